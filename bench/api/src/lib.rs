@@ -1,0 +1,1 @@
+//! Messages between the operator, the benchmark runner and its agents.

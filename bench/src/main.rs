@@ -1,0 +1,2 @@
+//! muxbench: the iperf matrix runner and its agents.
+fn main() {}

@@ -1,0 +1,183 @@
+//! The `MT####` codes: one name for each condition reason, refusal and error class.
+//!
+//! Owns the closed list of codes. A code is the same in a condition, an Event, a log line, a metric
+//! label, an exit message and the page `docs/codes.md`, which [`render_docs`] writes and a test
+//! compares. Knows nothing of who reports a code. A new refusal starts here, in [`Code`].
+
+use std::fmt;
+
+/// Declares the closed list: `Variant = number, "cause", "remedy";`.
+macro_rules! codes {
+    ($($variant:ident = $number:literal, $cause:literal, $remedy:literal;)*) => {
+        /// One class of refusal, error or condition reason. The variant's name is the `reason` that
+        /// conditions and Events carry.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Code {
+            $(#[doc = $cause] $variant,)*
+        }
+
+        impl Code {
+            /// Every code, in ascending order of number.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The number behind `MT`, four digits.
+            #[must_use]
+            pub const fn number(self) -> u16 {
+                match self { $(Self::$variant => $number,)* }
+            }
+
+            /// The condition reason (CamelCase, as `metav1.Condition` asks).
+            #[must_use]
+            pub const fn reason(self) -> &'static str {
+                match self { $(Self::$variant => stringify!($variant),)* }
+            }
+
+            /// What has happened, one sentence.
+            #[must_use]
+            pub const fn cause(self) -> &'static str {
+                match self { $(Self::$variant => $cause,)* }
+            }
+
+            /// What a person does about it, one sentence.
+            #[must_use]
+            pub const fn remedy(self) -> &'static str {
+                match self { $(Self::$variant => $remedy,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    // 01xx: what was written is not what can be run.
+    ConfigInvalid = 101, "The configuration file or the flags cannot be used.", "Correct the field or line that the message names; a running gateway keeps its last good configuration meanwhile.";
+    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards` and `allow` are taken over while running.";
+    ListenFailed = 103, "A port could not be listened on.", "Free the port, or choose another; the message names the address and the system's error.";
+    InvalidSpec = 104, "The object's spec is not valid.", "Correct the field that the message names and apply the object again.";
+    TargetServiceNotFound = 105, "A forward's target Service, or its named port, does not exist.", "Create the Service in the tunnel's namespace, or correct `target.service`.";
+
+    // 02xx: the mux and its gateways.
+    CarrierConnecting = 201, "No carrier to the other side is up yet.", "Look at the exit pods and at the network between the sides; the entry retries with back-off by itself.";
+    CarrierLost = 202, "A carrier ended; its streams were reset.", "Nothing, if it stays rare: the entry reconnects by itself. Otherwise look at the path and at restarts of the exit.";
+    ProtocolViolation = 203, "The peer broke the mux protocol.", "Check that both ends speak the same protocol; the message names the frame and the rule.";
+    OpenRefused = 204, "The exit refused to dial a target that its rules do not allow.", "Add the target to the forwards (or to `--allow`); loopback and link-local addresses must be written out literally.";
+    OpenFailed = 205, "The exit could not reach the target.", "Check that the target resolves and listens where the message says.";
+    OpenTimedOut = 206, "The other side did not answer an open in time.", "Check the carrier's path and whether the target's address drops packets.";
+    TooManyStreams = 207, "A session is at its limit of streams.", "Raise `limits.streams`, or find what opens connections without closing them.";
+    MemoryExhausted = 208, "A session's memory budget has no room for another stream.", "Raise `memory.receive`, or find the targets that do not read.";
+    TooManyCarriers = 209, "An exit is at its limit of carriers.", "Raise `limits.carriers`, or find out who connects.";
+    Draining = 210, "The gateway is shutting down and takes no new streams.", "Nothing: another replica takes new connections.";
+
+    // 03xx: the operator's conditions.
+    Reconciled = 301, "All is as asked.", "Nothing.";
+    GatewaysNotReady = 302, "Not all gateway pods are ready.", "`kubectl describe` the pods that the message names.";
+    ConfigPending = 303, "Gateways do not all run the newest configuration yet.", "Wait: the kubelet brings a changed ConfigMap to running pods within about 90 seconds.";
+    CarrierUp = 304, "Every entry gateway has a carrier to the exit.", "Nothing.";
+    GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Allow the operator to reach port 64001 of the gateway pods (NetworkPolicy).";
+    SysctlsApplied = 306, "The sysctls asked for are in force in the gateways.", "Nothing.";
+    SysctlMismatch = 307, "A gateway reports another value for a sysctl than the one asked for.", "Compare the message's values; the kernel may have clamped the value.";
+    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl, or allow it on the nodes with `--allowed-unsafe-sysctls`.";
+    NotRequested = 309, "The spec does not ask for it.", "Nothing.";
+    OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
+
+    // 04xx: WAN emulation.
+    WanEmulated = 401, "The asked delay is in force on all gateways.", "Nothing.";
+    WanDisabled = 402, "WAN emulation was asked for and is switched off in this installation.", "Install the chart with `wanEmulation.enabled=true`; its containers need NET_ADMIN.";
+    WanPending = 403, "WAN emulation is starting.", "Wait; if it lasts, read the log of the container `wan` of the gateway pods.";
+    WanUnsupported = 404, "Neither kernel netem nor NFQUEUE works on the node.", "Run on nodes with `sch_netem`, or with `xt_NFQUEUE` and `nfnetlink_queue`; the message says what each attempt met.";
+    WanDelayOff = 405, "The delay made is not the delay asked for.", "Look for CPU starvation of the container `wan`; the message gives both figures.";
+
+    // 05xx: benchmarks.
+    BenchmarkRunning = 501, "The benchmark is running.", "Wait; `kubectl logs` of its Job shows progress.";
+    BenchmarkComplete = 502, "All cells of the benchmark were measured.", "Nothing: read the Job's log or the results ConfigMap.";
+    BenchmarkCellsFailed = 503, "Some cells of the benchmark failed; the others were measured.", "Read the reason in the cell's row of the Job's log.";
+    BenchmarkEnvironmentFailed = 504, "A benchmark environment did not become ready in time.", "Read the conditions of the child MuxTunnel that the message names.";
+    BenchmarkRunnerLost = 505, "The benchmark's Job ended without delivering its results.", "Read the Job's pod log; create the benchmark again.";
+    BenchmarkDelayRefused = 506, "A cell was not measured because its delay could not be emulated.", "See WanDisabled and WanUnsupported; a cell is never measured at another delay than its own.";
+    BenchmarkToolFailed = 507, "The measuring tool failed or gave no usable figures.", "Read its last output in the message.";
+}
+
+impl Code {
+    /// The address of this code's paragraph in the documentation, relative to the repository.
+    #[must_use]
+    pub fn anchor(self) -> String {
+        format!("docs/codes.md#mt{:04}", self.number())
+    }
+}
+
+/// `MT0204`.
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "MT{:04}", self.number())
+    }
+}
+
+/// Writes the page `docs/codes.md`: a paragraph a code, with the anchor that [`Code::anchor`] names.
+#[must_use]
+pub fn render_docs() -> String {
+    let mut page = String::from(
+        "# Codes\n\n\
+         Each condition reason, refusal and error class has one code. It is the same in conditions, Events,\n\
+         logs, metric labels and exit messages. This page is written from `codes/src/lib.rs`\n\
+         (`UPDATE_DOCS=1 cargo test -p muxtunnel-codes`).\n",
+    );
+    for code in Code::ALL {
+        page.push_str(&format!(
+            "\n## MT{:04}\n**{}**: {}\n\nWhat to do: {}\n",
+            code.number(),
+            code.reason(),
+            code.cause(),
+            code.remedy()
+        ));
+    }
+    page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_unique_and_ascending() {
+        assert!(
+            Code::ALL
+                .windows(2)
+                .all(|pair| pair[0].number() < pair[1].number())
+        );
+    }
+
+    #[test]
+    fn every_code_has_its_paragraph_in_the_docs() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/codes.md");
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, render_docs()).unwrap();
+        }
+        let page = std::fs::read_to_string(path).unwrap();
+        for code in Code::ALL {
+            let (_, anchor) = code
+                .anchor()
+                .split_once('#')
+                .map(|(p, a)| (p.to_owned(), a.to_owned()))
+                .unwrap();
+            let heading = format!("## {}", anchor.to_uppercase());
+            assert!(
+                page.lines().any(|line| line == heading),
+                "{heading} is missing in docs/codes.md"
+            );
+        }
+        assert_eq!(
+            page,
+            render_docs(),
+            "run UPDATE_DOCS=1 cargo test -p muxtunnel-codes"
+        );
+    }
+
+    #[test]
+    fn texts_are_sentences() {
+        for code in Code::ALL {
+            for text in [code.cause(), code.remedy()] {
+                assert!(text.ends_with('.') && text.len() > 7, "{code}: {text}");
+            }
+        }
+    }
+}

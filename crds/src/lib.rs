@@ -1,0 +1,1 @@
+//! MuxTunnel and MuxBenchmark resource types.

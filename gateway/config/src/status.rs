@@ -1,0 +1,117 @@
+//! The status document: what `GET /status` on the admin port answers, as JSON.
+//!
+//! Read by the operator (conditions, printer columns), by benchmarks (CPU, carriers) and by people.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Protocol, Role};
+
+/// What one gateway knows of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Version of muxgate.
+    pub version: String,
+    /// Which end it is.
+    pub role: Role,
+    /// The mux protocol of its carriers.
+    pub protocol: Protocol,
+    /// [`crate::config_hash`] of the configuration in force.
+    pub config_hash: String,
+    /// Why the newest file was not taken over, with its `MT` code; the last good one stays in force.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_error: Option<String>,
+    /// As `/readyz`: the exit listens; the entry listens and has a carrier.
+    pub ready: bool,
+    /// SIGTERM has been received.
+    pub draining: bool,
+    /// Carriers that are up.
+    pub carriers: Vec<Carrier>,
+    /// Streams of all sessions.
+    pub streams: Streams,
+    /// The forwards in force (entry).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forwards: Vec<Forward>,
+    /// The process.
+    pub process: Process,
+    /// Effective values of the sysctls that matter here, by dotted name; values as the kernel
+    /// prints them, white space folded to single spaces.
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// One carrier, from the kernel's TCP_INFO and from own counters.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Carrier {
+    /// The other end, `addr:port`.
+    pub peer: String,
+    /// Seconds since it came up.
+    pub uptime_seconds: f64,
+    /// Smoothed round-trip time.
+    pub rtt_milliseconds: f64,
+    /// The least round-trip time seen.
+    pub rtt_min_milliseconds: f64,
+    /// `cubic`, `bbr`, ...
+    pub congestion_control: String,
+    /// Bytes written to the carrier.
+    pub bytes_sent: u64,
+    /// Bytes read from the carrier.
+    pub bytes_received: u64,
+    /// Segments retransmitted since it came up.
+    pub retransmits: u64,
+    /// Congestion window, segments.
+    pub congestion_window: u32,
+    /// Streams open on it.
+    pub streams: u64,
+    /// Credit granted to the peer and not yet consumed, plus what is buffered, in bytes.
+    pub receive_budget_used: u64,
+}
+
+/// Streams of all sessions since the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Streams {
+    /// Open now.
+    pub open: u64,
+    /// Opened since the start.
+    pub opened: u64,
+    /// Ended cleanly in both directions.
+    pub completed: u64,
+    /// Ended by a reset.
+    pub reset: u64,
+    /// Opens refused or failed, by `MT` code.
+    pub refused: BTreeMap<String, u64>,
+    /// Payload bytes from local sockets into carriers.
+    pub bytes_sent: u64,
+    /// Payload bytes from carriers taken by local sockets.
+    pub bytes_received: u64,
+}
+
+/// One forward in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Forward {
+    /// Its name.
+    pub name: String,
+    /// Where it listens.
+    pub listen: String,
+    /// `host:port` it leads to.
+    pub target: String,
+    /// Why it does not listen, with its `MT` code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The process, from getrusage(2).
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// User and system CPU time.
+    pub cpu_seconds: f64,
+    /// Peak resident set, bytes.
+    pub max_rss_bytes: u64,
+    /// Since the start.
+    pub uptime_seconds: f64,
+}

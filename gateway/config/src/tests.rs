@@ -1,0 +1,156 @@
+use super::*;
+
+const ENTRY: &str = "\
+role: Entry
+protocol: Jmux
+security: {mode: None}
+connect: exit.example.com:64000
+admin: 0.0.0.0:64001
+forwards:
+- name: web
+  listen: 0.0.0.0:8080
+  target: {host: web.shop.svc, port: 80}
+";
+
+#[test]
+fn an_entry_round_trips() {
+    let config = Config::from_yaml(ENTRY).unwrap();
+    assert_eq!(config.memory.receive, RECEIVE_DEFAULT);
+    assert_eq!(
+        Config::from_yaml(&config.to_yaml().unwrap()).unwrap(),
+        config
+    );
+}
+
+#[test]
+fn security_must_be_written_out() {
+    let error = Config::from_yaml(&ENTRY.replace("security: {mode: None}\n", "")).unwrap_err();
+    assert!(error.to_string().contains("security"), "{error}");
+}
+
+#[test]
+fn a_syntax_error_names_the_line() {
+    let error =
+        Config::from_yaml(&ENTRY.replace("role: Entry", "role: Entry\nroll: x")).unwrap_err();
+    assert!(error.to_string().contains("line 2"), "{error}");
+}
+
+#[test]
+fn bad_fields_are_named_by_path() {
+    let table = [
+        (
+            "0.0.0.0:8080",
+            "8080",
+            "forwards[0].listen: \"8080\" is not ADDRESS:PORT",
+        ),
+        (
+            "port: 80",
+            "port: 0",
+            "forwards[0].target.port: must be 1..=65535",
+        ),
+        (
+            "exit.example.com:64000",
+            "exit.example.com",
+            "connect: \"exit.example.com\" is not HOST:PORT",
+        ),
+        (
+            "name: web",
+            "name: ''",
+            "forwards[0].name: must have 1 to 63 characters",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "memory: {receive: 1Ki}",
+            "memory.receive: 1Ki is below the least of 1Mi",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "listen: 0.0.0.0:1",
+            "listen: only an exit listens for carriers",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "limits: {streams: 0}",
+            "limits.streams: must be 1..=1000000",
+        ),
+    ];
+    for (from, to, message) in table {
+        let error = Config::from_yaml(&ENTRY.replace(from, to)).unwrap_err();
+        assert!(error.to_string().starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn two_forwards_on_one_port_are_refused_with_the_port() {
+    let twice =
+        format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n");
+    let error = Config::from_yaml(&twice).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "forwards[1].listen: 0.0.0.0:8080 is used by more than one forward"
+    );
+}
+
+#[test]
+fn only_forwards_and_allow_reload() {
+    let running = Config::from_yaml(ENTRY).unwrap();
+    let moved = Config::from_yaml(&ENTRY.replace(":8080", ":9090")).unwrap();
+    assert!(moved.reloadable_from(&running));
+    let elsewhere =
+        Config::from_yaml(&ENTRY.replace("exit.example.com", "other.example.com")).unwrap();
+    assert!(!elsewhere.reloadable_from(&running));
+}
+
+#[test]
+fn allow_entries_parse_and_print() {
+    for text in [
+        "web.example.com",
+        "web.example.com:443",
+        "10.0.0.0/8",
+        "10.0.0.0/8:5432",
+        "192.0.2.7:80",
+        "2001:db8::/32",
+        "2001:db8::1",
+        "[2001:db8::1]:443",
+        "[2001:db8::]/32:443",
+        "localhost:22",
+    ] {
+        assert_eq!(text.parse::<Allow>().unwrap().to_string(), text);
+    }
+    for text in [
+        "",
+        "a b",
+        "10.0.0.0/33",
+        "x:0",
+        "x:99999",
+        "[::1",
+        "1.2.3",
+        "0x7f.1",
+        "10.0.0.0/x",
+        "*",
+    ] {
+        assert!(text.parse::<Allow>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn sizes_parse_and_print() {
+    for (text, bytes) in [
+        ("64Mi", 64 << 20),
+        ("1Gi", 1 << 30),
+        ("4Ki", 4096),
+        ("17", 17),
+    ] {
+        assert_eq!(text.parse::<ByteSize>().unwrap().0, bytes);
+        assert_eq!(ByteSize(bytes).to_string(), text);
+    }
+    for text in ["", "Mi", "1M", "-1", "99999999999Gi"] {
+        assert!(text.parse::<ByteSize>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_hash_is_that_of_the_text() {
+    // sha256sum of the empty text.
+    assert_eq!(config_hash(""), "e3b0c44298fc1c14");
+}

@@ -1,0 +1,1 @@
+//! Sans-IO core of the mux: codecs, sessions, streams, credit.

@@ -1,0 +1,2 @@
+//! muxgate: the mux proxy.
+fn main() {}

@@ -1,0 +1,2 @@
+//! muxwan: WAN emulation.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The MuxTunnel operator.
+fn main() {}
