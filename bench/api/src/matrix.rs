@@ -1,0 +1,379 @@
+//! The matrix: which cells a benchmark has, in which order, and the runner's flags that say so.
+//!
+//! One order holds everywhere: environments by one-way delay, then tuning; within an environment
+//! by connections, and for each number of connections the paths side by side.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AXIS_MAX, CELLS_MAX, CONNECTIONS_MAX, DURATION_SECONDS_MAX, ONE_WAY_DELAY_MS_MAX, ROUNDS_MAX,
+    WARM_UP_SECONDS_MAX,
+};
+
+/// Longest name of a tuning or protocol, bytes.
+const NAME_BYTES_MAX: usize = 32;
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Path {
+    /// From client to server without a tunnel: same emulated delay and sysctls as the gateways.
+    Direct,
+    /// Through the tunnel; client and server have kernel defaults.
+    Tunnel,
+}
+
+/// Lower case, as in the results.
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Direct => "direct",
+            Self::Tunnel => "tunnel",
+        })
+    }
+}
+
+/// Either case: `Direct` as in the resource, `direct` as in the results.
+impl FromStr for Path {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "direct" | "Direct" => Ok(Self::Direct),
+            "tunnel" | "Tunnel" => Ok(Self::Tunnel),
+            _ => Err(format!(
+                "{text:?} is not a path; paths are Direct and Tunnel"
+            )),
+        }
+    }
+}
+
+/// All that one benchmark measures.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Matrix {
+    /// Numbers of parallel iperf connections.
+    pub connections: Vec<u32>,
+    /// Emulated one-way delays, milliseconds; the RTT is twice that.
+    pub one_way_delays_ms: Vec<u32>,
+    /// Names of the sysctl profiles of the gateways, for example `None` and `Wan`.
+    pub tunings: Vec<String>,
+    /// The paths compared.
+    pub paths: Vec<Path>,
+    /// Mux protocols of the tunnel; the direct path has none.
+    pub protocols: Vec<String>,
+    /// Measured seconds of a run, the warm-up left out.
+    pub duration_s: u32,
+    /// Seconds at the start of a run that are not counted.
+    pub warm_up_s: u32,
+    /// Times that each cell is run.
+    pub rounds: u32,
+}
+
+/// One environment: what the operator brings up and removes again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EnvironmentKey {
+    /// Place in the order of environments, from 0.
+    pub index: usize,
+    /// Emulated one-way delay, milliseconds.
+    pub one_way_delay_ms: u32,
+    /// Sysctl profile of the gateways and of the direct pair.
+    pub tuning: String,
+    /// Mux protocol of the tunnel.
+    pub protocol: String,
+}
+
+/// One cell of the matrix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellKey {
+    /// Place in the order of cells, from 0.
+    pub index: usize,
+    /// The environment it is measured in.
+    pub environment: usize,
+    /// The path.
+    pub path: Path,
+    /// Parallel iperf connections.
+    pub connections: u32,
+}
+
+/// Why a matrix cannot be run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MatrixError {
+    /// An axis has no value, or too many.
+    #[error("{axis} has {count} values; 1 to {AXIS_MAX} are possible")]
+    AxisLength {
+        /// The axis.
+        axis: &'static str,
+        /// Its values.
+        count: usize,
+    },
+    /// A value is on its axis twice.
+    #[error("{axis} has {value} twice")]
+    Repeated {
+        /// The axis.
+        axis: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// A number is outside its range.
+    #[error("{field} is {value}; {min} to {max} are possible")]
+    OutOfRange {
+        /// The field.
+        field: &'static str,
+        /// Its value.
+        value: u32,
+        /// The least possible.
+        min: u32,
+        /// The most possible.
+        max: u32,
+    },
+    /// A name has other characters than letters, digits and `-`, or is too long.
+    #[error("{axis} has {value:?}; names are 1 to {NAME_BYTES_MAX} letters, digits and dashes")]
+    Name {
+        /// The axis.
+        axis: &'static str,
+        /// The value.
+        value: String,
+    },
+    /// The product of the axes is too large.
+    #[error("the matrix has {0} cells; at most {CELLS_MAX} are possible")]
+    TooManyCells(usize),
+}
+
+impl Matrix {
+    /// Checks every axis and number.
+    ///
+    /// # Errors
+    /// The first rule that is broken, with the offending value.
+    pub fn check(&self) -> Result<(), MatrixError> {
+        check_axis("connections", &self.connections)?;
+        check_axis("delays", &self.one_way_delays_ms)?;
+        check_axis("tunings", &self.tunings)?;
+        check_axis("paths", &self.paths)?;
+        check_axis("protocols", &self.protocols)?;
+        for value in &self.connections {
+            check_range("connections", *value, 1, CONNECTIONS_MAX)?;
+        }
+        for value in &self.one_way_delays_ms {
+            check_range("delays (milliseconds)", *value, 0, ONE_WAY_DELAY_MS_MAX)?;
+        }
+        for (axis, names) in [("tunings", &self.tunings), ("protocols", &self.protocols)] {
+            check_names(axis, names)?;
+        }
+        check_range(
+            "duration (seconds)",
+            self.duration_s,
+            1,
+            DURATION_SECONDS_MAX,
+        )?;
+        check_range("warmUp (seconds)", self.warm_up_s, 0, WARM_UP_SECONDS_MAX)?;
+        check_range("rounds", self.rounds, 1, ROUNDS_MAX)?;
+        let cells = self.cells().len();
+        if cells > CELLS_MAX {
+            return Err(MatrixError::TooManyCells(cells));
+        }
+        Ok(())
+    }
+
+    /// The environments in the order in which they are brought up.
+    #[must_use]
+    pub fn environments(&self) -> Vec<EnvironmentKey> {
+        let mut environments = Vec::new();
+        for one_way_delay_ms in &self.one_way_delays_ms {
+            for tuning in &self.tunings {
+                for protocol in &self.protocols {
+                    environments.push(EnvironmentKey {
+                        index: environments.len(),
+                        one_way_delay_ms: *one_way_delay_ms,
+                        tuning: tuning.clone(),
+                        protocol: protocol.clone(),
+                    });
+                }
+            }
+        }
+        environments
+    }
+
+    /// All cells in the order in which they are measured.
+    #[must_use]
+    pub fn cells(&self) -> Vec<CellKey> {
+        let mut cells = Vec::new();
+        for environment in self.environments() {
+            for connections in &self.connections {
+                for path in &self.paths {
+                    cells.push(CellKey {
+                        index: cells.len(),
+                        environment: environment.index,
+                        path: *path,
+                        connections: *connections,
+                    });
+                }
+            }
+        }
+        cells
+    }
+
+    /// The flags of `muxbench run` that describe this matrix.
+    #[must_use]
+    pub fn to_args(&self) -> Vec<String> {
+        let delays = self.one_way_delays_ms.iter().map(|ms| format!("{ms}ms"));
+        vec![
+            format!("--connections={}", join(&self.connections)),
+            format!("--delays={}", delays.collect::<Vec<_>>().join(",")),
+            format!("--tunings={}", self.tunings.join(",")),
+            format!("--paths={}", join(&self.paths)),
+            format!("--protocols={}", self.protocols.join(",")),
+            format!("--duration={}s", self.duration_s),
+            format!("--warm-up={}s", self.warm_up_s),
+            format!("--rounds={}", self.rounds),
+        ]
+    }
+}
+
+fn join<T: ToString>(values: &[T]) -> String {
+    let texts: Vec<_> = values.iter().map(ToString::to_string).collect();
+    texts.join(",")
+}
+
+fn check_axis<T: PartialEq + fmt::Debug>(
+    axis: &'static str,
+    values: &[T],
+) -> Result<(), MatrixError> {
+    if values.is_empty() || values.len() > AXIS_MAX {
+        return Err(MatrixError::AxisLength {
+            axis,
+            count: values.len(),
+        });
+    }
+    for (index, value) in values.iter().enumerate() {
+        if values[..index].contains(value) {
+            return Err(MatrixError::Repeated {
+                axis,
+                value: format!("{value:?}"),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn check_range(field: &'static str, value: u32, min: u32, max: u32) -> Result<(), MatrixError> {
+    if (min..=max).contains(&value) {
+        Ok(())
+    } else {
+        Err(MatrixError::OutOfRange {
+            field,
+            value,
+            min,
+            max,
+        })
+    }
+}
+
+fn check_names(axis: &'static str, names: &[String]) -> Result<(), MatrixError> {
+    let good = |name: &&String| {
+        (1..=NAME_BYTES_MAX).contains(&name.len())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '-')
+    };
+    match names.iter().find(|name| !good(name)) {
+        Some(value) => Err(MatrixError::Name {
+            axis,
+            value: value.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seeds() -> Matrix {
+        Matrix {
+            connections: vec![1, 2, 10],
+            one_way_delays_ms: vec![50, 0],
+            tunings: vec!["None".into(), "Wan".into()],
+            paths: vec![Path::Direct, Path::Tunnel],
+            protocols: vec!["Jmux".into()],
+            duration_s: 5,
+            warm_up_s: 2,
+            rounds: 3,
+        }
+    }
+
+    #[test]
+    fn the_seeds_matrix_has_four_environments_and_24_cells() {
+        let matrix = seeds();
+        assert_eq!(matrix.check(), Ok(()));
+        let environments: Vec<_> = matrix
+            .environments()
+            .into_iter()
+            .map(|key| (key.index, key.one_way_delay_ms, key.tuning))
+            .collect();
+        assert_eq!(
+            environments,
+            [
+                (0, 50, "None".into()),
+                (1, 50, "Wan".into()),
+                (2, 0, "None".into()),
+                (3, 0, "Wan".into())
+            ]
+        );
+        let cells = matrix.cells();
+        assert_eq!(cells.len(), 24);
+        assert!(
+            cells
+                .iter()
+                .enumerate()
+                .all(|(index, cell)| cell.index == index)
+        );
+        assert_eq!(
+            (cells[5].environment, cells[5].path, cells[5].connections),
+            (0, Path::Tunnel, 10)
+        );
+        assert_eq!(
+            (cells[6].environment, cells[6].path, cells[6].connections),
+            (1, Path::Direct, 1)
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_run_is_refused_with_the_value() {
+        let check = |change: fn(&mut Matrix), message: &str| {
+            let mut matrix = seeds();
+            change(&mut matrix);
+            assert_eq!(matrix.check().unwrap_err().to_string(), message);
+        };
+        check(
+            |m| m.connections.clear(),
+            "connections has 0 values; 1 to 8 are possible",
+        );
+        check(
+            |m| m.connections = (1..10).collect(),
+            "connections has 9 values; 1 to 8 are possible",
+        );
+        check(|m| m.connections = vec![2, 2], "connections has 2 twice");
+        check(
+            |m| m.connections = vec![257],
+            "connections is 257; 1 to 256 are possible",
+        );
+        check(
+            |m| m.duration_s = 0,
+            "duration (seconds) is 0; 1 to 3600 are possible",
+        );
+        check(|m| m.rounds = 101, "rounds is 101; 1 to 100 are possible");
+        check(
+            |m| m.tunings = vec!["a b".into()],
+            "tunings has \"a b\"; names are 1 to 32 letters, digits and dashes",
+        );
+        check(
+            |m| {
+                m.connections = (1..=8).collect();
+                m.one_way_delays_ms = (1..=8).collect();
+                m.tunings = (1..=5).map(|n| format!("t{n}")).collect();
+            },
+            "the matrix has 640 cells; at most 512 are possible",
+        );
+    }
+}
