@@ -1,0 +1,163 @@
+//! The NFQUEUE backend: rules that send a plan's packets to a queue, and the delay line that serves
+//! it from this process.
+//!
+//! Owns setting both up in the right order and taking both down. In comes a [`Plan`]; out comes a
+//! [`Nfqueue`] that delays until it is stopped. Needs NET_ADMIN, `iptables`, `xt_NFQUEUE` and
+//! `nfnetlink_queue`. When this process dies the rules stay and the traffic stops (see [`rules`]).
+
+pub mod line;
+pub mod message;
+pub mod rules;
+
+use std::{fs, os::unix::net::UnixStream};
+
+use self::{
+    line::{QueueError, Running},
+    rules::Family,
+};
+use crate::{command::CommandError, plan::Plan};
+
+/// The queue's number in the network namespace.
+pub const QUEUE: u16 = 64003;
+
+/// What stopped the backend.
+#[derive(Debug, thiserror::Error)]
+pub enum NfqueueError {
+    /// The kernel refused the queue, or it broke later.
+    #[error(transparent)]
+    Queue(#[from] QueueError),
+    /// The rules could not be made or removed.
+    #[error(transparent)]
+    Rules(#[from] CommandError),
+    /// IPv6 traffic would pass undelayed.
+    #[error("{interface} has an IPv6 address and ip6tables does not work: {source}")]
+    Ipv6 {
+        /// The plan's interface.
+        interface: String,
+        /// What `ip6tables` said.
+        source: CommandError,
+    },
+}
+
+/// A delay in force.
+#[derive(Debug)]
+pub struct Nfqueue {
+    line: Running,
+    families: Vec<Family>,
+}
+
+impl Nfqueue {
+    /// Takes the queue, then makes the rules; rules that an earlier run left behind are replaced.
+    ///
+    /// # Errors
+    /// [`NfqueueError`]; then nothing is left behind.
+    pub fn start(plan: &Plan) -> Result<Self, NfqueueError> {
+        // The queue first: as long as another process serves it, its rules are not ours to touch.
+        let line = Running::start(plan.one_way_delay())?;
+        let mut this = Self {
+            line,
+            families: Vec::new(),
+        };
+        match this.make_rules(plan) {
+            Ok(()) => Ok(this),
+            Err(error) => {
+                this.remove_rules()?;
+                this.line.stop()?;
+                Err(error)
+            }
+        }
+    }
+
+    fn make_rules(&mut self, plan: &Plan) -> Result<(), NfqueueError> {
+        // Named before it is tried, so that rules made half way are removed.
+        self.families.push(Family::Ipv4);
+        if let Err(error) = rules::apply(plan, Family::Ipv4) {
+            remove_leftovers(Family::Ipv4);
+            self.families.clear();
+            return Err(error.into());
+        }
+        match rules::apply(plan, Family::Ipv6) {
+            Ok(()) => self.families.push(Family::Ipv6),
+            Err(source) if has_ipv6(plan.interface()) => {
+                remove_leftovers(Family::Ipv6);
+                let interface = plan.interface().to_owned();
+                return Err(NfqueueError::Ipv6 { interface, source });
+            }
+            Err(_) => remove_leftovers(Family::Ipv6),
+        }
+        Ok(())
+    }
+
+    /// Whether IPv6 is delayed as well; if not, the interface has no IPv6 address.
+    #[must_use]
+    pub fn delays_ipv6(&self) -> bool {
+        self.families.contains(&Family::Ipv6)
+    }
+
+    /// Becomes readable when the delay line has broken.
+    #[must_use]
+    pub fn ended(&self) -> &UnixStream {
+        self.line.ended()
+    }
+
+    /// Removes the rules, lets held packets pass and gives the queue back. Returns how many packets
+    /// were delayed in all.
+    ///
+    /// # Errors
+    /// Why rules could not be removed, or why the line had broken before.
+    pub fn stop(mut self) -> Result<u64, NfqueueError> {
+        let removed = self.remove_rules();
+        let packets = self.line.stop()?;
+        removed?;
+        Ok(packets)
+    }
+
+    /// Ends without removing the rules, for a line that broke: its traffic has to stop.
+    ///
+    /// # Errors
+    /// Why the line broke.
+    pub fn abandon(self) -> Result<u64, NfqueueError> {
+        Ok(self.line.stop()?)
+    }
+
+    fn remove_rules(&mut self) -> Result<(), CommandError> {
+        let results: Vec<_> = self.families.drain(..).map(rules::remove).collect();
+        results.into_iter().collect()
+    }
+}
+
+/// Removes the rules of an earlier run or of half a start. That there are none is the usual case and
+/// no error, so what `iptables` says is not looked at.
+pub fn remove_leftovers(family: Family) {
+    if rules::remove(family).is_err() {
+        // Without the jump the whole transaction above is refused; the chain may be there alone.
+        let _ = rules::remove_chain_command(family).run();
+    }
+}
+
+/// Whether the interface has an IPv6 address of more than link scope.
+fn has_ipv6(interface: &str) -> bool {
+    fs::read_to_string("/proc/net/if_inet6").is_ok_and(|table| lists_ipv6(&table, interface))
+}
+
+/// `table`: lines of address, index, prefix length, scope (20 = link), flags, interface.
+fn lists_ipv6(table: &str, interface: &str) -> bool {
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(5) == Some(&interface) && fields.get(3) != Some(&"20")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_address_alone_is_no_ipv6_to_delay() {
+        let table = "fe80000000000000a0b1c2fffed3e4f5 02 40 20 80     eth0\n\
+                     fd000000000000000000000000000001 03 40 00 80     eth1\n";
+        assert!(!lists_ipv6(table, "eth0"));
+        assert!(lists_ipv6(table, "eth1"));
+        assert!(!lists_ipv6("", "eth0"));
+    }
+}

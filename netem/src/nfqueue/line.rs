@@ -1,0 +1,242 @@
+//! The driver of the delay line: one thread between the kernel's queue and [`DelayLine`].
+//!
+//! Owns the netlink socket and the loop: packets in, then what is due out, then sleep until the next
+//! is due. In come packet ids and a word to stop; out go verdicts. Runs until it is stopped or the
+//! queue breaks; it never touches rules, so that after a failure traffic stops instead of passing
+//! undelayed.
+
+use std::{
+    io,
+    os::{fd::AsFd, unix::net::UnixStream},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
+use nix::{
+    errno::Errno,
+    poll::{PollFd, PollFlags, ppoll},
+    sys::{
+        prctl,
+        socket::{setsockopt, sockopt::RcvBufForce},
+        time::TimeSpec,
+    },
+};
+
+use super::{
+    QUEUE,
+    message::{self, Event},
+};
+use crate::delay_line::{DelayLine, PACKETS_MAX, Release};
+
+/// Room for packets that the kernel has queued and this process not read yet: 131,072 messages of
+/// about 400 bytes of kernel memory are 52 MB.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
+
+/// Messages read before what is due is looked at again, so that a flood of arrivals cannot hold up
+/// departures. 256 messages take about 0.3 ms.
+const READS_PER_TURN: usize = 256;
+
+/// One message with an id and no payload is below 200 bytes; this is a generous whole datagram.
+const DATAGRAM_BYTES: usize = 8192;
+
+/// How late the kernel may wake the loop, in nanoseconds, to bundle timers: 1 us instead of 50.
+const TIMER_SLACK_NANOSECONDS: u64 = 1000;
+
+/// The system refused the queue, or broke it.
+#[derive(Debug, thiserror::Error)]
+pub enum QueueError {
+    /// A system call failed.
+    #[error("{step}: {source}{}", hint(source))]
+    System {
+        /// What was being done.
+        step: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The kernel's message could not be read.
+    #[error(transparent)]
+    Malformed(#[from] message::Malformed),
+    /// The thread ended without saying why.
+    #[error("the thread of the delay line ended unexpectedly")]
+    Thread,
+}
+
+/// What an administrator can do about the two usual errors.
+fn hint(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EPERM | Errno::EACCES) => {
+            " (NET_ADMIN in this network namespace is needed, and the queue must be free)"
+        }
+        Some(Errno::EBUSY) => " (another process holds the queue; is muxwan running already?)",
+        Some(Errno::EINVAL | Errno::EPROTONOSUPPORT) => " (the kernel may lack nfnetlink_queue)",
+        _ => "",
+    }
+}
+
+fn system(step: &'static str) -> impl Fn(io::Error) -> QueueError {
+    move |source| QueueError::System { step, source }
+}
+
+/// A delay line at work in its own thread.
+#[derive(Debug)]
+pub struct Running {
+    /// Closing or writing it stops the thread; the thread closes its end when it ends by itself.
+    stop: UnixStream,
+    thread: JoinHandle<Result<u64, QueueError>>,
+}
+
+impl Running {
+    /// Takes the queue and starts to serve it. No packet goes there before the rules are made.
+    ///
+    /// # Errors
+    /// [`QueueError`]: the kernel has no such queue, it is in use, or rights are missing.
+    pub fn start(one_way_delay: Duration) -> Result<Self, QueueError> {
+        let socket = open(QUEUE)?;
+        let (stop, stopped) = UnixStream::pair().map_err(system("making a socket pair"))?;
+        let line = DelayLine::new(one_way_delay, PACKETS_MAX);
+        let thread = thread::Builder::new()
+            .name("delay-line".to_owned())
+            .spawn(move || {
+                Server {
+                    socket,
+                    line,
+                    packets: 0,
+                }
+                .serve(&stopped)
+            })
+            .map_err(system("starting the thread of the delay line"))?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Becomes readable when the thread has ended by itself.
+    #[must_use]
+    pub fn ended(&self) -> &UnixStream {
+        &self.stop
+    }
+
+    /// Lets all held packets pass, ends the thread and gives the queue back. Returns how many
+    /// packets were delayed in all.
+    ///
+    /// # Errors
+    /// Why the thread had ended before.
+    pub fn stop(self) -> Result<u64, QueueError> {
+        drop(self.stop);
+        self.thread.join().map_err(|_| QueueError::Thread)?
+    }
+}
+
+fn open(queue: u16) -> Result<Socket, QueueError> {
+    let mut socket = Socket::new(NETLINK_NETFILTER).map_err(system("opening netlink"))?;
+    socket.bind_auto().map_err(system("binding netlink"))?;
+    // Full buffers drop the packet, as a router would, instead of breaking the socket.
+    socket
+        .set_no_enobufs(true)
+        .map_err(system("setting NETLINK_NO_ENOBUFS"))?;
+    request(&socket, &message::bind(queue), "binding the queue")?;
+    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)
+        .map_err(|error| system("setting SO_RCVBUFFORCE")(error.into()))?;
+    request(
+        &socket,
+        &message::configure(queue, PACKETS_MAX as u32),
+        "configuring the queue",
+    )?;
+    socket
+        .set_non_blocking(true)
+        .map_err(system("setting the socket"))?;
+    Ok(socket)
+}
+
+/// Sends one message of the set-up and reads its answer; no packet can arrive yet.
+fn request(socket: &Socket, bytes: &[u8], step: &'static str) -> Result<(), QueueError> {
+    socket.send(bytes, 0).map_err(system(step))?;
+    let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
+    socket.recv(&mut buffer, 0).map_err(system(step))?;
+    for event in message::parse(&buffer)? {
+        if let Event::Answer(error @ ..=-1) = event {
+            return Err(system(step)(io::Error::from_raw_os_error(-error)));
+        }
+    }
+    Ok(())
+}
+
+struct Server {
+    socket: Socket,
+    line: DelayLine,
+    packets: u64,
+}
+
+impl Server {
+    fn serve(mut self, stopped: &UnixStream) -> Result<u64, QueueError> {
+        prctl::set_timerslack(TIMER_SLACK_NANOSECONDS)
+            .map_err(|error| system("setting the timer slack")(error.into()))?;
+        while !self.wait(stopped)? {
+            self.take_in()?;
+            let due = self.line.release(Instant::now());
+            self.let_out(due)?;
+        }
+        // What the kernel queued and nobody read yet passes as well. The rules are gone by then, so
+        // the queue does run empty.
+        while !self.take_in()? {}
+        let rest = self.line.release_all();
+        self.let_out(rest)?;
+        Ok(self.packets)
+    }
+
+    /// Sleeps until a packet arrives or is due. Returns whether to stop.
+    fn wait(&self, stopped: &UnixStream) -> Result<bool, QueueError> {
+        let timeout = self
+            .line
+            .next_due()
+            .map(|due| TimeSpec::from(due.saturating_duration_since(Instant::now())));
+        let mut ready = [
+            PollFd::new(self.socket.as_fd(), PollFlags::POLLIN),
+            PollFd::new(stopped.as_fd(), PollFlags::POLLIN),
+        ];
+        match ppoll(&mut ready, timeout, None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(ready[1].any().unwrap_or(false)),
+            Err(error) => Err(system("waiting for packets")(error.into())),
+        }
+    }
+
+    /// Reads up to [`READS_PER_TURN`] messages. Returns whether that left none.
+    fn take_in(&mut self) -> Result<bool, QueueError> {
+        let mut buffer = Vec::with_capacity(DATAGRAM_BYTES);
+        for _ in 0..READS_PER_TURN {
+            buffer.clear();
+            match self.socket.recv(&mut buffer, 0) {
+                Ok(_) => self.handle(&buffer, Instant::now())?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(system("reading the queue")(error)),
+            }
+        }
+        Ok(false)
+    }
+
+    fn handle(&mut self, datagram: &[u8], now: Instant) -> Result<(), QueueError> {
+        for event in message::parse(datagram)? {
+            // An answer here is to a verdict whose packets are gone already (the interface went
+            // down); there is nothing to do about it.
+            let Event::Packet(id) = event else { continue };
+            self.packets += 1;
+            if self.line.hold(id, now).is_err() {
+                self.send(&message::drop_one(QUEUE, id))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn let_out(&self, due: Option<Release>) -> Result<(), QueueError> {
+        due.map_or(Ok(()), |due| {
+            self.send(&message::accept_up_to(QUEUE, due.up_to_id))
+        })
+    }
+
+    fn send(&self, bytes: &[u8]) -> Result<(), QueueError> {
+        self.socket
+            .send(bytes, 0)
+            .map(|_| ())
+            .map_err(system("sending a verdict"))
+    }
+}

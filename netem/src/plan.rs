@@ -1,0 +1,194 @@
+//! What is to be emulated: the interface, the one-way delay and the packets it applies to.
+//!
+//! Owns [`Plan`] and its limits. A plan that exists is usable: both backends build their rules from
+//! it by pure functions and need no further checks.
+
+use std::{collections::BTreeSet, time::Duration};
+
+/// The port on `lo` that the self-probe uses, and the number of the NFQUEUE.
+pub const PROBE_PORT: u16 = 64003;
+
+/// The longest one-way delay: ten seconds, far above any terrestrial or satellite path.
+pub const ONE_WAY_DELAY_MAX: Duration = Duration::from_secs(10);
+
+/// The most ports a plan names. Each costs a linear match a packet in the kernel.
+pub const PORTS_MAX: usize = 128;
+
+/// The interface name limit of the kernel (`IFNAMSIZ` less the closing zero).
+const INTERFACE_BYTES_MAX: usize = 15;
+
+/// Which packets are delayed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// TCP and UDP packets from or to one of these ports.
+    Ports(BTreeSet<u16>),
+    /// Every IP packet, but TCP and UDP packets from or to one of these ports.
+    AllExcept(BTreeSet<u16>),
+}
+
+/// A checked order for a delay in this network namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    interface: String,
+    one_way_delay: Duration,
+    scope: Scope,
+}
+
+/// Why an order cannot be carried out by any backend.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// The delay exceeds [`ONE_WAY_DELAY_MAX`].
+    #[error("the one-way delay of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
+    TooLong(Duration),
+    /// No port was given although only ports are to be delayed.
+    #[error("no port to delay is given")]
+    NoPorts,
+    /// More than [`PORTS_MAX`] ports.
+    #[error("{0} ports are given, and {PORTS_MAX} is the limit")]
+    TooManyPorts(usize),
+    /// Port 0, or the port of the self-probe.
+    #[error("port {0} is reserved")]
+    ReservedPort(u16),
+    /// A name that no interface can have.
+    #[error("`{0}` cannot be the name of a network interface")]
+    Interface(String),
+}
+
+impl Plan {
+    /// Checks an order. `interface`: where packets arrive (NFQUEUE) or leave (netem).
+    /// `one_way_delay`: at most [`ONE_WAY_DELAY_MAX`]; zero is valid and means no delay.
+    ///
+    /// # Errors
+    /// See [`PlanError`].
+    pub fn new(
+        interface: impl Into<String>,
+        one_way_delay: Duration,
+        scope: Scope,
+    ) -> Result<Self, PlanError> {
+        let interface = interface.into();
+        let usable = !interface.is_empty()
+            && interface.len() <= INTERFACE_BYTES_MAX
+            && !interface.starts_with('-')
+            && interface.chars().all(|c| {
+                c.is_ascii_graphic() && !matches!(c, '/' | ':' | '!' | '"' | '\'' | '\\' | '+')
+            });
+        if !usable {
+            return Err(PlanError::Interface(interface));
+        }
+        if one_way_delay > ONE_WAY_DELAY_MAX {
+            return Err(PlanError::TooLong(one_way_delay));
+        }
+        let (Scope::Ports(ports) | Scope::AllExcept(ports)) = &scope;
+        if ports.is_empty() && matches!(scope, Scope::Ports(_)) {
+            return Err(PlanError::NoPorts);
+        }
+        if ports.len() > PORTS_MAX {
+            return Err(PlanError::TooManyPorts(ports.len()));
+        }
+        if let Some(&port) = ports.iter().find(|&&port| port == 0 || port == PROBE_PORT) {
+            return Err(PlanError::ReservedPort(port));
+        }
+        Ok(Self {
+            interface,
+            one_way_delay,
+            scope,
+        })
+    }
+
+    /// The interface's name.
+    #[must_use]
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The delay in one direction; both ends together make an RTT of twice that.
+    #[must_use]
+    pub fn one_way_delay(&self) -> Duration {
+        self.one_way_delay
+    }
+
+    /// The packets that are delayed.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+}
+
+/// The interface of the IPv4 default route with the lowest metric. `routes`: the text of
+/// `/proc/net/route`.
+#[must_use]
+pub fn default_route_interface(routes: &str) -> Option<String> {
+    routes
+        .lines()
+        .skip(1)
+        .filter_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            let default = fields.get(1) == Some(&"00000000") && fields.get(7) == Some(&"00000000");
+            let metric: u32 = fields.get(6)?.parse().ok()?;
+            default.then(|| (metric, (*fields[0]).to_owned()))
+        })
+        .min()
+        .map(|(_, interface)| interface)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ports(ports: &[u16]) -> Scope {
+        Scope::Ports(ports.iter().copied().collect())
+    }
+
+    #[test]
+    fn orders_outside_the_limits_are_refused() {
+        let delay = Duration::from_millis(50);
+        let refused =
+            |interface: &str, delay, scope| Plan::new(interface, delay, scope).unwrap_err();
+        assert_eq!(
+            refused("eth0", Duration::from_secs(11), ports(&[1])),
+            PlanError::TooLong(Duration::from_secs(11))
+        );
+        assert_eq!(refused("eth0", delay, ports(&[])), PlanError::NoPorts);
+        assert_eq!(
+            refused("eth0", delay, ports(&[0])),
+            PlanError::ReservedPort(0)
+        );
+        assert_eq!(
+            refused("eth0", delay, ports(&[PROBE_PORT])),
+            PlanError::ReservedPort(PROBE_PORT)
+        );
+        let many: Vec<u16> = (1..=129).collect();
+        assert_eq!(
+            refused("eth0", delay, ports(&many)),
+            PlanError::TooManyPorts(129)
+        );
+        for name in [
+            "",
+            "-j",
+            "eth0 -j ACCEPT",
+            "a/b",
+            "sixteen-letters-",
+            "eth+",
+        ] {
+            assert_eq!(
+                refused(name, delay, ports(&[1])),
+                PlanError::Interface(name.to_owned())
+            );
+        }
+    }
+
+    #[test]
+    fn all_traffic_needs_no_port() {
+        assert!(Plan::new("eth0", Duration::ZERO, Scope::AllExcept(BTreeSet::new())).is_ok());
+    }
+
+    #[test]
+    fn the_default_route_with_the_lowest_metric_names_the_interface() {
+        let routes = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n\
+                      wlan0\t00000000\t0101A8C0\t0003\t0\t0\t600\t00000000\t0\t0\t0\n\
+                      eth0\t00000000\t01F4F40A\t0003\t0\t0\t0\t00000000\t0\t0\t0\n\
+                      eth0\t00F4F40A\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n";
+        assert_eq!(default_route_interface(routes).as_deref(), Some("eth0"));
+        assert_eq!(default_route_interface("Iface\tDestination\n"), None);
+    }
+}

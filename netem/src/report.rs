@@ -1,0 +1,201 @@
+//! The report: which delay was made, how, and what a probe measured of it.
+//!
+//! Owns the JSON file that `muxwan run` writes once the delay is proven and `muxwan check` reads
+//! (the startup probe of the container). A report exists only while its delay is in force or was set
+//! for good; every start removes the old one first.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    duration::milliseconds,
+    plan::{Plan, Scope},
+    probe,
+};
+
+/// How the delay is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// `tc qdisc ... netem`: delays what leaves the interface.
+    Netem,
+    /// The delay line behind an NFQUEUE rule: delays what arrives on the interface.
+    Nfqueue,
+    /// A delay of zero was asked for, so none is made.
+    None,
+}
+
+/// What was made and measured. Times in milliseconds.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// How the delay is made.
+    pub backend: Backend,
+    /// Where packets are delayed.
+    pub interface: String,
+    /// The ports that are delayed; absent when all traffic is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ports: Option<Vec<u16>>,
+    /// The ports that are spared when all traffic is delayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub except_ports: Option<Vec<u16>>,
+    /// Whether IPv6 is delayed as well; if not, the interface has no IPv6 address.
+    pub ipv6: bool,
+    /// The one-way delay asked for.
+    pub asked_milliseconds: f64,
+    /// The median one-way delay of the probes on `lo`.
+    pub measured_milliseconds: f64,
+    /// By how much the two may differ.
+    pub tolerance_milliseconds: f64,
+    /// How many probes were sent, all on `lo`.
+    pub probes: usize,
+    /// The backends that were tried before and what they met.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<String>,
+}
+
+/// There is no report of a delay in force.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckError {
+    /// The file is missing or unreadable.
+    #[error("no report yet: {}: {source}", path.display())]
+    Missing {
+        /// Where it should be.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is no report.
+    #[error("{} is no report: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The parser's error.
+        source: serde_json::Error,
+    },
+    /// The figures do not agree.
+    #[error("the delay measured is {measured} ms, not {asked} ms")]
+    Off {
+        /// Milliseconds asked for.
+        asked: f64,
+        /// Milliseconds measured.
+        measured: f64,
+    },
+}
+
+impl Report {
+    /// The report of a plan that `backend` made. `measured`: the median of the probes.
+    #[must_use]
+    pub fn new(plan: &Plan, backend: Backend, measured: Duration, ipv6: bool) -> Self {
+        let (ports, except_ports) = match plan.scope() {
+            Scope::Ports(ports) => (Some(ports.iter().copied().collect()), None),
+            Scope::AllExcept(ports) => (None, Some(ports.iter().copied().collect())),
+        };
+        Self {
+            backend,
+            interface: plan.interface().to_owned(),
+            ports,
+            except_ports,
+            ipv6,
+            asked_milliseconds: milliseconds(plan.one_way_delay()),
+            measured_milliseconds: milliseconds(measured),
+            tolerance_milliseconds: milliseconds(probe::tolerance(plan.one_way_delay())),
+            probes: probe::PROBES,
+            refused: Vec::new(),
+        }
+    }
+
+    /// Writes the report so that a reader sees all of it or nothing.
+    ///
+    /// # Errors
+    /// The system's, when the folder cannot be made or written.
+    pub fn write(&self, path: &Path) -> io::Result<()> {
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder)?;
+        }
+        let unfinished = path.with_extension("unfinished");
+        fs::write(&unfinished, serde_json::to_string(self)? + "\n")?;
+        fs::rename(&unfinished, path)
+    }
+}
+
+/// Removes a report, if there is one.
+///
+/// # Errors
+/// The system's, when there is one and it cannot be removed.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Reads the report and judges it.
+///
+/// # Errors
+/// See [`CheckError`].
+pub fn check(path: &Path) -> Result<Report, CheckError> {
+    let text = fs::read_to_string(path).map_err(|source| CheckError::Missing {
+        path: path.to_owned(),
+        source,
+    })?;
+    let report: Report = serde_json::from_str(&text).map_err(|source| CheckError::Unreadable {
+        path: path.to_owned(),
+        source,
+    })?;
+    let off = (report.measured_milliseconds - report.asked_milliseconds).abs();
+    if off > report.tolerance_milliseconds {
+        return Err(CheckError::Off {
+            asked: report.asked_milliseconds,
+            measured: report.measured_milliseconds,
+        });
+    }
+    Ok(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(measured: Duration) -> Report {
+        let scope = Scope::Ports([64000].into());
+        let plan = Plan::new("eth0", Duration::from_millis(50), scope).unwrap();
+        Report::new(&plan, Backend::Nfqueue, measured, true)
+    }
+
+    #[test]
+    fn a_report_says_what_was_asked_and_what_was_measured() {
+        let text = serde_json::to_string(&report(Duration::from_nanos(50_123_456))).unwrap();
+        assert_eq!(
+            text,
+            r#"{"backend":"nfqueue","interface":"eth0","ports":[64000],"ipv6":true,"asked_milliseconds":50.0,"measured_milliseconds":50.123,"tolerance_milliseconds":1.5,"probes":20}"#
+        );
+    }
+
+    #[test]
+    fn the_check_passes_with_a_good_report_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("muxwan/report.json");
+        assert!(matches!(check(&path), Err(CheckError::Missing { .. })));
+        report(Duration::from_millis(51)).write(&path).unwrap();
+        assert_eq!(check(&path).unwrap().backend, Backend::Nfqueue);
+        report(Duration::from_millis(5)).write(&path).unwrap();
+        assert!(matches!(check(&path), Err(CheckError::Off { .. })));
+        std::fs::write(&path, "{").unwrap();
+        assert!(matches!(check(&path), Err(CheckError::Unreadable { .. })));
+    }
+
+    #[test]
+    fn removing_a_report_that_is_not_there_is_no_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("report.json");
+        remove(&path).unwrap();
+        report(Duration::ZERO).write(&path).unwrap();
+        remove(&path).unwrap();
+        assert!(!path.exists());
+    }
+}

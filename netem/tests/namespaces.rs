@@ -1,0 +1,202 @@
+//! What `muxwan` does to real traffic between two network namespaces. Needs root, `ip` and
+//! `iptables` with NFQUEUE; a test fails, and says so, where one of them is missing.
+
+mod support;
+
+use std::{fs, net::IpAddr, time::Duration};
+
+use support::{Link, rtt, run_line};
+
+const RTT: Duration = Duration::from_millis(100);
+
+/// Half of one one-way delay: no packet that was delayed can be that fast, and even a busy machine
+/// answers sooner.
+const UNDELAYED: Duration = Duration::from_millis(25);
+
+fn assert_within_3_percent(rtt: Duration) {
+    assert!(
+        rtt.abs_diff(RTT) <= RTT * 3 / 100,
+        "{rtt:?} is not within 3 % of {RTT:?}"
+    );
+}
+
+fn both_ends(link: &Link, flags: &str) -> [support::Muxwan; 2] {
+    [
+        link.left.muxwan(flags, &link.report("left.json")),
+        link.right.muxwan(flags, &link.report("right.json")),
+    ]
+}
+
+fn addresses(link: &Link) -> [IpAddr; 2] {
+    [link.right.ipv4, link.right.ipv6]
+}
+
+#[test]
+fn both_ends_together_make_an_rtt_of_twice_the_delay_on_the_listed_port_alone() {
+    let link = Link::new();
+    let _running = both_ends(&link, "--delay 50ms --port 64000 --interface eth0");
+    for address in addresses(&link) {
+        assert_within_3_percent(rtt(&link, address, 64000));
+        let other = rtt(&link, address, 64001);
+        assert!(other < UNDELAYED, "{other:?} on a port that is not listed");
+    }
+}
+
+#[test]
+fn with_all_traffic_delayed_only_the_spared_port_is_not() {
+    let link = Link::new();
+    let flags = "--delay 50ms --all --except-port 64001 --interface eth0";
+    let _running = both_ends(&link, flags);
+    for address in addresses(&link) {
+        assert_within_3_percent(rtt(&link, address, 7777));
+        let spared = rtt(&link, address, 64001);
+        assert!(spared < UNDELAYED, "{spared:?} on the spared port");
+    }
+}
+
+#[test]
+fn the_report_gives_the_delay_asked_for_and_the_delay_measured() {
+    let link = Link::new();
+    let path = link.report("left.json");
+    let flags = "--delay 50ms --port 64000 --interface eth0 --backend nfqueue";
+    let muxwan = link.left.muxwan(flags, &path);
+    let written: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(written, muxwan.report);
+    assert_eq!(written["backend"], "nfqueue");
+    assert_eq!(written["asked_milliseconds"], 50.0);
+    assert_eq!(written["probes"], 20);
+    assert_eq!(written["ipv6"], true);
+    let measured = written["measured_milliseconds"].as_f64().unwrap();
+    assert!((48.5..=51.5).contains(&measured), "{measured}");
+    link.left.output(&format!(
+        "{} check --report {}",
+        env!("CARGO_BIN_EXE_muxwan"),
+        path.display()
+    ));
+}
+
+#[test]
+fn sigterm_removes_the_rules_and_the_report_and_ends_with_status_0() {
+    let link = Link::new();
+    let before = link.left.rules();
+    let path = link.report("left.json");
+    let mut muxwan = link
+        .left
+        .muxwan("--delay 50ms --port 64000 --interface eth0", &path);
+    assert!(link.left.rules().contains("--queue-num"));
+    assert_eq!(muxwan.terminate(), Some(0));
+    assert_eq!(link.left.rules(), before);
+    assert!(!path.exists());
+    let after = rtt(&link, link.right.ipv4, 64000);
+    assert!(after < UNDELAYED, "{after:?} after the end");
+}
+
+#[test]
+fn a_start_after_a_kill_replaces_the_rules_that_were_left() {
+    let link = Link::new();
+    let path = link.report("left.json");
+    let before = link.left.rules();
+    link.left
+        .muxwan("--delay 50ms --port 5001 --interface eth0", &path)
+        .kill();
+    assert!(link.left.rules().contains("--dport 5001"));
+    let mut second = link
+        .left
+        .muxwan("--delay 50ms --port 64000 --interface eth0", &path);
+    let rules = link.left.rules();
+    assert!(
+        rules.contains("--dport 64000") && !rules.contains("5001"),
+        "{rules}"
+    );
+    // Once in each family.
+    assert_eq!(
+        rules.matches("-A PREROUTING -j MUXWAN").count(),
+        2,
+        "{rules}"
+    );
+    assert_eq!(second.terminate(), Some(0));
+    assert_eq!(link.left.rules(), before);
+}
+
+#[test]
+fn a_second_muxwan_beside_a_running_one_is_refused_and_leaves_it_alone() {
+    let link = Link::new();
+    let _running = both_ends(&link, "--delay 50ms --port 64000 --interface eth0");
+    let rules = link.left.rules();
+    let line = format!(
+        "{} --delay 10ms --port 1 --interface eth0 --report {}",
+        run_line(),
+        link.report("second.json").display()
+    );
+    let second = link.left.command(&line).output().unwrap();
+    let message = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert_eq!(second.status.code(), Some(3), "{message}");
+    assert!(message.contains("binding the queue"), "{message}");
+    assert_eq!(link.left.rules(), rules);
+    assert_within_3_percent(rtt(&link, link.right.ipv4, 64000));
+}
+
+#[test]
+fn without_rights_it_refuses_with_status_3_and_says_what_each_attempt_met() {
+    let link = Link::new();
+    let log = link.report("termination-log");
+    fs::write(&log, "").unwrap();
+    let report = link.report("report.json");
+    fs::write(&report, "stale").unwrap();
+    let line = format!(
+        "setpriv --bounding-set -net_admin --inh-caps -net_admin {} --delay 50ms --port 64000 \
+         --interface eth0 --report {} --termination-log {}",
+        run_line(),
+        report.display(),
+        log.display()
+    );
+    let refused = link.left.command(&line).output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(3), "{message}");
+    for part in [
+        "MT0404 WanUnsupported",
+        "netem: `tc ",
+        "nfqueue: ",
+        "NET_ADMIN",
+    ] {
+        assert!(message.contains(part), "`{part}` is not in: {message}");
+    }
+    let logged = fs::read_to_string(&log).unwrap();
+    assert_eq!(message, format!("muxwan: {logged}\n"));
+    assert!(
+        !report.exists(),
+        "the report of an earlier run is still there"
+    );
+}
+
+#[test]
+fn a_delay_of_zero_sets_nothing_and_reports_0() {
+    let link = Link::new();
+    let before = link.left.rules();
+    let path = link.report("left.json");
+    let mut muxwan = link
+        .left
+        .muxwan("--delay 0ms --port 64000 --interface eth0", &path);
+    assert_eq!(muxwan.report["backend"], "none");
+    assert_eq!(muxwan.report["measured_milliseconds"], 0.0);
+    assert_eq!(link.left.rules(), before);
+    assert_eq!(muxwan.terminate(), Some(0));
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_a_usage_error() {
+    let link = Link::new();
+    let line = format!(
+        "{} --delay 50ms --port 64000 --interface eth9 --report {}",
+        run_line(),
+        link.report("report.json").display()
+    );
+    let refused = link.left.command(&line).output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("MT0101") && message.contains("eth9"),
+        "{message}"
+    );
+}

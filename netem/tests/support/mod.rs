@@ -1,0 +1,215 @@
+//! Two network namespaces joined by a veth pair, made and removed by the test itself.
+
+// Clippy's exception for tests does not reach the helpers of integration tests.
+#![allow(clippy::unwrap_used, clippy::panic)]
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Read, Write},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::signal::{Signal, kill},
+    unistd::{Pid, geteuid},
+};
+
+static COUNT: AtomicU32 = AtomicU32::new(0);
+
+/// The two ends of a link; each is a network namespace with `lo` and `eth0`.
+pub(crate) struct Link {
+    pub(crate) left: Namespace,
+    pub(crate) right: Namespace,
+    /// Reports and logs of this test.
+    pub(crate) folder: tempfile::TempDir,
+}
+
+pub(crate) struct Namespace {
+    name: String,
+    pub(crate) ipv4: IpAddr,
+    pub(crate) ipv6: IpAddr,
+}
+
+impl Link {
+    pub(crate) fn new() -> Self {
+        assert!(
+            geteuid().is_root(),
+            "this test makes network namespaces and needs root"
+        );
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let names = ["a", "b"].map(|end| format!("mw{}-{number}{end}", std::process::id()));
+        let [left, right] = [(&names[0], 1u8), (&names[1], 2u8)].map(|(name, host)| {
+            ip(&format!("netns add {name}"));
+            Namespace {
+                name: name.clone(),
+                ipv4: Ipv4Addr::new(10, 64, 0, host).into(),
+                ipv6: Ipv6Addr::new(0xfd64, 0, 0, 0, 0, 0, 0, host.into()).into(),
+            }
+        });
+        ip(&format!(
+            "link add name eth0 netns {} type veth peer name eth0 netns {}",
+            left.name, right.name
+        ));
+        for end in [&left, &right] {
+            ip(&format!("-n {} link set lo up", end.name));
+            ip(&format!(
+                "-n {} addr add {}/24 dev eth0",
+                end.name, end.ipv4
+            ));
+            ip(&format!(
+                "-n {} addr add {}/64 dev eth0 nodad",
+                end.name, end.ipv6
+            ));
+            ip(&format!("-n {} link set eth0 up", end.name));
+        }
+        let folder = tempfile::tempdir().unwrap();
+        Self {
+            left,
+            right,
+            folder,
+        }
+    }
+
+    pub(crate) fn report(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+impl Namespace {
+    /// Runs `work` on a thread inside the namespace.
+    pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                let handle = File::open(format!("/run/netns/{}", self.name)).unwrap();
+                setns(handle, CloneFlags::CLONE_NEWNET).unwrap();
+                work()
+            });
+            inside.join().unwrap()
+        })
+    }
+
+    /// A command to be run inside the namespace; `line` has words separated by single spaces.
+    pub(crate) fn command(&self, line: &str) -> Command {
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", &self.name])
+            .args(line.split(' '));
+        command
+    }
+
+    /// What `line` wrote to its standard output; it must succeed.
+    pub(crate) fn output(&self, line: &str) -> String {
+        let output = self.command(line).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{line}: {stderr}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// The rules of the mangle table of both families.
+    pub(crate) fn rules(&self) -> String {
+        self.output("iptables -t mangle -S") + &self.output("ip6tables -t mangle -S")
+    }
+
+    /// Starts `muxwan run` and waits for its report.
+    pub(crate) fn muxwan(&self, flags: &str, report: &Path) -> Muxwan {
+        let line = format!("{} {flags} --report {}", run_line(), report.display());
+        let mut child = self.command(&line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut text = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap())
+            .read_line(&mut text)
+            .unwrap();
+        assert!(
+            !text.is_empty(),
+            "muxwan ended without a report: {:?}",
+            child.wait()
+        );
+        Muxwan {
+            child,
+            report: serde_json::from_str(&text).unwrap(),
+        }
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        ip(&format!("netns del {}", self.name));
+    }
+}
+
+/// A running `muxwan`.
+pub(crate) struct Muxwan {
+    child: Child,
+    /// What it printed.
+    pub(crate) report: serde_json::Value,
+}
+
+impl Muxwan {
+    /// Sends SIGTERM and returns the exit status.
+    pub(crate) fn terminate(&mut self) -> Option<i32> {
+        self.signal(Signal::SIGTERM)
+    }
+
+    /// Sends SIGKILL, so that nothing can be tidied up.
+    pub(crate) fn kill(&mut self) {
+        assert_eq!(self.signal(Signal::SIGKILL), None);
+    }
+
+    fn signal(&mut self, signal: Signal) -> Option<i32> {
+        let pid = Pid::from_raw(self.child.id().try_into().unwrap());
+        kill(pid, signal).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Muxwan {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub(crate) fn run_line() -> String {
+    format!("{} run", env!("CARGO_BIN_EXE_muxwan"))
+}
+
+fn ip(line: &str) {
+    let output = Command::new("ip").args(line.split(' ')).output();
+    let output =
+        output.unwrap_or_else(|error| panic!("`ip` (Debian: iproute2) is needed: {error}"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "ip {line}: {stderr}");
+}
+
+/// The median round-trip time of 20 exchanges of one byte over TCP from left to right.
+pub(crate) fn rtt(link: &Link, to: IpAddr, port: u16) -> Duration {
+    let listener = link
+        .right
+        .enter(|| TcpListener::bind(SocketAddr::new(to, port)).unwrap());
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut byte = [0];
+            while stream.read(&mut byte).unwrap() == 1 {
+                stream.write_all(&byte).unwrap();
+            }
+        });
+        let mut stream = link.left.enter(|| TcpStream::connect(address).unwrap());
+        stream.set_nodelay(true).unwrap();
+        let mut times: Vec<Duration> = (0..20)
+            .map(|_| {
+                let start = Instant::now();
+                stream.write_all(&[1]).unwrap();
+                stream.read_exact(&mut [0]).unwrap();
+                start.elapsed()
+            })
+            .collect();
+        muxtunnel_netem::probe::median(&mut times)
+    })
+}
