@@ -1,0 +1,208 @@
+//! The CEL rules of the schemas: what the API server refuses, and the sentence it refuses it with.
+//!
+//! Each function is one rule. The sentence names the offending value, so rules carry a
+//! `messageExpression`. Every rule has an object in `tests/bad_objects` that breaks it; that table runs
+//! here against kube's local CEL and in `e2e` against an API server, which do not always agree.
+
+use kube::core::{Message, Rule};
+
+/// Ports that no forward may listen on: carriers, admin endpoint.
+const RESERVED: &str = "[64000, 64001]";
+
+/// Sysctls that exist once a node: they cannot be set for a pod. Source: net/core/sysctl_net_core.c
+/// and net/ipv4/sysctl_net_ipv4.c, tables that are registered for the initial namespace alone.
+const NOT_NAMESPACED: &str = "['net.core.rmem_max', 'net.core.wmem_max', 'net.core.rmem_default', \
+     'net.core.wmem_default', 'net.core.netdev_max_backlog', 'net.core.netdev_budget', \
+     'net.core.netdev_budget_usecs', 'net.core.dev_weight', 'net.core.default_qdisc', \
+     'net.core.busy_poll', 'net.core.busy_read', 'net.ipv4.tcp_mem', 'net.ipv4.udp_mem', \
+     'net.ipv4.tcp_available_congestion_control', 'net.ipv4.tcp_allowed_congestion_control']";
+
+/// Kubernetes' safe set as of 1.32. Source: kubernetes.io, "Using sysctls in a Kubernetes Cluster".
+const SAFE: &str = "['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range', \
+     'net.ipv4.tcp_syncookies', 'net.ipv4.ping_group_range', 'net.ipv4.ip_local_reserved_ports', \
+     'net.ipv4.tcp_keepalive_time', 'net.ipv4.tcp_fin_timeout', 'net.ipv4.tcp_keepalive_intvl', \
+     'net.ipv4.tcp_keepalive_probes', 'net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
+
+/// Number of values of the sysctls that take three.
+const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
+
+fn rule(expression: impl Into<String>, message_expression: impl Into<String>) -> Rule {
+    Rule::new(expression).message(Message::Expression(message_expression.into()))
+}
+
+/// Children are named after the object with a suffix, and a Service's name is a DNS-1035 label.
+pub(crate) fn name(length_max: usize) -> Rule {
+    rule(
+        format!(
+            "self.metadata.name.size() <= {length_max} && \
+             self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')"
+        ),
+        format!(
+            "'metadata.name ' + self.metadata.name + ' must be at most {length_max} lower-case \
+             letters, digits and hyphens, and begin with a letter'"
+        ),
+    )
+}
+
+pub(crate) fn side_immutable() -> Rule {
+    rule(
+        "self == oldSelf",
+        "'side cannot be changed from ' + oldSelf + ' to ' + self + ': create another tunnel'",
+    )
+}
+
+pub(crate) fn carrier_address_needed() -> Rule {
+    rule(
+        "self.side != 'Entry' || has(self.carrier.address)",
+        "'side ' + self.side + ' needs carrier.address, the host:port of the exit on the other side'",
+    )
+}
+
+pub(crate) fn carrier_address_forbidden() -> Rule {
+    rule(
+        "self.side == 'Entry' || !has(self.carrier.address)",
+        "'carrier.address ' + self.carrier.address + ' is for side Entry; side ' + self.side \
+         + ' has an exit of its own'",
+    )
+}
+
+pub(crate) fn service_needs_own_exit() -> Rule {
+    rule(
+        "self.side != 'Entry' || self.forwards.all(f, !has(f.target.service))",
+        "'forward ' + self.forwards.filter(f, has(f.target.service))[0].name + ': target.service \
+         cannot be used with side Entry, where targets are dialled elsewhere; use target.address'",
+    )
+}
+
+pub(crate) fn wan_port_reserved() -> Rule {
+    rule(
+        "!has(self.wan) || self.forwards.all(f, f.listen.port != 64003)",
+        "'forward ' + self.forwards.filter(f, f.listen.port == 64003)[0].name + ': listen.port 64003 \
+         is reserved for the probes of WAN emulation while wan is set'",
+    )
+}
+
+pub(crate) fn listen_ports_unique() -> Rule {
+    rule(
+        "self.all(f, self.exists_one(g, g.listen.port == f.listen.port))",
+        "'listen.port ' + string(self.filter(f, !self.exists_one(g, g.listen.port == \
+         f.listen.port))[0].listen.port) + ' is used by more than one forward'",
+    )
+}
+
+pub(crate) fn listen_ports_reserved() -> Rule {
+    rule(
+        format!("self.all(f, !(f.listen.port in {RESERVED}))"),
+        format!(
+            "'listen.port ' + string(self.filter(f, f.listen.port in {RESERVED})[0].listen.port) + ' \
+             is reserved: gateways use 64000 for carriers and 64001 for their admin endpoint'"
+        ),
+    )
+}
+
+pub(crate) fn target_exactly_one() -> Rule {
+    rule(
+        "has(self.target.service) != has(self.target.address)",
+        "'forward ' + self.name + ': target needs exactly one of service and address'",
+    )
+}
+
+pub(crate) fn service_port() -> Rule {
+    rule(
+        "type(self) == int ? self >= 1 && self <= 65535 : \
+         string(self).matches('^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$')",
+        "'port ' + string(self) + ' is neither a number from 1 to 65535 nor the name of a port'",
+    )
+}
+
+pub(crate) fn sysctls_namespaced() -> Rule {
+    rule(
+        format!(
+            "!has(self.sysctls) || self.sysctls.all(s, !(s.name in {NOT_NAMESPACED}) && \
+             (s.name.startsWith('net.') || s.name.startsWith('kernel.shm') || \
+             s.name.startsWith('kernel.msg') || s.name == 'kernel.sem' || \
+             s.name.startsWith('fs.mqueue.')))"
+        ),
+        format!(
+            "'sysctl ' + self.sysctls.filter(s, s.name in {NOT_NAMESPACED} || \
+             !(s.name.startsWith('net.') || s.name.startsWith('kernel.shm') || \
+             s.name.startsWith('kernel.msg') || s.name == 'kernel.sem' || \
+             s.name.startsWith('fs.mqueue.')))[0].name + ' is not namespaced: it holds for a whole \
+             node and cannot be set for a pod'"
+        ),
+    )
+}
+
+pub(crate) fn sysctls_of_the_operator() -> Rule {
+    rule(
+        "!has(self.sysctls) || self.sysctls.all(s, s.name != 'net.ipv4.ip_unprivileged_port_start')",
+        "'sysctl ' + self.sysctls.filter(s, s.name == 'net.ipv4.ip_unprivileged_port_start')[0].name \
+         + ' is set by the operator, so that gateways listen on any port without privileges'",
+    )
+}
+
+pub(crate) fn sysctls_unsafe() -> Rule {
+    rule(
+        format!(
+            "!has(self.sysctls) || (has(self.allowUnsafe) && self.allowUnsafe) || \
+             self.sysctls.all(s, s.name in {SAFE} || s.name == 'net.ipv4.ip_unprivileged_port_start')"
+        ),
+        format!(
+            "'sysctl ' + self.sysctls.filter(s, !(s.name in {SAFE}))[0].name + ' is not in \
+             Kubernetes\\' safe set: set allowUnsafe, and allow it on the nodes with \
+             --allowed-unsafe-sysctls'"
+        ),
+    )
+}
+
+/// A malformed value makes the pod's sandbox fail for ever.
+pub(crate) fn sysctl_values() -> Rule {
+    let fits = format!(
+        "(s.name in {THREE_VALUES} ? s.value.matches('^[0-9]{{1,9}} [0-9]{{1,9}} [0-9]{{1,9}}$') : \
+         s.name == 'net.ipv4.ip_local_port_range' ? \
+         s.value.matches('^[0-9]{{1,5}} [0-9]{{1,5}}$') : true)"
+    );
+    rule(
+        format!("!has(self.sysctls) || self.sysctls.all(s, {fits})"),
+        format!(
+            "'sysctl ' + self.sysctls.filter(s, !{fits})[0].name + ': the value ' + \
+             self.sysctls.filter(s, !{fits})[0].value + ' is not what the kernel takes: three numbers \
+             of bytes (least, default, most) for tcp_rmem and tcp_wmem, two ports for \
+             ip_local_port_range'"
+        ),
+    )
+}
+
+pub(crate) fn delay_bounded(field: &str) -> Rule {
+    rule(
+        "duration(self) <= duration('10s')",
+        format!("'{field} ' + self + ' is more than 10s'"),
+    )
+}
+
+pub(crate) fn delays_bounded() -> Rule {
+    rule(
+        "self.all(d, duration(d) <= duration('10s'))",
+        "'delay ' + self.filter(d, duration(d) > duration('10s'))[0] + ' is more than 10s'",
+    )
+}
+
+pub(crate) fn measurement_bounded() -> Rule {
+    rule(
+        "duration(self) >= duration('1s') && duration(self) <= duration('1h')",
+        "'duration ' + self + ' is not from 1s to 1h'",
+    )
+}
+
+pub(crate) fn warm_up_shorter() -> Rule {
+    rule(
+        "duration(self.warmUp) < duration(self.duration)",
+        "'warmUp ' + self.warmUp + ' must be shorter than duration ' + self.duration + ', of which \
+         it is left out'",
+    )
+}
+
+pub(crate) fn spec_immutable() -> Rule {
+    Rule::new("self.spec == oldSelf.spec")
+        .message("spec cannot be changed: create another MuxBenchmark")
+}

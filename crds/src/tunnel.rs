@@ -1,0 +1,413 @@
+//! [`MuxTunnel`]: two sets of gateways and the forwards that run between them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Duration, PodTemplate, rules};
+
+/// A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the
+/// exit gateways towards their targets.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[kube(
+    group = "muxtunnel.dev",
+    version = "v1alpha1",
+    kind = "MuxTunnel",
+    plural = "muxtunnels",
+    shortname = "mt",
+    category = "muxtunnel",
+    namespaced,
+    status = "MuxTunnelStatus",
+    derive = "PartialEq",
+    doc = "A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the exit gateways towards their targets.",
+    validation = rules::name(40),
+    printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "All is as asked"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "At least one path works"),
+    printcolumn(name = "Entry", type_ = "integer", json_path = ".status.entry.readyReplicas", description = "Entry gateways that are ready"),
+    printcolumn(name = "Exit", type_ = "integer", json_path = ".status.exit.readyReplicas", description = "Exit gateways that are ready"),
+    printcolumn(name = "Carriers", type_ = "integer", json_path = ".status.carriers.up", description = "Carriers that are up"),
+    printcolumn(name = "RTT", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
+    printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", description = "Why it is ready or not", priority = "1"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::carrier_address_needed(),
+    validation = rules::carrier_address_forbidden(),
+    validation = rules::service_needs_own_exit(),
+    validation = rules::wan_port_reserved()
+)]
+pub struct MuxTunnelSpec {
+    /// Which gateways this object makes. Entry: targets are dialled elsewhere, and `carrier.address`
+    /// names the exit there. Exit: streams enter elsewhere. Cannot be changed.
+    #[serde(default)]
+    #[x_kube(validation = rules::side_immutable())]
+    pub side: Side,
+    /// Settings of the gateways where streams enter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<Gateway>,
+    /// Settings of the gateways where targets are dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Gateway>,
+    /// What is listened on and where it leads. A change reaches running gateways without a restart.
+    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    #[x_kube(
+        validation = rules::listen_ports_unique(),
+        validation = rules::listen_ports_reserved()
+    )]
+    pub forwards: Vec<Forward>,
+    /// The connections between the gateways.
+    pub carrier: Carrier,
+    /// Kernel settings of the gateways' pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tuning: Option<Tuning>,
+    /// Emulation of a wide-area network between the gateways, for tests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wan: Option<Wan>,
+}
+
+/// Which gateways an object makes.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Side {
+    /// Entry and exit.
+    #[default]
+    Both,
+    /// The entry alone.
+    Entry,
+    /// The exit alone.
+    Exit,
+}
+
+impl Side {
+    /// Whether entry gateways are made.
+    #[must_use]
+    pub const fn has_entry(self) -> bool {
+        matches!(self, Self::Both | Self::Entry)
+    }
+
+    /// Whether exit gateways are made.
+    #[must_use]
+    pub const fn has_exit(self) -> bool {
+        matches!(self, Self::Both | Self::Exit)
+    }
+}
+
+/// Settings of the gateways of one side.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Gateway {
+    /// Number of pods. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 32))]
+    pub replicas: Option<i32>,
+    /// The Service in front of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<GatewayService>,
+    /// Settings of their pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+}
+
+/// The Service in front of the gateways of one side.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayService {
+    /// How it is exposed. Default: ClusterIP.
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub type_: Option<ServiceType>,
+    /// Annotations, such as a cloud's load balancer reads.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 32))]
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// How a Service is exposed.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServiceType {
+    /// Inside the cluster.
+    #[default]
+    ClusterIP,
+    /// On a port of every node.
+    NodePort,
+    /// By a load balancer.
+    LoadBalancer,
+}
+
+impl ServiceType {
+    /// The name that a Service's `spec.type` has.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ClusterIP => "ClusterIP",
+            Self::NodePort => "NodePort",
+            Self::LoadBalancer => "LoadBalancer",
+        }
+    }
+}
+
+/// One port that is listened on and the target its streams lead to.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::target_exactly_one())]
+pub struct Forward {
+    /// Unique name; it also names the port of the entry's Service.
+    #[schemars(
+        length(min = 1, max = 15),
+        regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
+    /// Where streams enter.
+    pub listen: Listen,
+    /// Where they lead: exactly one of `service` and `address`.
+    pub target: Target,
+}
+
+/// Where the streams of a forward enter.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Listen {
+    /// Port of the entry's Service and of the entry gateways. 64000 and 64001 are taken.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+    /// What is spoken on it.
+    #[serde(default)]
+    pub protocol: ListenProtocol,
+}
+
+/// What is spoken on the port of a forward.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ListenProtocol {
+    /// Plain TCP: each connection is one stream.
+    #[default]
+    Tcp,
+}
+
+/// The target of a forward.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Target {
+    /// A Service of the tunnel's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceTarget>,
+    /// A host that the exit resolves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<AddressTarget>,
+}
+
+/// A Service as a target.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceTarget {
+    /// Its name, in the namespace of the tunnel.
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: String,
+    /// Number or name of its port.
+    #[x_kube(validation = rules::service_port())]
+    pub port: IntOrString,
+}
+
+/// A host as a target.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct AddressTarget {
+    /// DNS name or IP address (IPv6 without brackets), resolved by the exit.
+    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-_.:a-zA-Z0-9]+$"))]
+    pub host: String,
+    /// TCP port.
+    #[schemars(range(min = 1, max = 65535))]
+    pub port: u16,
+}
+
+/// The connections between the gateways.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Carrier {
+    /// The mux protocol spoken on them.
+    pub protocol: Protocol,
+    /// Side Entry: `host:port` of the exit's carrier Service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 3, max = 260),
+        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
+    )]
+    pub address: Option<String>,
+    /// How they are secured. There is no default: the insecure form must be written out.
+    pub security: Security,
+}
+
+/// The mux protocol of carriers.
+#[derive(
+    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
+)]
+pub enum Protocol {
+    /// Devolutions' JMUX, as jetsocat speaks it.
+    Jmux,
+}
+
+/// How carriers are secured.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Security {
+    /// The mode. There is no default: the insecure form must be written out.
+    pub mode: SecurityMode,
+}
+
+/// The modes in which carriers are secured.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SecurityMode {
+    /// Plain TCP: anyone on the path reads and changes the traffic.
+    None,
+}
+
+/// Kernel settings of the gateways' pods. The applications' own pods need none.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::sysctls_namespaced(),
+    validation = rules::sysctls_of_the_operator(),
+    validation = rules::sysctls_unsafe(),
+    validation = rules::sysctl_values()
+)]
+pub struct Tuning {
+    /// A set of sysctls for a kind of path. Default: None.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<Profile>,
+    /// Further sysctls; they override those of the profile.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub sysctls: Vec<Sysctl>,
+    /// Allow sysctls that Kubernetes does not count as safe. The nodes must allow them, too: where a
+    /// kubelet refuses one, failed pods are made without end.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allow_unsafe: bool,
+}
+
+/// A set of sysctls for a kind of path.
+#[derive(
+    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
+)]
+pub enum Profile {
+    /// Socket buffers of up to 128 MiB: 10 Gbit/s at 100 ms on one connection.
+    Wan,
+    /// Socket buffers of up to 16 MiB: 10 Gbit/s at 12 ms on one connection.
+    Lan,
+    /// The kernel's defaults.
+    #[default]
+    None,
+}
+
+/// One sysctl of the gateways' pods.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Sysctl {
+    /// Dotted name.
+    #[schemars(
+        length(min = 1, max = 128),
+        regex(pattern = "^[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?)+$")
+    )]
+    pub name: String,
+    /// Value, words parted by single spaces.
+    #[schemars(
+        length(min = 1, max = 128),
+        regex(pattern = "^[-_a-zA-Z0-9]+( [-_a-zA-Z0-9]+)*$")
+    )]
+    pub value: String,
+}
+
+/// Emulation of a wide-area network between the gateways, for tests.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Wan {
+    /// Delay in each direction: the round-trip time grows by twice this.
+    #[x_kube(validation = rules::delay_bounded("wan.delay"))]
+    pub delay: Duration,
+    /// What makes the delay. Default: Auto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backend: Option<Backend>,
+    /// Which packets are delayed. Default: Carrier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<Scope>,
+}
+
+/// What makes the emulated delay.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Backend {
+    /// Kernel netem where the node has it, else the NFQUEUE delay line.
+    #[default]
+    Auto,
+    /// Kernel netem (`sch_netem`).
+    Netem,
+    /// A delay line in user space behind NFQUEUE.
+    Nfqueue,
+}
+
+/// Which packets are delayed.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// Those of the carriers.
+    #[default]
+    Carrier,
+    /// All but those of the admin endpoint.
+    All,
+}
+
+/// What the operator saw of a tunnel.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct MuxTunnelStatus {
+    /// The generation of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Ready, Available, CarrierConnected, TuningApplied, WanEmulated.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
+    pub conditions: Vec<Condition>,
+    /// The gateways where streams enter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<GatewayStatus>,
+    /// The gateways where targets are dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<GatewayStatus>,
+    /// The connections between them, as the entry sees them (side Exit: as the exit does).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carriers: Option<CarrierStatus>,
+    /// Values of sysctls in force in the gateways, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
+    pub sysctls: BTreeMap<String, String>,
+}
+
+/// The gateways of one side.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct GatewayStatus {
+    /// Pods asked for.
+    #[serde(default)]
+    pub replicas: i32,
+    /// Pods that are ready.
+    #[serde(default)]
+    pub ready_replicas: i32,
+    /// Entry: host under which the forwards' ports are reached. Exit: `host:port` of the carriers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 260))]
+    pub address: Option<String>,
+}
+
+/// The connections between the gateways.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CarrierStatus {
+    /// Carriers that are up.
+    #[serde(default)]
+    pub up: i32,
+    /// Median of their smoothed round-trip times, two digits; follows changes of more than 10 %.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rtt_milliseconds: Option<f64>,
+}
