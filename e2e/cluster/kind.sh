@@ -1,0 +1,33 @@
+# shellcheck shell=bash
+# The cluster itself: created, reused while healthy, deleted. Its kubeconfig is a file of its own; ~/.kube is never touched.
+
+# cluster_up: a healthy cluster on the chosen node image.
+cluster_up() {
+  if cluster_exists; then
+    cluster_healthy && { say "reusing the cluster $CLUSTER_NAME"; return; }
+    say "the cluster $CLUSTER_NAME does not answer: making it anew"
+    cluster_down
+  fi
+  local config=$CLUSTER_DIR/kind.yaml
+  [ -z "$NODE_IS_OURS" ] || config=$CLUSTER_DIR/kind-own-node.yaml
+  say "creating the cluster $CLUSTER_NAME on $NODE_IMAGE_USED"
+  kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
+    --kubeconfig "$KUBECONFIG_FILE" --wait 120s --quiet >&2
+  say "waiting for the cluster's DNS"
+  kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=180s >/dev/null
+}
+
+cluster_exists() { kind get clusters 2>/dev/null | grep -qx "$CLUSTER_NAME"; }
+
+# cluster_healthy: the node is ready and DNS is available, asked for through a fresh kubeconfig.
+cluster_healthy() {
+  kind export kubeconfig --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE" >/dev/null 2>&1 &&
+    kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1 &&
+    kubectl wait node --all --for=condition=Ready --timeout=30s >/dev/null 2>&1 &&
+    kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=60s >/dev/null 2>&1
+}
+
+cluster_down() {
+  kind delete cluster --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE" --quiet >&2
+  rm -f "$KUBECONFIG_FILE"
+}

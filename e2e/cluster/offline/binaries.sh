@@ -1,0 +1,68 @@
+# shellcheck shell=bash
+# The programs of a Kubernetes node, built by Go from module sources into $OFFLINE_BIN.
+# A binary is kept while it says of itself that it comes from the pinned version (`go version -m`).
+
+KUBERNETES_PROGRAMS=(kube-apiserver kube-controller-manager kube-scheduler kube-proxy kubelet kubeadm kubectl)
+
+node_binaries() {
+  need_go "the node image ${NODE_IMAGE[$(machine)]}"
+  local program
+  for program in "${KUBERNETES_PROGRAMS[@]}"; do kubernetes_binary "$program"; done
+  etcd_binaries
+  built_from "$OFFLINE_BIN/coredns" github.com/coredns/coredns "$COREDNS_MODULE" || {
+    say "building coredns $COREDNS_MODULE"
+    go_install "github.com/coredns/coredns@$COREDNS_MODULE"
+  }
+  for program in containerd ctr containerd-shim-runc-v2; do
+    built_from "$OFFLINE_BIN/$program" github.com/containerd/containerd/v2 "$CONTAINERD_MODULE" || {
+      say "building $program $CONTAINERD_MODULE"
+      go_install -tags 'no_btrfs no_devmapper no_zfs no_aufs' \
+        "github.com/containerd/containerd/v2/cmd/$program@$CONTAINERD_MODULE"
+    }
+  done
+  pause_binary
+}
+
+# kubernetes_binary NAME: k8s.io/kubernetes cannot be built by `go install` (its go.mod replaces the staging modules by
+# folders), so a module of ours requires it and replaces each of them by its published version: k8s.go.mod.
+kubernetes_binary() {
+  built_from "$OFFLINE_BIN/$1" k8s.io/kubernetes "$KUBERNETES_MODULE" && return
+  say "building $1 $KUBERNETES_MODULE"
+  local module=$CACHE/offline/k8s version=k8s.io/component-base/version minor=${KUBERNETES_MODULE#v1.} program
+  mkdir -p "$module"
+  cp "$CLUSTER_DIR/offline/k8s.go.mod" "$module/go.mod"
+  {
+    printf '//go:build tools\n\npackage tools\n\nimport (\n'
+    for program in "${KUBERNETES_PROGRAMS[@]}"; do printf '\t_ "k8s.io/kubernetes/cmd/%s"\n' "$program"; done
+    printf ')\n'
+  } >"$module/tools.go"
+  (cd "$module" && CGO_ENABLED=0 go build -mod=mod -trimpath -o "$OFFLINE_BIN/$1" -ldflags "-s -w \
+    -X $version.gitVersion=$KUBERNETES_MODULE -X $version.gitMajor=1 -X $version.gitMinor=${minor%%.*} \
+    -X $version.gitTreeState=clean -X $version.buildDate=2026-01-01T00:00:00Z" "k8s.io/kubernetes/cmd/$1")
+}
+
+# etcd's server is a module of its own whose replace lines only count when it is the main module: a wrapper again.
+etcd_binaries() {
+  built_from "$OFFLINE_BIN/etcd" go.etcd.io/etcd/server/v3 "$ETCD_MODULE" &&
+    built_from "$OFFLINE_BIN/etcdctl" go.etcd.io/etcd/etcdctl/v3 "$ETCD_MODULE" && return
+  say "building etcd $ETCD_MODULE"
+  local module=$CACHE/offline/etcd
+  mkdir -p "$module"
+  printf 'module etcdbin\n\ngo 1.26.0\n' >"$module/go.mod"
+  printf '//go:build tools\n\npackage tools\n\nimport (\n\t_ "go.etcd.io/etcd/etcdctl/v3"\n\t_ "go.etcd.io/etcd/server/v3"\n)\n' \
+    >"$module/tools.go"
+  (
+    cd "$module" || exit
+    export CGO_ENABLED=0
+    go get "go.etcd.io/etcd/server/v3@$ETCD_MODULE" "go.etcd.io/etcd/etcdctl/v3@$ETCD_MODULE"
+    go mod tidy
+    go build -trimpath -ldflags '-s -w' -o "$OFFLINE_BIN/etcd" go.etcd.io/etcd/server/v3
+    go build -trimpath -ldflags '-s -w' -o "$OFFLINE_BIN/etcdctl" go.etcd.io/etcd/etcdctl/v3
+  )
+}
+
+pause_binary() {
+  [ "$OFFLINE_BIN/pause" -nt "$CLUSTER_DIR/offline/pause.c" ] && return
+  { all_commands gcc && [ -e /usr/include/unistd.h ]; } || apt_install gcc libc6-dev
+  gcc -O2 -static -o "$OFFLINE_BIN/pause" "$CLUSTER_DIR/offline/pause.c"
+}

@@ -1,0 +1,38 @@
+# shellcheck shell=bash disable=SC2034  # read by the scripts that source this file
+# Every version the cluster is made of, and the SHA-256 of every file that is downloaded as it is.
+# To move a pin: change version and checksums together; the checksums stand beside each release
+# (kind: *.sha256sum, kubectl: *.sha256, helm: *.tar.gz.sha256sum).
+
+# --- Published: where the release servers and a container registry answer -------------------------------------
+KIND_RELEASE=v0.32.0
+HELM_RELEASE=v4.2.4
+KUBECTL_RELEASE=v1.36.4
+declare -A KIND_SHA256=(
+  [amd64]=50030de23cf40a18505f20426f6a8506bedf13c6e509244bd1fa9463721b0f54
+  [arm64]=b92cd615e97585de8ddade28ed5cd7feb4248d717c233eea5b03c37298900f5d
+)
+declare -A HELM_SHA256=( # of the .tar.gz
+  [amd64]=c306b46f719b0a4da32d0f78ee21bf90ce8d602f15b22ab753f0674d1670a7f3
+  [arm64]=564de2191b881e9f71b5606b25345821ea1682f06ab90499d3ab22b530176da1
+)
+declare -A KUBECTL_SHA256=(
+  [amd64]=8b8f088da2dab964f853b38464033b1be15ede2839eca751482357c45abdd05a
+  [arm64]=0ecf44450ee6063bf19dd166a103ee6df4a9034455c2abce626e6eea657d73fb
+)
+declare -A NODE_IMAGE=(
+  [amd64]=docker.io/kindest/node:v1.36.1@sha256:21c46cf61fd45873f89e6a1bfcba4b7904dffa84c2bec88aeeca9a0409af4725
+  [arm64]=docker.io/kindest/node:v1.36.1@sha256:8d85371a247dc0fddce0d585d3de1ce40f2ee43f97fc0d0b6ee37b158771109e
+)
+
+# --- Built: where they do not, by Go from its module proxy (whose checksum database guards the sources) --------
+KIND_MODULE=v0.33.0
+HELM_MODULE=v4.3.1
+KUBERNETES_MODULE=v1.36.3
+ETCD_MODULE=v3.6.8
+COREDNS_MODULE=v1.14.7
+CONTAINERD_MODULE=v2.3.4
+# The tags kubeadm of KUBERNETES_MODULE asks for; what stands behind them is built from the modules above.
+ETCD_TAG=3.6.8-0
+COREDNS_TAG=v1.14.2
+PAUSE_TAG=3.10
+NODE_SUITE=bookworm # Debian release inside the node
