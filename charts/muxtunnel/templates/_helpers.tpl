@@ -1,0 +1,76 @@
+{{/* Name of the chart in labels. */}}
+{{- define "muxtunnel.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 53 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Name of everything this release makes: the release's name, with the chart's name where it is not in it. */}}
+{{- define "muxtunnel.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride }}
+{{- else if contains (include "muxtunnel.name" .) .Release.Name }}
+{{- .Release.Name | trunc 53 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name (include "muxtunnel.name" .) | trunc 53 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+
+{{- define "muxtunnel.serviceAccountName" -}}
+{{- default (include "muxtunnel.fullname" .) .Values.serviceAccount.name }}
+{{- end }}
+
+{{- define "muxtunnel.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "muxtunnel.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/component: operator
+{{- end }}
+
+{{- define "muxtunnel.labels" -}}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{ include "muxtunnel.selectorLabels" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* A full image reference: (list root "operator"). */}}
+{{- define "muxtunnel.image" -}}
+{{- $root := index . 0 -}}
+{{- $image := index $root.Values.image (index . 1) -}}
+{{- $registry := default $image.registry $root.Values.global.imageRegistry -}}
+{{- if $registry }}{{ $registry }}/{{ end }}{{ $image.repository }}
+{{- if $image.digest }}@{{ $image.digest }}{{ else }}:{{ default $root.Chart.AppVersion $image.tag }}{{ end }}
+{{- end }}
+
+{{/*
+What the operator may do, in each namespace that it serves. It can read no Secret: the only ones it touches are the
+tokens of benchmarks, which it makes and deletes without ever reading one.
+*/}}
+{{- define "muxtunnel.rules" -}}
+- apiGroups: [muxtunnel.dev]
+  resources: [muxtunnels, muxbenchmarks]
+  verbs: [get, list, watch]
+# A benchmark's environments are MuxTunnels of its own.
+- apiGroups: [muxtunnel.dev]
+  resources: [muxtunnels]
+  verbs: [create, patch, delete]
+- apiGroups: [muxtunnel.dev]
+  resources: [muxtunnels/status, muxbenchmarks/status]
+  verbs: [patch]
+- apiGroups: [apps]
+  resources: [deployments]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [configmaps, serviceaccounts, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
