@@ -10,6 +10,7 @@
     reason = "the derive of KubeSchema declares public types inside functions"
 )]
 
+pub mod bad_objects;
 mod benchmark;
 mod duration;
 mod rules;

@@ -23,7 +23,10 @@ const SAFE: &str = "['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range', \
      'net.ipv4.tcp_keepalive_time', 'net.ipv4.tcp_fin_timeout', 'net.ipv4.tcp_keepalive_intvl', \
      'net.ipv4.tcp_keepalive_probes', 'net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
 
-/// Number of values of the sysctls that take three.
+/// Set for every gateway, so that a CR cannot undo it.
+const OF_THE_OPERATOR: &str = "net.ipv4.ip_unprivileged_port_start";
+
+/// The sysctls that take three values.
 const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
 
 fn rule(expression: impl Into<String>, message_expression: impl Into<String>) -> Rule {
@@ -107,50 +110,51 @@ pub(crate) fn target_exactly_one() -> Rule {
     )
 }
 
-pub(crate) fn service_port() -> Rule {
-    rule(
-        "type(self) == int ? self >= 1 && self <= 65535 : \
-         string(self).matches('^[a-z0-9]([-a-z0-9]{0,13}[a-z0-9])?$')",
-        "'port ' + string(self) + ' is neither a number from 1 to 65535 nor the name of a port'",
+/// CEL: sysctl `s` belongs to a pod's own namespaces. Source: the kubelet's table of namespaced
+/// prefixes (pkg/kubelet/sysctl), less what it takes for namespaced by its prefix alone.
+fn namespaced() -> String {
+    format!(
+        "(!(s.name in {NOT_NAMESPACED}) && (s.name.startsWith('net.') || \
+         s.name.startsWith('kernel.shm') || s.name.startsWith('kernel.msg') || \
+         s.name == 'kernel.sem' || s.name.startsWith('fs.mqueue.')))"
     )
 }
 
 pub(crate) fn sysctls_namespaced() -> Rule {
+    let namespaced = namespaced();
     rule(
+        format!("!has(self.sysctls) || self.sysctls.all(s, {namespaced})"),
         format!(
-            "!has(self.sysctls) || self.sysctls.all(s, !(s.name in {NOT_NAMESPACED}) && \
-             (s.name.startsWith('net.') || s.name.startsWith('kernel.shm') || \
-             s.name.startsWith('kernel.msg') || s.name == 'kernel.sem' || \
-             s.name.startsWith('fs.mqueue.')))"
-        ),
-        format!(
-            "'sysctl ' + self.sysctls.filter(s, s.name in {NOT_NAMESPACED} || \
-             !(s.name.startsWith('net.') || s.name.startsWith('kernel.shm') || \
-             s.name.startsWith('kernel.msg') || s.name == 'kernel.sem' || \
-             s.name.startsWith('fs.mqueue.')))[0].name + ' is not namespaced: it holds for a whole \
-             node and cannot be set for a pod'"
+            "'sysctl ' + self.sysctls.filter(s, !{namespaced})[0].name + ' is not namespaced: it \
+             holds for a whole node and cannot be set for a pod'"
         ),
     )
 }
 
 pub(crate) fn sysctls_of_the_operator() -> Rule {
     rule(
-        "!has(self.sysctls) || self.sysctls.all(s, s.name != 'net.ipv4.ip_unprivileged_port_start')",
-        "'sysctl ' + self.sysctls.filter(s, s.name == 'net.ipv4.ip_unprivileged_port_start')[0].name \
-         + ' is set by the operator, so that gateways listen on any port without privileges'",
+        format!("!has(self.sysctls) || self.sysctls.all(s, s.name != '{OF_THE_OPERATOR}')"),
+        format!(
+            "'sysctl {OF_THE_OPERATOR} is set by the operator, so that gateways listen on any port \
+             without privileges'"
+        ),
     )
 }
 
+/// What the two rules above refuse is left to them: it cannot be allowed.
 pub(crate) fn sysctls_unsafe() -> Rule {
+    let safe = format!(
+        "(s.name in {SAFE} || s.name == '{OF_THE_OPERATOR}' || !{})",
+        namespaced()
+    );
     rule(
         format!(
             "!has(self.sysctls) || (has(self.allowUnsafe) && self.allowUnsafe) || \
-             self.sysctls.all(s, s.name in {SAFE} || s.name == 'net.ipv4.ip_unprivileged_port_start')"
+             self.sysctls.all(s, {safe})"
         ),
         format!(
-            "'sysctl ' + self.sysctls.filter(s, !(s.name in {SAFE}))[0].name + ' is not in \
-             Kubernetes\\' safe set: set allowUnsafe, and allow it on the nodes with \
-             --allowed-unsafe-sysctls'"
+            "'sysctl ' + self.sysctls.filter(s, !{safe})[0].name + ' is not in Kubernetes\\' safe \
+             set: set allowUnsafe, and allow it on the nodes with --allowed-unsafe-sysctls'"
         ),
     )
 }

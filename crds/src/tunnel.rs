@@ -209,7 +209,7 @@ pub struct ServiceTarget {
     )]
     pub name: String,
     /// Number or name of its port.
-    #[x_kube(validation = rules::service_port())]
+    #[schemars(extend("minimum" = 1, "maximum" = 65535, "maxLength" = 15, "pattern" = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub port: IntOrString,
 }
 

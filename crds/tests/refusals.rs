@@ -1,0 +1,197 @@
+//! What the schemas refuse and what they accept, without a cluster: a small checker of the structural
+//! part that speaks as an API server does, and kube's CEL for the rules.
+
+mod structure;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use kube::core::cel::{Validator, apply_defaults};
+use muxtunnel_crds::bad_objects::{BadObject, parse};
+use muxtunnel_crds::schema::definitions;
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use serde_json::Value;
+
+/// One refusal: the rule that refused (empty: the structure), and the message.
+struct Refusal {
+    rule: String,
+    message: String,
+}
+
+fn schema_of(kind: &str) -> Value {
+    let definition = definitions()
+        .unwrap()
+        .into_iter()
+        .map(|(_, definition)| serde_json::to_value(definition).unwrap())
+        .find(|definition| definition["spec"]["names"]["kind"] == kind)
+        .unwrap_or_else(|| panic!("no definition of kind {kind}"));
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"].clone()
+}
+
+fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
+    static SCHEMAS: LazyLock<BTreeMap<&str, Value>> = LazyLock::new(|| {
+        ["MuxTunnel", "MuxBenchmark"]
+            .map(|kind| (kind, schema_of(kind)))
+            .into()
+    });
+    let schema = &SCHEMAS[object["kind"].as_str().unwrap()];
+    let defaulted = apply_defaults(schema, object);
+    let old = old.map(|old| apply_defaults(schema, old));
+    let structural = structure::check(schema, &defaulted);
+    if !structural.is_empty() {
+        return structural
+            .into_iter()
+            .map(|message| Refusal {
+                rule: String::new(),
+                message,
+            })
+            .collect();
+    }
+    match Validator::new().validate(schema, &defaulted, old.as_ref()) {
+        Ok(()) => Vec::new(),
+        Err(errors) => errors
+            .into_vec()
+            .into_iter()
+            .map(|error| Refusal {
+                rule: error.rule.clone(),
+                message: error.message,
+            })
+            .collect(),
+    }
+}
+
+fn files(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests")
+        .join(folder);
+    let mut files: Vec<_> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(!files.is_empty());
+    files
+}
+
+fn bad_objects() -> Vec<(String, BadObject)> {
+    files("bad_objects")
+        .into_iter()
+        .map(|file| {
+            let name = file.file_stem().unwrap().to_string_lossy().into_owned();
+            let object = parse(&fs::read_to_string(&file).unwrap()).unwrap();
+            (name, object)
+        })
+        .collect()
+}
+
+#[test]
+fn every_bad_object_is_refused_with_its_sentence() {
+    for (name, bad) in bad_objects() {
+        if let Some(old) = &bad.old {
+            let messages: Vec<_> = refusals(old, None).into_iter().map(|r| r.message).collect();
+            assert!(messages.is_empty(), "{name}: the old object: {messages:?}");
+        }
+        let messages: Vec<_> = refusals(&bad.object, bad.old.as_ref())
+            .into_iter()
+            .map(|refusal| refusal.message)
+            .collect();
+        assert!(
+            messages.len() == 1 && messages[0].contains(&bad.expected),
+            "{name}: expected {:?}, got {messages:?}",
+            bad.expected
+        );
+    }
+}
+
+#[test]
+fn every_rule_is_broken_by_a_bad_object() {
+    let broken: BTreeSet<_> = bad_objects()
+        .into_iter()
+        .flat_map(|(_, bad)| refusals(&bad.object, bad.old.as_ref()))
+        .map(|refusal| refusal.rule)
+        .collect();
+    for kind in ["MuxTunnel", "MuxBenchmark"] {
+        for rule in rules(&schema_of(kind)) {
+            assert!(
+                broken.contains(&rule),
+                "{kind}: no bad object breaks {rule}"
+            );
+        }
+    }
+}
+
+fn rules(schema: &Value) -> Vec<String> {
+    match schema {
+        Value::Object(object) => object
+            .iter()
+            .flat_map(|(key, value)| {
+                if key == "x-kubernetes-validations" {
+                    value
+                        .as_array()
+                        .unwrap()
+                        .iter()
+                        .map(|rule| rule["rule"].as_str().unwrap().to_owned())
+                        .collect()
+                } else {
+                    rules(value)
+                }
+            })
+            .collect(),
+        Value::Array(items) => items.iter().flat_map(rules).collect(),
+        _ => Vec::new(),
+    }
+}
+
+#[test]
+fn good_objects_are_accepted_and_fit_the_rust_types() {
+    for file in files("good_objects") {
+        let text = fs::read_to_string(&file).unwrap();
+        let object: Value = serde_yaml::from_str(&text).unwrap();
+        let messages: Vec<_> = refusals(&object, None)
+            .into_iter()
+            .map(|refusal| refusal.message)
+            .collect();
+        assert!(messages.is_empty(), "{}: {messages:?}", file.display());
+        match object["kind"].as_str() {
+            Some("MuxTunnel") => drop(serde_json::from_value::<MuxTunnel>(object).unwrap()),
+            Some("MuxBenchmark") => drop(serde_json::from_value::<MuxBenchmark>(object).unwrap()),
+            kind => panic!("{}: kind {kind:?}", file.display()),
+        }
+    }
+}
+
+#[test]
+fn the_generated_files_are_up_to_date() {
+    let crds = Path::new(env!("CARGO_MANIFEST_DIR"));
+    for folder in ["yaml", "../charts/muxtunnel/files/crds"] {
+        for (file, definition) in definitions().unwrap() {
+            let path = crds.join(folder).join(file);
+            assert_eq!(
+                fs::read_to_string(&path).unwrap_or_default(),
+                serde_yaml::to_string(&definition).unwrap(),
+                "{} is stale: run cargo run -p muxtunnel-crds --bin crdgen",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn schemas_have_no_unsigned_formats() {
+    for (file, definition) in definitions().unwrap() {
+        let text = serde_yaml::to_string(&definition).unwrap();
+        assert!(!text.contains("format: uint"), "{file}");
+    }
+}
+
+/// The API server multiplies the cost of a rule by the bounds of the lists around it; a list without a
+/// bound makes it refuse the whole definition.
+#[test]
+fn own_lists_and_strings_of_specs_are_bounded() {
+    for kind in ["MuxTunnel", "MuxBenchmark"] {
+        let schema = schema_of(kind);
+        structure::assert_bounded("spec", &schema["properties"]["spec"]);
+    }
+}

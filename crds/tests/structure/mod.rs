@@ -1,0 +1,180 @@
+//! The structural part of a schema, checked as an API server does it and in its words, as far as our
+//! schemas use it.
+
+use regex::Regex;
+use serde_json::Value;
+
+/// Schemas of Kubernetes' own types, bounded by the API server where they end up.
+const FOREIGN: &[&str] = &[
+    "affinity",
+    "tolerations",
+    "topologySpreadConstraints",
+    "imagePullSecrets",
+    "labels",
+    "annotations",
+    "nodeSelector",
+    "requests",
+    "limits",
+];
+
+/// The messages with which an API server refuses `value`; none: it fits.
+pub fn check(schema: &Value, value: &Value) -> Vec<String> {
+    let mut messages = Vec::new();
+    walk("", schema, value, &mut messages);
+    messages
+}
+
+fn walk(path: &str, schema: &Value, value: &Value, messages: &mut Vec<String>) {
+    if value.is_null() && schema["nullable"] == true {
+        return;
+    }
+    check_type(path, schema, value, messages);
+    if let Some(allowed) = schema["enum"].as_array()
+        && !allowed.contains(value)
+    {
+        messages.push(format!("{path}: Unsupported value: {value}"));
+    }
+    match value {
+        Value::Object(_) => check_object(path, schema, value, messages),
+        Value::Array(items) => check_list(path, schema, items, messages),
+        Value::String(text) => check_string(path, schema, text, messages),
+        Value::Number(number) => check_number(path, schema, number.as_f64().unwrap(), messages),
+        _ => {}
+    }
+}
+
+fn check_type(path: &str, schema: &Value, value: &Value, messages: &mut Vec<String>) {
+    let fits = match schema["type"].as_str() {
+        Some("object") => value.is_object(),
+        Some("array") => value.is_array(),
+        Some("string") => value.is_string(),
+        Some("integer") => value.is_i64() || value.is_u64(),
+        Some("number") => value.is_number(),
+        Some("boolean") => value.is_boolean(),
+        _ => true,
+    };
+    if !fits {
+        messages.push(format!("{path} in body must be of type {}", schema["type"]));
+    }
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() {
+        key.to_owned()
+    } else {
+        format!("{path}.{key}")
+    }
+}
+
+fn check_object(path: &str, schema: &Value, value: &Value, messages: &mut Vec<String>) {
+    for required in schema["required"].as_array().into_iter().flatten() {
+        let required = required.as_str().unwrap();
+        if value.get(required).is_none() {
+            messages.push(format!("{}: Required value", join(path, required)));
+        }
+    }
+    for (key, property) in value.as_object().unwrap() {
+        let property_path = join(path, key);
+        if let Some(property_schema) = schema["properties"].get(key) {
+            walk(&property_path, property_schema, property, messages);
+        } else if let Some(Value::Object(_)) = schema.get("additionalProperties") {
+            walk(
+                &property_path,
+                &schema["additionalProperties"],
+                property,
+                messages,
+            );
+        } else if schema["properties"].is_object()
+            && !matches!(property_path.as_str(), "metadata" | "kind" | "apiVersion")
+        {
+            messages.push(format!("unknown field \"{property_path}\""));
+        }
+    }
+}
+
+fn check_list(path: &str, schema: &Value, items: &[Value], messages: &mut Vec<String>) {
+    if let Some(max) = schema["maxItems"].as_u64()
+        && items.len() as u64 > max
+    {
+        messages.push(format!(
+            "{path}: Too many: {}: must have at most {max} items",
+            items.len()
+        ));
+    }
+    if let Some(min) = schema["minItems"].as_u64()
+        && (items.len() as u64) < min
+    {
+        messages.push(format!("{path} in body should have at least {min} items"));
+    }
+    let key = schema["x-kubernetes-list-map-keys"][0].as_str();
+    let identity = |item: &Value| match (schema["x-kubernetes-list-type"].as_str(), key) {
+        (Some("map"), Some(key)) => Some(item[key].clone()),
+        (Some("set"), _) => Some(item.clone()),
+        _ => None,
+    };
+    for (index, item) in items.iter().enumerate() {
+        let item_path = format!("{path}[{index}]");
+        if let Some(own) = identity(item)
+            && items[..index]
+                .iter()
+                .any(|other| identity(other).as_ref() == Some(&own))
+        {
+            messages.push(format!("{item_path}: Duplicate value: {own}"));
+        }
+        walk(&item_path, &schema["items"], item, messages);
+    }
+}
+
+fn check_string(path: &str, schema: &Value, text: &str, messages: &mut Vec<String>) {
+    if let Some(pattern) = schema["pattern"].as_str()
+        && !Regex::new(pattern).unwrap().is_match(text)
+    {
+        messages.push(format!("{path} in body should match '{pattern}'"));
+    }
+    if let Some(max) = schema["maxLength"].as_u64()
+        && text.chars().count() as u64 > max
+    {
+        messages.push(format!(
+            "{path}: Too long: may not be more than {max} bytes"
+        ));
+    }
+}
+
+fn check_number(path: &str, schema: &Value, number: f64, messages: &mut Vec<String>) {
+    if let Some(max) = schema["maximum"].as_f64()
+        && number > max
+    {
+        messages.push(format!(
+            "{path} in body should be less than or equal to {max}"
+        ));
+    }
+    if let Some(min) = schema["minimum"].as_f64()
+        && number < min
+    {
+        messages.push(format!(
+            "{path} in body should be greater than or equal to {min}"
+        ));
+    }
+}
+
+/// Panics where a list has no `maxItems` or a string neither `maxLength` nor `enum`.
+pub fn assert_bounded(path: &str, schema: &Value) {
+    match schema["type"].as_str() {
+        Some("array") => {
+            assert!(schema["maxItems"].is_u64(), "{path} has no maxItems");
+            assert_bounded(&format!("{path}[]"), &schema["items"]);
+        }
+        Some("string") => assert!(
+            schema["maxLength"].is_u64() || schema["enum"].is_array(),
+            "{path} has neither maxLength nor enum"
+        ),
+        Some("object") => {
+            for (key, property) in schema["properties"].as_object().into_iter().flatten() {
+                if !FOREIGN.contains(&key.as_str()) {
+                    assert_bounded(&join(path, key), property);
+                }
+            }
+        }
+        _ => {}
+    }
+}
