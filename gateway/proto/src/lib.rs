@@ -1,1 +1,30 @@
-//! Sans-IO core of the mux: codecs, sessions, streams, credit.
+//! The sans-IO core of the mux: codecs, sessions, streams, credit.
+//!
+//! It sees headers, control frames and payload *lengths*, never payload bytes, and knows no socket,
+//! clock, task or lock (`clippy.toml` beside this crate bans them), so copying, splicing and a
+//! simulator all drive the same state machine.
+//!
+//! # The driver's contract
+//! A driver owns the sockets and the buffers. Of what comes in it calls
+//! - [`Session::handle_header`] with the unread bytes of a carrier, one frame a call;
+//! - [`Session::payload_moved`] when bytes of an announced payload have left the carrier;
+//! - [`Session::source_ready`] when it has read bytes of a local socket, at most
+//!   [`Session::send_capacity`]; [`Session::sink_took`] when a local socket took payload;
+//! - [`Session::open`], [`Session::accept`], [`Session::refuse`], [`Session::finish`],
+//!   [`Session::reset`] for what the application side decides;
+//! - [`Session::handle_timeout`] at [`Session::poll_timeout`].
+//!
+//! After any of these it drains [`Session::poll_event`], then takes [`Session::poll_transmit`] as
+//! fast as the carrier takes frames: what is not taken yet stays in dirty bits and coalesces, so
+//! nothing queues without bound. `now` must not go backwards.
+//!
+//! Read next: `session.rs` for the state machine, `codec/jmux.rs` for the wire.
+
+pub mod codec;
+mod session;
+
+pub use session::{
+    CarrierId, CreditView, Event, Header, OpenError, Outcome, Payload, Reason, Receive, Refusal,
+    SendCapacity, Session, SessionConfig, SessionError, StreamId, Token, Transmit,
+    WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
+};

@@ -1,0 +1,274 @@
+//! JMUX on the wire, as Devolutions' jetsocat speaks it.
+//!
+//! Every message: `type u8 | size u16 (whole message) | flags u8`, then the body; integers are big
+//! endian. Source: JMUX-spec.md and `jmux-proto` in Devolutions/devolutions-gateway. jetsocat sends
+//! flags 0 and ignores what it reads there, so flags carry our extensions: offered in OPEN, echoed
+//! in OPEN SUCCESS, used only when echoed.
+
+use super::{ChannelId, Control, Decoded};
+
+/// `type u8 | size u16 | flags u8`.
+pub const HEADER_SIZE: usize = 1 + 2 + 1;
+/// Header and channel: all of a DATA message that is not payload.
+pub const DATA_OVERHEAD: usize = HEADER_SIZE + 4;
+/// The least `maximum packet size` with which payload can be sent at all.
+pub const PACKET_SIZE_MIN: u16 = DATA_OVERHEAD as u16 + 1;
+/// jetsocat's maximum packet size, header included; the default for a peer that we do not know.
+pub const PACKET_SIZE_DEFAULT: u16 = 4096;
+/// The largest message: its size is a u16.
+pub const MESSAGE_SIZE_MAX: usize = u16::MAX as usize;
+/// Longest destination URL in an OPEN of ours or accepted from a peer, bytes.
+pub const TARGET_LENGTH_MAX: usize = 1024;
+/// Longest description in an OPEN FAILURE of ours, bytes.
+pub const DESCRIPTION_LENGTH_MAX: usize = 256;
+
+/// Extension bit: a CLOSE with this flag says that the stream was cut ([`Control::Close`]).
+pub const EXTENSION_ABORT: u8 = 0x01;
+
+const OPEN: u8 = 100;
+const OPEN_SUCCESS: u8 = 101;
+const OPEN_FAILURE: u8 = 102;
+const WINDOW_ADJUST: u8 = 103;
+const DATA: u8 = 104;
+const EOF: u8 = 105;
+const CLOSE: u8 = 106;
+
+/// Bytes that are not JMUX. The carrier cannot be used any more: frame boundaries are lost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The first byte names no message; is the peer something else than a JMUX proxy?
+    #[error("message type {0} is not JMUX (100 to 106); is the other end a JMUX peer?")]
+    UnknownType(u8),
+    /// The size cannot hold, or is not exactly, what the message needs.
+    #[error("message type {message_type} with a size of {size} bytes, expected {expected}")]
+    BadSize {
+        /// First byte.
+        message_type: u8,
+        /// Its size field.
+        size: usize,
+        /// What the size should be.
+        expected: &'static str,
+    },
+    /// A text is not UTF-8.
+    #[error("message type {0} with a text that is not UTF-8")]
+    NotUtf8(u8),
+}
+
+/// Reads what `bytes` begin with. Never panics, allocates at most the size of one message and only
+/// when all of it is there.
+///
+/// # Errors
+/// [`DecodeError`]: the carrier must be given up.
+pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
+    let Some((header, _)) = bytes.split_first_chunk::<HEADER_SIZE>() else {
+        if let Some(&message_type) = bytes.first() {
+            check_type(message_type)?;
+        }
+        return Ok(Decoded::Incomplete {
+            needed: HEADER_SIZE,
+        });
+    };
+    let [message_type, high, low, flags] = *header;
+    let size = usize::from(u16::from_be_bytes([high, low]));
+    check_type(message_type)?;
+    check_size(message_type, size)?;
+    if message_type == DATA {
+        return Ok(decode_data(bytes, size));
+    }
+    let Some(body) = bytes.get(HEADER_SIZE..size) else {
+        return Ok(Decoded::Incomplete { needed: size });
+    };
+    let mut body = Body(body);
+    let control = match message_type {
+        OPEN => Control::Open {
+            sender: body.channel(),
+            window: body.u32(),
+            packet_max: body.u16(),
+            extensions: flags,
+            target: body.text(message_type)?,
+        },
+        OPEN_SUCCESS => Control::Opened {
+            recipient: body.channel(),
+            sender: body.channel(),
+            window: body.u32(),
+            packet_max: body.u16(),
+            extensions: flags,
+        },
+        OPEN_FAILURE => Control::OpenFailed {
+            recipient: body.channel(),
+            reason: body.u32(),
+            description: body.text(message_type)?,
+        },
+        WINDOW_ADJUST => Control::Credit {
+            recipient: body.channel(),
+            increment: body.u32(),
+        },
+        EOF => Control::Finish {
+            recipient: body.channel(),
+        },
+        _ => Control::Close {
+            recipient: body.channel(),
+            abort: flags & EXTENSION_ABORT != 0,
+        },
+    };
+    Ok(Decoded::Control {
+        control,
+        consumed: size,
+    })
+}
+
+fn decode_data(bytes: &[u8], size: usize) -> Decoded {
+    match bytes.get(HEADER_SIZE..DATA_OVERHEAD) {
+        Some(channel) => Decoded::Data {
+            recipient: Body(channel).channel(),
+            length: size - DATA_OVERHEAD,
+            consumed: DATA_OVERHEAD,
+        },
+        None => Decoded::Incomplete {
+            needed: DATA_OVERHEAD,
+        },
+    }
+}
+
+fn check_type(message_type: u8) -> Result<(), DecodeError> {
+    match message_type {
+        OPEN..=CLOSE => Ok(()),
+        _ => Err(DecodeError::UnknownType(message_type)),
+    }
+}
+
+fn check_size(message_type: u8, size: usize) -> Result<(), DecodeError> {
+    let (fits, expected) = match message_type {
+        OPEN => ((14..=14 + TARGET_LENGTH_MAX).contains(&size), "14 to 1038"),
+        OPEN_SUCCESS => (size == 18, "18"),
+        OPEN_FAILURE => (size >= 12, "at least 12"),
+        WINDOW_ADJUST => (size == 12, "12"),
+        DATA => (size >= DATA_OVERHEAD, "at least 8"),
+        _ => (size == 8, "8"),
+    };
+    if fits {
+        Ok(())
+    } else {
+        Err(DecodeError::BadSize {
+            message_type,
+            size,
+            expected,
+        })
+    }
+}
+
+/// Fields of a body whose length [`check_size`] has vouched for; what is missing reads as zero.
+struct Body<'a>(&'a [u8]);
+
+impl Body<'_> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk::<N>() {
+            Some((array, rest)) => {
+                self.0 = rest;
+                *array
+            }
+            None => [0; N],
+        }
+    }
+
+    fn u16(&mut self) -> u16 {
+        u16::from_be_bytes(self.array())
+    }
+
+    fn u32(&mut self) -> u32 {
+        u32::from_be_bytes(self.array())
+    }
+
+    fn channel(&mut self) -> ChannelId {
+        ChannelId(self.u32())
+    }
+
+    fn text(&self, message_type: u8) -> Result<String, DecodeError> {
+        std::str::from_utf8(self.0)
+            .map(str::to_owned)
+            .map_err(|_| DecodeError::NotUtf8(message_type))
+    }
+}
+
+/// The header of a DATA message of `length` payload bytes, 1..=65,527.
+#[must_use]
+pub fn data_header(recipient: ChannelId, length: u16) -> [u8; DATA_OVERHEAD] {
+    debug_assert!(usize::from(length) + DATA_OVERHEAD <= MESSAGE_SIZE_MAX);
+    let mut header = [0; DATA_OVERHEAD];
+    header[0] = DATA;
+    header[1..3].copy_from_slice(&length.saturating_add(DATA_OVERHEAD as u16).to_be_bytes());
+    header[4..].copy_from_slice(&recipient.0.to_be_bytes());
+    header
+}
+
+/// The bytes of a control message. Texts are cut at [`TARGET_LENGTH_MAX`] and
+/// [`DESCRIPTION_LENGTH_MAX`]; [`crate::Session::open`] refuses longer targets before.
+#[must_use]
+pub fn encode(control: &Control) -> Vec<u8> {
+    let mut out = vec![0; HEADER_SIZE];
+    let (message_type, flags) = match control {
+        Control::Open {
+            sender,
+            window,
+            packet_max,
+            extensions,
+            target,
+        } => {
+            put(&mut out, &[sender.0, *window]);
+            out.extend(packet_max.to_be_bytes());
+            out.extend(cut(target, TARGET_LENGTH_MAX).bytes());
+            (OPEN, *extensions)
+        }
+        Control::Opened {
+            recipient,
+            sender,
+            window,
+            packet_max,
+            extensions,
+        } => {
+            put(&mut out, &[recipient.0, sender.0, *window]);
+            out.extend(packet_max.to_be_bytes());
+            (OPEN_SUCCESS, *extensions)
+        }
+        Control::OpenFailed {
+            recipient,
+            reason,
+            description,
+        } => {
+            put(&mut out, &[recipient.0, *reason]);
+            out.extend(cut(description, DESCRIPTION_LENGTH_MAX).bytes());
+            (OPEN_FAILURE, 0)
+        }
+        Control::Credit {
+            recipient,
+            increment,
+        } => {
+            put(&mut out, &[recipient.0, *increment]);
+            (WINDOW_ADJUST, 0)
+        }
+        Control::Finish { recipient } => {
+            put(&mut out, &[recipient.0]);
+            (EOF, 0)
+        }
+        Control::Close { recipient, abort } => {
+            put(&mut out, &[recipient.0]);
+            (CLOSE, if *abort { EXTENSION_ABORT } else { 0 })
+        }
+    };
+    let [high, low] = u16::try_from(out.len()).unwrap_or(u16::MAX).to_be_bytes();
+    out[..HEADER_SIZE].copy_from_slice(&[message_type, high, low, flags]);
+    out
+}
+
+fn put(out: &mut Vec<u8>, fields: &[u32]) {
+    for field in fields {
+        out.extend(field.to_be_bytes());
+    }
+}
+
+fn cut(text: &str, length_max: usize) -> &str {
+    &text[..text.floor_char_boundary(length_max)]
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,270 @@
+//! Receive windows and the budget they share.
+//!
+//! A window is `credit` (the peer may still send it) + `buffered` (received, not taken) + `owed`
+//! (taken, not given back yet). All three together stay reserved in the session's [`Budget`], so
+//! memory is bounded whatever the peer does.
+
+/// Least window of a stream, bytes. jetsocat gives credit back in steps of over 4 KiB, so a window
+/// must be well above that.
+pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
+/// Largest window of a stream, bytes: jetsocat's initial one, and 4 Gbit/s at an RTT of 130 ms.
+pub const WINDOW_BYTES_MAX: u32 = 64 << 20;
+/// Credit goes back once it is this part of the window...
+const RETURN_SHARE: u64 = 8;
+/// ...or this many bytes.
+const RETURN_BYTES_MAX: u64 = 1 << 20;
+/// A new stream is offered this part of what is not set aside.
+const INITIAL_SHARE: u64 = 8;
+
+/// The bytes of one session that may be granted as credit.
+///
+/// The least window of every stream that the table can still take is set aside; of the rest a new
+/// stream gets an eighth, and a window that was used up grows by at most half.
+#[derive(Debug)]
+pub(super) struct Budget {
+    total: u64,
+    reserved: u64,
+    streams: u64,
+    streams_max: u64,
+}
+
+impl Budget {
+    pub(super) fn new(total: u64, streams_max: u32) -> Self {
+        Self {
+            total,
+            reserved: 0,
+            streams: 0,
+            streams_max: u64::from(streams_max),
+        }
+    }
+
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// Bytes beyond what is reserved and what is set aside for streams to come.
+    fn spare(&self, streams_to_come: u64) -> u64 {
+        let set_aside = streams_to_come * u64::from(WINDOW_BYTES_MIN);
+        self.total
+            .saturating_sub(self.reserved)
+            .saturating_sub(set_aside)
+    }
+
+    /// Reserves the window of one more stream; `None`: there is no room.
+    pub(super) fn reserve_initial(&mut self) -> Option<u32> {
+        let to_come = self.streams_max.saturating_sub(self.streams + 1);
+        let share = self.spare(to_come) / INITIAL_SHARE;
+        let bytes = share.clamp(u64::from(WINDOW_BYTES_MIN), u64::from(WINDOW_BYTES_MAX));
+        if self.reserved + bytes > self.total {
+            return None;
+        }
+        self.reserved += bytes;
+        self.streams += 1;
+        u32::try_from(bytes).ok()
+    }
+
+    /// Reserves up to `wanted` bytes more for a stream; returns how many.
+    fn grow(&mut self, wanted: u64) -> u64 {
+        let to_come = self.streams_max.saturating_sub(self.streams);
+        let bytes = wanted.min(self.spare(to_come) / 2);
+        self.reserved += bytes;
+        bytes
+    }
+
+    /// A stream is gone, with all it had reserved.
+    pub(super) fn release(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.reserved && self.streams > 0);
+        self.reserved = self.reserved.saturating_sub(bytes);
+        self.streams = self.streams.saturating_sub(1);
+    }
+}
+
+/// The peer sent more than it had credit for.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct CreditExceeded;
+
+/// The receive window of one stream.
+#[derive(Debug)]
+pub(super) struct RecvWindow {
+    credit: u64,
+    buffered: u64,
+    owed: u64,
+    /// Offered in our OPEN, but not counted by the acceptor's smaller answer: accepted if it comes.
+    slack: u64,
+    /// Bytes taken since the window last grew.
+    taken: u64,
+}
+
+impl RecvWindow {
+    pub(super) fn new(bytes: u32) -> Self {
+        Self {
+            credit: u64::from(bytes),
+            buffered: 0,
+            owed: 0,
+            slack: 0,
+            taken: 0,
+        }
+    }
+
+    fn window(&self) -> u64 {
+        self.credit + self.buffered + self.owed
+    }
+
+    /// What it holds of the budget.
+    pub(super) fn reserved(&self) -> u64 {
+        self.window() + self.slack
+    }
+
+    pub(super) fn buffered(&self) -> u64 {
+        self.buffered
+    }
+
+    pub(super) fn owed(&self) -> u64 {
+        self.owed
+    }
+
+    /// Credit the peer may use now.
+    pub(super) fn credit(&self) -> u64 {
+        self.credit
+    }
+
+    /// As acceptor: at most the opener's window may be answered, since it counts for both
+    /// directions (jetsocat keeps one figure for both). What is reserved beyond it is granted later.
+    pub(super) fn limit_to_offer(&mut self, offered: u32) -> u32 {
+        let answered = self.credit.min(u64::from(offered));
+        self.owed += self.credit - answered;
+        self.credit = answered;
+        u32::try_from(answered).unwrap_or(u32::MAX)
+    }
+
+    /// As opener: the acceptor answered `answered`, which counts for both directions.
+    pub(super) fn limit_to_answer(&mut self, answered: u32) {
+        let counted = self.credit.min(u64::from(answered));
+        self.slack = self.credit - counted;
+        self.credit = counted;
+    }
+
+    /// Payload is about to arrive. Checked before a byte of it is stored.
+    pub(super) fn ingest(&mut self, length: u64) -> Result<(), CreditExceeded> {
+        let beyond = length.saturating_sub(self.credit);
+        if beyond > self.slack {
+            return Err(CreditExceeded);
+        }
+        self.slack -= beyond;
+        self.credit -= length - beyond;
+        self.buffered += length;
+        Ok(())
+    }
+
+    /// The local socket took `length` bytes.
+    pub(super) fn take(&mut self, length: u64) {
+        debug_assert!(length <= self.buffered);
+        let length = length.min(self.buffered);
+        self.buffered -= length;
+        self.owed += length;
+        self.taken += length;
+    }
+
+    /// What is buffered will never be taken.
+    pub(super) fn drop_buffered(&mut self) {
+        self.owed += std::mem::take(&mut self.buffered);
+    }
+
+    /// Whether enough is owed to be worth a frame.
+    pub(super) fn return_due(&self) -> bool {
+        self.owed > 0 && self.owed >= (self.window() / RETURN_SHARE).min(RETURN_BYTES_MAX)
+    }
+
+    /// Doubles a window that was used up once, as far as the budget goes.
+    pub(super) fn grow(&mut self, budget: &mut Budget) {
+        let window = self.window();
+        if self.taken < window {
+            return;
+        }
+        self.taken = 0;
+        let room = u64::from(WINDOW_BYTES_MAX).saturating_sub(window);
+        self.owed += budget.grow(window.min(room));
+    }
+
+    /// Gives back all that is owed; returns the increment, zero if none is due.
+    pub(super) fn return_credit(&mut self) -> u32 {
+        if !self.return_due() {
+            return 0;
+        }
+        let increment = self
+            .owed
+            .min(u64::from(u32::MAX) - self.credit.min(u64::from(u32::MAX)));
+        self.owed -= increment;
+        self.credit += increment;
+        u32::try_from(increment).unwrap_or(u32::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_stream_is_offered_an_eighth_of_what_is_not_set_aside() {
+        let mut budget = Budget::new(256 << 20, 4096);
+        let set_aside = 4095 * u64::from(WINDOW_BYTES_MIN);
+        let first = budget.reserve_initial().unwrap();
+        assert_eq!(u64::from(first), ((256 << 20) - set_aside) / 8);
+    }
+
+    #[test]
+    fn every_stream_of_a_full_table_gets_the_least_window() {
+        let mut budget = Budget::new(64 << 20, 4096);
+        for _ in 0..4096 {
+            assert!(budget.reserve_initial().unwrap() >= WINDOW_BYTES_MIN);
+        }
+        assert!(budget.reserved() <= 64 << 20);
+    }
+
+    #[test]
+    fn a_window_used_up_doubles_and_the_growth_is_granted() {
+        let mut budget = Budget::new(256 << 20, 16);
+        let mut window = RecvWindow::new(WINDOW_BYTES_MIN);
+        budget.reserved = u64::from(WINDOW_BYTES_MIN);
+        budget.streams = 1;
+        window.ingest(u64::from(WINDOW_BYTES_MIN)).unwrap();
+        window.take(u64::from(WINDOW_BYTES_MIN));
+        window.grow(&mut budget);
+        assert_eq!(window.return_credit(), 2 * WINDOW_BYTES_MIN);
+        assert_eq!(budget.reserved(), window.reserved());
+    }
+
+    #[test]
+    fn credit_goes_back_in_steps_and_only_for_what_was_taken() {
+        let mut window = RecvWindow::new(64 << 10);
+        window.ingest(16 << 10).unwrap();
+        assert!(!window.return_due());
+        window.take(8 << 10);
+        assert_eq!(window.return_credit(), 8 << 10);
+        assert_eq!(window.return_credit(), 0);
+    }
+
+    #[test]
+    fn more_than_the_credit_is_refused_before_it_is_stored() {
+        let mut window = RecvWindow::new(16 << 10);
+        assert_eq!(window.ingest((16 << 10) + 1), Err(CreditExceeded));
+        assert_eq!(window.buffered(), 0);
+    }
+
+    #[test]
+    fn a_smaller_offer_is_answered_as_it_is_and_the_rest_granted_later() {
+        let mut window = RecvWindow::new(64 << 10);
+        assert_eq!(window.limit_to_offer(1024), 1024);
+        assert_eq!(window.return_credit(), (64 << 10) - 1024);
+    }
+
+    #[test]
+    fn a_smaller_answer_counts_but_what_was_offered_is_still_taken() {
+        let mut window = RecvWindow::new(64 << 10);
+        window.limit_to_answer(16 << 10);
+        assert_eq!(window.credit(), 16 << 10);
+        assert_eq!(window.reserved(), 64 << 10);
+        window.ingest(64 << 10).unwrap();
+        assert_eq!(window.ingest(1), Err(CreditExceeded));
+    }
+}

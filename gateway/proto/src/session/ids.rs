@@ -1,0 +1,106 @@
+//! Which numbers new streams get.
+//!
+//! jetsocat frees its ids at once when a stream ends abnormally, and goes on sending to ours until
+//! it has closed; so numbers ascend through all of 32 bits, and one whose CLOSE has not come back
+//! is not given out again.
+
+use std::collections::{BTreeSet, VecDeque};
+
+use super::StreamId;
+
+/// Most ids remembered as waiting for the peer's CLOSE. Beyond it the oldest is forgotten: by then
+/// 65,536 newer streams have closed, and numbers only come round after 2^32.
+pub(super) const QUARANTINE_MAX: usize = 65_536;
+
+#[derive(Debug, Default)]
+pub(super) struct Ids {
+    last: u32,
+    quarantined: BTreeSet<StreamId>,
+    order: VecDeque<StreamId>,
+}
+
+impl Ids {
+    /// The next number that is neither in use nor in quarantine. `in_use` holds for fewer than 2^32
+    /// numbers, so there is one.
+    pub(super) fn allocate(&mut self, in_use: impl Fn(StreamId) -> bool) -> StreamId {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let id = StreamId(self.last);
+            if !in_use(id) && !self.quarantined.contains(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// The peer may still send to `id`.
+    pub(super) fn quarantine(&mut self, id: StreamId) {
+        if self.quarantined.insert(id) {
+            self.order.push_back(id);
+        }
+        if self.order.len() > QUARANTINE_MAX {
+            if let Some(oldest) = self.order.pop_front() {
+                self.quarantined.remove(&oldest);
+            }
+        }
+    }
+
+    /// The peer's CLOSE has come; `order` forgets it when it gets there.
+    pub(super) fn release(&mut self, id: StreamId) {
+        if self.quarantined.remove(&id) {
+            while self
+                .order
+                .front()
+                .is_some_and(|front| !self.quarantined.contains(front))
+            {
+                self.order.pop_front();
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn start_at(&mut self, last: u32) {
+        self.last = last;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_ascend_and_come_round_past_those_in_use_and_in_quarantine() {
+        let mut ids = Ids::default();
+        ids.quarantine(StreamId(1));
+        ids.start_at(u32::MAX - 1);
+        let in_use = |id| id == StreamId(0);
+        assert_eq!(ids.allocate(in_use), StreamId(u32::MAX));
+        assert_eq!(ids.allocate(in_use), StreamId(2));
+        ids.release(StreamId(1));
+        ids.start_at(0);
+        assert_eq!(ids.allocate(in_use), StreamId(1));
+    }
+
+    #[test]
+    fn the_quarantine_is_bounded() {
+        let mut ids = Ids::default();
+        for id in 0..QUARANTINE_MAX as u32 + 10 {
+            ids.quarantine(StreamId(id));
+        }
+        assert_eq!(
+            (ids.order.len(), ids.quarantined.len()),
+            (QUARANTINE_MAX, QUARANTINE_MAX)
+        );
+    }
+
+    #[test]
+    fn released_ids_leave_no_trace() {
+        let mut ids = Ids::default();
+        for id in [3, 1, 2] {
+            ids.quarantine(StreamId(id));
+        }
+        for id in [1, 2, 3] {
+            ids.release(StreamId(id));
+        }
+        assert!(ids.order.is_empty() && ids.quarantined.is_empty());
+    }
+}

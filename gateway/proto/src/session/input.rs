@@ -1,0 +1,259 @@
+//! What arrives on the carrier: one frame a call, each arm one decision.
+
+use super::stream::{CloseMeaning, Offer, Stream};
+use super::{
+    CarrierId, EXTENSION_ABORT, Event, Header, ORPHANS_MAX, Outcome, PACKET_SIZE_MIN, Phase,
+    Reason, Receive, Refusal, Session, SessionError, StreamId, open_failed,
+};
+use crate::codec::{ChannelId, Control, Decoded, jmux};
+
+impl Session {
+    /// Handles the frame that `bytes`, the unread ones of `carrier`, begin with. Not to be called
+    /// while announced payload is outstanding.
+    ///
+    /// # Errors
+    /// [`SessionError`]: the carrier must be given up; every stream is then reset by
+    /// [`Session::handle_carrier_lost`].
+    pub fn handle_header(
+        &mut self,
+        carrier: CarrierId,
+        bytes: &[u8],
+    ) -> Result<Header, SessionError> {
+        debug_assert!(self.receiving.is_none(), "announced payload is outstanding");
+        match jmux::decode(bytes)? {
+            Decoded::Incomplete { needed } => Ok(Header::Incomplete { needed }),
+            Decoded::Control { control, consumed } => {
+                self.handle_control(control)?;
+                Ok(Header::Control { consumed })
+            }
+            Decoded::Data {
+                recipient,
+                length,
+                consumed,
+            } => {
+                let receive = self.announce(carrier, StreamId(recipient.0), length);
+                Ok(Header::Payload { consumed, receive })
+            }
+        }
+    }
+
+    /// What is left of the announced payload on `carrier`, and whose it is by now.
+    #[must_use]
+    pub fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
+        let receive = self
+            .receiving
+            .filter(|receive| receive.carrier == carrier)?;
+        let stream = receive.stream.filter(|stream| {
+            self.streams
+                .get(stream)
+                .is_some_and(|state| !state.closing())
+        });
+        Some(Receive { stream, ..receive })
+    }
+
+    /// `length` bytes of the announced payload have left `carrier`.
+    pub fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
+        let Some(receive) = self
+            .receiving
+            .as_mut()
+            .filter(|receive| receive.carrier == carrier)
+        else {
+            debug_assert!(false, "no payload is announced");
+            return;
+        };
+        debug_assert!(length <= receive.length);
+        receive.length = receive.length.saturating_sub(length);
+        if receive.length == 0 {
+            self.receiving = None;
+        }
+    }
+
+    /// Judges a payload frame against credit before a byte of it is stored.
+    fn announce(&mut self, carrier: CarrierId, stream: StreamId, length: usize) -> Receive {
+        let wanted = self
+            .streams
+            .get_mut(&stream)
+            .filter(|state| state.wants_payload());
+        let accepted = wanted.map(|state| state.recv.ingest(length as u64));
+        let receive = Receive {
+            carrier,
+            length,
+            stream: matches!(accepted, Some(Ok(()))).then_some(stream),
+        };
+        if matches!(accepted, Some(Err(_))) {
+            self.cut(stream, Outcome::PeerBrokeCredit);
+        }
+        self.receiving = Some(receive).filter(|receive| receive.length > 0);
+        receive
+    }
+
+    fn handle_control(&mut self, control: Control) -> Result<(), SessionError> {
+        if self.orphans.len() >= ORPHANS_MAX {
+            return Err(SessionError::TooManyOrphans);
+        }
+        match control {
+            Control::Open {
+                sender,
+                window,
+                packet_max,
+                extensions,
+                target,
+            } => {
+                self.handle_open(sender, Offer { window, packet_max }, extensions, target);
+            }
+            Control::Opened {
+                recipient,
+                sender,
+                window,
+                packet_max,
+                extensions,
+            } => {
+                let offer = Offer { window, packet_max };
+                self.handle_opened(StreamId(recipient.0), sender, offer, extensions);
+            }
+            Control::OpenFailed {
+                recipient,
+                reason,
+                description,
+            } => {
+                self.handle_open_failed(StreamId(recipient.0), reason, description);
+            }
+            Control::Credit {
+                recipient,
+                increment,
+            } => self.handle_credit(StreamId(recipient.0), increment),
+            Control::Finish { recipient } => self.handle_eof(StreamId(recipient.0)),
+            Control::Close { recipient, abort } => self.handle_close(StreamId(recipient.0), abort),
+        }
+        Ok(())
+    }
+
+    fn handle_open(&mut self, sender: ChannelId, offered: Offer, extensions: u8, target: String) {
+        if offered.packet_max < PACKET_SIZE_MIN {
+            let text = format!(
+                "a maximum packet size of {} bytes leaves no room for data",
+                offered.packet_max
+            );
+            self.orphans
+                .push_back(open_failed(sender, Refusal::new(Reason::General, text)));
+            return;
+        }
+        let mut recv = match self.admit() {
+            Ok(recv) => recv,
+            Err(error) => {
+                self.orphans.push_back(open_failed(
+                    sender,
+                    Refusal::new(Reason::General, error.to_string()),
+                ));
+                return;
+            }
+        };
+        let answer = Offer {
+            window: recv.limit_to_offer(offered.window),
+            packet_max: offered.packet_max,
+        };
+        let stream = self
+            .insert(|id| Stream::accepting(id, sender, recv, answer, extensions & EXTENSION_ABORT));
+        self.events.push_back(Event::Incoming { stream, target });
+    }
+
+    fn handle_opened(&mut self, stream: StreamId, sender: ChannelId, offer: Offer, extensions: u8) {
+        let waiting = self
+            .streams
+            .get_mut(&stream)
+            .filter(|state| matches!(state.phase, Phase::Opening { .. }));
+        let Some(state) = waiting else {
+            // Too late, or never asked for: the peer holds a channel that nobody here wants.
+            self.orphans.push_back(Control::Close {
+                recipient: sender,
+                abort: extensions & EXTENSION_ABORT != 0,
+            });
+            return;
+        };
+        if let Phase::Opening { deadline, .. } = state.phase {
+            self.deadlines.remove(&(deadline, stream));
+        }
+        state.opened(sender, offer.window, offer.packet_max, extensions);
+        if offer.packet_max < PACKET_SIZE_MIN {
+            let text = format!(
+                "the peer takes packets of at most {} bytes, which leaves no room for data",
+                offer.packet_max
+            );
+            self.reset(stream);
+            self.events.push_back(Event::OpenFailed {
+                stream,
+                refusal: Refusal::new(Reason::General, text),
+            });
+            return;
+        }
+        self.events.push_back(Event::Opened { stream });
+    }
+
+    fn handle_open_failed(&mut self, stream: StreamId, reason: u32, description: String) {
+        match self.streams.get(&stream).map(|state| state.phase) {
+            Some(Phase::Opening { .. }) => {
+                self.retire(stream);
+                let refusal = Refusal::new(Reason::from_code(reason), description);
+                self.events.push_back(Event::OpenFailed { stream, refusal });
+            }
+            // A late failure: the peer knows no more of the number.
+            _ => self.ids.release(stream),
+        }
+    }
+
+    fn handle_credit(&mut self, stream: StreamId, increment: u32) {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        match state.add_credit(increment) {
+            Ok(true) => self.events.push_back(Event::Writable { stream }),
+            Ok(false) => {}
+            Err(()) => self.cut(stream, Outcome::PeerBrokeCredit),
+        }
+    }
+
+    fn handle_eof(&mut self, stream: StreamId) {
+        let Some(state) = self
+            .streams
+            .get_mut(&stream)
+            .filter(|state| state.phase == Phase::Open)
+        else {
+            return;
+        };
+        if state.handle_eof() {
+            self.events.push_back(Event::Finished { stream });
+        }
+        if state.closing() {
+            self.control_ready.push(stream);
+        }
+    }
+
+    fn handle_close(&mut self, stream: StreamId, abort: bool) {
+        let Some(state) = self
+            .streams
+            .get_mut(&stream)
+            .filter(|state| state.phase == Phase::Open)
+        else {
+            self.ids.release(stream);
+            return;
+        };
+        match state.handle_close(abort) {
+            CloseMeaning::Confirmed => {}
+            CloseMeaning::Finished => self.events.push_back(Event::Finished { stream }),
+            CloseMeaning::Aborted => {
+                self.events.push_back(Event::Reset {
+                    stream,
+                    cause: Outcome::PeerAborted,
+                });
+            }
+        }
+        self.control_ready.push(stream);
+        self.retire_if_done(stream);
+    }
+
+    /// Ends a stream whose peer broke the rules.
+    fn cut(&mut self, stream: StreamId, cause: Outcome) {
+        self.reset(stream);
+        self.events.push_back(Event::Reset { stream, cause });
+    }
+}

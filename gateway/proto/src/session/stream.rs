@@ -1,0 +1,390 @@
+//! The life of one stream.
+//!
+//! Owns both directions' ends, the batch waiting to be sent and the dirty bits for control frames.
+//! The closing rules are JMUX's: A sends EOF; B, when done too, sends CLOSE; A answers CLOSE. A CLOSE
+//! before our own EOF is an abort.
+
+use std::time::Instant;
+
+use super::credit::{Budget, RecvWindow};
+use super::types::{CreditView, Payload, SendCapacity, StreamId, Token};
+use crate::codec::jmux::{DATA_OVERHEAD, EXTENSION_ABORT, data_header};
+use crate::codec::{ChannelId, Control};
+
+/// How far the stream has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// We asked; the answer is due at `deadline`. `sent`: the OPEN has been transmitted.
+    Opening { deadline: Instant, sent: bool },
+    /// The peer asked; the application decides.
+    Accepting,
+    /// Payload may flow, until both ends are closed.
+    Open,
+}
+
+/// Our end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LocalEnd {
+    Streaming,
+    /// The source has ended; EOF or CLOSE follows the last batch.
+    Finishing,
+    EofSent,
+    /// CLOSE is to be sent, as an abort or as an answer.
+    Closing {
+        abort: bool,
+    },
+    CloseSent,
+}
+
+/// The peer's end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RemoteEnd {
+    Streaming,
+    Eof,
+    Closed,
+}
+
+/// What a CLOSE of the peer's means.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum CloseMeaning {
+    /// Nothing new: the peer had ended before, or we had given the stream up.
+    Confirmed,
+    /// The peer's end of file.
+    Finished,
+    /// The stream was cut.
+    Aborted,
+}
+
+#[derive(Debug)]
+struct Batch {
+    token: Token,
+    length: usize,
+    offset: usize,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct Stream {
+    id: StreamId,
+    /// The peer's number of it; meaningless before the answer to our OPEN.
+    pub(super) peer: ChannelId,
+    pub(super) phase: Phase,
+    pub(super) recv: RecvWindow,
+    /// To be sent with OPEN.
+    target: Option<String>,
+    /// Window, packet size and extensions to be sent with OPEN or OPEN SUCCESS.
+    offer: Offer,
+    opened_due: bool,
+    send_credit: u64,
+    packet_max: u16,
+    abort_agreed: bool,
+    batch: Option<Batch>,
+    local: LocalEnd,
+    remote: RemoteEnd,
+}
+
+/// What an OPEN or OPEN SUCCESS says of our side.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offer {
+    pub(super) window: u32,
+    pub(super) packet_max: u16,
+}
+
+impl Stream {
+    pub(super) fn opening(
+        id: StreamId,
+        target: &str,
+        recv: RecvWindow,
+        offer: Offer,
+        deadline: Instant,
+    ) -> Self {
+        Self {
+            target: Some(target.to_owned()),
+            ..Self::new(
+                id,
+                ChannelId(0),
+                Phase::Opening {
+                    deadline,
+                    sent: false,
+                },
+                recv,
+                offer,
+            )
+        }
+    }
+
+    /// `offer` is what will be answered: never more than the opener's, and the credit both ways.
+    pub(super) fn accepting(
+        id: StreamId,
+        peer: ChannelId,
+        recv: RecvWindow,
+        offer: Offer,
+        extensions: u8,
+    ) -> Self {
+        Self {
+            send_credit: u64::from(offer.window),
+            packet_max: offer.packet_max,
+            abort_agreed: extensions & EXTENSION_ABORT != 0,
+            ..Self::new(id, peer, Phase::Accepting, recv, offer)
+        }
+    }
+
+    fn new(id: StreamId, peer: ChannelId, phase: Phase, recv: RecvWindow, offer: Offer) -> Self {
+        Self {
+            id,
+            peer,
+            phase,
+            recv,
+            target: None,
+            offer,
+            opened_due: false,
+            send_credit: 0,
+            packet_max: 0,
+            abort_agreed: false,
+            batch: None,
+            local: LocalEnd::Streaming,
+            remote: RemoteEnd::Streaming,
+        }
+    }
+
+    /// The application took the stream up; returns whether OPEN SUCCESS is due.
+    pub(super) fn accept(&mut self) -> bool {
+        if self.phase != Phase::Accepting {
+            return false;
+        }
+        self.phase = Phase::Open;
+        self.opened_due = true;
+        true
+    }
+
+    /// OPEN SUCCESS came: its window and packet size count for both directions.
+    pub(super) fn opened(&mut self, peer: ChannelId, window: u32, packet_max: u16, extensions: u8) {
+        self.phase = Phase::Open;
+        self.peer = peer;
+        self.send_credit = u64::from(window);
+        self.packet_max = packet_max.min(self.offer.packet_max);
+        self.abort_agreed = extensions & EXTENSION_ABORT != 0;
+        self.recv.limit_to_answer(window);
+    }
+
+    pub(super) fn send_capacity(&self) -> Option<SendCapacity> {
+        if self.local != LocalEnd::Streaming || self.remote == RemoteEnd::Closed {
+            return None;
+        }
+        let open = self.phase == Phase::Open && self.batch.is_none();
+        Some(SendCapacity {
+            bytes: if open { self.send_credit } else { 0 },
+            payload_max: self.payload_max(),
+        })
+    }
+
+    pub(super) fn credit(&self) -> CreditView {
+        CreditView {
+            peer: self.peer,
+            send: self.send_credit,
+            recv: self.recv.credit(),
+            buffered: self.recv.buffered(),
+            owed: self.recv.owed(),
+        }
+    }
+
+    fn payload_max(&self) -> u16 {
+        self.packet_max.saturating_sub(DATA_OVERHEAD as u16)
+    }
+
+    pub(super) fn queue_batch(&mut self, length: usize, token: Token) {
+        debug_assert!(self.batch.is_none() && length as u64 <= self.send_credit && length > 0);
+        if self.local == LocalEnd::Streaming && length > 0 {
+            self.send_credit = self.send_credit.saturating_sub(length as u64);
+            self.batch = Some(Batch {
+                token,
+                length,
+                offset: 0,
+            });
+        }
+    }
+
+    /// Adds peer credit of `increment` bytes. Returns whether there was none before; `Err`: the sum
+    /// exceeds 32 bits.
+    pub(super) fn add_credit(&mut self, increment: u32) -> Result<bool, ()> {
+        let sum = self.send_credit + u64::from(increment);
+        if sum > u64::from(u32::MAX) {
+            return Err(());
+        }
+        let was_empty = self.send_credit == 0 && increment > 0;
+        self.send_credit = sum;
+        Ok(was_empty)
+    }
+
+    /// Returns whether a credit frame is due.
+    pub(super) fn sink_took(&mut self, length: u64, budget: &mut Budget) -> bool {
+        self.recv.take(length);
+        if !self.gives_credit() {
+            return false;
+        }
+        self.recv.grow(budget);
+        self.recv.return_due()
+    }
+
+    /// The peer may still send payload that we want.
+    fn gives_credit(&self) -> bool {
+        self.remote == RemoteEnd::Streaming && !self.closing()
+    }
+
+    pub(super) fn finish(&mut self) {
+        if self.local == LocalEnd::Streaming {
+            self.local = LocalEnd::Finishing;
+        }
+    }
+
+    pub(super) fn finishing(&self) -> bool {
+        self.local == LocalEnd::Finishing
+    }
+
+    /// CLOSE has been sent or is about to be: nothing more is sent or delivered.
+    pub(super) fn closing(&self) -> bool {
+        matches!(self.local, LocalEnd::Closing { .. } | LocalEnd::CloseSent)
+    }
+
+    /// Gives the stream up. What is buffered counts as dropped.
+    pub(super) fn abort(&mut self) {
+        self.batch = None;
+        self.recv.drop_buffered();
+        if self.local != LocalEnd::CloseSent {
+            self.local = LocalEnd::Closing { abort: true };
+        }
+    }
+
+    /// The peer's EOF. Returns whether it is news.
+    pub(super) fn handle_eof(&mut self) -> bool {
+        if self.remote != RemoteEnd::Streaming {
+            return false;
+        }
+        self.remote = RemoteEnd::Eof;
+        if self.local == LocalEnd::EofSent {
+            self.local = LocalEnd::Closing { abort: false };
+        }
+        !self.gave_up()
+    }
+
+    /// The peer's CLOSE; `abort` as decoded.
+    pub(super) fn handle_close(&mut self, abort: bool) -> CloseMeaning {
+        let before = std::mem::replace(&mut self.remote, RemoteEnd::Closed);
+        let gave_up = self.gave_up();
+        let cut = abort && self.abort_agreed;
+        let clean = match self.local {
+            LocalEnd::EofSent | LocalEnd::CloseSent => !cut,
+            LocalEnd::Closing { abort } => !cut && !abort,
+            LocalEnd::Streaming | LocalEnd::Finishing => false,
+        };
+        if self.local != LocalEnd::CloseSent && !matches!(self.local, LocalEnd::Closing { .. }) {
+            self.local = LocalEnd::Closing { abort: false };
+        }
+        self.batch = None;
+        match (gave_up, clean, before) {
+            (true, _, _) | (_, true, RemoteEnd::Eof | RemoteEnd::Closed) => CloseMeaning::Confirmed,
+            (false, true, RemoteEnd::Streaming) => CloseMeaning::Finished,
+            (false, false, _) => CloseMeaning::Aborted,
+        }
+    }
+
+    /// We aborted: the application knows already.
+    fn gave_up(&self) -> bool {
+        matches!(self.local, LocalEnd::Closing { abort: true })
+    }
+
+    /// All is said in both directions as far as we are concerned: CLOSE is sent and nothing that was
+    /// received still waits for the local socket.
+    pub(super) fn done(&self) -> bool {
+        self.local == LocalEnd::CloseSent && self.recv.buffered() == 0
+    }
+
+    pub(super) fn close_received(&self) -> bool {
+        self.remote == RemoteEnd::Closed
+    }
+
+    /// Whether payload that arrives now is for the local socket.
+    pub(super) fn wants_payload(&self) -> bool {
+        self.phase == Phase::Open && self.remote == RemoteEnd::Streaming && !self.closing()
+    }
+
+    /// The next control frame that is due.
+    pub(super) fn next_control(&mut self) -> Option<Control> {
+        if let Phase::Opening { sent, .. } = &mut self.phase {
+            let target = self.target.take()?;
+            *sent = true;
+            return Some(Control::Open {
+                sender: ChannelId(self.id.0),
+                window: self.offer.window,
+                packet_max: self.offer.packet_max,
+                extensions: EXTENSION_ABORT,
+                target,
+            });
+        }
+        let recipient = self.peer;
+        if std::mem::take(&mut self.opened_due) {
+            return Some(Control::Opened {
+                recipient,
+                sender: ChannelId(self.id.0),
+                window: self.offer.window,
+                packet_max: self.offer.packet_max,
+                extensions: if self.abort_agreed {
+                    EXTENSION_ABORT
+                } else {
+                    0
+                },
+            });
+        }
+        if self.gives_credit() {
+            let increment = self.recv.return_credit();
+            if increment > 0 {
+                return Some(Control::Credit {
+                    recipient,
+                    increment,
+                });
+            }
+        }
+        match (self.local, self.remote) {
+            (LocalEnd::Closing { abort }, _) => {
+                self.local = LocalEnd::CloseSent;
+                Some(Control::Close {
+                    recipient,
+                    abort: abort && self.abort_agreed,
+                })
+            }
+            (LocalEnd::Finishing, RemoteEnd::Streaming) if self.batch.is_none() => {
+                self.local = LocalEnd::EofSent;
+                Some(Control::Finish { recipient })
+            }
+            (LocalEnd::Finishing, _) if self.batch.is_none() => {
+                self.local = LocalEnd::CloseSent;
+                Some(Control::Close {
+                    recipient,
+                    abort: false,
+                })
+            }
+            _ => None,
+        }
+    }
+
+    /// The next payload frame of the batch.
+    pub(super) fn next_data(&mut self) -> Option<([u8; DATA_OVERHEAD], Payload)> {
+        let payload_max = usize::from(self.payload_max());
+        let batch = self.batch.as_mut()?;
+        let end = batch.length.min(batch.offset + payload_max);
+        let range = batch.offset..end;
+        batch.offset = end;
+        let last = end == batch.length;
+        let payload = Payload {
+            stream: self.id,
+            token: batch.token,
+            range,
+            last,
+        };
+        if last {
+            self.batch = None;
+        }
+        let length = u16::try_from(payload.range.len()).unwrap_or(u16::MAX);
+        Some((data_header(self.peer, length), payload))
+    }
+}
