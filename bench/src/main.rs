@@ -1,2 +1,80 @@
-//! muxbench: the iperf matrix runner and its agents.
-fn main() {}
+//! muxbench: reads the command line and becomes the runner or an agent. Exit status: 0 all cells
+//! measured, 1 some were not or something broke, 2 the flags cannot be used.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use clap::error::ErrorKind;
+use muxbench::agent::Agent;
+use muxbench::cli::{AgentArgs, Cli, Command, RunArgs};
+use muxbench::runner::{Log, Runner};
+use muxbench::serve::{asked_to_end, listen};
+use muxbench::token::Token;
+
+fn main() -> ExitCode {
+    let outcome = match Cli::parse().command {
+        Command::Run(args) => run(&args),
+        Command::Agent(args) => agent(&args).map(|()| ExitCode::SUCCESS),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("muxbench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ends the program with status 2, as clap does for flags that it cannot read.
+fn usage(message: &str) -> ! {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n")).exit()
+}
+
+fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+}
+
+fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let matrix = args.matrix().unwrap_or_else(|message| usage(&message));
+    let token = Token::read(&args.token_file).unwrap_or_else(|error| usage(&format!("{error:#}")));
+    runtime()?.block_on(async {
+        let runner = Runner {
+            matrix,
+            http: listen(&args.listen).await?,
+            token,
+            environment_deadline: args.environment_deadline,
+            linger: args.linger,
+            termination_log: args.termination_log.clone(),
+            log: Log::new(Box::new(std::io::stdout())),
+        };
+        tokio::select! {
+            summary = runner.run() => {
+                let summary = summary?;
+                let all_good = summary.ok == summary.cells;
+                Ok(if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+            }
+            asked = asked_to_end() => {
+                asked?;
+                anyhow::bail!("ended by a signal before all cells were measured")
+            }
+        }
+    })
+}
+
+fn agent(args: &AgentArgs) -> anyhow::Result<()> {
+    let token = Token::read(&args.token_file).unwrap_or_else(|error| usage(&format!("{error:#}")));
+    runtime()?.block_on(async {
+        let agent = Agent {
+            http: listen(&args.listen).await?,
+            echo: listen(&args.echo_listen).await?,
+            token,
+            iperf: args.iperf.clone(),
+        };
+        tokio::select! {
+            ended = agent.serve() => ended,
+            asked = asked_to_end() => asked,
+        }
+    })
+}

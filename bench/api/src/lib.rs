@@ -26,13 +26,11 @@ pub const AXIS_MAX: usize = 8;
 /// Most cells of a matrix: at about 1 KiB a cell the results fit a ConfigMap (1 MiB).
 pub const CELLS_MAX: usize = 512;
 /// Most iperf connections in one run.
-pub const CONNECTIONS_MAX: u32 = 256;
-/// Longest measured time of one run, seconds.
+pub const CONNECTIONS_MAX: u32 = 128;
+/// Longest run, warm-up included, seconds.
 pub const DURATION_SECONDS_MAX: u32 = 3600;
-/// Longest warm-up of one run, seconds.
-pub const WARM_UP_SECONDS_MAX: u32 = 600;
 /// Most rounds.
-pub const ROUNDS_MAX: u32 = 100;
+pub const ROUNDS_MAX: u32 = 9;
 /// Largest one-way delay, milliseconds.
 pub const ONE_WAY_DELAY_MS_MAX: u32 = 10_000;
 /// Round trips probed on each idle path of an environment; their median is its RTT.

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     AXIS_MAX, CELLS_MAX, CONNECTIONS_MAX, DURATION_SECONDS_MAX, ONE_WAY_DELAY_MS_MAX, ROUNDS_MAX,
-    WARM_UP_SECONDS_MAX,
 };
 
 /// Longest name of a tuning or protocol, bytes.
@@ -64,9 +63,9 @@ pub struct Matrix {
     pub paths: Vec<Path>,
     /// Mux protocols of the tunnel; the direct path has none.
     pub protocols: Vec<String>,
-    /// Measured seconds of a run, the warm-up left out.
+    /// Seconds of a run, warm-up included.
     pub duration_s: u32,
-    /// Seconds at the start of a run that are not counted.
+    /// Seconds at the start of a run that are left out of the figures.
     pub warm_up_s: u32,
     /// Times that each cell is run.
     pub rounds: u32,
@@ -137,6 +136,14 @@ pub enum MatrixError {
         /// The value.
         value: String,
     },
+    /// Nothing is left to measure.
+    #[error("a warm-up of {warm_up_s} s leaves nothing of a run of {duration_s} s")]
+    WarmUp {
+        /// Seconds left out.
+        warm_up_s: u32,
+        /// Seconds of a run.
+        duration_s: u32,
+    },
     /// The product of the axes is too large.
     #[error("the matrix has {0} cells; at most {CELLS_MAX} are possible")]
     TooManyCells(usize),
@@ -168,7 +175,12 @@ impl Matrix {
             1,
             DURATION_SECONDS_MAX,
         )?;
-        check_range("warmUp (seconds)", self.warm_up_s, 0, WARM_UP_SECONDS_MAX)?;
+        if self.warm_up_s >= self.duration_s {
+            return Err(MatrixError::WarmUp {
+                warm_up_s: self.warm_up_s,
+                duration_s: self.duration_s,
+            });
+        }
         check_range("rounds", self.rounds, 1, ROUNDS_MAX)?;
         let cells = self.cells().len();
         if cells > CELLS_MAX {
@@ -355,14 +367,18 @@ mod tests {
         );
         check(|m| m.connections = vec![2, 2], "connections has 2 twice");
         check(
-            |m| m.connections = vec![257],
-            "connections is 257; 1 to 256 are possible",
+            |m| m.connections = vec![129],
+            "connections is 129; 1 to 128 are possible",
         );
         check(
             |m| m.duration_s = 0,
             "duration (seconds) is 0; 1 to 3600 are possible",
         );
-        check(|m| m.rounds = 101, "rounds is 101; 1 to 100 are possible");
+        check(|m| m.rounds = 10, "rounds is 10; 1 to 9 are possible");
+        check(
+            |m| m.warm_up_s = 5,
+            "a warm-up of 5 s leaves nothing of a run of 5 s",
+        );
         check(
             |m| m.tunings = vec!["a b".into()],
             "tunings has \"a b\"; names are 1 to 32 letters, digits and dashes",

@@ -65,7 +65,7 @@ pub struct Cell {
     pub connections: u32,
     /// Rounds asked for.
     pub rounds: u32,
-    /// Measured seconds of a round.
+    /// Seconds of a round, warm-up included.
     pub duration_s: u32,
     /// Seconds left out at the start of a round.
     pub warm_up_s: u32,

@@ -1,0 +1,251 @@
+//! `muxbench run`: the one Job of a benchmark. It outlives all environments, so that one log holds
+//! the whole matrix.
+//!
+//! Environments in (from the operator, over HTTP), log and results out. [`board`] holds what is known
+//! and decides whose turn it is, `environment.rs` measures one environment, `group.rs` the cells
+//! side by side, `log.rs` writes. It never talks to Kubernetes and never measures a cell whose delay
+//! is not there.
+
+mod api;
+pub mod board;
+mod environment;
+mod group;
+mod log;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use muxtunnel_bench_api::result::{Cell, Record, Status, Summary};
+use muxtunnel_bench_api::runner::{Environment, Offer, Unavailable};
+use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix};
+use muxtunnel_codes::Code;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::http_client::Client;
+use crate::progress::{Pace, cell_head, readable};
+use crate::token::Token;
+use board::Board;
+pub use log::Log;
+
+/// All that a runner is made of.
+pub struct Runner {
+    /// What to measure; checked.
+    pub matrix: Matrix,
+    /// Where the operator's requests arrive.
+    pub http: TcpListener,
+    /// What requests must show, and what is shown to agents.
+    pub token: Token,
+    /// Longest wait for an environment.
+    pub environment_deadline: Duration,
+    /// Longest wait for the operator to fetch the results, after the last cell.
+    pub linger: Duration,
+    /// Where the summary goes for `kubectl describe`; under 4 KiB.
+    pub termination_log: Option<PathBuf>,
+    /// Where people read.
+    pub log: Log,
+}
+
+/// What the measuring parts share.
+struct Work {
+    matrix: Matrix,
+    board: watch::Sender<Board>,
+    client: Client,
+    log: Log,
+    pace: Pace,
+    begun: Instant,
+}
+
+impl Runner {
+    /// Measures all environments and returns the summary once the operator has it, or `linger` after
+    /// the last cell.
+    ///
+    /// # Errors
+    /// The HTTP server broke, or the log cannot be written.
+    pub async fn run(self) -> anyhow::Result<Summary> {
+        let address = self.http.local_addr()?;
+        let (board, _) = watch::channel(Board::new(self.matrix.clone()));
+        let server = axum::serve(self.http, api::routes(board.clone(), self.token.clone()));
+        let mut work = Work {
+            pace: Pace::new(&self.matrix),
+            matrix: self.matrix,
+            client: Client::new(&self.token),
+            board,
+            log: self.log,
+            begun: Instant::now(),
+        };
+        let measure = async {
+            work.log.line(&format!("listening on {address}"))?;
+            work.measure_all(self.environment_deadline).await?;
+            let summary = work.conclude(self.termination_log.as_deref())?;
+            let mut board = work.board.subscribe();
+            let fetched = board.wait_for(Board::is_finished);
+            if tokio::time::timeout(self.linger, fetched).await.is_err() {
+                work.log
+                    .line("nobody has fetched the results; this log has them all")?;
+            }
+            Ok(summary)
+        };
+        tokio::select! {
+            summary = measure => summary,
+            broken = async { server.await } => {
+                broken?;
+                anyhow::bail!("the HTTP server ended")
+            }
+        }
+    }
+}
+
+impl Work {
+    async fn measure_all(&mut self, deadline: Duration) -> anyhow::Result<()> {
+        let (cells, environments) = (self.matrix.cells(), self.matrix.environments());
+        self.log.line(&format!(
+            "muxbench {}: {} cells in {} environments, each {} x {} s with {} s of warm-up; {}",
+            env!("CARGO_PKG_VERSION"),
+            cells.len(),
+            environments.len(),
+            self.matrix.rounds,
+            self.matrix.duration_s,
+            self.matrix.warm_up_s,
+            self.pace.left(),
+        ))?;
+        for key in &environments {
+            let asked = Instant::now();
+            let title = format!(
+                "environment {}/{}: one-way delay {} ms, tuning {}, protocol {}",
+                key.index + 1,
+                environments.len(),
+                key.one_way_delay_ms,
+                key.tuning,
+                key.protocol
+            );
+            self.say(&format!("{title}: waiting for it"))?;
+            let cells: Vec<_> = cells
+                .iter()
+                .filter(|cell| cell.environment == key.index)
+                .cloned()
+                .collect();
+            match self.wait_for_offer(key, deadline).await {
+                Offer::Ready(environment) => {
+                    self.measure_environment(key, &environment, &cells, &title, asked)
+                        .await?;
+                }
+                Offer::Unavailable(why) => {
+                    self.pace.environment_ready(asked.elapsed());
+                    self.give_up(key, &cells, &why)?;
+                }
+            }
+            self.board
+                .send_modify(|board| board.end_environment(key.index));
+        }
+        Ok(())
+    }
+
+    async fn wait_for_offer(&self, key: &EnvironmentKey, deadline: Duration) -> Offer {
+        let mut board = self.board.subscribe();
+        let offered =
+            board.wait_for(|board| board.offer_of(key.index).is_some() || board.is_finished());
+        let code = Code::BenchmarkEnvironmentFailed.to_string();
+        let unavailable = |reason: String| {
+            Offer::Unavailable(Unavailable {
+                status: Status::Failed,
+                code,
+                reason,
+            })
+        };
+        match tokio::time::timeout(deadline, offered).await {
+            Ok(Ok(board)) => match board.offer_of(key.index) {
+                Some(offer) => offer.clone(),
+                None => unavailable("the benchmark was ended before this environment".into()),
+            },
+            _ => unavailable(format!(
+                "nobody offered this environment within {}; is the operator running?",
+                readable(deadline.as_secs_f64())
+            )),
+        }
+    }
+
+    async fn measure_environment(
+        &mut self,
+        key: &EnvironmentKey,
+        environment: &Environment,
+        cells: &[CellKey],
+        title: &str,
+        asked: Instant,
+    ) -> anyhow::Result<()> {
+        let surveys = environment::survey(&self.client, &self.matrix, key, environment).await;
+        self.pace.environment_ready(asked.elapsed());
+        for line in environment::describe(&surveys) {
+            self.say(&format!("{title}: {line}"))?;
+        }
+        for group in cells.chunk_by(|a, b| a.connections == b.connections) {
+            group::measure(self, key, &surveys, group).await?;
+        }
+        Ok(())
+    }
+
+    /// Ends cells of an environment that never was.
+    fn give_up(
+        &mut self,
+        key: &EnvironmentKey,
+        cells: &[CellKey],
+        why: &Unavailable,
+    ) -> anyhow::Result<()> {
+        for cell in cells {
+            self.pace.skip_runs(self.matrix.rounds);
+            let mut result = group::blank(&self.matrix, key, cell);
+            group::mark(&mut result, why.status, &why.code, &why.reason);
+            self.end_cell(key, cell, result)?;
+        }
+        Ok(())
+    }
+
+    /// Logs the end of a cell, for people and for machines, and keeps it for the operator.
+    fn end_cell(
+        &mut self,
+        key: &EnvironmentKey,
+        cell: &CellKey,
+        result: Cell,
+    ) -> anyhow::Result<()> {
+        let head = cell_head(self.matrix.cells().len(), cell, key);
+        let end = crate::progress::cell_end(&result);
+        self.say(&format!("{head} {end}; {}", self.pace.left()))?;
+        self.log.record(&Record::Cell(result.clone()))?;
+        self.board.send_modify(|board| board.add_cell(result));
+        Ok(())
+    }
+
+    /// A line for the log and for whoever asks for the state.
+    fn say(&mut self, line: &str) -> anyhow::Result<()> {
+        self.log.line(line)?;
+        self.board.send_modify(|board| board.set_progress(line));
+        Ok(())
+    }
+
+    fn conclude(&mut self, termination_log: Option<&std::path::Path>) -> anyhow::Result<Summary> {
+        let cells = self.board.borrow().cells().to_vec();
+        let summary = Summary::of(&cells, self.begun.elapsed().as_secs());
+        self.log
+            .line(&format!("\n{}\n", crate::table::render(&cells)))?;
+        self.say(&format!(
+            "{} of {} cells measured, {} failed, {} refused, in {}",
+            summary.ok,
+            summary.cells,
+            summary.failed,
+            summary.refused,
+            readable(summary.elapsed_s as f64)
+        ))?;
+        let record = Record::Summary(summary.clone());
+        self.log.record(&record)?;
+        if let Some(path) = termination_log {
+            // The log has it too, so a container without this file loses nothing.
+            if let Err(error) = std::fs::write(path, serde_json::to_vec(&record)?) {
+                self.log
+                    .line(&format!("{} cannot be written: {error}", path.display()))?;
+            }
+        }
+        self.board
+            .send_modify(|board| board.set_summary(summary.clone()));
+        Ok(summary)
+    }
+}

@@ -1,0 +1,254 @@
+//! What the runner knows: phases, offers, ended cells. A plain state machine: requests of the
+//! operator and results of the measuring come in, and the [`State`] document comes out. No socket,
+//! no clock.
+
+use muxtunnel_bench_api::result::{Cell, Summary};
+use muxtunnel_bench_api::runner::{Environment, Offer, Phase, State};
+use muxtunnel_bench_api::{Matrix, Path};
+
+/// The board.
+#[derive(Debug, Clone)]
+pub struct Board {
+    matrix: Matrix,
+    slots: Vec<Slot>,
+    cells_total: usize,
+    cells: Vec<Cell>,
+    progress: String,
+    summary: Option<Summary>,
+    finished: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Slot {
+    phase: Phase,
+    offer: Option<Offer>,
+}
+
+/// Why an offer is not taken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// The matrix has no such environment.
+    #[error("there is no environment {index}; this benchmark has {count}")]
+    Unknown {
+        /// The one offered.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// Another one comes first.
+    #[error("environment {index} was offered while {current} is to come")]
+    NotItsTurn {
+        /// The one offered.
+        index: usize,
+        /// The one expected.
+        current: usize,
+    },
+    /// A path of the matrix has no agents.
+    #[error("the environment has no pair for the path {0}, which is to be measured")]
+    NoPair(Path),
+}
+
+impl Board {
+    /// The board of a benchmark that has not begun.
+    #[must_use]
+    pub fn new(matrix: Matrix) -> Self {
+        let slot = Slot {
+            phase: Phase::Waiting,
+            offer: None,
+        };
+        Self {
+            slots: vec![slot; matrix.environments().len()],
+            cells_total: matrix.cells().len(),
+            matrix,
+            cells: Vec::new(),
+            progress: "starting".into(),
+            summary: None,
+            finished: false,
+        }
+    }
+
+    /// The operator offers an environment. Offering the same one again changes nothing.
+    ///
+    /// # Errors
+    /// See [`OfferError`].
+    pub fn offer(&mut self, index: usize, offer: Offer) -> Result<(), OfferError> {
+        let current = self.state().current();
+        let count = self.slots.len();
+        let Some(slot) = self.slots.get_mut(index) else {
+            return Err(OfferError::Unknown { index, count });
+        };
+        if slot.phase != Phase::Waiting {
+            return Ok(());
+        }
+        if let Some(current) = current.filter(|current| *current != index) {
+            return Err(OfferError::NotItsTurn { index, current });
+        }
+        if let Offer::Ready(environment) = &offer {
+            let missing = self
+                .matrix
+                .paths
+                .iter()
+                .find(|path| pair(environment, **path).is_none());
+            if let Some(path) = missing {
+                return Err(OfferError::NoPair(*path));
+            }
+        }
+        *slot = Slot {
+            phase: Phase::Running,
+            offer: Some(offer),
+        };
+        Ok(())
+    }
+
+    /// What was offered for an environment.
+    #[must_use]
+    pub fn offer_of(&self, index: usize) -> Option<&Offer> {
+        self.slots.get(index)?.offer.as_ref()
+    }
+
+    /// The operator has no more environments, and has the results if there is a summary.
+    pub fn finish(&mut self) {
+        self.finished = true;
+    }
+
+    /// Whether [`Board::finish`] was called.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// All cells of an environment have ended.
+    pub fn end_environment(&mut self, index: usize) {
+        if let Some(slot) = self.slots.get_mut(index) {
+            slot.phase = Phase::Done;
+        }
+    }
+
+    /// A cell has ended.
+    pub fn add_cell(&mut self, cell: Cell) {
+        debug_assert!(self.cells.len() < self.cells_total);
+        self.cells.push(cell);
+    }
+
+    /// What is being done now.
+    pub fn set_progress(&mut self, line: &str) {
+        self.progress = line.to_owned();
+    }
+
+    /// All cells have ended.
+    pub fn set_summary(&mut self, summary: Summary) {
+        self.summary = Some(summary);
+    }
+
+    /// The cells that have ended.
+    #[must_use]
+    pub fn cells(&self) -> &[Cell] {
+        &self.cells
+    }
+
+    /// The document that the operator reads.
+    #[must_use]
+    pub fn state(&self) -> State {
+        State {
+            environments: self.slots.iter().map(|slot| slot.phase).collect(),
+            cells_total: self.cells_total,
+            cells: self.cells.clone(),
+            progress: self.progress.clone(),
+            summary: self.summary.clone(),
+        }
+    }
+}
+
+/// The agents of a path.
+#[must_use]
+pub fn pair(environment: &Environment, path: Path) -> Option<&muxtunnel_bench_api::runner::Pair> {
+    match path {
+        Path::Direct => environment.direct.as_ref(),
+        Path::Tunnel => environment.tunnel.as_ref(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtunnel_bench_api::runner::Pair;
+
+    use super::*;
+
+    fn board() -> Board {
+        Board::new(Matrix {
+            connections: vec![1],
+            one_way_delays_ms: vec![50, 0],
+            tunings: vec!["None".into()],
+            paths: vec![Path::Tunnel],
+            protocols: vec!["Jmux".into()],
+            duration_s: 5,
+            warm_up_s: 2,
+            rounds: 3,
+        })
+    }
+
+    fn ready() -> Offer {
+        let pair = Pair {
+            client_url: "http://10.0.0.1:64002".into(),
+            server_url: "http://10.0.0.2:64002".into(),
+            host: "10.0.0.3".into(),
+            iperf_port: 5001,
+            echo_port: 5002,
+            server_iperf_port: 5001,
+        };
+        Offer::Ready(Environment {
+            direct: None,
+            tunnel: Some(pair),
+            gateway_status_urls: vec![],
+        })
+    }
+
+    #[test]
+    fn environments_are_taken_in_their_order_only() {
+        let mut board = board();
+        assert_eq!(
+            board.offer(1, ready()),
+            Err(OfferError::NotItsTurn {
+                index: 1,
+                current: 0
+            })
+        );
+        assert_eq!(
+            board.offer(2, ready()),
+            Err(OfferError::Unknown { index: 2, count: 2 })
+        );
+        assert_eq!(board.offer(0, ready()), Ok(()));
+        assert_eq!(board.state().environments, [Phase::Running, Phase::Waiting]);
+        board.end_environment(0);
+        assert_eq!(board.offer(1, ready()), Ok(()));
+    }
+
+    #[test]
+    fn an_operator_that_was_restarted_may_offer_again() {
+        let mut board = board();
+        board.offer(0, ready()).unwrap();
+        let before = board.offer_of(0).cloned();
+        let mut other = ready();
+        if let Offer::Ready(environment) = &mut other {
+            environment.gateway_status_urls = vec!["http://10.0.0.9:64001/status".into()];
+        }
+        assert_eq!(board.offer(0, other), Ok(()));
+        assert_eq!(board.offer_of(0).cloned(), before);
+        board.end_environment(0);
+        assert_eq!(board.offer(0, ready()), Ok(()));
+        assert_eq!(board.state().current(), Some(1));
+    }
+
+    #[test]
+    fn a_path_without_agents_is_refused() {
+        let offer = Offer::Ready(Environment {
+            direct: None,
+            tunnel: None,
+            gateway_status_urls: vec![],
+        });
+        assert_eq!(
+            board().offer(0, offer),
+            Err(OfferError::NoPair(Path::Tunnel))
+        );
+    }
+}

@@ -1,0 +1,236 @@
+//! Surveys an environment before anything is measured: who the agents are, what round trip each path
+//! has, and whether that is the delay asked for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use muxtunnel_bench_api::agent::{Info, RttProbe, RttReport};
+use muxtunnel_bench_api::result::Status;
+use muxtunnel_bench_api::runner::{Environment, Pair, Unavailable};
+use muxtunnel_bench_api::{EnvironmentKey, Matrix, PROBES, Path};
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Role;
+use muxtunnel_gateway_config::status::Status as GatewayStatus;
+
+use super::board::pair;
+use crate::http_client::Client;
+use crate::statistics::{rounded, spread};
+
+/// Time for a question that an agent or gateway answers from memory.
+const ASK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for all probes of a path, at the largest delay with room for a busy machine.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Times that the round trip is measured before its delay counts as wrong: another load on the
+/// machine can spoil one.
+const PROBE_ATTEMPTS: u32 = 3;
+/// How far the round trip may be from twice the one-way delay: a tenth, or 5 ms where that is more.
+const RTT_TOLERANCE: f64 = 0.1;
+const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
+
+/// What a path stands on.
+#[derive(Debug, Clone)]
+pub(super) struct Survey {
+    pub(super) path: Path,
+    pub(super) pair: Pair,
+    pub(super) rtt_ms: Option<f64>,
+    pub(super) iperf: Option<String>,
+    pub(super) kernel: Option<String>,
+    pub(super) congestion_control: Option<String>,
+    pub(super) carriers: Option<u32>,
+    pub(super) sysctls: BTreeMap<String, String>,
+    /// Status documents of the gateways on this path.
+    pub(super) gateway_status_urls: Vec<String>,
+    /// Why nothing can be measured on it.
+    pub(super) trouble: Option<Unavailable>,
+}
+
+/// Surveys each path of the matrix, one after another: a probe wants the machine for itself.
+pub(super) async fn survey(
+    client: &Client,
+    matrix: &Matrix,
+    key: &EnvironmentKey,
+    environment: &Environment,
+) -> Vec<Survey> {
+    let mut surveys = Vec::new();
+    for path in &matrix.paths {
+        // The board takes no environment without the pairs of its matrix.
+        let Some(pair) = pair(environment, *path) else {
+            continue;
+        };
+        let mut survey = Survey::new(*path, pair.clone(), environment);
+        if let Err(error) = survey.fill(client, key).await {
+            survey.trouble = Some(Unavailable {
+                status: Status::Failed,
+                code: Code::BenchmarkEnvironmentFailed.to_string(),
+                reason: format!("{error:#}"),
+            });
+        }
+        surveys.push(survey);
+    }
+    surveys
+}
+
+impl Survey {
+    fn new(path: Path, pair: Pair, environment: &Environment) -> Self {
+        let gateway_status_urls = match path {
+            Path::Direct => Vec::new(),
+            Path::Tunnel => environment.gateway_status_urls.clone(),
+        };
+        Self {
+            path,
+            pair,
+            rtt_ms: None,
+            iperf: None,
+            kernel: None,
+            congestion_control: None,
+            carriers: None,
+            sysctls: BTreeMap::new(),
+            gateway_status_urls,
+            trouble: None,
+        }
+    }
+
+    async fn fill(&mut self, client: &Client, key: &EnvironmentKey) -> anyhow::Result<()> {
+        let ask = |url: &str| format!("{url}/v1/info");
+        let info: Info = client.get(&ask(&self.pair.client_url), ASK_TIMEOUT).await?;
+        let _: Info = client.get(&ask(&self.pair.server_url), ASK_TIMEOUT).await?;
+        self.iperf = Some(info.iperf);
+        self.kernel = Some(info.kernel);
+        match self.path {
+            Path::Direct => {
+                self.congestion_control = Some(info.congestion_control);
+                self.sysctls = info.sysctls;
+            }
+            Path::Tunnel => self.fill_from_gateways(client).await?,
+        }
+        for _ in 0..PROBE_ATTEMPTS {
+            let rtt_ms = self.probe(client).await?;
+            self.rtt_ms = Some(rounded(rtt_ms, 3));
+            self.trouble = judge_rtt(rtt_ms, key.one_way_delay_ms);
+            if self.trouble.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn fill_from_gateways(&mut self, client: &Client) -> anyhow::Result<()> {
+        let statuses = gateway_statuses(client, &self.gateway_status_urls).await?;
+        // The entry's view: its sending side is the one that the delay slows.
+        let entries: Vec<_> = statuses
+            .iter()
+            .filter(|status| status.role == Role::Entry)
+            .collect();
+        let carriers = entries.iter().flat_map(|status| &status.carriers);
+        if !entries.is_empty() {
+            self.carriers = Some(carriers.clone().count() as u32);
+        }
+        self.congestion_control = carriers
+            .clone()
+            .next()
+            .map(|c| c.congestion_control.clone());
+        if let Some(entry) = entries.first() {
+            self.sysctls = entry.sysctls.clone();
+        }
+        Ok(())
+    }
+
+    /// Median of the idle round trips, milliseconds.
+    async fn probe(&self, client: &Client) -> anyhow::Result<f64> {
+        let request = RttProbe {
+            host: self.pair.host.clone(),
+            port: self.pair.echo_port,
+            probes: PROBES,
+        };
+        let url = format!("{}/v1/rtt", self.pair.client_url);
+        let report: RttReport = client.post(&url, &request, PROBE_TIMEOUT).await?;
+        let spread = spread(&report.rtts_ms).with_context(|| format!("{url} measured nothing"))?;
+        Ok(spread.median)
+    }
+}
+
+/// Reads the status documents of gateways.
+pub(super) async fn gateway_statuses(
+    client: &Client,
+    urls: &[String],
+) -> anyhow::Result<Vec<GatewayStatus>> {
+    let mut statuses = Vec::new();
+    for url in urls {
+        statuses.push(client.get(url, ASK_TIMEOUT).await?);
+    }
+    Ok(statuses)
+}
+
+/// Refuses a path whose delay is not the one asked for. Without emulation any round trip is right.
+fn judge_rtt(rtt_ms: f64, one_way_delay_ms: u32) -> Option<Unavailable> {
+    let asked_ms = 2.0 * f64::from(one_way_delay_ms);
+    let tolerance_ms = (asked_ms * RTT_TOLERANCE).max(RTT_TOLERANCE_MS_MIN);
+    if one_way_delay_ms == 0 || (rtt_ms - asked_ms).abs() <= tolerance_ms {
+        return None;
+    }
+    Some(Unavailable {
+        status: Status::Refused,
+        code: Code::BenchmarkDelayRefused.to_string(),
+        reason: format!(
+            "the idle path has an RTT of {rtt_ms:.1} ms; a one-way delay of {one_way_delay_ms} ms \
+             makes {asked_ms:.0} ms"
+        ),
+    })
+}
+
+/// A line for people about each path.
+pub(super) fn describe(surveys: &[Survey]) -> Vec<String> {
+    surveys.iter().map(describe_path).collect()
+}
+
+fn describe_path(survey: &Survey) -> String {
+    let path = survey.path;
+    if let Some(trouble) = &survey.trouble {
+        return format!("{path}: {} {}", trouble.code, trouble.reason);
+    }
+    let mut words = vec![format!("RTT {:.2} ms", survey.rtt_ms.unwrap_or_default())];
+    let optional = [
+        survey.congestion_control.clone(),
+        survey
+            .carriers
+            .map(|count| format!("{count} carrier{}", if count == 1 { "" } else { "s" })),
+        survey
+            .iperf
+            .as_ref()
+            .map(|version| format!("iperf {version}")),
+        survey
+            .kernel
+            .as_ref()
+            .map(|kernel| format!("kernel {kernel}")),
+    ];
+    words.extend(optional.into_iter().flatten());
+    let sysctls = survey
+        .sysctls
+        .iter()
+        .map(|(name, value)| format!("{}={value}", name.strip_prefix("net.ipv4.").unwrap_or(name)));
+    words.extend(
+        sysctls.filter(|text| text.starts_with("tcp_rmem") || text.starts_with("tcp_wmem")),
+    );
+    format!("{path}: {}", words.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_delay_is_refused_and_none_asked_is_never_wrong() {
+        assert_eq!(judge_rtt(100.4, 50), None);
+        assert_eq!(judge_rtt(91.0, 50), None);
+        assert_eq!(judge_rtt(8.0, 5), None);
+        assert_eq!(judge_rtt(30.0, 0), None);
+        let refusal = judge_rtt(0.1, 50).unwrap();
+        assert_eq!(refusal.status, Status::Refused);
+        assert_eq!(
+            refusal.reason,
+            "the idle path has an RTT of 0.1 ms; a one-way delay of 50 ms makes 100 ms"
+        );
+        assert!(judge_rtt(111.0, 50).is_some());
+    }
+}

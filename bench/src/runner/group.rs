@@ -1,0 +1,294 @@
+//! Measures the cells that differ in their path only, side by side: in each round every path has one
+//! run, and the order turns from round to round, so that a slow minute of the machine hits both.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use muxtunnel_bench_api::agent::{ClientReport, ClientRun, ServerReport, ServerStart, ServerStop};
+use muxtunnel_bench_api::result::{Cell, REASON_BYTES_MAX, Status};
+use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Path};
+use muxtunnel_codes::Code;
+
+use super::Work;
+use super::environment::{Survey, gateway_statuses};
+use crate::http_client::Client;
+use crate::progress::cell_head;
+use crate::statistics::{Window, rate_mbit_s, rounded, spread};
+use crate::table::figure;
+
+/// Seconds for streams to end after the client has: what is in flight and in the gateways' buffers.
+const DRAIN_SECONDS_MAX: u32 = 60;
+/// The same when the client complained: streams that never came are not waited for.
+const BROKEN_WAIT_SECONDS: u32 = 2;
+/// Time for an agent to start iperf.
+const START_TIMEOUT: Duration = Duration::from_secs(15);
+/// Time beyond the seconds of a run in which its requests must be answered.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(DRAIN_SECONDS_MAX as u64 + 30);
+
+/// A cell while it is measured.
+struct Measured<'a> {
+    key: &'a CellKey,
+    survey: &'a Survey,
+    cell: Cell,
+    rates: Vec<f64>,
+    bytes: u64,
+    cpu_seconds: Option<f64>,
+}
+
+/// What one run gave.
+struct Run {
+    mbit_s: f64,
+    bytes: u64,
+    cpu_seconds: Option<f64>,
+}
+
+/// Measures a group of cells and ends each.
+pub(super) async fn measure(
+    work: &mut Work,
+    key: &EnvironmentKey,
+    surveys: &[Survey],
+    group: &[CellKey],
+) -> anyhow::Result<()> {
+    let total = work.matrix.cells().len();
+    let mut cells: Vec<Measured<'_>> = Vec::new();
+    for cell in group {
+        let Some(survey) = surveys.iter().find(|survey| survey.path == cell.path) else {
+            continue;
+        };
+        cells.push(Measured::new(&work.matrix, key, cell, survey));
+        work.say(&format!(
+            "{} begins; {}",
+            cell_head(total, cell, key),
+            work.pace.left()
+        ))?;
+    }
+    for round in 0..work.matrix.rounds {
+        let mut words = vec![format!("round {}/{}", round + 1, work.matrix.rounds)];
+        for turn in 0..cells.len() {
+            let cell = (turn + round as usize) % cells.len();
+            words.push(measure_run(work, &mut cells[cell]).await);
+        }
+        work.say(&format!(
+            "{:indent$}{}",
+            "",
+            words.join("  "),
+            indent = 3 + 2 * digits(total)
+        ))?;
+    }
+    let direct = cells.iter().find(|cell| cell.key.path == Path::Direct);
+    let direct = direct
+        .and_then(|cell| spread(&cell.rates))
+        .map(|spread| spread.median);
+    for cell in cells {
+        let key_of_cell = cell.key;
+        let result = cell.end(work.matrix.rounds, direct);
+        work.end_cell(key, key_of_cell, result)?;
+    }
+    Ok(())
+}
+
+fn digits(number: usize) -> usize {
+    number.to_string().len()
+}
+
+/// One run of one cell, and its words for the log. A cell that is in trouble has no more runs.
+async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
+    let path = cell.key.path;
+    if cell.cell.status != Status::Ok {
+        work.pace.skip_runs(1);
+        return format!("{path} -");
+    }
+    let begun = Instant::now();
+    let run = run_once(
+        &work.client,
+        &work.matrix,
+        cell.survey,
+        cell.key.connections,
+    )
+    .await;
+    work.pace.run_ended(begun.elapsed());
+    match run {
+        Ok(run) => {
+            cell.rates.push(run.mbit_s);
+            cell.bytes = cell.bytes.saturating_add(run.bytes);
+            cell.cpu_seconds = match (cell.cpu_seconds, run.cpu_seconds) {
+                (Some(sum), Some(more)) => Some(sum + more),
+                _ => None,
+            };
+            format!("{path} {} Mbit/s", figure(run.mbit_s))
+        }
+        Err(error) => {
+            let code = Code::BenchmarkToolFailed.to_string();
+            mark(&mut cell.cell, Status::Failed, &code, &format!("{error:#}"));
+            format!("{path} failed")
+        }
+    }
+}
+
+/// Starts the server, runs the client, stops the server; what the server received is the result.
+async fn run_once(
+    client: &Client,
+    matrix: &Matrix,
+    survey: &Survey,
+    connections: u32,
+) -> anyhow::Result<Run> {
+    let pair = &survey.pair;
+    let seconds = matrix.duration_s;
+    let start = ServerStart {
+        port: pair.server_iperf_port,
+    };
+    let url = format!("{}/v1/server/start", pair.server_url);
+    client
+        .post::<()>(&url, &start, START_TIMEOUT)
+        .await
+        .context("the iperf server")?;
+    let cpu_before = gateway_cpu_seconds(client, survey).await?;
+
+    let request = ClientRun {
+        host: pair.host.clone(),
+        port: pair.iperf_port,
+        connections,
+        seconds,
+    };
+    let deadline = Duration::from_secs(seconds.into()) + ANSWER_TIMEOUT;
+    let url = format!("{}/v1/client", pair.client_url);
+    let sent = client.post::<ClientReport>(&url, &request, deadline).await;
+
+    // The server is stopped whatever the client met, else its port stays taken.
+    let all_sent = sent
+        .as_ref()
+        .is_ok_and(|report| report.complaints.is_empty());
+    let wait_s = if all_sent {
+        DRAIN_SECONDS_MAX
+    } else {
+        BROKEN_WAIT_SECONDS
+    };
+    let stop = ServerStop {
+        connections,
+        wait_s,
+    };
+    let url = format!("{}/v1/server/stop", pair.server_url);
+    let received = client
+        .post::<ServerReport>(&url, &stop, ANSWER_TIMEOUT)
+        .await;
+
+    let sent = sent.context("the iperf client")?;
+    let received = received.context("the iperf server")?;
+    let cpu_after = gateway_cpu_seconds(client, survey).await?;
+    let window = Window {
+        warm_up_s: matrix.warm_up_s,
+        duration_s: matrix.duration_s,
+    };
+    let complaints = || match sent.complaints.as_slice() {
+        [] => "no usable figures".to_owned(),
+        complaints => format!("the iperf client says: {}", complaints.join("; ")),
+    };
+    let mbit_s = rate_mbit_s(&received, window, connections).with_context(complaints)?;
+    let cpu_seconds = cpu_before
+        .zip(cpu_after)
+        .map(|(before, after)| (after - before).max(0.0));
+    Ok(Run {
+        mbit_s,
+        bytes: received.bytes,
+        cpu_seconds,
+    })
+}
+
+/// CPU seconds of all gateways of the path since their start; `None` on a path without gateways.
+async fn gateway_cpu_seconds(client: &Client, survey: &Survey) -> anyhow::Result<Option<f64>> {
+    if survey.gateway_status_urls.is_empty() {
+        return Ok(None);
+    }
+    let statuses = gateway_statuses(client, &survey.gateway_status_urls).await?;
+    Ok(Some(
+        statuses
+            .iter()
+            .map(|status| status.process.cpu_seconds)
+            .sum(),
+    ))
+}
+
+impl<'a> Measured<'a> {
+    fn new(matrix: &Matrix, key: &EnvironmentKey, cell: &'a CellKey, survey: &'a Survey) -> Self {
+        let mut result = blank(matrix, key, cell);
+        result.rtt_ms = survey.rtt_ms;
+        result.iperf.clone_from(&survey.iperf);
+        result.kernel.clone_from(&survey.kernel);
+        result
+            .congestion_control
+            .clone_from(&survey.congestion_control);
+        result.carriers = survey.carriers;
+        result.sysctls.clone_from(&survey.sysctls);
+        if let Some(trouble) = &survey.trouble {
+            mark(&mut result, trouble.status, &trouble.code, &trouble.reason);
+        }
+        Self {
+            key: cell,
+            survey,
+            cell: result,
+            rates: Vec::new(),
+            bytes: 0,
+            cpu_seconds: Some(0.0),
+        }
+    }
+
+    /// The result. `direct`: median of the direct path beside it.
+    fn end(mut self, rounds: u32, direct: Option<f64>) -> Cell {
+        if self.cell.status != Status::Ok {
+            return self.cell;
+        }
+        debug_assert_eq!(self.rates.len(), rounds as usize);
+        let Some(mut rate) = spread(&self.rates) else {
+            return self.cell;
+        };
+        self.cell.ratio_to_direct = direct.map(|direct| rounded(rate.median / direct, 4));
+        for value in [&mut rate.median, &mut rate.min, &mut rate.max] {
+            *value = rounded(*value, 3);
+        }
+        self.cell.mbit_s = Some(rate);
+        if !self.survey.gateway_status_urls.is_empty() && self.bytes > 0 {
+            let per_gb = |seconds: f64| rounded(seconds * 1e9 / self.bytes as f64, 4);
+            self.cell.cpu_s_per_gb = self.cpu_seconds.map(per_gb);
+        }
+        self.cell
+    }
+}
+
+/// A cell of which only the place in the matrix is known.
+pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Cell {
+    let protocol = (cell.path == Path::Tunnel).then(|| key.protocol.to_ascii_lowercase());
+    Cell {
+        path: cell.path,
+        protocol,
+        one_way_delay_ms: key.one_way_delay_ms,
+        rtt_ms: None,
+        tuning: key.tuning.clone(),
+        connections: cell.connections,
+        rounds: matrix.rounds,
+        duration_s: matrix.duration_s,
+        warm_up_s: matrix.warm_up_s,
+        mbit_s: None,
+        ratio_to_direct: None,
+        cpu_s_per_gb: None,
+        status: Status::Ok,
+        code: None,
+        reason: None,
+        iperf: None,
+        kernel: None,
+        congestion_control: None,
+        carriers: None,
+        sysctls: BTreeMap::new(),
+    }
+}
+
+/// Ends a cell without a figure; the reason is cut to [`REASON_BYTES_MAX`].
+pub(super) fn mark(cell: &mut Cell, status: Status, code: &str, reason: &str) {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    cell.status = status;
+    cell.code = Some(code.to_owned());
+    cell.reason = Some(reason[..end].replace('\n', " "));
+}

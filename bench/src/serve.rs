@@ -1,0 +1,76 @@
+//! What the HTTP servers of runner and agents have in common: the token check, errors as JSON, the
+//! bound on request bodies, and ending at SIGTERM.
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use http::{StatusCode, header};
+use muxtunnel_bench_api::ErrorBody;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::token::Token;
+
+/// Most bytes of a request: an environment is under 4 KiB.
+const REQUEST_BYTES_MAX: usize = 64 * 1024;
+
+/// An answer that is not a success.
+#[derive(Debug)]
+pub struct Refusal(pub StatusCode, pub String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, axum::Json(ErrorBody { error: self.1 })).into_response()
+    }
+}
+
+/// `routes` behind the token check, and `/healthz` in front of it.
+pub fn guarded(routes: Router, token: Token) -> Router {
+    let token = Arc::new(token);
+    let check = move |request: Request, next: Next| {
+        let token = Arc::clone(&token);
+        async move {
+            let offered = request.headers().get(header::AUTHORIZATION);
+            if token.admits(offered.map(http::HeaderValue::as_bytes)) {
+                next.run(request).await
+            } else {
+                let words = "the bearer token is missing or not this benchmark's";
+                Refusal(StatusCode::UNAUTHORIZED, words.into()).into_response()
+            }
+        }
+    };
+    routes
+        .layer(middleware::from_fn(check))
+        .layer(DefaultBodyLimit::max(REQUEST_BYTES_MAX))
+        .route("/healthz", get(|| async { "ok\n" }))
+}
+
+/// Listens on `address` (`addr:port`).
+///
+/// # Errors
+/// The address cannot be listened on; the message names it.
+pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind(address)
+        .await
+        .with_context(|| format!("cannot listen on {address}"))
+}
+
+/// Ends when the process is asked to: SIGTERM or SIGINT. Needed because a container's first process
+/// ignores signals that it has no handler for.
+///
+/// # Errors
+/// The handlers cannot be installed.
+pub async fn asked_to_end() -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}

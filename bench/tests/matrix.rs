@@ -1,0 +1,369 @@
+//! The runner as a process and agents on loopback, with real iperf: what `kubectl logs` would show,
+//! and the exit status. The test is the operator: it offers environments when the log asks for them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener as StdListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use muxbench::agent::Agent;
+use muxbench::http_client::Client;
+use muxbench::token::Token;
+use muxtunnel_bench_api::Path;
+use muxtunnel_bench_api::agent::Info;
+use muxtunnel_bench_api::result::{Cell, LOG_WORD, Record, Status, Summary};
+use muxtunnel_bench_api::runner::{Environment, Offer, Pair, State, Unavailable};
+use tokio::net::TcpListener;
+
+const TOKEN: &str = "a-token-of-the-tests-0123";
+const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
+
+#[tokio::test(flavor = "current_thread")]
+async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
+    need_iperf();
+    let (direct, tunnel) = (pair().await, pair().await);
+    let offer = || Offer::Ready(environment(Some(direct.clone()), Some(tunnel.clone())));
+    let flags = [
+        "--connections=2",
+        "--delays=0ms",
+        "--tunings=None,Wan",
+        "--duration=2s",
+        "--warm-up=1s",
+        "--rounds=1",
+    ];
+    let ended = run(&flags, vec![offer(), offer()]).await;
+
+    assert!(ended.status.success(), "{}", ended.log);
+    assert_eq!(ended.cells.len(), 4);
+    for (cell, path) in ended
+        .cells
+        .iter()
+        .zip([Path::Direct, Path::Tunnel].iter().cycle())
+    {
+        assert_eq!(
+            (cell.status, cell.path),
+            (Status::Ok, *path),
+            "{}",
+            ended.log
+        );
+        assert!(
+            cell.mbit_s.is_some_and(|rate| rate.median > 1.0),
+            "{cell:?}"
+        );
+        assert!(
+            cell.ratio_to_direct.is_some() && cell.rtt_ms.is_some(),
+            "{cell:?}"
+        );
+        assert!(
+            cell.iperf
+                .as_deref()
+                .is_some_and(|version| version.starts_with("2.")),
+            "{cell:?}"
+        );
+    }
+    assert_eq!(ended.summary.ok, 4);
+    let progress = "[4/4] tunnel     0 ms  Wan     2 conns begins;";
+    assert!(ended.log.contains(progress), "{}", ended.log);
+    assert!(
+        ended
+            .log
+            .contains("| direct, Mbit/s         | tunnel, Mbit/s"),
+        "{}",
+        ended.log
+    );
+    assert!(
+        ended
+            .log
+            .trim_end()
+            .lines()
+            .last()
+            .is_some_and(|line| line.starts_with("MUXBENCH {\"type\":\"summary\""))
+    );
+    assert_eq!(ended.termination_message, ended.summary);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_cell_that_fails_says_why_and_the_others_still_run() {
+    need_iperf();
+    let direct = pair().await;
+    let mut tunnel = pair().await;
+    tunnel.iperf_port = free_port(); // nobody listens: connections are refused
+    let flags = [
+        "--connections=1,2",
+        "--delays=0ms",
+        "--duration=1s",
+        "--warm-up=0s",
+        "--rounds=1",
+    ];
+    let ended = run(
+        &flags,
+        vec![Offer::Ready(environment(Some(direct), Some(tunnel)))],
+    )
+    .await;
+
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.log);
+    let outcomes: Vec<_> = ended
+        .cells
+        .iter()
+        .map(|cell| (cell.path, cell.status))
+        .collect();
+    let expected = [(Path::Direct, Status::Ok), (Path::Tunnel, Status::Failed)];
+    assert_eq!(outcomes, [expected, expected].concat());
+    let failed = &ended.cells[1];
+    assert_eq!(failed.code.as_deref(), Some("MT0507"));
+    let reason = failed.reason.as_deref().unwrap();
+    assert!(
+        reason.contains("Connection refused") && reason.contains("0 of 1 connections"),
+        "{reason}"
+    );
+    assert!(ended.log.contains("FAILED MT0507"), "{}", ended.log);
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_agent_that_is_gone_fails_its_cells_only() {
+    need_iperf();
+    let direct = pair().await;
+    let gone = Pair {
+        server_url: format!("http://127.0.0.1:{}", free_port()),
+        ..pair().await
+    };
+    let flags = [
+        "--connections=1",
+        "--delays=0ms",
+        "--duration=1s",
+        "--warm-up=0s",
+        "--rounds=1",
+    ];
+    let ended = run(
+        &flags,
+        vec![Offer::Ready(environment(Some(direct), Some(gone)))],
+    )
+    .await;
+
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.log);
+    assert_eq!(ended.cells[0].status, Status::Ok);
+    assert_eq!(ended.cells[1].code.as_deref(), Some("MT0504"));
+    assert!(
+        ended.cells[1]
+            .reason
+            .as_deref()
+            .unwrap()
+            .contains("cannot be reached")
+    );
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn a_delay_that_is_not_there_is_refused_and_never_measured() {
+    need_iperf();
+    // Loopback has no delay, so 50 ms cannot have been emulated; 20 ms is refused by the operator.
+    let offers = vec![
+        Offer::Ready(environment(Some(pair().await), None)),
+        Offer::Unavailable(Unavailable {
+            status: Status::Refused,
+            code: "MT0402".into(),
+            reason: "WAN emulation is switched off".into(),
+        }),
+    ];
+    let flags = [
+        "--connections=1",
+        "--delays=50ms,20ms",
+        "--paths=Direct",
+        "--duration=1s",
+        "--warm-up=0s",
+        "--rounds=1",
+    ];
+    let ended = run(&flags, offers).await;
+
+    assert_eq!(ended.status.code(), Some(1), "{}", ended.log);
+    let codes: Vec<_> = ended
+        .cells
+        .iter()
+        .map(|cell| (cell.status, cell.code.as_deref()))
+        .collect();
+    assert_eq!(
+        codes,
+        [
+            (Status::Refused, Some("MT0506")),
+            (Status::Refused, Some("MT0402"))
+        ]
+    );
+    assert!(ended.cells.iter().all(|cell| cell.mbit_s.is_none()));
+    assert_eq!((ended.summary.refused, ended.summary.ok), (2, 0));
+}
+
+#[tokio::test(flavor = "current_thread")]
+async fn an_agent_answers_nobody_without_the_token() {
+    need_iperf();
+    let url = format!("{}/v1/info", pair().await.client_url);
+    let stranger = Client::new(&Token::new("another-token-0123456789").unwrap());
+    let error = stranger.get::<Info>(&url, DEADLINE).await.unwrap_err();
+    assert!(error.to_string().contains("bearer token"), "{error:#}");
+    let friend = Client::new(&Token::new(TOKEN).unwrap());
+    assert!(friend.get::<Info>(&url, DEADLINE).await.is_ok());
+}
+
+#[test]
+fn flags_that_cannot_be_used_end_with_status_2() {
+    for flags in [
+        vec!["run", "--connections=0", "--delays=0ms", "--token-file=x"],
+        vec!["run", "--connections=1", "--delays=50", "--token-file=x"],
+        vec![
+            "run",
+            "--connections=1",
+            "--delays=0ms",
+            "--token-file=/nonexistent",
+        ],
+        vec!["agent"],
+        vec!["sideways"],
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_muxbench"))
+            .args(&flags)
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(2), "{flags:?}");
+        assert!(!output.stderr.is_empty(), "{flags:?}");
+    }
+}
+
+/// What a runner left behind.
+struct Ended {
+    log: String,
+    cells: Vec<Cell>,
+    summary: Summary,
+    termination_message: Summary,
+    status: ExitStatus,
+}
+
+/// Runs `muxbench run` and offers `offers` in their order, as its log asks for them.
+async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
+    let directory = tempfile::tempdir().unwrap();
+    let token_file = directory.path().join("token");
+    let termination_log = directory.path().join("termination-log");
+    std::fs::File::create(&token_file)
+        .unwrap()
+        .write_all(TOKEN.as_bytes())
+        .unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_muxbench"))
+        .args(["run", "--listen=127.0.0.1:0"])
+        .arg(format!("--token-file={}", token_file.display()))
+        .arg(format!("--termination-log={}", termination_log.display()))
+        .args(flags)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let (sender, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let reader = std::thread::spawn(move || {
+        stdout
+            .lines()
+            .map_while(Result::ok)
+            .for_each(|line| sender.send(line).unwrap());
+    });
+
+    let client = Client::new(&Token::new(TOKEN).unwrap());
+    let (mut url, mut log, mut records) = (String::new(), String::new(), Vec::new());
+    let mut offers = offers.into_iter().enumerate();
+    while let Some(line) = lines.recv().await {
+        log.push_str(&line);
+        log.push('\n');
+        if let Some(address) = line.strip_prefix("listening on ") {
+            url = format!("http://{address}");
+        } else if line.ends_with(": waiting for it") {
+            let (index, offer) = offers.next().expect("one offer for each environment");
+            let url = format!("{url}/v1/environments/{index}");
+            client.put::<State>(&url, &offer, DEADLINE).await.unwrap();
+        } else if let Some(json) = line.strip_prefix(LOG_WORD) {
+            records.push(serde_json::from_str::<Record>(json).unwrap());
+        }
+        if matches!(records.last(), Some(Record::Summary(_))) && !url.is_empty() {
+            let url = std::mem::take(&mut url);
+            client
+                .put::<State>(&format!("{url}/v1/finished"), &(), DEADLINE)
+                .await
+                .unwrap();
+        }
+    }
+    reader.join().unwrap();
+    let status = wait(child);
+    let message: Record = serde_json::from_slice(&std::fs::read(termination_log).unwrap()).unwrap();
+    let (Some(Record::Summary(summary)), Record::Summary(termination_message)) =
+        (records.pop(), message)
+    else {
+        panic!("no summary: {log}");
+    };
+    let cells = records
+        .into_iter()
+        .map(|record| match record {
+            Record::Cell(cell) => cell,
+            Record::Summary(_) => panic!("two summaries: {log}"),
+        })
+        .collect();
+    Ended {
+        log,
+        cells,
+        summary,
+        termination_message,
+        status,
+    }
+}
+
+fn wait(mut child: Child) -> ExitStatus {
+    child.wait().unwrap()
+}
+
+fn environment(direct: Option<Pair>, tunnel: Option<Pair>) -> Environment {
+    Environment {
+        direct,
+        tunnel,
+        gateway_status_urls: Vec::new(),
+    }
+}
+
+/// A client and a server agent, serving until the test ends.
+async fn pair() -> Pair {
+    let iperf_port = free_port();
+    let (client_url, _) = agent().await;
+    let (server_url, echo_port) = agent().await;
+    Pair {
+        client_url,
+        server_url,
+        host: "127.0.0.1".into(),
+        iperf_port,
+        echo_port,
+        server_iperf_port: iperf_port,
+    }
+}
+
+async fn agent() -> (String, u16) {
+    let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let echo = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", http.local_addr().unwrap());
+    let echo_port = echo.local_addr().unwrap().port();
+    let token = Token::new(TOKEN).unwrap();
+    tokio::spawn(
+        Agent {
+            http,
+            echo,
+            token,
+            iperf: PathBuf::from("iperf"),
+        }
+        .serve(),
+    );
+    (url, echo_port)
+}
+
+fn free_port() -> u16 {
+    StdListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+fn need_iperf() {
+    let found = Command::new("iperf").arg("-v").output().is_ok();
+    assert!(
+        found,
+        "iperf is not on PATH; install iperf 2 (apt-get install iperf)"
+    );
+}
