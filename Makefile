@@ -1,0 +1,31 @@
+# What there is to do with this project. Everything that is missing on the machine is installed into a cache
+# (~/.cache/muxtunnel), or by apt where we are root; e2e/cluster/cluster says how.
+
+.PHONY: help demo test bench interop cluster images install down
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
+
+demo: install ## the main job: the benchmark matrix in a kind cluster, ends with its table (about 10 minutes, cold 30)
+	e2e/demo
+
+test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N passed, N failed"
+	e2e/test-all
+
+bench: ## the data plane alone against its peers, on loopback and in network namespaces
+	cargo run --release --package muxtunnel-bench-lab
+
+interop: ## muxgate against the jetsocat that is on the PATH
+	cargo test --package muxtunnel-gateway --test interop -- --ignored
+
+cluster: ## bring the kind cluster up, or reuse it
+	e2e/cluster/cluster up
+
+images: cluster ## build the images and load them into the cluster
+	images/build --load
+
+install: images ## install the chart with these images into the cluster
+	e2e/install
+
+down: ## delete the kind cluster; the cache stays
+	e2e/cluster/cluster down
