@@ -37,11 +37,10 @@ impl Ids {
         if self.quarantined.insert(id) {
             self.order.push_back(id);
         }
-        if self.order.len() > QUARANTINE_MAX {
-            if let Some(oldest) = self.order.pop_front() {
+        if self.order.len() > QUARANTINE_MAX
+            && let Some(oldest) = self.order.pop_front() {
                 self.quarantined.remove(&oldest);
             }
-        }
     }
 
     /// The peer's CLOSE has come; `order` forgets it when it gets there.

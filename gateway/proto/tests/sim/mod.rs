@@ -365,7 +365,7 @@ impl World {
                     break;
                 }
                 Header::Control { consumed } | Header::Payload { consumed, .. } => {
-                    position += consumed
+                    position += consumed;
                 }
             }
             Self::events(reader, &mut self.rng, &mut self.sometimes);
