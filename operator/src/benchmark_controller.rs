@@ -1,0 +1,385 @@
+//! The controller of `MuxBenchmark`.
+//!
+//! [`reconcile`] is the way of one object: validate (pure) -> dereference (client: Job, pods, results)
+//! -> [`next_step`] (pure) -> make the runner once, or ask it where it is and give it the environment
+//! that it waits for (build, apply, [`readiness`]) -> results -> update_status (client). Nothing is
+//! remembered between two looks: the runner knows what has been measured, so an operator that was
+//! restarted goes on where it is.
+
+pub mod apply;
+pub mod build;
+pub mod dereference;
+pub mod names;
+pub mod next_step;
+pub mod readiness;
+pub mod runner_client;
+pub mod update_status;
+pub mod validate;
+
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod test_support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::runtime::applier;
+use kube::runtime::controller::{Action, Config, Error as ControllerError};
+use kube::{Api, Client, Resource, ResourceExt};
+use muxtunnel_bench_api::result::{Cell, Summary};
+use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::MuxBenchmark;
+use tracing::{Instrument, info, info_span, warn};
+
+use crate::apply::ApplyError;
+use crate::events::Events;
+use crate::health::WatchClock;
+use crate::settings::Settings;
+use crate::watches;
+use next_step::{Step, is_over, next_step};
+use readiness::Readiness;
+use runner_client::{HttpRunner, RunnerApi, RunnerError};
+use update_status::Outcome;
+use validate::{Environment, ValidatedBenchmark};
+
+/// How soon a benchmark that is under way is looked at again: the runner is only seen by polling.
+const REQUEUE_RUNNING: Duration = Duration::from_secs(2);
+/// How soon after a failed request.
+const REQUEUE_FAILED: Duration = Duration::from_secs(5);
+/// Changes within this time are one look.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Benchmarks that are reconciled at once.
+const CONCURRENCY: u16 = 4;
+/// Time for an environment to be ready, from the creation of its first object. On two busy cores
+/// eight pods take half a minute.
+const ENVIRONMENT_DEADLINE_SECONDS: i64 = 180;
+
+/// What every reconciliation has at hand.
+pub struct Context<R = HttpRunner> {
+    client: Client,
+    settings: Arc<Settings>,
+    events: Events,
+    runner: R,
+    now: fn() -> Timestamp,
+}
+
+impl Context {
+    /// A context of its own for one controller.
+    #[must_use]
+    pub fn new(client: Client, settings: Arc<Settings>, events: Events) -> Self {
+        Self { client, settings, events, runner: HttpRunner::default(), now: Timestamp::now }
+    }
+}
+
+/// Why one reconciliation ended early; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// What exists could not be read.
+    #[error(transparent)]
+    Read(#[from] dereference::ReadError),
+    /// The children could not be applied.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+    /// The runner did not answer as it should.
+    #[error(transparent)]
+    Runner(#[from] RunnerError),
+    /// The status could not be written.
+    #[error(transparent)]
+    UpdateStatus(#[from] update_status::UpdateStatusError),
+}
+
+/// Runs the controller, in `namespace` or in all, for as long as the process lives.
+pub async fn run(context: Context, namespace: Option<&str>, clock: &Arc<WatchClock>) {
+    let client = context.client.clone();
+    let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), clock);
+    let jobs = watches::children(api::<Job>(&client, namespace), clock);
+    applier(
+        |benchmark, context| Box::pin(reconcile(benchmark, context)),
+        |_, _, _| Action::requeue(REQUEUE_FAILED),
+        Arc::new(context),
+        store,
+        stream::select(benchmarks, jobs).map(Ok::<_, std::convert::Infallible>),
+        Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY),
+    )
+    .for_each(|result| async {
+        match result {
+            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            Err(error) => warn!(%error, "a reconciliation failed"),
+        }
+    })
+    .await;
+}
+
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+/// Brings one benchmark a step further, and says in its status how far it is.
+///
+/// # Errors
+/// [`Error`]; nothing is lost by trying again.
+pub async fn reconcile<R: RunnerApi>(
+    benchmark: Arc<MuxBenchmark>,
+    context: Arc<Context<R>>,
+) -> Result<Action, Error> {
+    let span = info_span!(
+        "benchmark",
+        namespace = benchmark.namespace().unwrap_or_default(),
+        name = benchmark.name_any()
+    );
+    reconcile_in_span(&benchmark, &context).instrument(span).await
+}
+
+async fn reconcile_in_span<R: RunnerApi>(
+    benchmark: &MuxBenchmark,
+    context: &Context<R>,
+) -> Result<Action, Error> {
+    if benchmark.meta().deletion_timestamp.is_some() {
+        // The garbage collector removes the children; making them again would hold it up.
+        return Ok(Action::await_change());
+    }
+    let outcome = match validate::validate(benchmark) {
+        Ok(valid) if is_over(benchmark.status.as_ref()) => {
+            context.clear(&valid).await?;
+            return Ok(Action::await_change());
+        }
+        Ok(valid) => context.step(benchmark, &valid).await?,
+        Err(_) if is_over(benchmark.status.as_ref()) => return Ok(Action::await_change()),
+        Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
+    };
+    let now = Time((context.now)());
+    let status =
+        update_status::update_status(&context.client, benchmark, &outcome, &now).await?;
+    let old = benchmark.status.as_ref().map(|status| &status.conditions[..]);
+    context
+        .events
+        .publish_transitions(
+            &benchmark.object_ref(&()),
+            old.unwrap_or_default(),
+            &status.conditions,
+        )
+        .await;
+    Ok(match outcome {
+        Outcome::Running { .. } => Action::requeue(REQUEUE_RUNNING),
+        Outcome::Ended(_) | Outcome::Failed(..) => Action::await_change(),
+    })
+}
+
+impl<R: RunnerApi> Context<R> {
+    /// One step of a benchmark that is not over.
+    async fn step(
+        &self,
+        benchmark: &MuxBenchmark,
+        valid: &ValidatedBenchmark,
+    ) -> Result<Outcome, Error> {
+        let seen = dereference::dereference(&self.client, valid).await?;
+        match next_step(benchmark.status.as_ref(), seen.job.as_ref(), seen.runner()) {
+            Step::Start => self.start(valid).await,
+            Step::Wait(detail) => Ok(waiting(detail)),
+            Step::Ask(host) => match &seen.token {
+                Some(token) => self.ask(valid, &seen, &host, token).await,
+                None => {
+                    let lost = "the Secret with the benchmark's token is gone".to_owned();
+                    self.give_up(valid, lost).await
+                }
+            },
+            Step::Ended(last_words) => self.conclude(valid, &seen, last_words).await,
+            Step::Gone => self.conclude(valid, &seen, None).await,
+        }
+    }
+
+    async fn start(&self, valid: &ValidatedBenchmark) -> Result<Outcome, Error> {
+        let token = rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat();
+        let secret = build::runner::secret(valid, &token);
+        let job = build::runner::job(&self.settings, valid);
+        match apply::runner(&self.client, valid, secret, job).await {
+            Ok(()) => Ok(waiting("the runner is starting".to_owned())),
+            Err(error @ ApplyError::OwnedByOther { .. }) => {
+                Ok(Outcome::Failed(Code::OwnedByOther, error.to_string()))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks the runner where it is, and does what it waits for.
+    async fn ask(
+        &self,
+        valid: &ValidatedBenchmark,
+        seen: &dereference::Seen,
+        host: &str,
+        token: &str,
+    ) -> Result<Outcome, Error> {
+        let mut state = match self.runner.state(host, token).await {
+            Ok(state) => state,
+            // It may have just ended, or not quite begun; its Job tells.
+            Err(error) => return Ok(waiting(error.to_string())),
+        };
+        self.save(valid, &state.cells, state.summary.as_ref()).await?;
+        if let Some(summary) = state.summary {
+            self.clear(valid).await?;
+            if let Err(error) = self.runner.finish(host, token).await {
+                // It ends by itself a little later.
+                warn!(%error, "the runner could not be told that its results are safe");
+            }
+            return Ok(Outcome::Ended(summary));
+        }
+        let Some(current) = state.current() else {
+            return Ok(running(valid, &state, None, "the runner is adding up".to_owned()));
+        };
+        let Some(environment) = valid.environments.get(current) else {
+            let odd = format!("the runner is at environment {current}, which is not of this matrix");
+            return self.give_up(valid, odd).await;
+        };
+        if state.environments.get(current) == Some(&Phase::Running) {
+            return Ok(running(valid, &state, Some(environment), "measuring".to_owned()));
+        }
+        let detail = match self.prepare(valid, environment, seen).await? {
+            Ok(offer) => {
+                info!(environment = names::environment(current), ?offer, "offering");
+                state = self.runner.offer(host, token, current, &offer).await?;
+                "measuring".to_owned()
+            }
+            Err(pending) => pending,
+        };
+        Ok(running(valid, &state, Some(environment), detail))
+    }
+
+    /// Brings an environment up: the offer once it is ready or never will be, else what it waits for.
+    async fn prepare(
+        &self,
+        valid: &ValidatedBenchmark,
+        environment: &Environment,
+        seen: &dereference::Seen,
+    ) -> Result<Result<Offer, String>, Error> {
+        if let Some(refusal) = readiness::refusal_beforehand(&self.settings, environment) {
+            self.clear(valid).await?;
+            return Ok(Ok(Offer::Unavailable(refusal)));
+        }
+        let built = match build::environment(&self.settings, valid, environment) {
+            Ok(built) => built,
+            Err(error) => return Ok(Ok(unavailable(error.to_string()))),
+        };
+        let applied = match apply::environment(&self.client, valid, built).await {
+            Ok(applied) => applied,
+            Err(error @ ApplyError::OwnedByOther { .. }) => {
+                return Ok(Ok(unavailable(error.to_string())));
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let tunnel = names::tunnel(&valid.name, environment.key.index);
+        let ends = names::GATEWAY_COMPONENTS;
+        let gateways =
+            dereference::pods(&self.client, &valid.namespace, &tunnel, &ends).await?;
+        let seen =
+            readiness::Seen { tunnel: applied.tunnel, pods: seen.pods.clone(), gateways };
+        Ok(match readiness::judge(valid, environment, &seen) {
+            Readiness::Ready(addresses) => Ok(Offer::Ready(addresses)),
+            Readiness::Never(why) => Ok(Offer::Unavailable(why)),
+            Readiness::Pending(why) if self.is_late(applied.created) => {
+                let reason = format!("not ready within {ENVIRONMENT_DEADLINE_SECONDS} s: {}", why.reason);
+                Ok(Offer::Unavailable(Unavailable { reason, ..why }))
+            }
+            Readiness::Pending(why) => Err(why.reason),
+        })
+    }
+
+    fn is_late(&self, created: Option<Timestamp>) -> bool {
+        created.is_some_and(|created| {
+            (self.now)().as_second() - created.as_second() > ENVIRONMENT_DEADLINE_SECONDS
+        })
+    }
+
+    /// The runner has ended, or is gone: what it told before, and its last words, are all there is.
+    async fn conclude(
+        &self,
+        valid: &ValidatedBenchmark,
+        seen: &dereference::Seen,
+        last_words: Option<Summary>,
+    ) -> Result<Outcome, Error> {
+        let (cells, summary) = seen.results.as_ref().map(build::results::read).unwrap_or_default();
+        match summary.or(last_words) {
+            Some(summary) => {
+                self.save(valid, &cells, Some(&summary)).await?;
+                self.clear(valid).await?;
+                Ok(Outcome::Ended(summary))
+            }
+            None => {
+                let lost = match seen.job {
+                    Some(_) => "the Job ended without a summary; its pod's log says why",
+                    None => "the Job was deleted before it had ended",
+                };
+                self.give_up(valid, lost.to_owned()).await
+            }
+        }
+    }
+
+    async fn give_up(&self, valid: &ValidatedBenchmark, why: String) -> Result<Outcome, Error> {
+        self.clear(valid).await?;
+        Ok(Outcome::Failed(Code::BenchmarkRunnerLost, why))
+    }
+
+    /// Removes what any environment has.
+    async fn clear(&self, valid: &ValidatedBenchmark) -> Result<(), Error> {
+        let nothing = build::EnvironmentObjects::default();
+        apply::environment(&self.client, valid, nothing).await?;
+        Ok(())
+    }
+
+    async fn save(
+        &self,
+        valid: &ValidatedBenchmark,
+        cells: &[Cell],
+        summary: Option<&Summary>,
+    ) -> Result<(), Error> {
+        if !cells.is_empty() || summary.is_some() {
+            let results = build::results::config_map(valid, cells, summary);
+            apply::results(&self.client, valid, results).await?;
+        }
+        Ok(())
+    }
+}
+
+fn unavailable(reason: String) -> Offer {
+    Offer::Unavailable(Unavailable {
+        status: muxtunnel_bench_api::result::Status::Failed,
+        code: Code::BenchmarkEnvironmentFailed.to_string(),
+        reason,
+    })
+}
+
+fn waiting(detail: String) -> Outcome {
+    Outcome::Running { detail, environment: None, progress: None }
+}
+
+fn running(
+    valid: &ValidatedBenchmark,
+    state: &State,
+    environment: Option<&Environment>,
+    detail: String,
+) -> Outcome {
+    let title = environment.map(|environment| {
+        let key = &environment.key;
+        format!("{}ms {}", key.one_way_delay_ms, key.tuning)
+    });
+    let detail = match (environment, &title) {
+        (Some(environment), Some(title)) => {
+            let (number, all) = (environment.key.index + 1, valid.environments.len());
+            format!("environment {number}/{all} ({title}): {detail}")
+        }
+        _ => detail,
+    };
+    let progress = Some(format!("{}/{}", state.cells.len(), state.cells_total));
+    Outcome::Running { detail, environment: title, progress }
+}

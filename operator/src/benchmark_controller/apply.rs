@@ -1,0 +1,107 @@
+//! Makes what was built. Client required.
+//!
+//! The runner's Job and token are made once and never again; the objects of an environment are made
+//! what was built and all others of their kind are removed, by the same step.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource, ResourceExt};
+
+use super::build::EnvironmentObjects;
+use super::names::{ENVIRONMENT_COMPONENTS, RUNNER};
+use super::validate::ValidatedBenchmark;
+use crate::apply::{ApplyError, Child, apply as apply_kind, is_owned};
+use crate::labels;
+
+/// What an environment is, as the API server has it.
+#[derive(Debug, Default)]
+pub struct AppliedEnvironment {
+    /// The tunnel, with its status.
+    pub tunnel: Option<muxtunnel_crds::MuxTunnel>,
+    /// When the first of its objects was created.
+    pub created: Option<Timestamp>,
+}
+
+/// Makes the environment that was built the only one there is.
+///
+/// # Errors
+/// [`ApplyError`].
+pub async fn environment(
+    client: &Client,
+    benchmark: &ValidatedBenchmark,
+    built: EnvironmentObjects,
+) -> Result<AppliedEnvironment, ApplyError> {
+    let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
+    let selector = &labels::children_of(&benchmark.name, &ENVIRONMENT_COMPONENTS);
+    let services = apply_kind(client, namespace, owner, selector, built.services).await?;
+    let agents = apply_kind(client, namespace, owner, selector, built.agents).await?;
+    let tunnels = apply_kind(client, namespace, owner, selector, built.tunnels).await?;
+    let created = created(&services).chain(created(&agents)).chain(created(&tunnels)).min();
+    Ok(AppliedEnvironment { tunnel: tunnels.into_iter().next(), created })
+}
+
+fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
+    objects.iter().filter_map(|object| Some(object.meta().creation_timestamp.as_ref()?.0))
+}
+
+/// Makes the token and the Job. What exists and is ours stays as it is.
+///
+/// # Errors
+/// [`ApplyError`]; the next call goes on where this one ended.
+pub async fn runner(
+    client: &Client,
+    benchmark: &ValidatedBenchmark,
+    secret: Secret,
+    job: Job,
+) -> Result<(), ApplyError> {
+    create(client, benchmark, secret).await?;
+    create(client, benchmark, job).await
+}
+
+async fn create<K: Child>(
+    client: &Client,
+    benchmark: &ValidatedBenchmark,
+    object: K,
+) -> Result<(), ApplyError> {
+    let api: Api<K> = Api::namespaced(client.clone(), &benchmark.namespace);
+    let name = object.name_any();
+    let kind = K::kind(&()).into_owned();
+    let failed = |verb: &'static str, source: kube::Error| ApplyError::Api {
+        verb,
+        kind: kind.clone(),
+        name: name.clone(),
+        source: Box::new(source),
+    };
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            let there = api.get(&name).await.map_err(|error| failed("get", error))?;
+            if is_owned(&there, &benchmark.owner) {
+                return Ok(());
+            }
+            Err(ApplyError::OwnedByOther {
+                kind: kind.clone(),
+                name: name.clone(),
+                owner: "something else".to_owned(),
+            })
+        }
+        Err(error) => Err(failed("create", error)),
+    }
+}
+
+/// Writes the results.
+///
+/// # Errors
+/// [`ApplyError`].
+pub async fn results(
+    client: &Client,
+    benchmark: &ValidatedBenchmark,
+    results: ConfigMap,
+) -> Result<(), ApplyError> {
+    let selector = labels::children_of(&benchmark.name, &[RUNNER]);
+    let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
+    apply_kind(client, namespace, owner, &selector, vec![results]).await?;
+    Ok(())
+}

@@ -1,0 +1,230 @@
+//! The agents: pods at the ends of a path that run iperf when the runner tells them to.
+//!
+//! The tunnel pair keeps the kernel's defaults and has no emulation. The direct pair has the sysctls
+//! of the gateways and the same delay, made by the same sidecar on the ports of iperf and echo. Each
+//! agent stands where the gateways of its end stand.
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext,
+    PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
+    SecurityContext, Service, ServicePort, ServiceSpec, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::ObjectMeta;
+use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
+
+use crate::benchmark_controller::names::{self, Agent, environment_labels};
+use crate::benchmark_controller::readiness::WAN_CONTAINER;
+use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::settings::Settings;
+
+/// Where the token is in every container of a benchmark.
+pub const TOKEN_FILE: &str = "/etc/muxbench/token";
+/// Directory of [`TOKEN_FILE`].
+const TOKEN_DIRECTORY: &str = "/etc/muxbench";
+const TOKEN_VOLUME: &str = "token";
+/// An agent has nothing to drain.
+const GRACE_SECONDS: i64 = 5;
+/// User and group of the images.
+const USER: i64 = 65532;
+
+/// The Deployment of one agent. `gateway`: the pod of the gateways of its end.
+#[must_use]
+pub fn deployment(
+    settings: &Settings,
+    benchmark: &ValidatedBenchmark,
+    environment: &Environment,
+    agent: Agent,
+    gateway: &PodSpec,
+) -> Deployment {
+    let index = environment.key.index;
+    let labels = environment_labels(&benchmark.name, agent.component(), index);
+    let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
+    let mut spec = PodSpec {
+        containers: vec![container(settings, "agent", args)],
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
+        node_selector: gateway.node_selector.clone(),
+        tolerations: gateway.tolerations.clone(),
+        affinity: gateway.affinity.clone(),
+        priority_class_name: gateway.priority_class_name.clone(),
+        image_pull_secrets: gateway.image_pull_secrets.clone(),
+        ..pod(benchmark)
+    };
+    if agent.path == Path::Direct {
+        like_a_gateway(&mut spec, gateway);
+    }
+    Deployment {
+        metadata: ObjectMeta {
+            name: Some(agent.name(&benchmark.name, index)),
+            namespace: Some(benchmark.namespace.clone()),
+            labels: Some(labels.clone()),
+            owner_references: Some(vec![benchmark.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(DeploymentSpec {
+            replicas: Some(1),
+            // Two pods of one agent at a time would have the runner measure the wrong one.
+            strategy: Some(DeploymentStrategy {
+                type_: Some("Recreate".to_owned()),
+                rolling_update: None,
+            }),
+            selector: LabelSelector { match_labels: Some(labels.clone()), match_expressions: None },
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                spec: Some(spec),
+            },
+            ..DeploymentSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The Service in front of a server agent, to which the tunnel's forwards lead.
+#[must_use]
+pub fn service(
+    benchmark: &ValidatedBenchmark,
+    environment: &Environment,
+    agent: Agent,
+) -> Service {
+    let index = environment.key.index;
+    let labels = environment_labels(&benchmark.name, agent.component(), index);
+    let port = |name: &str, port: u16| ServicePort {
+        name: Some(name.to_owned()),
+        port: port.into(),
+        target_port: Some(IntOrString::Int(port.into())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    };
+    Service {
+        metadata: ObjectMeta {
+            name: Some(agent.name(&benchmark.name, index)),
+            namespace: Some(benchmark.namespace.clone()),
+            labels: Some(labels.clone()),
+            owner_references: Some(vec![benchmark.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(ServiceSpec {
+            selector: Some(labels),
+            ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// What all pods of a benchmark have in common: no privilege, no service-account token, the token of
+/// the benchmark.
+#[must_use]
+pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
+    PodSpec {
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        security_context: Some(PodSecurityContext {
+            run_as_non_root: Some(true),
+            run_as_user: Some(USER),
+            run_as_group: Some(USER),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..PodSecurityContext::default()
+        }),
+        volumes: Some(vec![Volume {
+            name: TOKEN_VOLUME.to_owned(),
+            secret: Some(SecretVolumeSource {
+                secret_name: Some(names::token(&benchmark.name)),
+                ..SecretVolumeSource::default()
+            }),
+            ..Volume::default()
+        }]),
+        ..PodSpec::default()
+    }
+}
+
+/// A container of muxbench.
+#[must_use]
+pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Container {
+    let request = |amount: &str| Quantity(amount.to_owned());
+    Container {
+        name: name.to_owned(),
+        image: Some(settings.bench_image.clone()),
+        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        args: Some(args),
+        ports: Some(vec![ContainerPort {
+            name: Some("http".to_owned()),
+            container_port: HTTP_PORT.into(),
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        readiness_probe: Some(Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some("/healthz".to_owned()),
+                port: IntOrString::Int(HTTP_PORT.into()),
+                ..HTTPGetAction::default()
+            }),
+            period_seconds: Some(2),
+            timeout_seconds: Some(5),
+            ..Probe::default()
+        }),
+        // No limit of CPU: a throttled agent would measure its own throttling.
+        resources: Some(ResourceRequirements {
+            requests: Some(
+                [("cpu", "10m"), ("memory", "16Mi")]
+                    .map(|(name, amount)| (name.to_owned(), request(amount)))
+                    .into(),
+            ),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![VolumeMount {
+            name: TOKEN_VOLUME.to_owned(),
+            mount_path: TOKEN_DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
+
+/// Gives an agent what the gateways have: their sysctls, and their delay on the agent's own ports.
+fn like_a_gateway(spec: &mut PodSpec, gateway: &PodSpec) {
+    if let (Some(own), Some(theirs)) = (&mut spec.security_context, &gateway.security_context) {
+        own.sysctls.clone_from(&theirs.sysctls);
+    }
+    let containers = gateway.init_containers.iter().flatten();
+    let Some(wan) = containers.clone().find(|container| container.name == WAN_CONTAINER) else {
+        return;
+    };
+    let mut wan = wan.clone();
+    wan.args = wan.args.map(|args| with_ports(&args, &[IPERF_PORT, ECHO_PORT]));
+    let mounted = |volume: &&Volume| {
+        wan.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name)
+    };
+    let volumes = gateway.volumes.iter().flatten().filter(mounted).cloned();
+    spec.volumes.get_or_insert_default().extend(volumes);
+    spec.init_containers = Some(vec![wan]);
+}
+
+/// `args` of muxwan with `--port` for each of `ports` instead of the carrier's.
+fn with_ports(args: &[String], ports: &[u16]) -> Vec<String> {
+    let mut changed = Vec::new();
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        if arg == "--port" {
+            args.next();
+            let own = ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]);
+            changed.extend(own);
+        } else {
+            changed.push(arg.clone());
+        }
+    }
+    changed
+}

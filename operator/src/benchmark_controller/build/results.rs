@@ -1,0 +1,51 @@
+//! The ConfigMap with the results: the same lines of JSON as in the log.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::ObjectMeta;
+use muxtunnel_bench_api::result::{Cell, Record, Summary};
+
+use crate::benchmark_controller::names::{self, RUNNER};
+use crate::benchmark_controller::validate::ValidatedBenchmark;
+use crate::labels;
+
+/// Key of the lines.
+pub const RESULTS_KEY: &str = "results.jsonl";
+
+/// The ConfigMap. `summary`: `None` while cells are still measured.
+#[must_use]
+pub fn config_map(
+    benchmark: &ValidatedBenchmark,
+    cells: &[Cell],
+    summary: Option<&Summary>,
+) -> ConfigMap {
+    let records = cells.iter().cloned().map(Record::Cell);
+    let records = records.chain(summary.cloned().map(Record::Summary));
+    // A record is plain data of ours, which always is JSON.
+    let lines: Vec<String> = records.filter_map(|record| serde_json::to_string(&record).ok()).collect();
+    ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(names::results(&benchmark.name)),
+            namespace: Some(benchmark.namespace.clone()),
+            labels: Some(labels::child(&benchmark.name, RUNNER)),
+            owner_references: Some(vec![benchmark.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        data: Some([(RESULTS_KEY.to_owned(), lines.join("\n") + "\n")].into()),
+        ..ConfigMap::default()
+    }
+}
+
+/// The cells and the summary that a results ConfigMap holds; lines that cannot be read are left out.
+#[must_use]
+pub fn read(config_map: &ConfigMap) -> (Vec<Cell>, Option<Summary>) {
+    let (mut cells, mut summary) = (Vec::new(), None);
+    let lines = config_map.data.as_ref().and_then(|data| data.get(RESULTS_KEY));
+    for line in lines.map(String::as_str).unwrap_or_default().lines() {
+        match serde_json::from_str(line) {
+            Ok(Record::Cell(cell)) => cells.push(cell),
+            Ok(Record::Summary(last)) => summary = Some(last),
+            Err(_) => {}
+        }
+    }
+    (cells, summary)
+}

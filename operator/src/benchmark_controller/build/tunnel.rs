@@ -1,0 +1,66 @@
+//! The MuxTunnel of an environment.
+
+use kube::api::ObjectMeta;
+use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
+use muxtunnel_crds::{
+    Carrier, Duration, Forward, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec, ServiceTarget, Side,
+    Target, Tuning, Wan,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
+use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+
+/// The tunnel: forwards of iperf and of the echo to the tunnel pair's server.
+#[must_use]
+pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxTunnel {
+    let index = environment.key.index;
+    let server = Agent { path: Path::Tunnel, end: End::Server }.name(&benchmark.name, index);
+    let one_way_delay_ms = environment.key.one_way_delay_ms;
+    let wan = (one_way_delay_ms > 0).then(|| Wan {
+        delay: Duration::from_millis(one_way_delay_ms.into()),
+        backend: None,
+        scope: None,
+    });
+    let spec = MuxTunnelSpec {
+        side: Side::Both,
+        entry: benchmark.entry.clone(),
+        exit: benchmark.exit.clone(),
+        forwards: vec![
+            forward("iperf", IPERF_PORT, &server),
+            forward("echo", ECHO_PORT, &server),
+        ],
+        carrier: Carrier {
+            protocol: environment.protocol,
+            address: None,
+            security: benchmark.security,
+        },
+        tuning: Some(Tuning { profile: Some(environment.profile), ..Tuning::default() }),
+        wan,
+    };
+    MuxTunnel {
+        metadata: ObjectMeta {
+            name: Some(names::tunnel(&benchmark.name, index)),
+            namespace: Some(benchmark.namespace.clone()),
+            labels: Some(environment_labels(&benchmark.name, TUNNEL, index)),
+            owner_references: Some(vec![benchmark.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        spec,
+        status: None,
+    }
+}
+
+fn forward(name: &str, port: u16, server: &str) -> Forward {
+    Forward {
+        name: name.to_owned(),
+        listen: Listen { port, protocol: ListenProtocol::Tcp },
+        target: Target {
+            service: Some(ServiceTarget {
+                name: server.to_owned(),
+                port: IntOrString::Int(port.into()),
+            }),
+            address: None,
+        },
+    }
+}

@@ -1,0 +1,78 @@
+//! What is to be done for a benchmark that is not over. Pure: what was recorded and what was seen in,
+//! the step out.
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use muxtunnel_bench_api::result::{Record, Summary};
+use muxtunnel_crds::{MuxBenchmarkStatus, benchmark_condition};
+
+use super::readiness::{is_ready, pod_host, why_not_ready};
+use crate::conditions::is_true;
+
+/// The step.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Nothing has begun: make the token and the Job.
+    Start,
+    /// The runner does not serve yet.
+    Wait(String),
+    /// Ask the runner at this address.
+    Ask(String),
+    /// The runner has ended; this is what it left, if anything.
+    Ended(Option<Summary>),
+    /// The Job is gone and nobody has its results. It is never made again.
+    Gone,
+}
+
+/// Whether nothing is left to do.
+#[must_use]
+pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    is_true(conditions, benchmark_condition::COMPLETE)
+        || is_true(conditions, benchmark_condition::FAILED)
+}
+
+/// The next step. `pod`: the runner's.
+#[must_use]
+pub fn next_step(
+    status: Option<&MuxBenchmarkStatus>,
+    job: Option<&Job>,
+    pod: Option<&Pod>,
+) -> Step {
+    let Some(job) = job else {
+        let recorded = status.is_some_and(|status| status.job.is_some());
+        return if recorded { Step::Gone } else { Step::Start };
+    };
+    if has_ended(job) || pod.is_some_and(is_terminated) {
+        return Step::Ended(pod.and_then(last_words));
+    }
+    let Some(pod) = pod else {
+        return Step::Wait("the Job has no pod yet".to_owned());
+    };
+    match pod_host(pod).filter(|_| is_ready(pod)) {
+        Some(host) => Step::Ask(host),
+        None => Step::Wait(format!("the runner is not ready: {}", why_not_ready(pod))),
+    }
+}
+
+fn has_ended(job: &Job) -> bool {
+    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|condition| {
+        matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
+    })
+}
+
+fn is_terminated(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The summary that the runner left as its termination message.
+fn last_words(pod: &Pod) -> Option<Summary> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let terminated = statuses.first()?.state.as_ref()?.terminated.as_ref()?;
+    match serde_json::from_str(terminated.message.as_deref()?.trim()) {
+        Ok(Record::Summary(summary)) => Some(summary),
+        _ => None,
+    }
+}

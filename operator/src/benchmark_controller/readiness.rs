@@ -1,0 +1,242 @@
+//! Whether an environment can be offered to the runner. Pure: objects as the API server has them in,
+//! a verdict out.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use muxtunnel_bench_api::result::Status;
+use muxtunnel_bench_api::runner::{Environment as Addresses, Pair, Unavailable};
+use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_gateway_config::ADMIN_PORT;
+
+use super::names::{Agent, ENVIRONMENT, End, environment};
+use super::validate::{Environment, ValidatedBenchmark};
+use crate::labels::COMPONENT;
+use crate::settings::Settings;
+
+/// Name of the container that makes the delay.
+pub const WAN_CONTAINER: &str = "wan";
+
+/// What was seen of an environment.
+#[derive(Debug, Clone, Default)]
+pub struct Seen {
+    /// The child MuxTunnel.
+    pub tunnel: Option<MuxTunnel>,
+    /// Pods of the benchmark.
+    pub pods: Vec<Pod>,
+    /// Pods of the child MuxTunnel.
+    pub gateways: Vec<Pod>,
+}
+
+/// The verdict.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Readiness {
+    /// Not yet, and for which reason.
+    Pending(Unavailable),
+    /// It can be measured.
+    Ready(Addresses),
+    /// It never will be.
+    Never(Unavailable),
+}
+
+/// Judges an environment before anything of it exists.
+#[must_use]
+pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Option<Unavailable> {
+    (environment.key.one_way_delay_ms > 0 && !settings.wan_emulation).then(|| Unavailable {
+        status: Status::Refused,
+        code: Code::WanDisabled.to_string(),
+        reason: Code::WanDisabled.cause().to_owned(),
+    })
+}
+
+/// Judges an environment whose objects have been applied.
+#[must_use]
+pub fn judge(
+    benchmark: &ValidatedBenchmark,
+    wanted: &Environment,
+    seen: &Seen,
+) -> Readiness {
+    let mut addresses = Addresses { direct: None, tunnel: None, gateway_status_urls: Vec::new() };
+    for path in &benchmark.matrix.paths {
+        let pair = match pair(wanted, *path, seen) {
+            Ok(pair) => pair,
+            Err(verdict) => return verdict,
+        };
+        match path {
+            Path::Direct => addresses.direct = Some(pair),
+            Path::Tunnel => addresses.tunnel = Some(pair),
+        }
+    }
+    if benchmark.measures(Path::Tunnel) {
+        let ready = seen.gateways.iter().filter(|pod| is_ready(pod)).filter_map(pod_host);
+        addresses.gateway_status_urls =
+            ready.map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host))).collect();
+    }
+    Readiness::Ready(addresses)
+}
+
+fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, Readiness> {
+    // The tunnel first: its conditions say more than its pods.
+    let entry = match path {
+        Path::Tunnel => Some(entry_host(seen.tunnel.as_ref())?),
+        Path::Direct => None,
+    };
+    let client = agent_host(wanted, Agent { path, end: End::Client }, &seen.pods)?;
+    let server = agent_host(wanted, Agent { path, end: End::Server }, &seen.pods)?;
+    Ok(Pair {
+        client_url: format!("http://{}:{HTTP_PORT}", in_url(&client)),
+        server_url: format!("http://{}:{HTTP_PORT}", in_url(&server)),
+        host: entry.unwrap_or(server),
+        iperf_port: IPERF_PORT,
+        echo_port: ECHO_PORT,
+        server_iperf_port: IPERF_PORT,
+    })
+}
+
+/// The host under which the forwards are reached, once the tunnel is as asked.
+fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, Readiness> {
+    let Some(tunnel) = tunnel else {
+        return Err(pending(Code::BenchmarkEnvironmentFailed, "the MuxTunnel does not exist yet"));
+    };
+    let name = tunnel.name_any();
+    let status = tunnel.status.as_ref();
+    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let current = |type_: &str| {
+        conditions.iter().find(|condition| {
+            condition.type_ == type_ && condition.observed_generation == tunnel.metadata.generation
+        })
+    };
+    if let Some(wan) = current(tunnel_condition::WAN_EMULATED)
+        && let Some(verdict) = judge_wan(&name, wan)
+    {
+        return Err(verdict);
+    }
+    match current(tunnel_condition::READY) {
+        Some(ready) if ready.status == "True" => {}
+        Some(ready) => {
+            let reason = format!("MuxTunnel {name}: {}", ready.message);
+            return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
+        }
+        None => {
+            let reason = format!("MuxTunnel {name} has no conditions yet");
+            return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
+        }
+    }
+    let address = status.and_then(|status| status.entry.as_ref()).and_then(|e| e.address.clone());
+    address.ok_or_else(|| {
+        let reason = format!("MuxTunnel {name} has no address of its entry yet");
+        pending(Code::BenchmarkEnvironmentFailed, &reason)
+    })
+}
+
+/// A delay that cannot be made is refused at once; one that is off may still settle.
+fn judge_wan(tunnel: &str, wan: &Condition) -> Option<Readiness> {
+    let refused = |code: Code| Unavailable {
+        status: Status::Refused,
+        code: code.to_string(),
+        reason: format!("MuxTunnel {tunnel}: {}", wan.message),
+    };
+    let code = [Code::WanDisabled, Code::WanUnsupported, Code::WanDelayOff]
+        .into_iter()
+        .find(|code| wan.status != "True" && wan.reason == code.reason())?;
+    Some(match code {
+        Code::WanDelayOff => Readiness::Pending(refused(code)),
+        _ => Readiness::Never(refused(code)),
+    })
+}
+
+fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String, Readiness> {
+    let mine = |pod: &&Pod| {
+        let label = |key: &str| pod.labels().get(key).map(String::as_str);
+        label(COMPONENT) == Some(agent.component())
+            && label(ENVIRONMENT) == Some(environment(wanted.key.index).as_str())
+            && pod.metadata.deletion_timestamp.is_none()
+    };
+    let mut pods = pods.iter().filter(mine);
+    let Some(pod) = pods.next() else {
+        let reason = format!("the pod of the agent {} does not exist yet", agent.component());
+        return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
+    };
+    if let Some(refusal) = wan_refusal(pod) {
+        return Err(Readiness::Never(refusal));
+    }
+    match pod_host(pod).filter(|_| is_ready(pod)) {
+        Some(host) => Ok(host),
+        None => {
+            let reason = format!("pod {} is not ready: {}", pod.name_any(), why_not_ready(pod));
+            Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
+        }
+    }
+}
+
+/// What the container that makes the delay left behind when it refused.
+fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
+    let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
+    let wan = statuses.iter().find(|status| status.name == WAN_CONTAINER)?;
+    let states = [wan.state.as_ref(), wan.last_state.as_ref()];
+    let message = states
+        .into_iter()
+        .flatten()
+        .filter_map(|state| state.terminated.as_ref()?.message.as_deref())
+        .find(|message| message.contains(&Code::WanUnsupported.to_string()))?;
+    Some(Unavailable {
+        status: Status::Refused,
+        code: Code::WanUnsupported.to_string(),
+        reason: format!("pod {}: {}", pod.name_any(), message.trim()),
+    })
+}
+
+/// Why a pod is not ready, in the words of the kubelet or the scheduler.
+#[must_use]
+pub fn why_not_ready(pod: &Pod) -> String {
+    let Some(status) = &pod.status else {
+        return "it has no status".to_owned();
+    };
+    let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
+    let waiting = containers.flatten().find_map(|container| {
+        let waiting = container.state.as_ref()?.waiting.as_ref()?;
+        let reason = waiting.reason.as_deref().unwrap_or("waiting");
+        let message = waiting.message.as_deref().unwrap_or_default();
+        Some(format!("container {}: {reason} {message}", container.name))
+    });
+    let unscheduled = status.conditions.iter().flatten().find_map(|condition| {
+        let scheduled = condition.type_ == "PodScheduled" && condition.status != "True";
+        scheduled.then(|| condition.message.clone())?
+    });
+    unscheduled
+        .or(waiting)
+        .or_else(|| status.message.clone())
+        .or_else(|| status.phase.clone())
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+fn pending(code: Code, reason: &str) -> Readiness {
+    Readiness::Pending(Unavailable {
+        status: Status::Failed,
+        code: code.to_string(),
+        reason: reason.to_owned(),
+    })
+}
+
+/// Whether the pod's readiness probe succeeds.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
+/// The pod's address.
+#[must_use]
+pub fn pod_host(pod: &Pod) -> Option<String> {
+    pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
+}
+
+/// IPv6 addresses have brackets in URLs.
+#[must_use]
+pub fn in_url(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}

@@ -1,0 +1,125 @@
+//! Asks the runner over HTTP.
+
+use std::time::Duration;
+
+use http::{Method, Request, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Bytes;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use muxtunnel_bench_api::runner::{Offer, State};
+use muxtunnel_bench_api::{BODY_BYTES_MAX, ErrorBody, HTTP_PORT};
+
+use super::readiness::in_url;
+
+/// Time for a request to a pod of the same cluster.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The runner did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub enum RunnerError {
+    /// No answer in time.
+    #[error("the runner did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
+    TimedOut,
+    /// No connection, or it broke.
+    #[error("the runner cannot be reached: {0}; does a NetworkPolicy keep the operator from port 64002?")]
+    Unreachable(Box<dyn std::error::Error + Send + Sync>),
+    /// It refused.
+    #[error("the runner refused: {0}")]
+    Refused(String),
+    /// The answer is not what this operator understands.
+    #[error("the runner's answer cannot be read: {0}")]
+    Answer(serde_json::Error),
+}
+
+/// What the operator asks of a runner at `host`.
+pub trait RunnerApi: Send + Sync {
+    /// Where it is.
+    fn state(
+        &self,
+        host: &str,
+        token: &str,
+    ) -> impl Future<Output = Result<State, RunnerError>> + Send;
+    /// Offers an environment.
+    fn offer(
+        &self,
+        host: &str,
+        token: &str,
+        index: usize,
+        offer: &Offer,
+    ) -> impl Future<Output = Result<State, RunnerError>> + Send;
+    /// Says that its results are safe.
+    fn finish(
+        &self,
+        host: &str,
+        token: &str,
+    ) -> impl Future<Output = Result<State, RunnerError>> + Send;
+}
+
+/// The real one.
+#[derive(Clone)]
+pub struct HttpRunner(Client<HttpConnector, Full<Bytes>>);
+
+impl Default for HttpRunner {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(REQUEST_TIMEOUT));
+        Self(Client::builder(TokioExecutor::new()).build(connector))
+    }
+}
+
+impl RunnerApi for HttpRunner {
+    async fn state(&self, host: &str, token: &str) -> Result<State, RunnerError> {
+        self.ask(Method::GET, host, token, "state", Bytes::new()).await
+    }
+
+    async fn offer(
+        &self,
+        host: &str,
+        token: &str,
+        index: usize,
+        offer: &Offer,
+    ) -> Result<State, RunnerError> {
+        let body = serde_json::to_vec(offer).map_err(RunnerError::Answer)?;
+        self.ask(Method::PUT, host, token, &format!("environments/{index}"), body.into()).await
+    }
+
+    async fn finish(&self, host: &str, token: &str) -> Result<State, RunnerError> {
+        self.ask(Method::PUT, host, token, "finished", Bytes::new()).await
+    }
+}
+
+impl HttpRunner {
+    async fn ask(
+        &self,
+        method: Method,
+        host: &str,
+        token: &str,
+        path: &str,
+        body: Bytes,
+    ) -> Result<State, RunnerError> {
+        let exchange = async {
+            let request = Request::builder()
+                .method(method)
+                .uri(format!("http://{}:{HTTP_PORT}/v1/{path}", in_url(host)))
+                .header(header::AUTHORIZATION, format!("Bearer {token}"))
+                .header(header::CONTENT_TYPE, "application/json")
+                .body(Full::new(body))
+                .map_err(|error| RunnerError::Unreachable(error.into()))?;
+            let answer = self.0.request(request).await;
+            let answer = answer.map_err(|error| RunnerError::Unreachable(error.into()))?;
+            let status = answer.status();
+            let body = Limited::new(answer.into_body(), BODY_BYTES_MAX).collect().await;
+            Ok((status, body.map_err(RunnerError::Unreachable)?.to_bytes()))
+        };
+        let (status, body) = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
+            .await
+            .map_err(|_| RunnerError::TimedOut)??;
+        if status.is_success() {
+            return serde_json::from_slice(&body).map_err(RunnerError::Answer);
+        }
+        let words = serde_json::from_slice::<ErrorBody>(&body);
+        Err(RunnerError::Refused(words.map_or_else(|_| status.to_string(), |body| body.error)))
+    }
+}

@@ -1,0 +1,148 @@
+//! Says in the status how far a benchmark is. Client required. Writes nothing when nothing changed.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use muxtunnel_bench_api::result::Summary;
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{
+    BenchmarkCells, BenchmarkSummary, MuxBenchmark, MuxBenchmarkStatus, benchmark_condition,
+};
+use serde_json::json;
+
+use super::names;
+use crate::conditions::{Verdict, conditions};
+use crate::labels::MANAGER;
+
+/// What one look at a benchmark found.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It is under way.
+    Running {
+        /// What is waited for, or done.
+        detail: String,
+        /// `50ms Wan`, once there is an environment.
+        environment: Option<String>,
+        /// `7/24`, once the runner has told.
+        progress: Option<String>,
+    },
+    /// The runner has told its results.
+    Ended(Summary),
+    /// It will never have all its results.
+    Failed(Code, String),
+}
+
+/// The status could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the status: {0}")]
+pub struct UpdateStatusError(#[from] kube::Error);
+
+/// The status that follows from `outcome`. Pure.
+#[must_use]
+pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBenchmarkStatus {
+    let old = benchmark.status.clone().unwrap_or_default();
+    let name = benchmark.name_any();
+    let generation = benchmark.metadata.generation;
+    let verdicts = verdicts(outcome);
+    let over = !matches!(outcome, Outcome::Running { .. });
+    let started = !matches!(outcome, Outcome::Failed(Code::InvalidSpec, _));
+    let (environment, progress) = match outcome {
+        Outcome::Running { environment, progress, .. } => {
+            (environment.clone(), progress.clone().or(old.progress))
+        }
+        Outcome::Ended(summary) => {
+            let done = summary.ok + summary.failed + summary.refused;
+            (None, Some(format!("{done}/{}", summary.cells)))
+        }
+        Outcome::Failed(..) => (None, old.progress),
+    };
+    MuxBenchmarkStatus {
+        observed_generation: generation,
+        conditions: conditions(&verdicts, &old.conditions, generation, now),
+        start_time: old.start_time.or_else(|| started.then(|| now.clone())),
+        completion_time: old.completion_time.or_else(|| over.then(|| now.clone())),
+        job: started.then(|| names::job(&name)),
+        results_config_map: started.then(|| names::results(&name)),
+        environment,
+        progress,
+        summary: match outcome {
+            Outcome::Ended(summary) => Some(summary_of(summary)),
+            _ => old.summary,
+        },
+    }
+}
+
+/// Running: Progressing alone. Over: Progressing is False, and Complete or Failed is True.
+fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
+    use benchmark_condition::{COMPLETE, FAILED, PROGRESSING};
+    let ended = |code: Code, detail: String| {
+        let type_ = if code == Code::BenchmarkComplete { COMPLETE } else { FAILED };
+        let verdict = Verdict { detail: detail.clone(), ..Verdict::yes(type_, code) };
+        vec![Verdict::no(PROGRESSING, code, detail), verdict]
+    };
+    match outcome {
+        Outcome::Running { detail, .. } => {
+            let verdict = Verdict::yes(PROGRESSING, Code::BenchmarkRunning);
+            vec![Verdict { detail: detail.clone(), ..verdict }]
+        }
+        Outcome::Ended(summary) => {
+            let (code, detail) = judge(summary);
+            ended(code, detail)
+        }
+        Outcome::Failed(code, detail) => ended(*code, detail.clone()),
+    }
+}
+
+fn judge(summary: &Summary) -> (Code, String) {
+    let Summary { cells, ok, failed, refused, .. } = summary;
+    let counts = format!("{ok} of {cells} cells measured, {failed} failed, {refused} refused");
+    let code = match (ok == cells, *failed > 0) {
+        (true, _) => return (Code::BenchmarkComplete, counts),
+        (false, true) => Code::BenchmarkCellsFailed,
+        (false, false) => Code::BenchmarkDelayRefused,
+    };
+    let first_code = summary.first_code.as_deref().unwrap_or_default();
+    let reason = summary.first_reason.as_deref().unwrap_or("see the Job's log");
+    (code, format!("{counts}; the first: {first_code} {reason}"))
+}
+
+fn summary_of(summary: &Summary) -> BenchmarkSummary {
+    let count = |cells: usize| i32::try_from(cells).unwrap_or(i32::MAX);
+    BenchmarkSummary {
+        cells: BenchmarkCells {
+            total: count(summary.cells),
+            ok: count(summary.ok),
+            failed: count(summary.failed),
+            refused: count(summary.refused),
+        },
+        best_ratio: summary.best.as_ref().map(|cell| cell.ratio_to_direct),
+        worst_ratio: summary.worst.as_ref().map(|cell| cell.ratio_to_direct),
+    }
+}
+
+/// Writes the status that follows from `outcome`, and returns it.
+///
+/// # Errors
+/// [`UpdateStatusError`] where the API server refuses, or does not answer.
+pub async fn update_status(
+    client: &Client,
+    benchmark: &MuxBenchmark,
+    outcome: &Outcome,
+    now: &Time,
+) -> Result<MuxBenchmarkStatus, UpdateStatusError> {
+    let status = status(benchmark, outcome, now);
+    if benchmark.status.as_ref() == Some(&status) {
+        return Ok(status);
+    }
+    let namespace = benchmark.namespace().unwrap_or_default();
+    let api: Api<MuxBenchmark> = Api::namespaced(client.clone(), &namespace);
+    let patch = json!({
+        "apiVersion": MuxBenchmark::api_version(&()),
+        "kind": MuxBenchmark::kind(&()),
+        "metadata": { "name": benchmark.name_any() },
+        "status": status,
+    });
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch)).await?;
+    Ok(status)
+}

@@ -1,0 +1,161 @@
+//! Conditions as `meta/v1` wants them: a reason that is a [`Code`], a message that begins with its
+//! number, and a `lastTransitionTime` that moves only when the status flips.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use muxtunnel_codes::Code;
+
+/// Longest message that the API server takes (bytes), less room for the number.
+const MESSAGE_LENGTH_MAX: usize = 4096;
+
+/// A condition before it has a time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verdict {
+    /// The condition's type.
+    pub type_: &'static str,
+    /// Whether it holds; `None`: unknown.
+    pub holds: Option<bool>,
+    /// Why.
+    pub code: Code,
+    /// What a person needs to know of this case; empty: the code's own sentence.
+    pub detail: String,
+}
+
+impl Verdict {
+    /// It holds.
+    #[must_use]
+    pub fn yes(type_: &'static str, code: Code) -> Self {
+        Self {
+            type_,
+            holds: Some(true),
+            code,
+            detail: String::new(),
+        }
+    }
+
+    /// It does not hold.
+    #[must_use]
+    pub fn no(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            type_,
+            holds: Some(false),
+            code,
+            detail: detail.into(),
+        }
+    }
+
+    /// The operator cannot tell.
+    #[must_use]
+    pub fn unknown(type_: &'static str, code: Code, detail: impl Into<String>) -> Self {
+        Self {
+            type_,
+            holds: None,
+            code,
+            detail: detail.into(),
+        }
+    }
+
+    fn status(&self) -> &'static str {
+        match self.holds {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        }
+    }
+
+    /// `MT0303 ` and the detail, cut to what the API server takes.
+    #[must_use]
+    pub fn message(&self) -> String {
+        let number = self.code.to_string();
+        let mut text = if self.detail.is_empty() {
+            format!("{number} {}", self.code.cause())
+        } else if self.detail.starts_with(&number) {
+            self.detail.clone()
+        } else {
+            format!("{number} {}", self.detail)
+        };
+        let end = text.floor_char_boundary(MESSAGE_LENGTH_MAX);
+        text.truncate(end);
+        text
+    }
+}
+
+/// The conditions of `verdicts`, in their order. Where the status of a type is as in `previous`, its
+/// time is kept.
+#[must_use]
+pub fn conditions(
+    verdicts: &[Verdict],
+    previous: &[Condition],
+    generation: Option<i64>,
+    now: &Time,
+) -> Vec<Condition> {
+    verdicts
+        .iter()
+        .map(|verdict| {
+            let unchanged = previous
+                .iter()
+                .find(|old| old.type_ == verdict.type_ && old.status == verdict.status());
+            Condition {
+                type_: verdict.type_.to_owned(),
+                status: verdict.status().to_owned(),
+                reason: verdict.code.reason().to_owned(),
+                message: verdict.message(),
+                observed_generation: generation,
+                last_transition_time: unchanged
+                    .map_or_else(|| now.clone(), |old| old.last_transition_time.clone()),
+            }
+        })
+        .collect()
+}
+
+/// Whether the condition `type_` is `True`.
+#[must_use]
+pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
+    conditions
+        .iter()
+        .any(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Time {
+        serde_json::from_value(serde_json::json!(text)).unwrap()
+    }
+
+    #[test]
+    fn the_time_moves_only_when_the_status_flips() {
+        let (early, late) = (time("2030-01-01T00:00:00Z"), time("2030-01-01T00:01:00Z"));
+        let pending = Verdict::no("Ready", Code::ConfigPending, "entry-0");
+        let first = conditions(std::slice::from_ref(&pending), &[], Some(1), &early);
+        let not_ready = Verdict::no("Ready", Code::GatewaysNotReady, "entry-0");
+        let second = conditions(&[not_ready], &first, Some(2), &late);
+        assert_eq!(second[0].last_transition_time, early);
+        assert_eq!(second[0].reason, "GatewaysNotReady");
+        assert_eq!(second[0].observed_generation, Some(2));
+        let third = conditions(
+            &[Verdict::yes("Ready", Code::Reconciled)],
+            &second,
+            Some(2),
+            &late,
+        );
+        assert_eq!(third[0].last_transition_time, late);
+        assert!(is_true(&third, "Ready") && !is_true(&second, "Ready"));
+    }
+
+    #[test]
+    fn the_message_begins_with_the_number_once() {
+        let verdict = Verdict::no("WanEmulated", Code::WanUnsupported, "MT0404 no sch_netem");
+        assert_eq!(verdict.message(), "MT0404 no sch_netem");
+        let verdict = Verdict::no("Ready", Code::ConfigPending, "pod a");
+        assert_eq!(verdict.message(), "MT0303 pod a");
+        let verdict = Verdict::yes("Ready", Code::Reconciled);
+        assert_eq!(verdict.message(), "MT0301 All is as asked.");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters() {
+        let verdict = Verdict::no("Ready", Code::GatewaysNotReady, "ä".repeat(5000));
+        assert!(verdict.message().len() <= MESSAGE_LENGTH_MAX);
+    }
+}

@@ -1,0 +1,43 @@
+//! Names by which children are found again.
+
+use std::collections::BTreeMap;
+
+/// Field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
+pub const MANAGER: &str = "muxtunnel-operator";
+/// Name of the object that a child belongs to.
+pub const INSTANCE: &str = "app.kubernetes.io/instance";
+/// What a child is for: `entry`, `exit`, ...
+pub const COMPONENT: &str = "app.kubernetes.io/component";
+
+const NAME: &str = "app.kubernetes.io/name";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const PRODUCT: &str = "muxtunnel";
+
+/// The labels of a child of `instance`.
+#[must_use]
+pub fn child(instance: &str, component: &str) -> BTreeMap<String, String> {
+    [
+        (NAME, PRODUCT),
+        (INSTANCE, instance),
+        (COMPONENT, component),
+        (MANAGED_BY, MANAGER),
+    ]
+    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+    .into()
+}
+
+/// Selects the children of all objects.
+#[must_use]
+pub fn children() -> String {
+    format!("{NAME}={PRODUCT},{MANAGED_BY}={MANAGER}")
+}
+
+/// Selects the children of `instance` that have one of `components`.
+#[must_use]
+pub fn children_of(instance: &str, components: &[&str]) -> String {
+    format!(
+        "{},{INSTANCE}={instance},{COMPONENT} in ({})",
+        children(),
+        components.join(",")
+    )
+}

@@ -1,0 +1,15 @@
+//! The operator: brings about what `MuxTunnel` and `MuxBenchmark` objects ask for.
+//!
+//! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
+//! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
+//! controllers share is here: [`apply`], [`conditions`], [`events`], [`watches`], [`health`],
+//! [`labels`], [`settings`]. Start reading at [`tunnel_controller`].
+
+pub mod apply;
+pub mod conditions;
+pub mod events;
+pub mod health;
+pub mod labels;
+pub mod settings;
+pub mod tunnel_controller;
+pub mod watches;

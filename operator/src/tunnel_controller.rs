@@ -1,0 +1,197 @@
+//! The controller of `MuxTunnel`.
+//!
+//! [`reconcile`] is the way of one object: dereference (client: what the spec names) -> validate (pure)
+//! -> build (pure) -> apply (client) -> observe (client: pods and gateways) -> update_status (client).
+//! Each step is a file; builders see only the [`validate::ValidatedTunnel`].
+
+pub mod apply;
+pub mod build;
+pub mod dereference;
+pub mod observe;
+pub mod update_status;
+pub mod validate;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::stream::{self, StreamExt};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::runtime::applier;
+use kube::runtime::controller::{Action, Config, Error as ControllerError};
+use kube::{Api, Client, Resource, ResourceExt};
+use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use tracing::{Instrument, info_span, warn};
+
+use crate::conditions::is_true;
+use crate::events::Events;
+use crate::health::WatchClock;
+use crate::settings::Settings;
+use crate::watches;
+
+/// How soon a tunnel that is not as asked is looked at again; its gateways are only seen by polling.
+const REQUEUE_PENDING: Duration = Duration::from_secs(2);
+/// How soon a tunnel that is as asked is looked at again.
+const REQUEUE_STEADY: Duration = Duration::from_secs(30);
+/// How soon after a failed request.
+const REQUEUE_FAILED: Duration = Duration::from_secs(5);
+/// Changes within this time are one look.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// Tunnels that are reconciled at once.
+const CONCURRENCY: u16 = 16;
+
+/// What every reconciliation has at hand.
+pub struct Context {
+    client: Client,
+    settings: Arc<Settings>,
+    events: Events,
+    gateways: observe::GatewayClient,
+    telemetry: update_status::TelemetryClock,
+}
+
+impl Context {
+    /// A context of its own for one controller.
+    #[must_use]
+    pub fn new(client: Client, settings: Arc<Settings>, events: Events) -> Self {
+        Self {
+            client,
+            settings,
+            events,
+            gateways: observe::GatewayClient::default(),
+            telemetry: update_status::TelemetryClock::default(),
+        }
+    }
+}
+
+/// Why one reconciliation ended early; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The object has no namespace or UID, which no object from an API server lacks.
+    #[error("the object has no {0}")]
+    Incomplete(&'static str),
+    /// What the spec names could not be read.
+    #[error(transparent)]
+    Dereference(#[from] dereference::DereferenceError),
+    /// The children could not be rendered.
+    #[error(transparent)]
+    Build(#[from] build::BuildError),
+    /// The children could not be applied.
+    #[error(transparent)]
+    Apply(#[from] crate::apply::ApplyError),
+    /// The pods could not be listed.
+    #[error(transparent)]
+    Observe(#[from] observe::ObserveError),
+    /// The status could not be written.
+    #[error(transparent)]
+    UpdateStatus(#[from] update_status::UpdateStatusError),
+}
+
+/// Runs the controller, in `namespace` or in all, for as long as the process lives.
+pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchClock>) {
+    let (namespace, clock) = (namespace.as_deref(), &clock);
+    let client = context.client.clone();
+    let (store, tunnels) = watches::objects(api::<MuxTunnel>(&client, namespace), clock);
+    let triggers = stream::select_all([
+        tunnels,
+        watches::children(api::<Deployment>(&client, namespace), clock),
+        watches::children(api::<Service>(&client, namespace), clock),
+        watches::children(api::<ConfigMap>(&client, namespace), clock),
+        watches::children(api::<Pod>(&client, namespace), clock),
+    ]);
+    applier(
+        |tunnel, context| Box::pin(reconcile(tunnel, context)),
+        |_, _, _| Action::requeue(REQUEUE_FAILED),
+        Arc::new(context),
+        store,
+        triggers.map(Ok::<_, std::convert::Infallible>),
+        Config::default()
+            .debounce(DEBOUNCE)
+            .concurrency(CONCURRENCY),
+    )
+    .for_each(|result| async {
+        match result {
+            // A child outlived its tunnel for a moment, or carries the labels of none.
+            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            Err(error) => warn!(error = %chain(&error), "a reconciliation failed"),
+        }
+    })
+    .await;
+}
+
+fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        source = error.source();
+    }
+    text
+}
+
+/// Brings one tunnel nearer to what its spec asks for, and says in its status how near it is.
+///
+/// # Errors
+/// [`Error`]; nothing is lost by trying again.
+pub async fn reconcile(tunnel: Arc<MuxTunnel>, context: Arc<Context>) -> Result<Action, Error> {
+    let span = info_span!(
+        "tunnel",
+        namespace = tunnel.namespace().unwrap_or_default(),
+        name = tunnel.name_any()
+    );
+    reconcile_in_span(&tunnel, &context).instrument(span).await
+}
+
+async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Action, Error> {
+    if tunnel.meta().deletion_timestamp.is_some() {
+        // The garbage collector removes the children; making them again would hold it up.
+        return Ok(Action::await_change());
+    }
+    let named = dereference::dereference(&context.client, tunnel).await?;
+    let outcome = match validate::validate(tunnel, &named, &context.settings)? {
+        validate::Validation::Valid(valid) => {
+            let built = build::build(&valid, &context.settings)?;
+            match apply::apply(&context.client, &valid, built).await? {
+                apply::Outcome::Applied(applied) => {
+                    let seen = observe::observe(&context.client, &context.gateways, &valid).await?;
+                    update_status::Outcome::Observed(valid, applied, seen)
+                }
+                apply::Outcome::OwnedByOther(message) => {
+                    update_status::Outcome::OwnedByOther(message)
+                }
+            }
+        }
+        validate::Validation::Invalid(problem) => update_status::Outcome::Invalid(problem),
+    };
+    let status =
+        update_status::update_status(&context.client, tunnel, &outcome, &context.telemetry).await?;
+    let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
+    context
+        .events
+        .publish_transitions(
+            &tunnel.object_ref(&()),
+            old.unwrap_or_default(),
+            &status.conditions,
+        )
+        .await;
+    Ok(Action::requeue(
+        if is_true(&status.conditions, tunnel_condition::READY) {
+            REQUEUE_STEADY
+        } else {
+            REQUEUE_PENDING
+        },
+    ))
+}

@@ -1,0 +1,67 @@
+//! Step 4: makes the children what was built. Client required.
+//!
+//! In: the built [`Resources`]. Out: the children as the API server has them. The order matters: a pod
+//! needs its account and its configuration. Children of an end that is no longer asked for go here.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::Client;
+
+use super::build::{End, Resources};
+use super::validate::ValidatedTunnel;
+use crate::apply::{ApplyError, apply as apply_kind};
+use crate::labels;
+
+/// The children that status is made from.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// One an end.
+    pub config_maps: Vec<ConfigMap>,
+    /// One an end, where it has ports.
+    pub services: Vec<Service>,
+    /// One an end.
+    pub deployments: Vec<Deployment>,
+}
+
+/// What came out.
+#[derive(Debug)]
+pub enum Outcome {
+    /// All is applied.
+    Applied(Applied),
+    /// A needed name is taken; the sentence says by what.
+    OwnedByOther(String),
+}
+
+/// Applies all children, and deletes those of ours that are no longer built.
+///
+/// # Errors
+/// [`ApplyError`] where the API server refuses, or does not answer.
+pub async fn apply(
+    client: &Client,
+    tunnel: &ValidatedTunnel,
+    built: Resources,
+) -> Result<Outcome, ApplyError> {
+    match apply_in_order(client, tunnel, built).await {
+        Ok(applied) => Ok(Outcome::Applied(applied)),
+        Err(error @ ApplyError::OwnedByOther { .. }) => {
+            Ok(Outcome::OwnedByOther(error.to_string()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+async fn apply_in_order(
+    client: &Client,
+    tunnel: &ValidatedTunnel,
+    built: Resources,
+) -> Result<Applied, ApplyError> {
+    let namespace = &tunnel.namespace;
+    let owner = &tunnel.owner;
+    let selector = &labels::children_of(&tunnel.name, &End::ALL.map(End::component));
+    apply_kind(client, namespace, owner, selector, built.service_accounts).await?;
+    Ok(Applied {
+        config_maps: apply_kind(client, namespace, owner, selector, built.config_maps).await?,
+        services: apply_kind(client, namespace, owner, selector, built.services).await?,
+        deployments: apply_kind(client, namespace, owner, selector, built.deployments).await?,
+    })
+}

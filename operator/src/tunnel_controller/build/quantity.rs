@@ -1,0 +1,50 @@
+//! Reads Kubernetes quantities of memory.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+/// Whole bytes of a quantity such as `64Mi`, `1.5G` or `128974848`; `None` where it is none, or not
+/// positive.
+pub(super) fn bytes(quantity: &Quantity) -> Option<u64> {
+    let text = quantity.0.trim();
+    let digits = text
+        .bytes()
+        .take_while(|byte| byte.is_ascii_digit() || *byte == b'.')
+        .count();
+    let (number, suffix) = text.split_at(digits);
+    let factor = match suffix {
+        "" => 1.0,
+        "k" => 1e3,
+        "M" => 1e6,
+        "G" => 1e9,
+        "T" => 1e12,
+        "Ki" => 1024.0,
+        "Mi" => 1024.0 * 1024.0,
+        "Gi" => 1024.0 * 1024.0 * 1024.0,
+        "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
+        _ => return None,
+    };
+    let bytes = number.parse::<f64>().ok()? * factor;
+    // Above 2^53 a float skips numbers; no machine has that much.
+    (bytes >= 1.0 && bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn binary_and_decimal_suffixes_are_read() {
+        for (text, expected) in [
+            ("64Mi", Some(64 << 20)),
+            ("1.5Gi", Some(3 << 29)),
+            ("1G", Some(1_000_000_000)),
+            ("128974848", Some(128_974_848)),
+            ("100m", None),
+            ("", None),
+            ("-1", None),
+            ("1e3", None),
+        ] {
+            assert_eq!(bytes(&Quantity(text.to_owned())), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! The ServiceAccount of a gateway: a name of its own and no token, because gateways never speak to
+//! the API server.
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+
+use super::{End, metadata};
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+pub(super) fn build(tunnel: &ValidatedTunnel, end: End) -> ServiceAccount {
+    ServiceAccount {
+        metadata: metadata(tunnel, end),
+        automount_service_account_token: Some(false),
+        ..ServiceAccount::default()
+    }
+}

@@ -1,0 +1,115 @@
+//! The container `wan` of a gateway's pod. It alone is UID 0 and has NET_ADMIN.
+//!
+//! Kernel netem works on after the container has exited, so it is a plain init container. The NFQUEUE
+//! delay line is a process: a native sidecar, begun before the gateway and ended after it.
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, EmptyDirVolumeSource, ExecAction, Probe, SeccompProfile,
+    SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use muxtunnel_crds::{Backend, Scope};
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
+
+use crate::settings::Settings;
+use crate::tunnel_controller::validate::ValidatedWan;
+
+/// Name of the container.
+pub(super) const CONTAINER: &str = "wan";
+const COMMAND: &str = "/usr/local/bin/muxwan";
+const REPORT: &str = "/run/muxwan/report.json";
+/// Lock files of iptables and the report.
+const RUN_VOLUME: &str = "wan-run";
+/// Seconds in which the self-probe must have passed; one probe a second.
+const STARTUP_SECONDS: i32 = 60;
+
+pub(super) fn container(wan: &ValidatedWan, settings: &Settings) -> Container {
+    let sidecar = wan.backend != Backend::Netem;
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(settings.netem_image.clone()),
+        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        command: Some(vec![COMMAND.to_owned()]),
+        args: Some(args(wan)),
+        restart_policy: sidecar.then(|| "Always".to_owned()),
+        startup_probe: sidecar.then(startup_probe),
+        resources: Some(k8s_openapi::api::core::v1::ResourceRequirements {
+            requests: Some(
+                [("cpu", "10m"), ("memory", "16Mi")]
+                    .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+                    .into(),
+            ),
+            ..Default::default()
+        }),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(0),
+            run_as_group: Some(0),
+            run_as_non_root: Some(false),
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                add: Some(vec!["NET_ADMIN".to_owned()]),
+            }),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![VolumeMount {
+            name: RUN_VOLUME.to_owned(),
+            mount_path: "/run".to_owned(),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
+
+fn args(wan: &ValidatedWan) -> Vec<String> {
+    let backend = match wan.backend {
+        Backend::Auto => "auto",
+        Backend::Netem => "netem",
+        Backend::Nfqueue => "nfqueue",
+    };
+    let scope = match wan.scope {
+        Scope::Carrier => vec!["--port".to_owned(), CARRIER_PORT.to_string()],
+        // The kubelet's probes are not part of the emulated path.
+        Scope::All => vec![
+            "--all".to_owned(),
+            "--except-port".to_owned(),
+            ADMIN_PORT.to_string(),
+        ],
+    };
+    let head = ["run", "--delay"].map(str::to_owned);
+    let tail = ["--backend", backend, "--report", REPORT].map(str::to_owned);
+    head.into_iter()
+        .chain([wan.one_way_delay.to_string()])
+        .chain(scope)
+        .chain(tail)
+        .collect()
+}
+
+fn startup_probe() -> Probe {
+    Probe {
+        exec: Some(ExecAction {
+            command: Some(
+                [COMMAND, "check", "--report", REPORT]
+                    .map(str::to_owned)
+                    .into(),
+            ),
+        }),
+        period_seconds: Some(1),
+        timeout_seconds: Some(5),
+        failure_threshold: Some(STARTUP_SECONDS),
+        ..Probe::default()
+    }
+}
+
+pub(super) fn volume() -> Volume {
+    Volume {
+        name: RUN_VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    }
+}

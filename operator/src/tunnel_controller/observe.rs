@@ -1,0 +1,327 @@
+//! Step 5: looks at the pods, and asks the gateways in them. Client required, and HTTP to the pods.
+//!
+//! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
+//! is bounded in time and size, and is believed for its own tunnel's status alone.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream::{self, StreamExt};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+use kube::api::ListParams;
+use kube::{Api, Client, Resource, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::ADMIN_PORT;
+use muxtunnel_gateway_config::status::Status;
+
+use super::build::{End, wan_container_name};
+use super::validate::ValidatedTunnel;
+use crate::labels;
+
+/// Time for one gateway's answer, connecting included.
+const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+/// Longest answer of a gateway: 64 forwards and 64 carriers are about 40 KiB.
+const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Gateways that are asked at once.
+const ASKED_AT_ONCE: usize = 16;
+/// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
+const PODS_MAX: u32 = 128;
+
+/// The pods could not be listed.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot list the gateways' pods: {0}")]
+pub struct ObserveError(#[from] kube::Error);
+
+/// What was seen of a tunnel's pods.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// The pods that are not on their way out.
+    pub pods: Vec<SeenPod>,
+}
+
+/// What was seen of one pod.
+#[derive(Debug)]
+pub struct SeenPod {
+    /// Which end it serves.
+    pub end: End,
+    /// Its name.
+    pub name: String,
+    /// Whether its readiness probe passes.
+    pub ready: bool,
+    /// Why it does not run.
+    pub problem: Option<Problem>,
+    /// How far its emulation is.
+    pub wan: Wan,
+    /// What its gateway says, or why it could not be asked; `None`: it does not run.
+    pub answer: Option<Result<Status, String>>,
+}
+
+/// Why a pod does not run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The class.
+    pub code: Code,
+    /// The sentence.
+    pub detail: String,
+}
+
+/// How far the emulation of a pod is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wan {
+    /// The pod has none.
+    Absent,
+    /// It is starting.
+    Pending,
+    /// It has proved itself.
+    Proven,
+    /// It has refused.
+    Refused(Problem),
+}
+
+/// Asks gateways for their status.
+pub struct GatewayClient(HttpClient<HttpConnector, Empty<Bytes>>);
+
+impl Default for GatewayClient {
+    fn default() -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_connect_timeout(Some(ANSWER_TIME_MAX));
+        Self(
+            HttpClient::builder(TokioExecutor::new())
+                // A pod's address may be another pod's tomorrow.
+                .pool_max_idle_per_host(0)
+                .build(connector),
+        )
+    }
+}
+
+impl GatewayClient {
+    /// `GET /status` of the gateway at `address`, an IP.
+    ///
+    /// # Errors
+    /// A sentence: no answer in time, or none that can be read.
+    async fn status(&self, address: &str) -> Result<Status, String> {
+        let host = if address.contains(':') {
+            format!("[{address}]")
+        } else {
+            address.to_owned()
+        };
+        let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/status")
+            .parse()
+            .map_err(|error| format!("{address}: {error}"))?;
+        tokio::time::timeout(ANSWER_TIME_MAX, self.get(uri))
+            .await
+            .map_err(|_| format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()))?
+    }
+
+    async fn get(&self, uri: http::Uri) -> Result<Status, String> {
+        let response = self
+            .0
+            .get(uri)
+            .await
+            .map_err(|error| format!("cannot connect: {error}"))?;
+        if !response.status().is_success() {
+            return Err(format!("answered {}", response.status()));
+        }
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|error| format!("the answer breaks off: {error}"))?;
+        serde_json::from_slice(&body.to_bytes())
+            .map_err(|error| format!("the answer is no status: {error}"))
+    }
+}
+
+/// Looks at the pods of a tunnel and asks each gateway that runs.
+///
+/// # Errors
+/// [`ObserveError`] where the pods cannot be listed; a silent gateway is a fact, not an error.
+pub async fn observe(
+    client: &Client,
+    gateways: &GatewayClient,
+    tunnel: &ValidatedTunnel,
+) -> Result<Seen, ObserveError> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &tunnel.namespace);
+    let selector = labels::children_of(&tunnel.name, &End::ALL.map(End::component));
+    let pods = api
+        .list(&ListParams::default().labels(&selector).limit(PODS_MAX))
+        .await?;
+    let mut pods: Vec<SeenPod> = stream::iter(pods.items)
+        .filter_map(|pod| async { facts(&pod, tunnel).map(|seen| (pod, seen)) })
+        .map(|(pod, mut seen)| async move {
+            if let Some(address) = running_address(&pod) {
+                seen.answer = Some(gateways.status(address).await);
+            }
+            seen
+        })
+        .buffer_unordered(ASKED_AT_ONCE)
+        .collect()
+        .await;
+    pods.sort_by(|a, b| (a.end, &a.name).cmp(&(b.end, &b.name)));
+    Ok(Seen { pods })
+}
+
+fn running_address(pod: &Pod) -> Option<&str> {
+    let status = pod.status.as_ref()?;
+    let running = status.container_statuses.iter().flatten().any(|container| {
+        container
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    });
+    status.pod_ip.as_deref().filter(|_| running)
+}
+
+/// What the pod's object says; `None` for one that no longer counts.
+fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
+    if pod.meta().deletion_timestamp.is_some() {
+        return None;
+    }
+    let component = pod.labels().get(labels::COMPONENT)?;
+    let end = End::ALL
+        .into_iter()
+        .find(|end| end.component() == component)?;
+    let status = pod.status.clone().unwrap_or_default();
+    let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
+    // Failed pods of an earlier spec stay for as long as their ReplicaSet does.
+    if ended && !has_sysctls(pod, tunnel) {
+        return None;
+    }
+    let ready = status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    Some(SeenPod {
+        end,
+        name: pod.name_any(),
+        ready,
+        problem: problem(pod),
+        wan: wan(pod),
+        answer: None,
+    })
+}
+
+fn has_sysctls(pod: &Pod, tunnel: &ValidatedTunnel) -> bool {
+    let sysctls = pod
+        .spec
+        .iter()
+        .filter_map(|spec| spec.security_context.as_ref())
+        .flat_map(|context| context.sysctls.iter().flatten())
+        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
+    tunnel.sysctls() == sysctls.collect()
+}
+
+fn problem(pod: &Pod) -> Option<Problem> {
+    let status = pod.status.as_ref()?;
+    let name = pod.name_any();
+    let problem = |code, text: &str| Problem {
+        code,
+        detail: format!("pod {name}: {text}"),
+    };
+    let message = status.message.as_deref().unwrap_or_default();
+    match status.reason.as_deref() {
+        Some("SysctlForbidden") => return Some(problem(Code::SysctlForbidden, message)),
+        Some(reason) if status.phase.as_deref() == Some("Failed") => {
+            return Some(problem(
+                Code::GatewaysNotReady,
+                &format!("{reason}: {message}"),
+            ));
+        }
+        _ => {}
+    }
+    let unschedulable = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(condition) = unschedulable {
+        let message = condition.message.as_deref().unwrap_or_default();
+        return Some(problem(
+            Code::GatewaysNotReady,
+            &format!("cannot be scheduled: {message}"),
+        ));
+    }
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten())
+        .find_map(waiting)
+        .map(|text| problem(Code::GatewaysNotReady, &text))
+}
+
+/// Why a container does not start, where that is more than a matter of time.
+fn waiting(container: &ContainerStatus) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref()?;
+    if matches!(reason, "ContainerCreating" | "PodInitializing") {
+        return None;
+    }
+    let last = container
+        .last_state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref())
+        .and_then(|ended| ended.message.as_deref());
+    let message = last.or(waiting.message.as_deref()).unwrap_or_default();
+    Some(format!("container {}: {reason}: {message}", container.name))
+}
+
+fn wan(pod: &Pod) -> Wan {
+    let asked = pod.spec.iter().any(|spec| {
+        spec.init_containers
+            .iter()
+            .flatten()
+            .any(|container| container.name == wan_container_name())
+    });
+    if !asked {
+        return Wan::Absent;
+    }
+    let status = pod
+        .status
+        .iter()
+        .flat_map(|status| status.init_container_statuses.iter().flatten())
+        .find(|container| container.name == wan_container_name());
+    let Some(status) = status else {
+        return Wan::Pending;
+    };
+    let done = |state: &ContainerState| {
+        state
+            .terminated
+            .as_ref()
+            .is_some_and(|ended| ended.exit_code == 0)
+    };
+    let running = status
+        .state
+        .as_ref()
+        .is_some_and(|state| state.running.is_some());
+    if status.state.as_ref().is_some_and(done) || (running && status.started == Some(true)) {
+        return Wan::Proven;
+    }
+    [&status.state, &status.last_state]
+        .into_iter()
+        .flatten()
+        .find_map(|state| refusal(&pod.name_any(), state))
+        .map_or(Wan::Pending, Wan::Refused)
+}
+
+/// A termination message that begins with a code is a refusal in muxwan's own words.
+fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
+    let ended = state
+        .terminated
+        .as_ref()
+        .filter(|ended| ended.exit_code != 0)?;
+    let message = ended.message.as_deref().unwrap_or_default().trim();
+    let delay_off = Code::WanDelayOff.to_string();
+    let unsupported = Code::WanUnsupported.to_string();
+    let code = if message.contains(&delay_off) {
+        Code::WanDelayOff
+    } else if message.contains(&unsupported) {
+        Code::WanUnsupported
+    } else {
+        // Ended for another reason, such as the node: it is begun again.
+        return None;
+    };
+    Some(Problem {
+        code,
+        detail: format!("pod {pod}: {message}"),
+    })
+}

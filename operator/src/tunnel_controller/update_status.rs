@@ -1,0 +1,114 @@
+//! Step 6: says in the status how near the tunnel is to what was asked. Client required.
+//!
+//! In: the outcome of the steps before. Out: the status as written. [`judge`] is the pure part. Nothing
+//! is written when nothing changed; telemetry is rounded and rarely written, because every write wakes
+//! everybody who watches.
+
+pub mod judge;
+mod telemetry;
+
+pub use telemetry::TelemetryClock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, Resource, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition as condition};
+use serde_json::json;
+
+use super::apply::Applied;
+use super::observe::Seen;
+use super::validate::ValidatedTunnel;
+use crate::conditions::{Verdict, conditions};
+use crate::labels::MANAGER;
+
+/// The status could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write the status: {0}")]
+pub struct UpdateStatusError(#[from] kube::Error);
+
+/// How far the steps before came.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The spec cannot be built.
+    Invalid(String),
+    /// A needed name is taken.
+    OwnedByOther(String),
+    /// All is applied, and this was seen.
+    Observed(ValidatedTunnel, Applied, Seen),
+}
+
+/// Writes the status of `outcome`, unless it stands there already. Returns it.
+///
+/// # Errors
+/// [`UpdateStatusError`] where the API server refuses, or does not answer.
+pub async fn update_status(
+    client: &Client,
+    tunnel: &MuxTunnel,
+    outcome: &Outcome,
+    telemetry: &TelemetryClock,
+) -> Result<MuxTunnelStatus, UpdateStatusError> {
+    let old = tunnel.status.clone().unwrap_or_default();
+    let mut new = status(tunnel, outcome, &old, &Time(jiff_now()));
+    if let Some(carriers) = &mut new.carriers {
+        let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
+        let uid = tunnel.uid().unwrap_or_default();
+        carriers.rtt_milliseconds = telemetry.settle(&uid, old_rtt, carriers.rtt_milliseconds);
+    }
+    if tunnel.status.as_ref() == Some(&new) {
+        return Ok(new);
+    }
+    let api: Api<MuxTunnel> =
+        Api::namespaced(client.clone(), &tunnel.namespace().unwrap_or_default());
+    let body = json!({
+        "apiVersion": MuxTunnel::api_version(&()),
+        "kind": MuxTunnel::kind(&()),
+        "status": new,
+    });
+    api.patch_status(
+        &tunnel.name_any(),
+        &PatchParams::apply(MANAGER).force(),
+        &Patch::Apply(body),
+    )
+    .await?;
+    Ok(new)
+}
+
+fn jiff_now() -> k8s_openapi::jiff::Timestamp {
+    // Kubernetes' times have whole seconds; a finer one would differ from its own echo.
+    let now = k8s_openapi::jiff::Timestamp::now();
+    k8s_openapi::jiff::Timestamp::from_second(now.as_second()).unwrap_or(now)
+}
+
+/// The status that follows from `outcome`. Pure.
+fn status(
+    tunnel: &MuxTunnel,
+    outcome: &Outcome,
+    old: &MuxTunnelStatus,
+    now: &Time,
+) -> MuxTunnelStatus {
+    let generation = tunnel.metadata.generation;
+    let (verdicts, mut status) = match outcome {
+        Outcome::Invalid(problem) => (blocked(Code::InvalidSpec, problem), old.clone()),
+        Outcome::OwnedByOther(sentence) => (blocked(Code::OwnedByOther, sentence), old.clone()),
+        Outcome::Observed(valid, applied, seen) => (
+            judge::verdicts(valid, applied, seen),
+            judge::facts(valid, applied, seen),
+        ),
+    };
+    status.observed_generation = generation;
+    status.conditions = conditions(&verdicts, &old.conditions, generation, now);
+    status
+}
+
+/// Nothing was done: what runs, if anything, runs as before, and nobody looked.
+fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
+    let unknown = |type_| Verdict::unknown(type_, code, sentence);
+    vec![
+        Verdict::no(condition::READY, code, sentence),
+        unknown(condition::AVAILABLE),
+        unknown(condition::CARRIER_CONNECTED),
+        unknown(condition::TUNING_APPLIED),
+        unknown(condition::WAN_EMULATED),
+    ]
+}

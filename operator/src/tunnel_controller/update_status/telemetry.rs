@@ -1,0 +1,106 @@
+//! When a figure that moves all the time may be written.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Smallest change that is written, relative to what stands there.
+const CHANGE_MIN: f64 = 0.1;
+/// Least time between two writes for one object.
+const INTERVAL: Duration = Duration::from_secs(30);
+
+/// When each object's telemetry was last written. Holds the objects written in the last [`INTERVAL`].
+#[derive(Debug, Default)]
+pub struct TelemetryClock(Mutex<BTreeMap<String, Instant>>);
+
+impl TelemetryClock {
+    /// The figure to write: the old one, unless `measured` has moved far enough and long enough since.
+    pub fn settle(&self, uid: &str, old: Option<f64>, measured: Option<f64>) -> Option<f64> {
+        self.settle_at(uid, old, measured, Instant::now())
+    }
+
+    fn settle_at(
+        &self,
+        uid: &str,
+        old: Option<f64>,
+        measured: Option<f64>,
+        now: Instant,
+    ) -> Option<f64> {
+        let (Some(old_figure), Some(figure)) = (old, measured) else {
+            return measured.map(two_digits);
+        };
+        let figure = two_digits(figure);
+        if (figure - old_figure).abs() <= old_figure.abs() * CHANGE_MIN {
+            return old;
+        }
+        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        written.retain(|_, at| now.saturating_duration_since(*at) < INTERVAL);
+        if written.contains_key(uid) {
+            return old;
+        }
+        written.insert(uid.to_owned(), now);
+        Some(figure)
+    }
+}
+
+/// Two significant digits.
+fn two_digits(figure: f64) -> f64 {
+    format!("{figure:.1e}").parse().unwrap_or(figure)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_two_digits() {
+        for (figure, rounded) in [(100.4, 100.0), (12.34, 12.0), (0.1234, 0.12), (0.0, 0.0)] {
+            assert_eq!(two_digits(figure), rounded);
+        }
+    }
+
+    #[test]
+    fn a_small_change_is_not_written() {
+        let clock = TelemetryClock::default();
+        let now = Instant::now();
+        assert_eq!(clock.settle_at("a", None, Some(100.4), now), Some(100.0));
+        assert_eq!(
+            clock.settle_at("a", Some(100.0), Some(109.0), now),
+            Some(100.0)
+        );
+        assert_eq!(
+            clock.settle_at("a", Some(100.0), Some(120.0), now),
+            Some(120.0)
+        );
+    }
+
+    #[test]
+    fn a_second_change_waits() {
+        let clock = TelemetryClock::default();
+        let now = Instant::now();
+        assert_eq!(
+            clock.settle_at("a", Some(100.0), Some(150.0), now),
+            Some(150.0)
+        );
+        let soon = now + Duration::from_secs(29);
+        assert_eq!(
+            clock.settle_at("a", Some(150.0), Some(50.0), soon),
+            Some(150.0)
+        );
+        assert_eq!(
+            clock.settle_at("b", Some(150.0), Some(50.0), soon),
+            Some(50.0)
+        );
+        let later = now + INTERVAL;
+        assert_eq!(
+            clock.settle_at("a", Some(150.0), Some(50.0), later),
+            Some(50.0)
+        );
+    }
+
+    #[test]
+    fn no_carrier_has_no_figure() {
+        let clock = TelemetryClock::default();
+        assert_eq!(clock.settle_at("a", Some(1.0), None, Instant::now()), None);
+    }
+}

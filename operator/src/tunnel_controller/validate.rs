@@ -1,0 +1,299 @@
+//! Step 2: from what was written to what can be built. Pure, no client.
+//!
+//! In: the tunnel and the Services it names. Out: a [`ValidatedTunnel`] with every default decided, the
+//! only thing that builders read; or the sentence that says why nothing can be built. The schema's
+//! rules have refused most of what is wrong before; what was stored under an older schema comes here
+//! first. A forward whose Service is missing is left out and named, the others work.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
+use muxtunnel_crds::{
+    Backend, Duration, Forward, Gateway, MuxTunnel, PodTemplate, Profile, Scope, ServiceTarget,
+    ServiceType, Side, Tuning,
+};
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
+
+use super::Error;
+use super::dereference::Dereferenced;
+use crate::apply::owner_reference;
+use crate::settings::Settings;
+
+/// Lets the gateways, which have no privileges, listen on any port. Safe in every Kubernetes.
+const UNPRIVILEGED_PORT_START: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
+
+/// `least default most` bytes of a socket's buffer. 128 MiB of window are 10 Gbit/s at 100 ms; the
+/// kernel's default of 6 MiB is 230 Mbit/s at 100 ms in practice.
+const WAN: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_rmem", "4096 131072 134217728"),
+    ("net.ipv4.tcp_wmem", "4096 65536 67108864"),
+];
+/// As [`WAN`], for paths of a few milliseconds: less memory a connection.
+const LAN: &[(&str, &str)] = &[
+    ("net.ipv4.tcp_rmem", "4096 131072 16777216"),
+    ("net.ipv4.tcp_wmem", "4096 65536 16777216"),
+];
+
+/// What came out.
+#[derive(Debug)]
+pub enum Validation {
+    /// It can be built.
+    Valid(ValidatedTunnel),
+    /// It cannot; the sentence names the field.
+    Invalid(String),
+}
+
+/// A tunnel that can be built, with every default decided.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidatedTunnel {
+    /// Name of the object.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// The reference by which it owns its children.
+    pub owner: OwnerReference,
+    /// The entry gateways, unless they are elsewhere.
+    pub entry: Option<ValidatedGateway>,
+    /// The exit gateways, unless they are elsewhere.
+    pub exit: Option<ValidatedGateway>,
+    /// The forwards whose targets are known.
+    pub forwards: Vec<ValidatedForward>,
+    /// A sentence for each forward whose target is not known.
+    pub unresolved: Vec<String>,
+    /// `host:port` that entries dial.
+    pub connect: String,
+    /// Sysctls that were asked for, by name.
+    pub tuning: BTreeMap<String, String>,
+    /// Emulation that was asked for and is allowed.
+    pub wan: Option<ValidatedWan>,
+    /// Emulation was asked for and is switched off.
+    pub wan_disabled: bool,
+}
+
+/// The gateways of one side.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidatedGateway {
+    /// Number of pods, at least 1.
+    pub replicas: i32,
+    /// How the Service is exposed.
+    pub service_type: ServiceType,
+    /// Annotations of the Service.
+    pub service_annotations: BTreeMap<String, String>,
+    /// Settings of the pods.
+    pub template: PodTemplate,
+}
+
+/// A forward whose target is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidatedForward {
+    /// Its name.
+    pub name: String,
+    /// Port of the entry.
+    pub listen_port: u16,
+    /// What the exit resolves.
+    pub host: String,
+    /// Port of the target.
+    pub port: u16,
+}
+
+/// Emulation of a wide-area network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValidatedWan {
+    /// In each direction; more than zero.
+    pub one_way_delay: Duration,
+    /// What makes it.
+    pub backend: Backend,
+    /// Which packets are delayed.
+    pub scope: Scope,
+}
+
+impl ValidatedTunnel {
+    /// All sysctls of the gateways' pods.
+    #[must_use]
+    pub fn sysctls(&self) -> BTreeMap<String, String> {
+        let (name, value) = UNPRIVILEGED_PORT_START;
+        let mut sysctls = self.tuning.clone();
+        sysctls.insert(name.to_owned(), value.to_owned());
+        sysctls
+    }
+
+    /// Whether both ends of the carriers are ours.
+    #[must_use]
+    pub const fn has_both_sides(&self) -> bool {
+        self.entry.is_some() && self.exit.is_some()
+    }
+}
+
+/// Judges a tunnel.
+///
+/// # Errors
+/// Only for an object that no API server could have sent.
+pub fn validate(
+    tunnel: &MuxTunnel,
+    named: &Dereferenced,
+    settings: &Settings,
+) -> Result<Validation, Error> {
+    let namespace = tunnel.namespace().ok_or(Error::Incomplete("namespace"))?;
+    let owner = owner_reference(tunnel).ok_or(Error::Incomplete("uid"))?;
+    let spec = &tunnel.spec;
+    let name = tunnel.name_any();
+    if let Some(problem) = problem(tunnel) {
+        return Ok(Validation::Invalid(problem));
+    }
+    let mut forwards = Vec::new();
+    let mut unresolved = Vec::new();
+    for forward in &spec.forwards {
+        match resolve(forward, &namespace, named) {
+            Ok(forward) => forwards.push(forward),
+            Err(sentence) => unresolved.push(sentence),
+        }
+    }
+    let connect = match (&spec.carrier.address, spec.side) {
+        (Some(address), Side::Entry) => address.clone(),
+        _ => format!("{name}-exit.{namespace}.svc:{CARRIER_PORT}"),
+    };
+    // No delay asks for nothing that would have to be emulated.
+    let wan = spec
+        .wan
+        .as_ref()
+        .filter(|wan| !wan.delay.is_zero())
+        .map(|wan| ValidatedWan {
+            one_way_delay: wan.delay,
+            backend: wan.backend.unwrap_or_default(),
+            scope: wan.scope.unwrap_or_default(),
+        });
+    let side = spec.side;
+    Ok(Validation::Valid(ValidatedTunnel {
+        entry: side.has_entry().then(|| gateway(spec.entry.as_ref())),
+        exit: side.has_exit().then(|| gateway(spec.exit.as_ref())),
+        name,
+        namespace,
+        owner,
+        forwards,
+        unresolved,
+        connect,
+        tuning: tuning(spec.tuning.as_ref()),
+        wan: wan.filter(|_| settings.wan_emulation),
+        wan_disabled: wan.is_some() && !settings.wan_emulation,
+    }))
+}
+
+/// What the schema's rules refuse, for objects that were stored before the rules.
+fn problem(tunnel: &MuxTunnel) -> Option<String> {
+    let spec = &tunnel.spec;
+    if spec.forwards.len() > FORWARDS_MAX {
+        let count = spec.forwards.len();
+        return Some(format!("forwards: {count} entries, at most {FORWARDS_MAX}"));
+    }
+    let mut ports = BTreeSet::new();
+    for forward in &spec.forwards {
+        let port = forward.listen.port;
+        if matches!(port, 0 | CARRIER_PORT | ADMIN_PORT) {
+            return Some(format!(
+                "forward {}: listen.port {port} is reserved",
+                forward.name
+            ));
+        }
+        if !ports.insert(port) {
+            return Some(format!(
+                "listen.port {port} is used by more than one forward"
+            ));
+        }
+        if forward.target.service.is_some() == forward.target.address.is_some() {
+            return Some(format!(
+                "forward {}: target needs exactly one of service and address",
+                forward.name
+            ));
+        }
+    }
+    match (spec.side, &spec.carrier.address) {
+        (Side::Entry, None) => Some("side Entry needs carrier.address".to_owned()),
+        (Side::Both | Side::Exit, Some(_)) => {
+            Some("carrier.address is for side Entry alone".to_owned())
+        }
+        _ => None,
+    }
+}
+
+fn gateway(asked: Option<&Gateway>) -> ValidatedGateway {
+    let asked = asked.cloned().unwrap_or_default();
+    let service = asked.service.unwrap_or_default();
+    ValidatedGateway {
+        replicas: asked.replicas.unwrap_or(1),
+        service_type: service.type_.unwrap_or_default(),
+        service_annotations: service.annotations,
+        template: asked.template.unwrap_or_default(),
+    }
+}
+
+fn tuning(asked: Option<&Tuning>) -> BTreeMap<String, String> {
+    let Some(asked) = asked else {
+        return BTreeMap::new();
+    };
+    let profile = match asked.profile.unwrap_or_default() {
+        Profile::Wan => WAN,
+        Profile::Lan => LAN,
+        Profile::None => &[],
+    };
+    let own = asked
+        .sysctls
+        .iter()
+        .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
+    profile
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .chain(own)
+        .collect()
+}
+
+fn resolve(
+    forward: &Forward,
+    namespace: &str,
+    named: &Dereferenced,
+) -> Result<ValidatedForward, String> {
+    let (host, port) = match (&forward.target.service, &forward.target.address) {
+        (Some(target), _) => {
+            let port = service_port(target, named.services.get(&target.name))
+                .map_err(|problem| format!("forward {}: {problem}", forward.name))?;
+            (format!("{}.{namespace}.svc", target.name), port)
+        }
+        (None, Some(target)) => (canonical_host(&target.host), target.port),
+        (None, None) => return Err(format!("forward {}: no target", forward.name)),
+    };
+    Ok(ValidatedForward {
+        name: forward.name.clone(),
+        listen_port: forward.listen.port,
+        host,
+        port,
+    })
+}
+
+/// The one spelling that both ends compare.
+fn canonical_host(host: &str) -> String {
+    host.parse::<IpAddr>()
+        .map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
+}
+
+fn service_port(target: &ServiceTarget, service: Option<&Service>) -> Result<u16, String> {
+    let service = service.ok_or_else(|| format!("Service {} does not exist", target.name))?;
+    let ports = service
+        .spec
+        .iter()
+        .flat_map(|spec| spec.ports.iter().flatten());
+    let mut tcp = ports.filter(|port| matches!(port.protocol.as_deref(), None | Some("TCP")));
+    let found = match &target.port {
+        IntOrString::Int(number) => tcp.find(|port| port.port == *number),
+        IntOrString::String(name) => tcp.find(|port| port.name.as_deref() == Some(name)),
+    };
+    let port_text = match &target.port {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(name) => name.clone(),
+    };
+    found
+        .and_then(|port| u16::try_from(port.port).ok())
+        .ok_or_else(|| format!("Service {} has no TCP port {port_text}", target.name))
+}

@@ -1,0 +1,105 @@
+//! What makes objects be looked at: a stream of references for each watched kind.
+//!
+//! kube's `Controller` puts one back-off around all its watches, so that one failing kind silences all
+//! others (kube 5.0, controller/mod.rs). Here each kind backs off by itself and its errors end here, as
+//! log lines; [`crate::health`] tells when one stays silent.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tracing::{debug, warn};
+
+use crate::health::WatchClock;
+use crate::labels;
+
+/// Length of one watch call, in seconds. Bounds how long a connection that died silently goes
+/// unnoticed.
+pub const WATCH_SECONDS: u32 = 50;
+
+/// The bounds of a type that can be watched.
+pub trait Watched:
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+impl<K> Watched for K where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
+{
+}
+
+/// Watches the objects of `api` themselves: what is known of them, and a reference to each that is new
+/// or changed.
+pub fn objects<K: Watched>(
+    api: Api<K>,
+    clock: &Arc<WatchClock>,
+) -> (Store<K>, BoxStream<'static, ObjectRef<K>>) {
+    clock.expect(api.resource_url());
+    let (store, writer) = reflector::store::<K>();
+    let reader = store.clone();
+    let config = watcher::Config::default().timeout(WATCH_SECONDS);
+    let events = reflector::reflector(writer, watcher(api, config).default_backoff());
+    let references = events.flat_map(move |event| {
+        stream::iter(match event {
+            Ok(Event::Apply(object)) => vec![ObjectRef::from_obj(&object)],
+            // Only now the store holds what the list brought.
+            Ok(Event::InitDone) => reader
+                .state()
+                .iter()
+                .map(|object| ObjectRef::from_obj(object.as_ref()))
+                .collect(),
+            Ok(Event::Delete(_) | Event::Init | Event::InitApply(_)) => Vec::new(),
+            Err(error) => {
+                warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
+                Vec::new()
+            }
+        })
+    });
+    (store, references.boxed())
+}
+
+/// Watches our children of type `K`: a reference to the owner of each that is new, changed or gone.
+pub fn children<K: Watched, Owner>(
+    api: Api<K>,
+    clock: &Arc<WatchClock>,
+) -> BoxStream<'static, ObjectRef<Owner>>
+where
+    Owner: Resource<DynamicType = ()> + 'static,
+{
+    clock.expect(api.resource_url());
+    let config = watcher::Config::default()
+        .timeout(WATCH_SECONDS)
+        .labels(&labels::children());
+    watcher(api, config)
+        .default_backoff()
+        .filter_map(|event| async move {
+            match event {
+                Ok(Event::Apply(child) | Event::InitApply(child) | Event::Delete(child)) => {
+                    owner_of(&child)
+                }
+                Ok(Event::Init | Event::InitDone) => None,
+                Err(error) => {
+                    warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
+                    None
+                }
+            }
+        })
+        .boxed()
+}
+
+/// By label, because pods are owned by ReplicaSets. A reference to an object that does not exist does
+/// no harm: nothing is done for it.
+fn owner_of<K: Watched, Owner>(child: &K) -> Option<ObjectRef<Owner>>
+where
+    Owner: Resource<DynamicType = ()>,
+{
+    let instance = child.labels().get(labels::INSTANCE)?;
+    let namespace = child.namespace()?;
+    debug!(kind = %K::kind(&()), name = child.name_any(), instance, "a child changed");
+    Some(ObjectRef::new(instance).within(&namespace))
+}
