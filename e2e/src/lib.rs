@@ -1,1 +1,17 @@
-//! Tests in a kind cluster.
+//! What the tests in the kind cluster share.
+//!
+//! Owns: a namespace for each test that is dumped when the test fails and deleted at its end
+//! ([`namespace`]), waiting with deadlines ([`wait`]), pods that serve and pods that run to their end
+//! ([`pods`]), and the resources under test ([`tunnel`], [`benchmark`]).
+//! Comes in: `KUBECONFIG`, a cluster with the chart installed (`make install`), `kubectl` and `helm` on the
+//! PATH. It must not reach into the operator's or a gateway's code: what it sees is what a user sees.
+//! Where to read next: `tests/e2e/main.rs`, the list of tests.
+
+pub mod benchmark;
+pub mod namespace;
+pub mod pods;
+pub mod tools;
+pub mod tunnel;
+pub mod wait;
+
+pub use namespace::{PodSecurity, TestNamespace, with_temp_ns};

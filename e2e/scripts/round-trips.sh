@@ -1,0 +1,11 @@
+# round-trips.sh HOST PORT COUNT: one connection to an echo server; prints COUNT round-trip times of one byte, in
+# microseconds, one a line. A first round trip is not printed: it waits for the far connection to be made.
+set -euo pipefail
+exec 3<>"/dev/tcp/$1/$2"
+for ((i = 0; i <= $3; i++)); do
+  began=${EPOCHREALTIME/./}
+  printf x >&3
+  IFS= read -r -t 30 -N 1 -u 3 byte
+  [ "$byte" = x ]
+  [ "$i" = 0 ] || echo $((${EPOCHREALTIME/./} - began))
+done

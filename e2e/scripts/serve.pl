@@ -1,0 +1,18 @@
+# serve.pl PORT COMMAND...: runs COMMAND for each connection, with the connection as its input and output.
+use strict;
+use warnings;
+use IO::Socket::INET;
+
+my $port = shift @ARGV;
+$SIG{CHLD} = 'IGNORE';
+my $listener = IO::Socket::INET->new(LocalPort => $port, Listen => 64, ReuseAddr => 1)
+    or die "cannot listen on port $port: $!\n";
+while (1) {
+    my $peer = $listener->accept or next;
+    next if fork;
+    open STDIN, '<&', $peer or die "cannot use the connection as input: $!\n";
+    open STDOUT, '>&', $peer or die "cannot use the connection as output: $!\n";
+    close $peer;
+    close $listener;
+    exec @ARGV or die "cannot run @ARGV: $!\n";
+}

@@ -1,0 +1,148 @@
+//! A namespace of its own for each test.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+
+use anyhow::{Context, Result, anyhow};
+use futures::FutureExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::{Api, Client, Resource};
+
+use crate::tools;
+
+/// The Pod Security level that a test's namespace enforces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PodSecurity {
+    /// What everything but WAN emulation must fit into.
+    Restricted,
+    /// For WAN emulation, which needs NET_ADMIN.
+    Privileged,
+}
+
+/// A test's namespace.
+#[derive(Clone)]
+pub struct TestNamespace {
+    /// The client of the cluster.
+    pub client: Client,
+    /// The name of the namespace.
+    pub name: String,
+}
+
+impl TestNamespace {
+    /// The objects of one kind in the namespace.
+    #[must_use]
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+}
+
+/// Runs `test` in a fresh namespace, which is deleted at the end. When the test fails or panics, everything
+/// that explains it (pods, events, resources, logs) is printed first.
+///
+/// # Errors
+/// If the cluster cannot be reached, or the test fails.
+pub async fn with_temp_ns(
+    prefix: &str,
+    level: PodSecurity,
+    test: impl AsyncFnOnce(&TestNamespace) -> Result<()>,
+) -> Result<()> {
+    let client = Client::try_default()
+        .await
+        .context("no cluster: run `make install` and `eval \"$(e2e/cluster/cluster env)\"`")?;
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let created = namespaces
+        .create(&PostParams::default(), &namespace(prefix, level))
+        .await
+        .context("creating a namespace for the test")?;
+    let name = created.metadata.name.context("a namespace has a name")?;
+    let ns = TestNamespace { client, name };
+    let outcome = AssertUnwindSafe(test(&ns)).catch_unwind().await;
+    let outcome = outcome.unwrap_or_else(|panic| Err(anyhow!("{}", panic_message(&*panic))));
+    if outcome.is_err() {
+        dump(&ns.name).await;
+    }
+    namespaces
+        .delete(&ns.name, &DeleteParams::background())
+        .await
+        .context("deleting the test's namespace")?;
+    outcome
+}
+
+fn namespace(prefix: &str, level: PodSecurity) -> Namespace {
+    let level = match level {
+        PodSecurity::Restricted => "restricted",
+        PodSecurity::Privileged => "privileged",
+    };
+    let labels = [("pod-security.kubernetes.io/enforce", level)];
+    Namespace {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("e2e-{prefix}-")),
+            labels: Some(BTreeMap::from(
+                labels.map(|(key, value)| (key.to_owned(), value.to_owned())),
+            )),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    }
+}
+
+fn panic_message(panic: &(dyn Any + Send)) -> String {
+    panic
+        .downcast_ref::<String>()
+        .cloned()
+        .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+        .unwrap_or_else(|| "the test panicked".to_owned())
+}
+
+/// Prints the state of the namespace and the operator's last words. Best effort: the test failed already.
+async fn dump(namespace: &str) {
+    let looks: [&[&str]; 6] = [
+        &[
+            "get",
+            "muxtunnels,muxbenchmarks,all,configmaps",
+            "-o",
+            "wide",
+        ],
+        &["get", "muxtunnels,muxbenchmarks", "-o", "yaml"],
+        &["get", "events", "--sort-by=.lastTimestamp"],
+        &["describe", "pods"],
+        &[
+            "logs",
+            "--selector=app.kubernetes.io/managed-by=muxtunnel-operator",
+            "--all-containers",
+            "--prefix",
+            "--tail=60",
+        ],
+        &[
+            "logs",
+            "--selector=e2e",
+            "--all-containers",
+            "--prefix",
+            "--tail=60",
+        ],
+    ];
+    eprintln!("--- namespace {namespace} ---");
+    for look in looks {
+        print_kubectl(namespace, look).await;
+    }
+    print_kubectl(
+        "muxtunnel-system",
+        &["logs", "deployment/muxtunnel", "--tail=80"],
+    )
+    .await;
+}
+
+async fn print_kubectl(namespace: &str, arguments: &[&str]) {
+    let all = [&["--namespace", namespace], arguments].concat();
+    match tools::run("kubectl", &all).await {
+        Ok(text) => eprintln!("--- kubectl {}\n{text}", all.join(" ")),
+        Err(error) => eprintln!("--- {error:#}"),
+    }
+}

@@ -1,0 +1,217 @@
+//! Pods of the tests' own: servers behind a Service, and clients that run a script to its end.
+//!
+//! They run in the benchmark's image, because it is in the cluster and has bash, perl and coreutils; the
+//! scripts come from `e2e/scripts` through a ConfigMap.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::{LogParams, ObjectMeta, PostParams};
+use serde_json::{Value, json};
+
+use crate::namespace::TestNamespace;
+use crate::{tools, wait};
+
+/// The image that the tests' pods run.
+const IMAGE: &str = concat!("muxtunnel/bench:", env!("CARGO_PKG_VERSION"));
+
+/// The ConfigMap with the scripts.
+const SCRIPTS: &str = "e2e-scripts";
+
+/// How long a pod may take to start.
+const START: Duration = Duration::from_secs(60);
+
+/// What a server does with each connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Serve {
+    /// Sends back what comes in.
+    Echo,
+    /// Sends back the SHA-256 of what came in, once the sender ended its half.
+    Hash,
+}
+
+/// Starts a server pod and the Service `name` in front of it at port 80; returns when it accepts connections.
+///
+/// # Errors
+/// If an object cannot be made, or the server is not ready within a minute.
+pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
+    let command = match what {
+        Serve::Echo => vec!["cat"],
+        Serve::Hash => vec!["sha256sum"],
+    };
+    let mut pod = pod(
+        name,
+        &[vec!["perl", "/scripts/serve.pl", "8080"], command].concat(),
+    );
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
+    let service = json!({
+        "metadata": {"name": name, "labels": {"e2e": name}},
+        "spec": {"selector": {"e2e": name}, "ports": [{"name": "http", "port": 80, "targetPort": 8080}]},
+    });
+    scripts(ns).await?;
+    let service: Service = serde_json::from_value(service)?;
+    ns.api::<Service>()
+        .create(&PostParams::default(), &service)
+        .await?;
+    ns.api::<Pod>()
+        .create(&PostParams::default(), &serde_json::from_value(pod)?)
+        .await?;
+    wait::for_object(
+        &ns.api::<Pod>(),
+        name,
+        "the server is ready",
+        START,
+        is_ready,
+    )
+    .await?;
+    Ok(())
+}
+
+/// Starts a client pod that runs a script of `e2e/scripts` with arguments.
+///
+/// # Errors
+/// If it cannot be made.
+pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()> {
+    scripts(ns).await?;
+    let file = format!("/scripts/{}", script.first().context("a script")?);
+    let command = [
+        &["bash", file.as_str()],
+        script.get(1..).unwrap_or_default(),
+    ]
+    .concat();
+    let pod = serde_json::from_value(pod(name, &command))?;
+    ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    Ok(())
+}
+
+/// Waits for a client pod to end, and returns what it printed.
+///
+/// # Errors
+/// If the script fails or takes longer than `within`; with what it printed.
+pub async fn end(ns: &TestNamespace, name: &str, within: Duration) -> Result<String> {
+    let pods = ns.api::<Pod>();
+    let ended = |pod: &Pod| matches!(phase(pod), "Succeeded" | "Failed");
+    let pod = wait::for_object(&pods, name, "the client ends", within, ended).await?;
+    let log = pods.logs(name, &LogParams::default()).await?;
+    if phase(&pod) != "Succeeded" {
+        bail!("the client {name} failed; it printed:\n{log}");
+    }
+    Ok(log)
+}
+
+/// Waits until a client pod has printed `text`.
+///
+/// # Errors
+/// If it does not within `within`.
+pub async fn printed(ns: &TestNamespace, name: &str, text: &str, within: Duration) -> Result<()> {
+    let pods = ns.api::<Pod>();
+    wait::until(&format!("{name} prints {text:?}"), within, async || {
+        let log = pods.logs(name, &LogParams::default()).await;
+        Ok(log.is_ok_and(|log| log.contains(text)).then_some(()))
+    })
+    .await
+}
+
+/// Starts a client pod and waits for its end; see [`start`] and [`end`].
+///
+/// # Errors
+/// As they do.
+pub async fn run(
+    ns: &TestNamespace,
+    name: &str,
+    script: &[&str],
+    within: Duration,
+) -> Result<String> {
+    start(ns, name, script).await?;
+    end(ns, name, within).await
+}
+
+/// Whether a pod's condition Ready is true.
+#[must_use]
+pub fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|conditions| {
+        conditions
+            .iter()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    })
+}
+
+fn phase(pod: &Pod) -> &str {
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
+    phase.unwrap_or_default()
+}
+
+/// A pod that fits into Pod Security level `restricted`.
+fn pod(name: &str, command: &[&str]) -> Value {
+    json!({
+        "metadata": {"name": name, "labels": {"e2e": name}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": false,
+            "enableServiceLinks": false,
+            "terminationGracePeriodSeconds": 1,
+            "securityContext": {
+                "runAsNonRoot": true,
+                "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            },
+            "containers": [{
+                "name": "main",
+                "image": IMAGE,
+                "command": command,
+                "volumeMounts": [
+                    {"name": "scripts", "mountPath": "/scripts"},
+                    {"name": "tmp", "mountPath": "/tmp"},
+                ],
+                "securityContext": {
+                    "allowPrivilegeEscalation": false,
+                    "readOnlyRootFilesystem": true,
+                    "capabilities": {"drop": ["ALL"]},
+                },
+            }],
+            "volumes": [
+                {"name": "scripts", "configMap": {"name": SCRIPTS}},
+                {"name": "tmp", "emptyDir": {}},
+            ],
+        },
+    })
+}
+
+/// The ConfigMap with all scripts of `e2e/scripts`; made once a namespace.
+async fn scripts(ns: &TestNamespace) -> Result<()> {
+    let maps = ns.api::<ConfigMap>();
+    if maps.get_opt(SCRIPTS).await?.is_some() {
+        return Ok(());
+    }
+    let folder = tools::checkout().join("e2e/scripts");
+    let mut data = BTreeMap::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().context("a file name")?;
+        data.insert(
+            name.to_string_lossy().into_owned(),
+            fs::read_to_string(&path)?,
+        );
+    }
+    let map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(SCRIPTS.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: Some(data),
+        ..ConfigMap::default()
+    };
+    maps.create(&PostParams::default(), &map).await?;
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! The programs of this machine that tests call: kubectl, helm and scripts of this checkout.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use tokio::process::Command;
+
+/// The top folder of this checkout.
+#[must_use]
+pub fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Runs a program to its end and returns what it printed.
+///
+/// # Errors
+/// If it cannot be started (it is missing: `make install` brings it) or fails; with what it printed.
+pub async fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String> {
+    let program = program.as_ref();
+    let name = program.display();
+    let output = Command::new(program)
+        .args(arguments)
+        .current_dir(checkout())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .with_context(|| format!("cannot run {name}; `make install` installs what the tests need, and `eval \"$(e2e/cluster/cluster env)\"` puts it on the PATH"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if !output.status.success() {
+        bail!(
+            "{name} {} ended with {}:\n{text}{}",
+            arguments.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+    }
+    Ok(text)
+}

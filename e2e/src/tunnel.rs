@@ -1,0 +1,102 @@
+//! MuxTunnels under test, and what their gateways say of themselves.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::ResourceExt;
+use kube::api::{ListParams, Patch, PatchParams};
+use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use serde_json::Value;
+
+use crate::namespace::TestNamespace;
+use crate::{tools, wait};
+
+/// Within this a tunnel becomes Ready: images are in the cluster, so it is pods starting and one connection.
+pub const READY_WITHIN: Duration = Duration::from_secs(120);
+
+/// The field manager of the tests.
+const MANAGER: &str = "muxtunnel-e2e";
+
+/// Applies a MuxTunnel given as YAML.
+///
+/// # Errors
+/// If it is no MuxTunnel, or the API server refuses it.
+pub async fn apply(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
+    let object: Value = serde_yaml::from_str(yaml).context("the test's YAML")?;
+    let name = object["metadata"]["name"].as_str().context("a name")?;
+    let how = PatchParams::apply(MANAGER).force();
+    Ok(ns
+        .api::<MuxTunnel>()
+        .patch(name, &how, &Patch::Apply(&object))
+        .await?)
+}
+
+/// Waits until the tunnel is Ready as its spec stands now.
+///
+/// # Errors
+/// If it does not become so in time.
+pub async fn ready(ns: &TestNamespace, name: &str) -> Result<MuxTunnel> {
+    let tunnels = ns.api::<MuxTunnel>();
+    wait::for_object(
+        &tunnels,
+        name,
+        "the tunnel is Ready",
+        READY_WITHIN,
+        |tunnel| is_true(tunnel, tunnel_condition::READY),
+    )
+    .await
+}
+
+/// Applies a MuxTunnel and waits until it is Ready.
+///
+/// # Errors
+/// As [`apply`] and [`ready`].
+pub async fn up(ns: &TestNamespace, yaml: &str) -> Result<MuxTunnel> {
+    let tunnel = apply(ns, yaml).await?;
+    ready(ns, &tunnel.name_any()).await
+}
+
+/// The condition of that type, if it speaks of the spec as it stands now.
+#[must_use]
+pub fn condition<'a>(tunnel: &'a MuxTunnel, type_: &str) -> Option<&'a Condition> {
+    let status = tunnel.status.as_ref()?;
+    status.conditions.iter().find(|condition| {
+        condition.type_ == type_ && condition.observed_generation == tunnel.metadata.generation
+    })
+}
+
+/// Whether the condition of that type is true of the spec as it stands now.
+#[must_use]
+pub fn is_true(tunnel: &MuxTunnel, type_: &str) -> bool {
+    condition(tunnel, type_).is_some_and(|condition| condition.status == "True")
+}
+
+/// The pods of one side (`entry`, `exit`) of a tunnel.
+///
+/// # Errors
+/// If they cannot be listed, or there is none.
+pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Vec<Pod>> {
+    let selector =
+        format!("app.kubernetes.io/instance={tunnel},app.kubernetes.io/component={side}");
+    let pods = ns
+        .api::<Pod>()
+        .list(&ListParams::default().labels(&selector))
+        .await?
+        .items;
+    ensure!(!pods.is_empty(), "no pod has the labels {selector}");
+    Ok(pods)
+}
+
+/// A file below /proc/sys in a gateway's container, as the kernel gives it: words separated by one space.
+///
+/// # Errors
+/// If it cannot be read.
+pub async fn sysctl(ns: &TestNamespace, pod: &Pod, name: &str) -> Result<String> {
+    let path = format!("/proc/sys/{}", name.replace('.', "/"));
+    let pod = pod.name_any();
+    let arguments = ["exec", "--namespace", &ns.name, &pod, "--", "cat", &path];
+    let text = tools::run("kubectl", &arguments).await?;
+    Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
+}

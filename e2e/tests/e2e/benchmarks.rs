@@ -1,0 +1,87 @@
+//! A MuxBenchmark ends with the matrix in its Job's log.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::ListParams;
+use muxtunnel_crds::{MuxTunnel, benchmark_condition};
+use muxtunnel_e2e::{PodSecurity, benchmark, wait, with_temp_ns};
+
+/// 3 % of 100 ms: how far a measured round-trip time may be off.
+const TOLERANCE_MS: f64 = 3.0;
+
+#[tokio::test]
+async fn a_small_matrix_completes_with_every_cell_measured_at_the_delay_asked_for() -> Result<()> {
+    with_temp_ns("benchmark", PodSecurity::Privileged, async |ns| {
+        let yaml = "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxBenchmark
+metadata: {name: small}
+spec:
+  tunnel: {carrier: {security: {mode: None}}}
+  connections: [1, 2]
+  delays: [50ms, 0ms]
+  tunings: [Wan]
+  duration: 3s
+  warmUp: 1s
+  rounds: 1
+";
+        let name = benchmark::create(ns, yaml).await?;
+        let outcome = benchmark::end(ns, &name, Duration::from_secs(420)).await?;
+        println!("{}", outcome.log);
+        assert!(benchmark::is_true(
+            &outcome.benchmark,
+            benchmark_condition::COMPLETE
+        ));
+        let status = outcome.benchmark.status.as_ref().context("a status")?;
+        let cells = &status.summary.as_ref().context("a summary")?.cells;
+        assert_eq!((cells.total, cells.ok), (8, 8));
+
+        assert_eq!(outcome.cells().count(), 8);
+        for cell in outcome.cells() {
+            assert_eq!(cell["status"], "ok", "{cell}");
+            assert!(
+                cell["mbit_s"]["median"].as_f64().context("a figure")? > 1.0,
+                "{cell}"
+            );
+            let rtt_ms = cell["rtt_ms"].as_f64().context("a round-trip time")?;
+            match cell["one_way_delay_ms"].as_f64() {
+                Some(50.0) => assert!((rtt_ms - 100.0).abs() <= TOLERANCE_MS, "{cell}"),
+                _ => println!("round-trip time without emulation: {rtt_ms} ms"),
+            }
+        }
+        assert_eq!(
+            outcome.lines.last().context("a last line")?["type"],
+            "summary"
+        );
+        let widest = outcome
+            .log
+            .lines()
+            .filter(|line| !line.starts_with("MUXBENCH "))
+            .map(|line| line.chars().count())
+            .max();
+        assert!(widest <= Some(100), "a line of {widest:?} columns");
+        assert!(outcome.results.data.is_some_and(|data| !data.is_empty()));
+
+        wait::until(
+            "the environments are removed",
+            Duration::from_secs(90),
+            async || {
+                let tunnels = ns
+                    .api::<MuxTunnel>()
+                    .list(&ListParams::default())
+                    .await?
+                    .items;
+                let deployments = ns
+                    .api::<Deployment>()
+                    .list(&ListParams::default())
+                    .await?
+                    .items;
+                Ok((tunnels.is_empty() && deployments.is_empty()).then_some(()))
+            },
+        )
+        .await
+    })
+    .await
+}

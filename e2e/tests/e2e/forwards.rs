@@ -1,0 +1,48 @@
+//! Forwards change without a restart.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, with_temp_ns};
+
+use crate::tunnel_to_web;
+
+/// The pods of both sides: their UIDs and how often their containers were restarted.
+async fn incarnations(ns: &TestNamespace) -> Result<Vec<(Option<String>, i32)>> {
+    let mut pods = tunnel::gateways(ns, "t", "entry").await?;
+    pods.extend(tunnel::gateways(ns, "t", "exit").await?);
+    let restarts = |pod: &Pod| {
+        let statuses = pod
+            .status
+            .iter()
+            .flat_map(|status| status.container_statuses.iter().flatten());
+        statuses.map(|container| container.restart_count).sum()
+    };
+    Ok(pods.iter().map(|pod| (pod.uid(), restarts(pod))).collect())
+}
+
+#[tokio::test]
+async fn a_new_forward_takes_effect_within_120_s_and_open_streams_live_on() -> Result<()> {
+    with_temp_ns("forwards", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        tunnel::up(ns, &tunnel_to_web("")).await?;
+        let before = incarnations(ns).await?;
+        pods::start(ns, "client", &["new-port.sh", "t-entry", "8080", "9090", "120"]).await?;
+        pods::printed(ns, "client", "held stream is open", Duration::from_secs(60)).await?;
+
+        let two = tunnel_to_web("").replace(
+            "  carrier:",
+            "  - name: second\n    listen: {port: 9090, protocol: Tcp}\n    target: {service: {name: web, port: http}}\n  carrier:",
+        );
+        tunnel::apply(ns, &two).await?;
+        let printed = pods::end(ns, "client", Duration::from_secs(150)).await?;
+        println!("{printed}");
+        tunnel::ready(ns, "t").await?;
+        ensure!(before == incarnations(ns).await?, "gateways were replaced or restarted");
+        Ok(())
+    })
+    .await
+}

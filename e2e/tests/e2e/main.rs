@@ -1,0 +1,35 @@
+//! The tests in the kind cluster: `make test` brings it up, installs the chart and runs them one after another;
+//! by hand: `make install`, `eval "$(e2e/cluster/cluster env)"`, `cargo test -p muxtunnel-e2e -- --test-threads=1`.
+//!
+//! Each test has a namespace of its own and sees the project as a user does: through the API server, the
+//! logs, and traffic.
+
+mod admission;
+mod benchmarks;
+mod deletion;
+mod examples;
+mod forwards;
+mod restart;
+mod rights;
+mod traffic;
+mod tuning;
+mod uninstall;
+mod wan;
+
+/// A MuxTunnel `t` whose port 8080 leads to port 80 of the Service `web`; `more` is further YAML of its spec.
+fn tunnel_to_web(more: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: t}}
+spec:
+  forwards:
+  - name: web
+    listen: {{port: 8080, protocol: Tcp}}
+    target: {{service: {{name: web, port: 80}}}}
+  carrier: {{protocol: Jmux, security: {{mode: None}}}}
+  {more}
+"
+    )
+}

@@ -1,0 +1,90 @@
+//! The operator may die at any moment.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use muxtunnel_crds::benchmark_condition;
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, benchmark, tunnel, wait, with_temp_ns};
+
+use crate::tunnel_to_web;
+
+/// Deletes the operator's pods at once; the Deployment makes a new one.
+async fn kill_operator(ns: &TestNamespace) -> Result<()> {
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "muxtunnel-system");
+    for pod in pods.list(&ListParams::default()).await? {
+        pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
+            .await?;
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_operator_that_dies_while_it_builds_a_tunnel_finishes_it_after_its_restart() -> Result<()>
+{
+    with_temp_ns("restart", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        tunnel::apply(ns, &tunnel_to_web("")).await?;
+        wait::until("the operator began", Duration::from_secs(30), async || {
+            let begun = ns.api::<Deployment>().list(&ListParams::default()).await?;
+            Ok((!begun.items.is_empty()).then_some(()))
+        })
+        .await?;
+        kill_operator(ns).await?;
+        tunnel::ready(ns, "t").await?;
+        let probe = ["round-trips.sh", "t-entry", "8080", "3"];
+        pods::run(ns, "client", &probe, Duration::from_secs(60)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_benchmark_goes_on_when_the_operator_dies_in_the_middle_of_it() -> Result<()> {
+    with_temp_ns("restart", PodSecurity::Privileged, async |ns| {
+        let yaml = "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxBenchmark
+metadata: {name: b}
+spec:
+  tunnel: {carrier: {security: {mode: None}}}
+  connections: [1]
+  delays: [0ms, 5ms]
+  tunings: [None]
+  duration: 2s
+  warmUp: 1s
+  rounds: 1
+";
+        let name = benchmark::create(ns, yaml).await?;
+        let benchmarks = ns.api();
+        let within = Duration::from_secs(180);
+        let begun = |benchmark: &muxtunnel_crds::MuxBenchmark| {
+            benchmark
+                .status
+                .as_ref()
+                .is_some_and(|status| status.environment.is_some())
+        };
+        wait::for_object(
+            &benchmarks,
+            &name,
+            "an environment is measured",
+            within,
+            begun,
+        )
+        .await?;
+        kill_operator(ns).await?;
+        let outcome = benchmark::end(ns, &name, Duration::from_secs(300)).await?;
+        assert!(
+            benchmark::is_true(&outcome.benchmark, benchmark_condition::COMPLETE),
+            "{}",
+            outcome.log
+        );
+        assert_eq!(outcome.cells().count(), 4, "{}", outcome.log);
+        Ok(())
+    })
+    .await
+}

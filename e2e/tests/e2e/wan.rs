@@ -1,0 +1,60 @@
+//! An emulated WAN has the delay that was asked for.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use muxtunnel_crds::tunnel_condition;
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
+
+use crate::tunnel_to_web;
+
+/// 3 % of 100 ms: how far a measured round-trip time may be off.
+const TOLERANCE_MS: f64 = 3.0;
+
+#[tokio::test]
+async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Result<()> {
+    with_temp_ns("wan", PodSecurity::Privileged, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        let up = tunnel::up(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
+        ensure!(
+            tunnel::is_true(&up, tunnel_condition::WAN_EMULATED),
+            "WanEmulated is not true"
+        );
+
+        let probe = ["round-trips.sh", "t-entry", "8080", "20"];
+        let printed = pods::run(ns, "client", &probe, Duration::from_secs(60)).await?;
+        let mut microseconds = printed
+            .lines()
+            .map(str::parse)
+            .collect::<Result<Vec<u32>, _>>()?;
+        ensure!(microseconds.len() == 20, "{} probes", microseconds.len());
+        microseconds.sort_unstable();
+        let median_ms = f64::from(microseconds[9] + microseconds[10]) / 2000.0;
+        println!("round-trip time: median {median_ms} ms of {microseconds:?} us");
+        ensure!(
+            (median_ms - 100.0).abs() <= TOLERANCE_MS,
+            "the median round trip is {median_ms} ms"
+        );
+
+        let tunnels = ns.api();
+        let what = "the status has the carrier's round-trip time";
+        wait::for_object(
+            &tunnels,
+            "t",
+            what,
+            Duration::from_secs(60),
+            |tunnel: &muxtunnel_crds::MuxTunnel| {
+                let carriers = tunnel
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.carriers.as_ref());
+                let rtt_ms = carriers.and_then(|carriers| carriers.rtt_milliseconds);
+                rtt_ms.is_some_and(|rtt_ms| (rtt_ms - 100.0).abs() <= TOLERANCE_MS)
+            },
+        )
+        .await?;
+        Ok(())
+    })
+    .await
+}
