@@ -29,6 +29,8 @@ const OF_THE_OPERATOR: &str = "net.ipv4.ip_unprivileged_port_start";
 /// The sysctls that take three values.
 const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
 
+/// A message that quotes something out of a list uses `format`: the API server takes what `+` joins to
+/// be of any length once it has gone through `filter` or `string`, and refuses the definition.
 fn rule(expression: impl Into<String>, message_expression: impl Into<String>) -> Rule {
     Rule::new(expression).message(Message::Expression(message_expression.into()))
 }
@@ -72,24 +74,25 @@ pub(crate) fn carrier_address_forbidden() -> Rule {
 pub(crate) fn service_needs_own_exit() -> Rule {
     rule(
         "self.side != 'Entry' || self.forwards.all(f, !has(f.target.service))",
-        "'forward ' + self.forwards.filter(f, has(f.target.service))[0].name + ': target.service \
-         cannot be used with side Entry, where targets are dialled elsewhere; use target.address'",
+        "'forward %s: target.service cannot be used with side Entry, where targets are dialled \
+         elsewhere; use target.address'.format([self.forwards.filter(f, \
+         has(f.target.service))[0].name])",
     )
 }
 
 pub(crate) fn wan_port_reserved() -> Rule {
     rule(
         "!has(self.wan) || self.forwards.all(f, f.listen.port != 64003)",
-        "'forward ' + self.forwards.filter(f, f.listen.port == 64003)[0].name + ': listen.port 64003 \
-         is reserved for the probes of WAN emulation while wan is set'",
+        "'forward %s: listen.port 64003 is reserved for the probes of WAN emulation while wan is \
+         set'.format([self.forwards.filter(f, f.listen.port == 64003)[0].name])",
     )
 }
 
 pub(crate) fn listen_ports_unique() -> Rule {
     rule(
         "self.all(f, self.exists_one(g, g.listen.port == f.listen.port))",
-        "'listen.port ' + string(self.filter(f, !self.exists_one(g, g.listen.port == \
-         f.listen.port))[0].listen.port) + ' is used by more than one forward'",
+        "'listen.port %d is used by more than one forward'.format([self.filter(f, !self.exists_one(g, \
+         g.listen.port == f.listen.port))[0].listen.port])",
     )
 }
 
@@ -97,8 +100,8 @@ pub(crate) fn listen_ports_reserved() -> Rule {
     rule(
         format!("self.all(f, !(f.listen.port in {RESERVED}))"),
         format!(
-            "'listen.port ' + string(self.filter(f, f.listen.port in {RESERVED})[0].listen.port) + ' \
-             is reserved: gateways use 64000 for carriers and 64001 for their admin endpoint'"
+            "'listen.port %d is reserved: gateways use 64000 for carriers and 64001 for their admin \
+             endpoint'.format([self.filter(f, f.listen.port in {RESERVED})[0].listen.port])"
         ),
     )
 }
@@ -125,8 +128,8 @@ pub(crate) fn sysctls_namespaced() -> Rule {
     rule(
         format!("!has(self.sysctls) || self.sysctls.all(s, {namespaced})"),
         format!(
-            "'sysctl ' + self.sysctls.filter(s, !{namespaced})[0].name + ' is not namespaced: it \
-             holds for a whole node and cannot be set for a pod'"
+            "'sysctl %s is not namespaced: it holds for a whole node and cannot be set for a \
+             pod'.format([self.sysctls.filter(s, !{namespaced})[0].name])"
         ),
     )
 }
@@ -153,8 +156,8 @@ pub(crate) fn sysctls_unsafe() -> Rule {
              self.sysctls.all(s, {safe})"
         ),
         format!(
-            "'sysctl ' + self.sysctls.filter(s, !{safe})[0].name + ' is not in Kubernetes\\' safe \
-             set: set allowUnsafe, and allow it on the nodes with --allowed-unsafe-sysctls'"
+            "'sysctl %s is not in Kubernetes\\' safe set: set allowUnsafe, and allow it on the nodes \
+             with --allowed-unsafe-sysctls'.format([self.sysctls.filter(s, !{safe})[0].name])"
         ),
     )
 }
@@ -169,10 +172,10 @@ pub(crate) fn sysctl_values() -> Rule {
     rule(
         format!("!has(self.sysctls) || self.sysctls.all(s, {fits})"),
         format!(
-            "'sysctl ' + self.sysctls.filter(s, !{fits})[0].name + ': the value ' + \
-             self.sysctls.filter(s, !{fits})[0].value + ' is not what the kernel takes: three numbers \
-             of bytes (least, default, most) for tcp_rmem and tcp_wmem, two ports for \
-             ip_local_port_range'"
+            "'sysctl %s: the value %s is not what the kernel takes: three numbers of bytes (least, \
+             default, most) for tcp_rmem and tcp_wmem, two ports for \
+             ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
+             self.sysctls.filter(s, !{fits})[0].value])"
         ),
     )
 }
@@ -187,7 +190,7 @@ pub(crate) fn delay_bounded(field: &str) -> Rule {
 pub(crate) fn delays_bounded() -> Rule {
     rule(
         "self.all(d, duration(d) <= duration('10s'))",
-        "'delay ' + self.filter(d, duration(d) > duration('10s'))[0] + ' is more than 10s'",
+        "'delay %s is more than 10s'.format([self.filter(d, duration(d) > duration('10s'))[0]])",
     )
 }
 

@@ -1,6 +1,12 @@
 //! What the schemas refuse and what they accept, without a cluster: a small checker of the structural
 //! part that speaks as an API server does, and kube's CEL for the rules.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests, outside of test functions"
+)]
+
 mod structure;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -73,7 +73,13 @@ impl Context {
     /// A context of its own for one controller.
     #[must_use]
     pub fn new(client: Client, settings: Arc<Settings>, events: Events) -> Self {
-        Self { client, settings, events, runner: HttpRunner::default(), now: Timestamp::now }
+        Self {
+            client,
+            settings,
+            events,
+            runner: HttpRunner::default(),
+            now: Timestamp::now,
+        }
     }
 }
 
@@ -105,7 +111,9 @@ pub async fn run(context: Context, namespace: Option<&str>, clock: &Arc<WatchClo
         Arc::new(context),
         store,
         stream::select(benchmarks, jobs).map(Ok::<_, std::convert::Infallible>),
-        Config::default().debounce(DEBOUNCE).concurrency(CONCURRENCY),
+        Config::default()
+            .debounce(DEBOUNCE)
+            .concurrency(CONCURRENCY),
     )
     .for_each(|result| async {
         match result {
@@ -139,7 +147,9 @@ pub async fn reconcile<R: RunnerApi>(
         namespace = benchmark.namespace().unwrap_or_default(),
         name = benchmark.name_any()
     );
-    reconcile_in_span(&benchmark, &context).instrument(span).await
+    reconcile_in_span(&benchmark, &context)
+        .instrument(span)
+        .await
 }
 
 async fn reconcile_in_span<R: RunnerApi>(
@@ -159,10 +169,14 @@ async fn reconcile_in_span<R: RunnerApi>(
         Err(_) if is_over(benchmark.status.as_ref()) => return Ok(Action::await_change()),
         Err(invalid) => Outcome::Failed(Code::InvalidSpec, invalid.to_string()),
     };
-    let now = Time((context.now)());
-    let status =
-        update_status::update_status(&context.client, benchmark, &outcome, &now).await?;
-    let old = benchmark.status.as_ref().map(|status| &status.conditions[..]);
+    // The API server keeps whole seconds; a finer time would differ from its own echo.
+    let now = (context.now)();
+    let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let status = update_status::update_status(&context.client, benchmark, &outcome, &now).await?;
+    let old = benchmark
+        .status
+        .as_ref()
+        .map(|status| &status.conditions[..]);
     context
         .events
         .publish_transitions(
@@ -201,7 +215,9 @@ impl<R: RunnerApi> Context<R> {
     }
 
     async fn start(&self, valid: &ValidatedBenchmark) -> Result<Outcome, Error> {
-        let token = rand::random::<[u8; 32]>().map(|byte| format!("{byte:02x}")).concat();
+        let token = rand::random::<[u8; 32]>()
+            .map(|byte| format!("{byte:02x}"))
+            .concat();
         let secret = build::runner::secret(valid, &token);
         let job = build::runner::job(&self.settings, valid);
         match apply::runner(&self.client, valid, secret, job).await {
@@ -226,7 +242,8 @@ impl<R: RunnerApi> Context<R> {
             // It may have just ended, or not quite begun; its Job tells.
             Err(error) => return Ok(waiting(error.to_string())),
         };
-        self.save(valid, &state.cells, state.summary.as_ref()).await?;
+        self.save(valid, &state.cells, state.summary.as_ref())
+            .await?;
         if let Some(summary) = state.summary {
             self.clear(valid).await?;
             if let Err(error) = self.runner.finish(host, token).await {
@@ -236,18 +253,33 @@ impl<R: RunnerApi> Context<R> {
             return Ok(Outcome::Ended(summary));
         }
         let Some(current) = state.current() else {
-            return Ok(running(valid, &state, None, "the runner is adding up".to_owned()));
+            return Ok(running(
+                valid,
+                &state,
+                None,
+                "the runner is adding up".to_owned(),
+            ));
         };
         let Some(environment) = valid.environments.get(current) else {
-            let odd = format!("the runner is at environment {current}, which is not of this matrix");
+            let odd =
+                format!("the runner is at environment {current}, which is not of this matrix");
             return self.give_up(valid, odd).await;
         };
         if state.environments.get(current) == Some(&Phase::Running) {
-            return Ok(running(valid, &state, Some(environment), "measuring".to_owned()));
+            return Ok(running(
+                valid,
+                &state,
+                Some(environment),
+                "measuring".to_owned(),
+            ));
         }
         let detail = match self.prepare(valid, environment, seen).await? {
             Ok(offer) => {
-                info!(environment = names::environment(current), ?offer, "offering");
+                info!(
+                    environment = names::environment(current),
+                    ?offer,
+                    "offering"
+                );
                 state = self.runner.offer(host, token, current, &offer).await?;
                 "measuring".to_owned()
             }
@@ -280,15 +312,20 @@ impl<R: RunnerApi> Context<R> {
         };
         let tunnel = names::tunnel(&valid.name, environment.key.index);
         let ends = names::GATEWAY_COMPONENTS;
-        let gateways =
-            dereference::pods(&self.client, &valid.namespace, &tunnel, &ends).await?;
-        let seen =
-            readiness::Seen { tunnel: applied.tunnel, pods: seen.pods.clone(), gateways };
+        let gateways = dereference::pods(&self.client, &valid.namespace, &tunnel, &ends).await?;
+        let seen = readiness::Seen {
+            tunnel: applied.tunnel,
+            pods: seen.pods.clone(),
+            gateways,
+        };
         Ok(match readiness::judge(valid, environment, &seen) {
             Readiness::Ready(addresses) => Ok(Offer::Ready(addresses)),
             Readiness::Never(why) => Ok(Offer::Unavailable(why)),
             Readiness::Pending(why) if self.is_late(applied.created) => {
-                let reason = format!("not ready within {ENVIRONMENT_DEADLINE_SECONDS} s: {}", why.reason);
+                let reason = format!(
+                    "not ready within {ENVIRONMENT_DEADLINE_SECONDS} s: {}",
+                    why.reason
+                );
                 Ok(Offer::Unavailable(Unavailable { reason, ..why }))
             }
             Readiness::Pending(why) => Err(why.reason),
@@ -308,7 +345,11 @@ impl<R: RunnerApi> Context<R> {
         seen: &dereference::Seen,
         last_words: Option<Summary>,
     ) -> Result<Outcome, Error> {
-        let (cells, summary) = seen.results.as_ref().map(build::results::read).unwrap_or_default();
+        let (cells, summary) = seen
+            .results
+            .as_ref()
+            .map(build::results::read)
+            .unwrap_or_default();
         match summary.or(last_words) {
             Some(summary) => {
                 self.save(valid, &cells, Some(&summary)).await?;
@@ -360,7 +401,11 @@ fn unavailable(reason: String) -> Offer {
 }
 
 fn waiting(detail: String) -> Outcome {
-    Outcome::Running { detail, environment: None, progress: None }
+    Outcome::Running {
+        detail,
+        environment: None,
+        progress: None,
+    }
 }
 
 fn running(
@@ -381,5 +426,9 @@ fn running(
         _ => detail,
     };
     let progress = Some(format!("{}/{}", state.cells.len(), state.cells_total));
-    Outcome::Running { detail, environment: title, progress }
+    Outcome::Running {
+        detail,
+        environment: title,
+        progress,
+    }
 }

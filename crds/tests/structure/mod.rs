@@ -18,7 +18,7 @@ const FOREIGN: &[&str] = &[
 ];
 
 /// The messages with which an API server refuses `value`; none: it fits.
-pub fn check(schema: &Value, value: &Value) -> Vec<String> {
+pub(super) fn check(schema: &Value, value: &Value) -> Vec<String> {
     let mut messages = Vec::new();
     walk("", schema, value, &mut messages);
     messages
@@ -158,7 +158,7 @@ fn check_number(path: &str, schema: &Value, number: f64, messages: &mut Vec<Stri
 }
 
 /// Panics where a list has no `maxItems` or a string neither `maxLength` nor `enum`.
-pub fn assert_bounded(path: &str, schema: &Value) {
+pub(super) fn assert_bounded(path: &str, schema: &Value) {
     match schema["type"].as_str() {
         Some("array") => {
             assert!(schema["maxItems"].is_u64(), "{path} has no maxItems");

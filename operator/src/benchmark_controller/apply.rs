@@ -38,12 +38,20 @@ pub async fn environment(
     let services = apply_kind(client, namespace, owner, selector, built.services).await?;
     let agents = apply_kind(client, namespace, owner, selector, built.agents).await?;
     let tunnels = apply_kind(client, namespace, owner, selector, built.tunnels).await?;
-    let created = created(&services).chain(created(&agents)).chain(created(&tunnels)).min();
-    Ok(AppliedEnvironment { tunnel: tunnels.into_iter().next(), created })
+    let created = created(&services)
+        .chain(created(&agents))
+        .chain(created(&tunnels))
+        .min();
+    Ok(AppliedEnvironment {
+        tunnel: tunnels.into_iter().next(),
+        created,
+    })
 }
 
 fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
-    objects.iter().filter_map(|object| Some(object.meta().creation_timestamp.as_ref()?.0))
+    objects
+        .iter()
+        .filter_map(|object| Some(object.meta().creation_timestamp.as_ref()?.0))
 }
 
 /// Makes the token and the Job. What exists and is ours stays as it is.

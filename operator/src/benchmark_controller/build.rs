@@ -72,7 +72,10 @@ pub fn environment(
     benchmark: &ValidatedBenchmark,
     environment: &Environment,
 ) -> Result<EnvironmentObjects, BuildError> {
-    let server = Agent { path: Path::Tunnel, end: End::Server };
+    let server = Agent {
+        path: Path::Tunnel,
+        end: End::Server,
+    };
     let service = agents::service(benchmark, environment, server);
     let tunnel = tunnel::tunnel(benchmark, environment);
     let gateways = gateways(settings, environment, &tunnel, &service)?;
@@ -84,14 +87,24 @@ pub fn environment(
             environment: names::environment(environment.key.index),
             end,
         })?;
-        agents.push(agents::deployment(settings, benchmark, environment, *agent, gateway));
+        agents.push(agents::deployment(
+            settings,
+            benchmark,
+            environment,
+            *agent,
+            gateway,
+        ));
     }
     let (mut tunnels, mut services) = (Vec::new(), Vec::new());
     if benchmark.measures(Path::Tunnel) {
         tunnels.push(tunnel);
         services.push(service);
     }
-    Ok(EnvironmentObjects { tunnels, services, agents })
+    Ok(EnvironmentObjects {
+        tunnels,
+        services,
+        agents,
+    })
 }
 
 /// The pods of the gateways that the tunnel's controller will make, by component. The direct pair is
@@ -103,14 +116,24 @@ fn gateways(
     target: &Service,
 ) -> Result<BTreeMap<String, PodSpec>, BuildError> {
     let environment = names::environment(environment.key.index);
-    let failed = |source| BuildError::Gateways { environment: environment.clone(), source };
+    let failed = |source| BuildError::Gateways {
+        environment: environment.clone(),
+        source,
+    };
     let mut tunnel = tunnel.clone();
     // It has not been created, so the API server has not given it a UID yet.
     tunnel.metadata.uid = Some(String::new());
-    let named = Dereferenced { services: [(target.name_any(), target.clone())].into() };
+    let named = Dereferenced {
+        services: [(target.name_any(), target.clone())].into(),
+    };
     let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
         Ok(Validation::Valid(valid)) => valid,
-        Ok(Validation::Invalid(problem)) => return Err(BuildError::Refused { environment, problem }),
+        Ok(Validation::Invalid(problem)) => {
+            return Err(BuildError::Refused {
+                environment,
+                problem,
+            });
+        }
         Err(error) => return Err(failed(error)),
     };
     let resources = tunnel_controller::build::build(&valid, settings);
@@ -120,4 +143,162 @@ fn gateways(
         Some((component, deployment.spec?.template.spec?))
     });
     Ok(pods.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::benchmark_controller::test_support::{benchmark, settings};
+    use crate::benchmark_controller::validate::validate;
+
+    const SPEC: &str = "
+tunnel:
+  carrier: {security: {mode: None}}
+  exit: {template: {nodeSelector: {zone: far}}}
+delays: [50ms, 0ms]
+tunings: [Wan]
+ttlSecondsAfterFinished: 600
+duration: 5s
+warmUp: 2s
+";
+
+    /// Environment `index` of the benchmark `spec` as JSON: tunnels, services, deployments by name.
+    fn built(spec: &str, index: usize) -> (EnvironmentObjects, BTreeMap<String, Value>) {
+        let valid = validate(&benchmark(spec)).unwrap();
+        let objects = environment(&settings(), &valid, &valid.environments[index]).unwrap();
+        let agents = objects.agents.iter().map(|agent| {
+            let pod = serde_json::to_value(&agent.spec.as_ref().unwrap().template).unwrap();
+            (agent.name_any(), pod)
+        });
+        let agents = agents.collect();
+        (objects, agents)
+    }
+
+    #[test]
+    fn the_direct_pair_has_the_sysctls_and_the_delay_of_the_gateways() {
+        let (_, agents) = built(SPEC, 0);
+        for name in ["probe-e1-direct-client", "probe-e1-direct-server"] {
+            let spec = &agents[name]["spec"];
+            let sysctls = spec["securityContext"]["sysctls"].as_array().unwrap();
+            let rmem = json!({"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"});
+            assert!(sysctls.contains(&rmem), "{sysctls:?}");
+            let wan = &spec["initContainers"][0];
+            assert_eq!(wan["image"], "example/netem:1");
+            assert_eq!(
+                wan["securityContext"]["capabilities"]["add"],
+                json!(["NET_ADMIN"])
+            );
+            let args = wan["args"].as_array().unwrap();
+            let args: Vec<_> = args.iter().filter_map(Value::as_str).collect();
+            let args = args.join(" ");
+            assert!(args.contains("--delay 50ms"), "{args}");
+            assert!(args.contains("--port 5001 --port 5002"), "{args}");
+            assert!(!args.contains("64000"), "{args}");
+            let mounted = &wan["volumeMounts"][0]["name"];
+            let volumes = spec["volumes"].as_array().unwrap();
+            assert!(
+                volumes.iter().any(|volume| volume["name"] == *mounted),
+                "{volumes:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_tunnel_pair_keeps_the_kernels_defaults_and_no_privilege() {
+        let (_, agents) = built(SPEC, 0);
+        for name in ["probe-e1-tunnel-client", "probe-e1-tunnel-server"] {
+            let spec = &agents[name]["spec"];
+            assert_eq!(spec["securityContext"]["sysctls"], Value::Null);
+            assert_eq!(spec["initContainers"], Value::Null);
+            assert_eq!(spec["automountServiceAccountToken"], false);
+            assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+            let security = &spec["containers"][0]["securityContext"];
+            assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}));
+        }
+    }
+
+    #[test]
+    fn servers_stand_where_the_exit_stands() {
+        let (_, agents) = built(SPEC, 0);
+        let zone = |name: &str| agents[name]["spec"]["nodeSelector"]["zone"].clone();
+        assert_eq!(zone("probe-e1-direct-server"), "far");
+        assert_eq!(zone("probe-e1-tunnel-server"), "far");
+        assert_eq!(zone("probe-e1-direct-client"), Value::Null);
+    }
+
+    #[test]
+    fn without_a_delay_nothing_is_emulated() {
+        let (objects, agents) = built(SPEC, 1);
+        assert_eq!(objects.tunnels[0].spec.wan, None);
+        assert!(
+            agents
+                .values()
+                .all(|pod| pod["spec"]["initContainers"].is_null())
+        );
+    }
+
+    #[test]
+    fn the_tunnel_leads_iperf_and_echo_to_the_server_agent() {
+        let (objects, agents) = built(SPEC, 0);
+        let tunnel = serde_json::to_value(&objects.tunnels[0]).unwrap();
+        assert_eq!(tunnel["metadata"]["name"], "probe-e1");
+        assert_eq!(tunnel["metadata"]["ownerReferences"][0]["name"], "probe");
+        assert_eq!(tunnel["spec"]["wan"], json!({"delay": "50ms"}));
+        assert_eq!(tunnel["spec"]["tuning"], json!({"profile": "Wan"}));
+        let service = serde_json::to_value(&objects.services[0]).unwrap();
+        for (forward, port) in [(0, 5001), (1, 5002)] {
+            let forward = &tunnel["spec"]["forwards"][forward];
+            assert_eq!(forward["listen"]["port"], port);
+            let target = json!({"name": service["metadata"]["name"], "port": port});
+            assert_eq!(forward["target"]["service"], target);
+        }
+        let labels = &agents["probe-e1-tunnel-server"]["metadata"]["labels"];
+        assert_eq!(service["spec"]["selector"], *labels);
+    }
+
+    #[test]
+    fn a_path_that_is_not_measured_has_no_objects() {
+        let (objects, agents) = built(&format!("{SPEC}paths: [Direct]\n"), 0);
+        assert!(objects.tunnels.is_empty() && objects.services.is_empty());
+        let names: Vec<_> = agents.keys().collect();
+        assert_eq!(names, ["probe-e1-direct-client", "probe-e1-direct-server"]);
+    }
+
+    #[test]
+    fn the_runner_is_one_pod_once_and_knows_the_whole_matrix() {
+        let valid = validate(&benchmark(SPEC)).unwrap();
+        let job = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+        assert_eq!(job["spec"]["backoffLimit"], 0);
+        assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 600);
+        let pod = &job["spec"]["template"]["spec"];
+        assert_eq!(pod["restartPolicy"], "Never");
+        assert_eq!(pod["automountServiceAccountToken"], false);
+        let args: Vec<_> = pod["containers"][0]["args"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .collect();
+        for arg in [
+            "run",
+            "--delays=50ms,0ms",
+            "--tunings=Wan",
+            "--duration=5s",
+            "--warm-up=2s",
+        ] {
+            assert!(args.contains(&&json!(arg)), "{arg} in {args:?}");
+        }
+    }
+
+    #[test]
+    fn results_are_read_as_they_were_written() {
+        let valid = validate(&benchmark(SPEC)).unwrap();
+        let summary = muxtunnel_bench_api::result::Summary {
+            cells: 6,
+            ..Default::default()
+        };
+        let written = results::config_map(&valid, &[], Some(&summary));
+        assert_eq!(results::read(&written), (vec![], Some(summary)));
+    }
 }

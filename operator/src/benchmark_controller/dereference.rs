@@ -59,17 +59,27 @@ pub async fn dereference(
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let job = jobs.get_opt(&names::job(name)).await.map_err(failed("the Job"))?;
-    let results =
-        config_maps.get_opt(&names::results(name)).await.map_err(failed("the results"))?;
-    let secret = secrets.get_opt(&names::token(name)).await.map_err(failed("the token"))?;
+    let job = jobs
+        .get_opt(&names::job(name))
+        .await
+        .map_err(failed("the Job"))?;
+    let results = config_maps
+        .get_opt(&names::results(name))
+        .await
+        .map_err(failed("the results"))?;
+    let secret = secrets
+        .get_opt(&names::token(name))
+        .await
+        .map_err(failed("the token"))?;
     let mut components = ENVIRONMENT_COMPONENTS.to_vec();
     components.push(RUNNER);
     Ok(Seen {
         job: job.filter(|job| is_owned(job, &benchmark.owner)),
         pods: pods(client, namespace, name, &components).await?,
         results: results.filter(|results| is_owned(results, &benchmark.owner)),
-        token: secret.filter(|secret| is_owned(secret, &benchmark.owner)).and_then(token),
+        token: secret
+            .filter(|secret| is_owned(secret, &benchmark.owner))
+            .and_then(token),
     })
 }
 

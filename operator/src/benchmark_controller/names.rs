@@ -46,10 +46,22 @@ impl End {
 impl Agent {
     /// All agents of an environment.
     pub const ALL: [Self; 4] = [
-        Self { path: Path::Direct, end: End::Client },
-        Self { path: Path::Direct, end: End::Server },
-        Self { path: Path::Tunnel, end: End::Client },
-        Self { path: Path::Tunnel, end: End::Server },
+        Self {
+            path: Path::Direct,
+            end: End::Client,
+        },
+        Self {
+            path: Path::Direct,
+            end: End::Server,
+        },
+        Self {
+            path: Path::Tunnel,
+            end: End::Client,
+        },
+        Self {
+            path: Path::Tunnel,
+            end: End::Server,
+        },
     ];
 
     /// `direct-client` and so on: the component of its Deployment and pod.
@@ -71,11 +83,18 @@ impl Agent {
 }
 
 /// Components of the gateways of the child MuxTunnel.
-pub const GATEWAY_COMPONENTS: [&str; 2] =
-    [End::Client.gateway_component(), End::Server.gateway_component()];
+pub const GATEWAY_COMPONENTS: [&str; 2] = [
+    End::Client.gateway_component(),
+    End::Server.gateway_component(),
+];
 /// Components of all that an environment has.
-pub const ENVIRONMENT_COMPONENTS: [&str; 5] =
-    ["direct-client", "direct-server", "tunnel-client", "tunnel-server", TUNNEL];
+pub const ENVIRONMENT_COMPONENTS: [&str; 5] = [
+    "direct-client",
+    "direct-server",
+    "tunnel-client",
+    "tunnel-server",
+    TUNNEL,
+];
 
 /// Name of the child MuxTunnel of the environment `index`, counted from 0; people count from 1.
 #[must_use]

@@ -27,7 +27,9 @@ pub enum Step {
 /// Whether nothing is left to do.
 #[must_use]
 pub fn is_over(status: Option<&MuxBenchmarkStatus>) -> bool {
-    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let conditions = status
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
     is_true(conditions, benchmark_condition::COMPLETE)
         || is_true(conditions, benchmark_condition::FAILED)
 }
@@ -56,14 +58,20 @@ pub fn next_step(
 }
 
 fn has_ended(job: &Job) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let conditions = job
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
     conditions.into_iter().flatten().any(|condition| {
         matches!(condition.type_.as_str(), "Complete" | "Failed") && condition.status == "True"
     })
 }
 
 fn is_terminated(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let phase = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 

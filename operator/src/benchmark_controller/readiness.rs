@@ -53,12 +53,12 @@ pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Opt
 
 /// Judges an environment whose objects have been applied.
 #[must_use]
-pub fn judge(
-    benchmark: &ValidatedBenchmark,
-    wanted: &Environment,
-    seen: &Seen,
-) -> Readiness {
-    let mut addresses = Addresses { direct: None, tunnel: None, gateway_status_urls: Vec::new() };
+pub fn judge(benchmark: &ValidatedBenchmark, wanted: &Environment, seen: &Seen) -> Readiness {
+    let mut addresses = Addresses {
+        direct: None,
+        tunnel: None,
+        gateway_status_urls: Vec::new(),
+    };
     for path in &benchmark.matrix.paths {
         let pair = match pair(wanted, *path, seen) {
             Ok(pair) => pair,
@@ -70,9 +70,14 @@ pub fn judge(
         }
     }
     if benchmark.measures(Path::Tunnel) {
-        let ready = seen.gateways.iter().filter(|pod| is_ready(pod)).filter_map(pod_host);
-        addresses.gateway_status_urls =
-            ready.map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host))).collect();
+        let ready = seen
+            .gateways
+            .iter()
+            .filter(|pod| is_ready(pod))
+            .filter_map(pod_host);
+        addresses.gateway_status_urls = ready
+            .map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host)))
+            .collect();
     }
     Readiness::Ready(addresses)
 }
@@ -83,8 +88,22 @@ fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, Readiness
         Path::Tunnel => Some(entry_host(seen.tunnel.as_ref())?),
         Path::Direct => None,
     };
-    let client = agent_host(wanted, Agent { path, end: End::Client }, &seen.pods)?;
-    let server = agent_host(wanted, Agent { path, end: End::Server }, &seen.pods)?;
+    let client = agent_host(
+        wanted,
+        Agent {
+            path,
+            end: End::Client,
+        },
+        &seen.pods,
+    )?;
+    let server = agent_host(
+        wanted,
+        Agent {
+            path,
+            end: End::Server,
+        },
+        &seen.pods,
+    )?;
     Ok(Pair {
         client_url: format!("http://{}:{HTTP_PORT}", in_url(&client)),
         server_url: format!("http://{}:{HTTP_PORT}", in_url(&server)),
@@ -98,11 +117,16 @@ fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, Readiness
 /// The host under which the forwards are reached, once the tunnel is as asked.
 fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, Readiness> {
     let Some(tunnel) = tunnel else {
-        return Err(pending(Code::BenchmarkEnvironmentFailed, "the MuxTunnel does not exist yet"));
+        return Err(pending(
+            Code::BenchmarkEnvironmentFailed,
+            "the MuxTunnel does not exist yet",
+        ));
     };
     let name = tunnel.name_any();
     let status = tunnel.status.as_ref();
-    let conditions = status.map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let conditions = status
+        .map(|status| status.conditions.as_slice())
+        .unwrap_or_default();
     let current = |type_: &str| {
         conditions.iter().find(|condition| {
             condition.type_ == type_ && condition.observed_generation == tunnel.metadata.generation
@@ -124,7 +148,9 @@ fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, Readiness> {
             return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
         }
     }
-    let address = status.and_then(|status| status.entry.as_ref()).and_then(|e| e.address.clone());
+    let address = status
+        .and_then(|status| status.entry.as_ref())
+        .and_then(|e| e.address.clone());
     address.ok_or_else(|| {
         let reason = format!("MuxTunnel {name} has no address of its entry yet");
         pending(Code::BenchmarkEnvironmentFailed, &reason)
@@ -156,7 +182,10 @@ fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String
     };
     let mut pods = pods.iter().filter(mine);
     let Some(pod) = pods.next() else {
-        let reason = format!("the pod of the agent {} does not exist yet", agent.component());
+        let reason = format!(
+            "the pod of the agent {} does not exist yet",
+            agent.component()
+        );
         return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
     };
     if let Some(refusal) = wan_refusal(pod) {
@@ -165,7 +194,11 @@ fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String
     match pod_host(pod).filter(|_| is_ready(pod)) {
         Some(host) => Ok(host),
         None => {
-            let reason = format!("pod {} is not ready: {}", pod.name_any(), why_not_ready(pod));
+            let reason = format!(
+                "pod {} is not ready: {}",
+                pod.name_any(),
+                why_not_ready(pod)
+            );
             Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
         }
     }
@@ -174,7 +207,9 @@ fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String
 /// What the container that makes the delay left behind when it refused.
 fn wan_refusal(pod: &Pod) -> Option<Unavailable> {
     let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
-    let wan = statuses.iter().find(|status| status.name == WAN_CONTAINER)?;
+    let wan = statuses
+        .iter()
+        .find(|status| status.name == WAN_CONTAINER)?;
     let states = [wan.state.as_ref(), wan.last_state.as_ref()];
     let message = states
         .into_iter()
@@ -194,7 +229,10 @@ pub fn why_not_ready(pod: &Pod) -> String {
     let Some(status) = &pod.status else {
         return "it has no status".to_owned();
     };
-    let containers = status.init_container_statuses.iter().chain(&status.container_statuses);
+    let containers = status
+        .init_container_statuses
+        .iter()
+        .chain(&status.container_statuses);
     let waiting = containers.flatten().find_map(|container| {
         let waiting = container.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.as_deref().unwrap_or("waiting");
@@ -225,18 +263,32 @@ fn pending(code: Code, reason: &str) -> Readiness {
 /// Whether the pod's readiness probe succeeds.
 #[must_use]
 pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
 /// The pod's address.
 #[must_use]
 pub fn pod_host(pod: &Pod) -> Option<String> {
-    pod.status.as_ref()?.pod_ip.clone().filter(|ip| !ip.is_empty())
+    pod.status
+        .as_ref()?
+        .pod_ip
+        .clone()
+        .filter(|ip| !ip.is_empty())
 }
 
 /// IPv6 addresses have brackets in URLs.
 #[must_use]
 pub fn in_url(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }

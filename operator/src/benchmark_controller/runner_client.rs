@@ -23,7 +23,9 @@ pub enum RunnerError {
     #[error("the runner did not answer within {} s", REQUEST_TIMEOUT.as_secs())]
     TimedOut,
     /// No connection, or it broke.
-    #[error("the runner cannot be reached: {0}; does a NetworkPolicy keep the operator from port 64002?")]
+    #[error(
+        "the runner cannot be reached: {0}; does a NetworkPolicy keep the operator from port 64002?"
+    )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
     /// It refused.
     #[error("the runner refused: {0}")]
@@ -71,7 +73,8 @@ impl Default for HttpRunner {
 
 impl RunnerApi for HttpRunner {
     async fn state(&self, host: &str, token: &str) -> Result<State, RunnerError> {
-        self.ask(Method::GET, host, token, "state", Bytes::new()).await
+        self.ask(Method::GET, host, token, "state", Bytes::new())
+            .await
     }
 
     async fn offer(
@@ -82,11 +85,19 @@ impl RunnerApi for HttpRunner {
         offer: &Offer,
     ) -> Result<State, RunnerError> {
         let body = serde_json::to_vec(offer).map_err(RunnerError::Answer)?;
-        self.ask(Method::PUT, host, token, &format!("environments/{index}"), body.into()).await
+        self.ask(
+            Method::PUT,
+            host,
+            token,
+            &format!("environments/{index}"),
+            body.into(),
+        )
+        .await
     }
 
     async fn finish(&self, host: &str, token: &str) -> Result<State, RunnerError> {
-        self.ask(Method::PUT, host, token, "finished", Bytes::new()).await
+        self.ask(Method::PUT, host, token, "finished", Bytes::new())
+            .await
     }
 }
 
@@ -110,7 +121,9 @@ impl HttpRunner {
             let answer = self.0.request(request).await;
             let answer = answer.map_err(|error| RunnerError::Unreachable(error.into()))?;
             let status = answer.status();
-            let body = Limited::new(answer.into_body(), BODY_BYTES_MAX).collect().await;
+            let body = Limited::new(answer.into_body(), BODY_BYTES_MAX)
+                .collect()
+                .await;
             Ok((status, body.map_err(RunnerError::Unreachable)?.to_bytes()))
         };
         let (status, body) = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
@@ -120,6 +133,8 @@ impl HttpRunner {
             return serde_json::from_slice(&body).map_err(RunnerError::Answer);
         }
         let words = serde_json::from_slice::<ErrorBody>(&body);
-        Err(RunnerError::Refused(words.map_or_else(|_| status.to_string(), |body| body.error)))
+        Err(RunnerError::Refused(
+            words.map_or_else(|_| status.to_string(), |body| body.error),
+        ))
     }
 }

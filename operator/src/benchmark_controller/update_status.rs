@@ -47,9 +47,11 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
     let over = !matches!(outcome, Outcome::Running { .. });
     let started = !matches!(outcome, Outcome::Failed(Code::InvalidSpec, _));
     let (environment, progress) = match outcome {
-        Outcome::Running { environment, progress, .. } => {
-            (environment.clone(), progress.clone().or(old.progress))
-        }
+        Outcome::Running {
+            environment,
+            progress,
+            ..
+        } => (environment.clone(), progress.clone().or(old.progress)),
         Outcome::Ended(summary) => {
             let done = summary.ok + summary.failed + summary.refused;
             (None, Some(format!("{done}/{}", summary.cells)))
@@ -76,14 +78,24 @@ pub fn status(benchmark: &MuxBenchmark, outcome: &Outcome, now: &Time) -> MuxBen
 fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
     use benchmark_condition::{COMPLETE, FAILED, PROGRESSING};
     let ended = |code: Code, detail: String| {
-        let type_ = if code == Code::BenchmarkComplete { COMPLETE } else { FAILED };
-        let verdict = Verdict { detail: detail.clone(), ..Verdict::yes(type_, code) };
+        let type_ = if code == Code::BenchmarkComplete {
+            COMPLETE
+        } else {
+            FAILED
+        };
+        let verdict = Verdict {
+            detail: detail.clone(),
+            ..Verdict::yes(type_, code)
+        };
         vec![Verdict::no(PROGRESSING, code, detail), verdict]
     };
     match outcome {
         Outcome::Running { detail, .. } => {
             let verdict = Verdict::yes(PROGRESSING, Code::BenchmarkRunning);
-            vec![Verdict { detail: detail.clone(), ..verdict }]
+            vec![Verdict {
+                detail: detail.clone(),
+                ..verdict
+            }]
         }
         Outcome::Ended(summary) => {
             let (code, detail) = judge(summary);
@@ -94,7 +106,13 @@ fn verdicts(outcome: &Outcome) -> Vec<Verdict> {
 }
 
 fn judge(summary: &Summary) -> (Code, String) {
-    let Summary { cells, ok, failed, refused, .. } = summary;
+    let Summary {
+        cells,
+        ok,
+        failed,
+        refused,
+        ..
+    } = summary;
     let counts = format!("{ok} of {cells} cells measured, {failed} failed, {refused} refused");
     let code = match (ok == cells, *failed > 0) {
         (true, _) => return (Code::BenchmarkComplete, counts),
@@ -102,7 +120,10 @@ fn judge(summary: &Summary) -> (Code, String) {
         (false, false) => Code::BenchmarkDelayRefused,
     };
     let first_code = summary.first_code.as_deref().unwrap_or_default();
-    let reason = summary.first_reason.as_deref().unwrap_or("see the Job's log");
+    let reason = summary
+        .first_reason
+        .as_deref()
+        .unwrap_or("see the Job's log");
     (code, format!("{counts}; the first: {first_code} {reason}"))
 }
 
@@ -143,6 +164,7 @@ pub async fn update_status(
         "status": status,
     });
     let params = PatchParams::apply(MANAGER).force();
-    api.patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch)).await?;
+    api.patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))
+        .await?;
     Ok(status)
 }

@@ -78,15 +78,27 @@ pub enum Invalid {
 pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid> {
     let spec = &benchmark.spec;
     let matrix = Matrix {
-        connections: spec.connections.iter().map(|count| count.unsigned_abs()).collect(),
+        connections: spec
+            .connections
+            .iter()
+            .map(|count| count.unsigned_abs())
+            .collect(),
         one_way_delays_ms: spec
             .delays
             .iter()
             .map(|delay| u32::try_from(delay.as_millis()).unwrap_or(u32::MAX))
             .collect(),
-        tunings: spec.tunings.iter().map(|profile| profile_name(*profile).to_owned()).collect(),
+        tunings: spec
+            .tunings
+            .iter()
+            .map(|profile| profile_name(*profile).to_owned())
+            .collect(),
         paths: spec.paths.iter().map(|path| path_of(*path)).collect(),
-        protocols: spec.protocols.iter().map(|name| protocol_name(*name).to_owned()).collect(),
+        protocols: spec
+            .protocols
+            .iter()
+            .map(|name| protocol_name(*name).to_owned())
+            .collect(),
         duration_s: whole_seconds("duration", spec.duration)?,
         warm_up_s: whole_seconds("warmUp", spec.warm_up)?,
         rounds: spec.rounds.unsigned_abs(),
@@ -94,7 +106,9 @@ pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid>
     matrix.check()?;
     Ok(ValidatedBenchmark {
         name: benchmark.name_any(),
-        namespace: benchmark.namespace().ok_or(Invalid::Metadata("namespace"))?,
+        namespace: benchmark
+            .namespace()
+            .ok_or(Invalid::Metadata("namespace"))?,
         owner: owner_reference(benchmark).ok_or(Invalid::Metadata("uid"))?,
         environments: environments(spec, &matrix),
         matrix,
@@ -107,16 +121,29 @@ pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid>
 
 fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environment> {
     let find = |key: EnvironmentKey| {
-        let profile = spec.tunings.iter().find(|name| profile_name(**name) == key.tuning)?;
-        let protocol = spec.protocols.iter().find(|name| protocol_name(**name) == key.protocol)?;
-        Some(Environment { key, profile: *profile, protocol: *protocol })
+        let profile = spec
+            .tunings
+            .iter()
+            .find(|name| profile_name(**name) == key.tuning)?;
+        let protocol = spec
+            .protocols
+            .iter()
+            .find(|name| protocol_name(**name) == key.protocol)?;
+        Some(Environment {
+            key,
+            profile: *profile,
+            protocol: *protocol,
+        })
     };
     matrix.environments().into_iter().filter_map(find).collect()
 }
 
 fn whole_seconds(field: &'static str, duration: crds::Duration) -> Result<u32, Invalid> {
     let milliseconds = duration.as_millis();
-    let wrong = || Invalid::Seconds { field, value: duration.to_string() };
+    let wrong = || Invalid::Seconds {
+        field,
+        value: duration.to_string(),
+    };
     if !milliseconds.is_multiple_of(1000) {
         return Err(wrong());
     }
@@ -152,9 +179,13 @@ mod tests {
 
     #[test]
     fn the_defaults_are_the_seeds_matrix() {
-        let benchmark = validate(&benchmark("tunnel: {carrier: {security: {mode: None}}}")).unwrap();
+        let benchmark =
+            validate(&benchmark("tunnel: {carrier: {security: {mode: None}}}")).unwrap();
         assert_eq!(benchmark.matrix.cells().len(), 24);
-        assert_eq!((benchmark.matrix.duration_s, benchmark.matrix.warm_up_s), (30, 5));
+        assert_eq!(
+            (benchmark.matrix.duration_s, benchmark.matrix.warm_up_s),
+            (30, 5)
+        );
         let environments: Vec<_> = benchmark
             .environments
             .iter()
@@ -162,7 +193,12 @@ mod tests {
             .collect();
         assert_eq!(
             environments,
-            [(50, Profile::None), (50, Profile::Wan), (0, Profile::None), (0, Profile::Wan)]
+            [
+                (50, Profile::None),
+                (50, Profile::Wan),
+                (0, Profile::None),
+                (0, Profile::Wan)
+            ]
         );
     }
 
@@ -172,7 +208,10 @@ mod tests {
             let spec = format!("tunnel: {{carrier: {{security: {{mode: None}}}}}}\n{text}");
             validate(&benchmark(&spec)).unwrap_err().to_string()
         };
-        assert_eq!(refusal("duration: 5500ms"), "duration 5s500ms is not in whole seconds");
+        assert_eq!(
+            refusal("duration: 5500ms"),
+            "duration 5s500ms is not in whole seconds"
+        );
         assert_eq!(refusal("warmUp: 1ms"), "warmUp 1ms is not in whole seconds");
     }
 }

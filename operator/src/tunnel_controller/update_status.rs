@@ -35,7 +35,7 @@ pub enum Outcome {
     /// A needed name is taken.
     OwnedByOther(String),
     /// All is applied, and this was seen.
-    Observed(ValidatedTunnel, Applied, Seen),
+    Observed(Box<ValidatedTunnel>, Applied, Seen),
 }
 
 /// Writes the status of `outcome`, unless it stands there already. Returns it.

@@ -42,7 +42,7 @@ const LAN: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub enum Validation {
     /// It can be built.
-    Valid(ValidatedTunnel),
+    Valid(Box<ValidatedTunnel>),
     /// It cannot; the sentence names the field.
     Invalid(String),
 }
@@ -167,7 +167,7 @@ pub fn validate(
             scope: wan.scope.unwrap_or_default(),
         });
     let side = spec.side;
-    Ok(Validation::Valid(ValidatedTunnel {
+    Ok(Validation::Valid(Box::new(ValidatedTunnel {
         entry: side.has_entry().then(|| gateway(spec.entry.as_ref())),
         exit: side.has_exit().then(|| gateway(spec.exit.as_ref())),
         name,
@@ -179,7 +179,7 @@ pub fn validate(
         tuning: tuning(spec.tuning.as_ref()),
         wan: wan.filter(|_| settings.wan_emulation),
         wan_disabled: wan.is_some() && !settings.wan_emulation,
-    }))
+    })))
 }
 
 /// What the schema's rules refuse, for objects that were stored before the rules.

@@ -6,8 +6,8 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext,
-    PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
+    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec,
+    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
     SecurityContext, Service, ServicePort, ServiceSpec, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -71,9 +71,15 @@ pub fn deployment(
                 type_: Some("Recreate".to_owned()),
                 rolling_update: None,
             }),
-            selector: LabelSelector { match_labels: Some(labels.clone()), match_expressions: None },
+            selector: LabelSelector {
+                match_labels: Some(labels.clone()),
+                match_expressions: None,
+            },
             template: PodTemplateSpec {
-                metadata: Some(ObjectMeta { labels: Some(labels), ..ObjectMeta::default() }),
+                metadata: Some(ObjectMeta {
+                    labels: Some(labels),
+                    ..ObjectMeta::default()
+                }),
                 spec: Some(spec),
             },
             ..DeploymentSpec::default()
@@ -84,11 +90,7 @@ pub fn deployment(
 
 /// The Service in front of a server agent, to which the tunnel's forwards lead.
 #[must_use]
-pub fn service(
-    benchmark: &ValidatedBenchmark,
-    environment: &Environment,
-    agent: Agent,
-) -> Service {
+pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent: Agent) -> Service {
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
     let port = |name: &str, port: u16| ServicePort {
@@ -181,7 +183,10 @@ pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Containe
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities { drop: Some(vec!["ALL".to_owned()]), add: None }),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                add: None,
+            }),
             ..SecurityContext::default()
         }),
         volume_mounts: Some(vec![VolumeMount {
@@ -200,13 +205,21 @@ fn like_a_gateway(spec: &mut PodSpec, gateway: &PodSpec) {
         own.sysctls.clone_from(&theirs.sysctls);
     }
     let containers = gateway.init_containers.iter().flatten();
-    let Some(wan) = containers.clone().find(|container| container.name == WAN_CONTAINER) else {
+    let Some(wan) = containers
+        .clone()
+        .find(|container| container.name == WAN_CONTAINER)
+    else {
         return;
     };
     let mut wan = wan.clone();
-    wan.args = wan.args.map(|args| with_ports(&args, &[IPERF_PORT, ECHO_PORT]));
+    wan.args = wan
+        .args
+        .map(|args| with_ports(&args, &[IPERF_PORT, ECHO_PORT]));
     let mounted = |volume: &&Volume| {
-        wan.volume_mounts.iter().flatten().any(|mount| mount.name == volume.name)
+        wan.volume_mounts
+            .iter()
+            .flatten()
+            .any(|mount| mount.name == volume.name)
     };
     let volumes = gateway.volumes.iter().flatten().filter(mounted).cloned();
     spec.volumes.get_or_insert_default().extend(volumes);
@@ -220,7 +233,9 @@ fn with_ports(args: &[String], ports: &[u16]) -> Vec<String> {
     while let Some(arg) = args.next() {
         if arg == "--port" {
             args.next();
-            let own = ports.iter().flat_map(|port| ["--port".to_owned(), port.to_string()]);
+            let own = ports
+                .iter()
+                .flat_map(|port| ["--port".to_owned(), port.to_string()]);
             changed.extend(own);
         } else {
             changed.push(arg.clone());

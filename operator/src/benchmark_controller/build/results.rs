@@ -21,7 +21,9 @@ pub fn config_map(
     let records = cells.iter().cloned().map(Record::Cell);
     let records = records.chain(summary.cloned().map(Record::Summary));
     // A record is plain data of ours, which always is JSON.
-    let lines: Vec<String> = records.filter_map(|record| serde_json::to_string(&record).ok()).collect();
+    let lines: Vec<String> = records
+        .filter_map(|record| serde_json::to_string(&record).ok())
+        .collect();
     ConfigMap {
         metadata: ObjectMeta {
             name: Some(names::results(&benchmark.name)),
@@ -39,7 +41,10 @@ pub fn config_map(
 #[must_use]
 pub fn read(config_map: &ConfigMap) -> (Vec<Cell>, Option<Summary>) {
     let (mut cells, mut summary) = (Vec::new(), None);
-    let lines = config_map.data.as_ref().and_then(|data| data.get(RESULTS_KEY));
+    let lines = config_map
+        .data
+        .as_ref()
+        .and_then(|data| data.get(RESULTS_KEY));
     for line in lines.map(String::as_str).unwrap_or_default().lines() {
         match serde_json::from_str(line) {
             Ok(Record::Cell(cell)) => cells.push(cell),

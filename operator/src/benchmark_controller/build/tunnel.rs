@@ -1,12 +1,12 @@
 //! The MuxTunnel of an environment.
 
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, Duration, Forward, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec, ServiceTarget, Side,
-    Target, Tuning, Wan,
+    Carrier, Duration, Forward, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec, ServiceTarget,
+    Side, Target, Tuning, Wan,
 };
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
@@ -15,7 +15,11 @@ use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 #[must_use]
 pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxTunnel {
     let index = environment.key.index;
-    let server = Agent { path: Path::Tunnel, end: End::Server }.name(&benchmark.name, index);
+    let server = Agent {
+        path: Path::Tunnel,
+        end: End::Server,
+    }
+    .name(&benchmark.name, index);
     let one_way_delay_ms = environment.key.one_way_delay_ms;
     let wan = (one_way_delay_ms > 0).then(|| Wan {
         delay: Duration::from_millis(one_way_delay_ms.into()),
@@ -35,7 +39,10 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
             address: None,
             security: benchmark.security,
         },
-        tuning: Some(Tuning { profile: Some(environment.profile), ..Tuning::default() }),
+        tuning: Some(Tuning {
+            profile: Some(environment.profile),
+            ..Tuning::default()
+        }),
         wan,
     };
     MuxTunnel {
@@ -54,7 +61,10 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
 fn forward(name: &str, port: u16, server: &str) -> Forward {
     Forward {
         name: name.to_owned(),
-        listen: Listen { port, protocol: ListenProtocol::Tcp },
+        listen: Listen {
+            port,
+            protocol: ListenProtocol::Tcp,
+        },
         target: Target {
             service: Some(ServiceTarget {
                 name: server.to_owned(),

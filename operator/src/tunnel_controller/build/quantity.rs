@@ -25,7 +25,9 @@ pub(super) fn bytes(quantity: &Quantity) -> Option<u64> {
     };
     let bytes = number.parse::<f64>().ok()? * factor;
     // Above 2^53 a float skips numbers; no machine has that much.
-    (bytes >= 1.0 && bytes <= 9_007_199_254_740_992.0).then_some(bytes as u64)
+    (1.0..=9_007_199_254_740_992.0)
+        .contains(&bytes)
+        .then_some(bytes as u64)
 }
 
 #[cfg(test)]

@@ -1,0 +1,499 @@
+//! A benchmark's life against a fake API server and the runner's real board: each test is a sequence
+//! of looks, with what others do in between.
+
+use std::sync::{Arc, Mutex};
+
+use k8s_openapi::jiff::{Timestamp, ToSpan};
+use kube::runtime::controller::Action;
+use muxbench::runner::board::Board;
+use muxtunnel_bench_api::Path;
+use muxtunnel_bench_api::result::{Cell, Record, Spread, Status, Summary};
+use muxtunnel_bench_api::runner::{Offer, Phase};
+use muxtunnel_crds::{MuxBenchmark, MuxBenchmarkStatus};
+use serde_json::{Value, json};
+
+use super::test_support::{Cluster, FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
+use super::{Context, reconcile};
+use crate::events::Events;
+use crate::settings::Settings;
+
+const SPEC: &str = "
+tunnel: {carrier: {security: {mode: None}}}
+connections: [1]
+delays: [50ms]
+tunings: [None, Wan]
+duration: 5s
+warmUp: 2s
+";
+
+#[tokio::test]
+async fn environments_come_one_after_another_until_the_results_are_safe() {
+    let world = World::new(SPEC);
+    world.look().await;
+    assert_eq!(
+        world.cluster.take_changes(),
+        [
+            "create secrets/probe-token",
+            "create jobs/probe",
+            "status muxbenchmarks/probe"
+        ]
+    );
+    assert_eq!(world.status().job.as_deref(), Some("probe"));
+
+    world.start_runner();
+    world.look().await;
+    assert_eq!(
+        world.cluster.take_changes(),
+        [
+            "apply services/probe-e1-tunnel-server",
+            "apply deployments/probe-e1-direct-client",
+            "apply deployments/probe-e1-direct-server",
+            "apply deployments/probe-e1-tunnel-client",
+            "apply deployments/probe-e1-tunnel-server",
+            "apply muxtunnels/probe-e1",
+            "status muxbenchmarks/probe",
+        ]
+    );
+    assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
+
+    world.bring_up(1);
+    world.look().await;
+    assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
+    let Some(Offer::Ready(addresses)) = world.board().offer_of(0).cloned() else {
+        panic!("no environment was offered");
+    };
+    let (direct, tunnel) = (addresses.direct.unwrap(), addresses.tunnel.unwrap());
+    assert_eq!(direct.host, "10.0.1.2");
+    assert_eq!(tunnel.host, "probe-e1-entry.lab.svc");
+    assert_eq!(tunnel.client_url, "http://10.0.1.3:64002");
+    assert_eq!(
+        addresses.gateway_status_urls,
+        [
+            "http://10.0.1.5:64001/status",
+            "http://10.0.1.6:64001/status"
+        ]
+    );
+    assert_eq!(world.status().environment.as_deref(), Some("50ms None"));
+
+    // While it is measured nothing is touched.
+    world.cluster.take_changes();
+    world.look().await;
+    assert_eq!(world.cluster.take_changes(), [""; 0]);
+
+    world.measure(0);
+    world.look().await;
+    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.cluster.names("services"), ["probe-e2-tunnel-server"]);
+    assert_eq!(world.cluster.names("deployments").len(), 4);
+    assert_eq!(world.status().progress.as_deref(), Some("2/4"));
+    assert_eq!(world.saved().len(), 2);
+
+    world.bring_up(2);
+    world.look().await;
+    world.measure(1);
+    world.end();
+    let action = world.look().await;
+    assert_eq!(action, Action::await_change());
+    assert!(world.board().is_finished());
+    assert_eq!(world.cluster.names("muxtunnels"), [""; 0]);
+    assert_eq!(world.cluster.names("deployments"), [""; 0]);
+    assert_eq!(world.saved().len(), 5);
+    assert_eq!(
+        world.verdict("Complete"),
+        Some("True MT0502 4 of 4 cells measured, 0 failed, 0 refused".into())
+    );
+    assert!(world.status().completion_time.is_some());
+}
+
+#[tokio::test]
+async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
+    let world = World::new(SPEC);
+    world.look().await;
+    world.start_runner();
+    world.look().await;
+    world.bring_up(1);
+    world.look().await;
+
+    // Another operator, which has seen nothing, in the middle of the first environment.
+    let world = world.restarted();
+    world.cluster.take_changes();
+    world.look().await;
+    assert_eq!(world.cluster.take_changes(), [""; 0]);
+    assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
+
+    // And one that comes back when the first environment has been measured meanwhile.
+    world.measure(0);
+    let world = world.restarted();
+    world.look().await;
+    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.saved().len(), 2);
+}
+
+#[tokio::test]
+async fn a_benchmark_that_is_over_is_left_alone_even_when_its_job_is_gone() {
+    let world = World::new(SPEC);
+    world.look().await;
+    world.start_runner();
+    for index in 0..2 {
+        world.look().await;
+        world.bring_up(index + 1);
+        world.look().await;
+        world.measure(index);
+    }
+    world.end();
+    world.look().await;
+    world.cluster.remove("jobs", NAME);
+    world.cluster.take_changes();
+    assert_eq!(world.look().await, Action::await_change());
+    assert_eq!(world.cluster.take_changes(), [""; 0]);
+    assert_eq!(world.cluster.names("jobs"), [""; 0]);
+    assert_eq!(world.cluster.names("configmaps"), ["probe-results"]);
+}
+
+#[tokio::test]
+async fn a_job_that_is_deleted_before_its_end_is_never_made_again() {
+    let world = World::new(SPEC);
+    world.look().await;
+    world.start_runner();
+    world.look().await;
+    world.cluster.remove("jobs", NAME);
+    world.cluster.remove("pods", "probe-x");
+    world.look().await;
+    assert_eq!(world.cluster.names("jobs"), [""; 0]);
+    assert_eq!(world.cluster.names("muxtunnels"), [""; 0]);
+    assert_eq!(
+        world.verdict("Failed"),
+        Some("True MT0505 the Job was deleted before it had ended".into())
+    );
+}
+
+#[tokio::test]
+async fn a_runner_that_ended_unseen_is_judged_by_its_last_words() {
+    let world = World::new(SPEC);
+    world.look().await;
+    world.start_runner();
+    let words = Summary {
+        cells: 4,
+        ok: 3,
+        failed: 1,
+        first_code: Some("MT0507".into()),
+        first_reason: Some("iperf said no".into()),
+        ..Summary::default()
+    };
+    let message = serde_json::to_string(&Record::Summary(words)).unwrap();
+    world.cluster.set_status(
+        "jobs",
+        NAME,
+        json!({"conditions": [{"type": "Failed", "status": "True"}]}),
+    );
+    world.cluster.set_status(
+        "pods",
+        "probe-x",
+        json!({
+            "phase": "Failed",
+            "containerStatuses": [{
+                "name": "runner", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 1, "message": message}},
+            }],
+        }),
+    );
+    world.look().await;
+    assert_eq!(
+        world.verdict("Failed"),
+        Some("True MT0503 3 of 4 cells measured, 1 failed, 0 refused; the first: MT0507 iperf said no".into())
+    );
+}
+
+#[tokio::test]
+async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_comes() {
+    let mut world = World::new(SPEC);
+    world.look().await;
+    world.start_runner();
+    world.look().await;
+    assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
+    world.now = || noon() + 181.seconds();
+    world.look().await;
+    let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
+        panic!("nothing was offered");
+    };
+    assert_eq!((why.status, why.code.as_str()), (Status::Failed, "MT0504"));
+    assert_eq!(
+        why.reason,
+        "not ready within 180 s: the pod of the agent direct-client does not exist yet"
+    );
+    world.board().end_environment(0);
+    world.look().await;
+    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
+}
+
+#[tokio::test]
+async fn a_delay_that_cannot_be_made_is_refused_at_once() {
+    let spec = SPEC.replace("tunings: [None, Wan]", "tunings: [None]\npaths: [Tunnel]");
+    let world = World::new(&spec);
+    world.look().await;
+    world.start_runner();
+    world.look().await;
+    world.tunnel_condition(
+        1,
+        "WanEmulated",
+        "False",
+        "WanUnsupported",
+        "MT0404 no sch_netem, no NFQUEUE",
+    );
+    world.look().await;
+    let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
+        panic!("nothing was offered");
+    };
+    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0404"));
+    assert_eq!(
+        why.reason,
+        "MuxTunnel probe-e1: MT0404 no sch_netem, no NFQUEUE"
+    );
+}
+
+#[tokio::test]
+async fn a_delay_in_an_installation_without_emulation_makes_no_environment() {
+    let mut world = World::new(SPEC);
+    world.settings.wan_emulation = false;
+    world.look().await;
+    world.start_runner();
+    world.look().await;
+    let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
+        panic!("nothing was offered");
+    };
+    assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0402"));
+    assert_eq!(world.cluster.names("muxtunnels"), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_job_of_that_name_that_is_not_ours_is_not_touched() {
+    let world = World::new(SPEC);
+    let path = format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{NAME}");
+    world.cluster.put(
+        &path,
+        json!({"metadata": {"name": NAME, "namespace": NAMESPACE}}),
+    );
+    world.look().await;
+    assert!(
+        world
+            .verdict("Failed")
+            .unwrap()
+            .starts_with("True MT0310 Job probe exists")
+    );
+}
+
+#[tokio::test]
+async fn a_spec_that_cannot_be_run_is_refused_for_good() {
+    let world = World::new(&SPEC.replace("duration: 5s", "duration: 5500ms"));
+    world.look().await;
+    assert_eq!(
+        world.verdict("Failed"),
+        Some("True MT0104 duration 5s500ms is not in whole seconds".into())
+    );
+    assert_eq!(world.cluster.names("jobs"), [""; 0]);
+    assert_eq!(world.look().await, Action::await_change());
+}
+
+/// The API server, the runner and one operator.
+struct World {
+    cluster: Cluster,
+    runner: FakeRunner,
+    settings: Settings,
+    now: fn() -> Timestamp,
+}
+
+impl World {
+    fn new(spec: &str) -> Self {
+        let benchmark = benchmark(spec);
+        let cluster = Cluster::default();
+        cluster.put(
+            &path("muxbenchmarks", NAME),
+            serde_json::to_value(&benchmark).unwrap(),
+        );
+        let matrix = super::validate::validate(&benchmark);
+        let runner = match matrix {
+            Ok(_) => FakeRunner::new(&benchmark),
+            Err(_) => FakeRunner::new(&super::test_support::benchmark(SPEC)),
+        };
+        Self {
+            cluster,
+            runner,
+            settings: settings(),
+            now: noon,
+        }
+    }
+
+    fn restarted(self) -> Self {
+        Self {
+            cluster: self.cluster,
+            runner: self.runner,
+            settings: settings(),
+            now: noon,
+        }
+    }
+
+    /// One look of the operator.
+    async fn look(&self) -> Action {
+        let client = self.cluster.client();
+        let context = Context {
+            events: Events::new(client.clone()),
+            client,
+            settings: Arc::new(self.settings.clone()),
+            runner: self.runner.clone(),
+            now: self.now,
+        };
+        let object = self.cluster.get("muxbenchmarks", NAME).unwrap();
+        let benchmark: MuxBenchmark = serde_json::from_value(object).unwrap();
+        reconcile(Arc::new(benchmark), Arc::new(context))
+            .await
+            .unwrap()
+    }
+
+    fn status(&self) -> MuxBenchmarkStatus {
+        let object = self.cluster.get("muxbenchmarks", NAME).unwrap();
+        serde_json::from_value(object["status"].clone()).unwrap()
+    }
+
+    /// `True MT0502 ...` of a condition.
+    fn verdict(&self, type_: &str) -> Option<String> {
+        let condition = self
+            .status()
+            .conditions
+            .into_iter()
+            .find(|c| c.type_ == type_)?;
+        Some(format!("{} {}", condition.status, condition.message))
+    }
+
+    fn board(&self) -> std::sync::MutexGuard<'_, Board> {
+        let board: &Arc<Mutex<Board>> = &self.runner.0;
+        board.lock().unwrap()
+    }
+
+    fn phases(&self) -> Vec<Phase> {
+        self.board().state().environments
+    }
+
+    /// Lines of the results ConfigMap.
+    fn saved(&self) -> Vec<Record> {
+        let results = self.cluster.get("configmaps", "probe-results").unwrap();
+        let lines = results["data"]["results.jsonl"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        lines
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect()
+    }
+
+    fn start_runner(&self) {
+        self.pod("probe-x", NAME, "runner", None, "10.0.0.9");
+    }
+
+    /// What the kubelet and the tunnel's controller do for the environment `e<number>`.
+    fn bring_up(&self, number: usize) {
+        let environment = format!("e{number}");
+        let agents = [
+            "direct-client",
+            "direct-server",
+            "tunnel-client",
+            "tunnel-server",
+        ];
+        for (index, component) in agents.iter().enumerate() {
+            let ip = format!("10.0.{number}.{}", index + 1);
+            let name = format!("probe-{environment}-{component}-x");
+            self.pod(&name, NAME, component, Some(&environment), &ip);
+        }
+        let tunnel = format!("probe-{environment}");
+        for (index, component) in ["entry", "exit"].iter().enumerate() {
+            let ip = format!("10.0.{number}.{}", index + 5);
+            self.pod(
+                &format!("{tunnel}-{component}-x"),
+                &tunnel,
+                component,
+                None,
+                &ip,
+            );
+        }
+        self.tunnel_condition(
+            number,
+            "Ready",
+            "True",
+            "Reconciled",
+            "MT0301 All is as asked.",
+        );
+    }
+
+    fn tunnel_condition(
+        &self,
+        number: usize,
+        type_: &str,
+        status: &str,
+        reason: &str,
+        message: &str,
+    ) {
+        let condition = json!({
+            "type": type_, "status": status, "reason": reason, "message": message,
+            "observedGeneration": 1, "lastTransitionTime": "2030-01-01T12:00:00Z",
+        });
+        let tunnel = format!("probe-e{number}");
+        let entry = json!({"replicas": 1, "readyReplicas": 1, "address": format!("{tunnel}-entry.lab.svc")});
+        self.cluster.set_status(
+            "muxtunnels",
+            &tunnel,
+            json!({"conditions": [condition], "entry": entry}),
+        );
+    }
+
+    fn pod(
+        &self,
+        name: &str,
+        instance: &str,
+        component: &str,
+        environment: Option<&str>,
+        ip: &str,
+    ) {
+        let mut labels: Value =
+            serde_json::to_value(crate::labels::child(instance, component)).unwrap();
+        if let Some(environment) = environment {
+            labels["muxtunnel.dev/environment"] = json!(environment);
+        }
+        let pod = json!({
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
+            "status": {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        self.cluster.put(&path("pods", name), pod);
+    }
+
+    /// What the runner does in the environment `index`.
+    fn measure(&self, index: usize) {
+        let mut board = self.board();
+        for path in [Path::Direct, Path::Tunnel] {
+            board.add_cell(cell(path));
+        }
+        board.end_environment(index);
+    }
+
+    fn end(&self) {
+        let mut board = self.board();
+        let summary = Summary::of(board.cells(), 60);
+        board.set_summary(summary);
+    }
+}
+
+fn path(plural: &str, name: &str) -> String {
+    let group = match plural {
+        "pods" => "api/v1",
+        _ => "apis/muxtunnel.dev/v1alpha1",
+    };
+    format!("/{group}/namespaces/{NAMESPACE}/{plural}/{name}")
+}
+
+fn cell(path: Path) -> Cell {
+    serde_json::from_value(json!({
+        "path": path, "one_way_delay_ms": 50, "tuning": "None", "connections": 1, "rounds": 3,
+        "duration_s": 5, "warm_up_s": 2, "status": "ok", "ratio_to_direct": 1.0,
+        "mbit_s": Spread { median: 221.0, min: 219.0, max: 223.0 },
+    }))
+    .unwrap()
+}
