@@ -24,13 +24,15 @@ pub const FORWARDS_MAX: usize = 64;
 /// Most entries in `allow`.
 pub const ALLOW_MAX: usize = 256;
 /// Most streams of one session unless configured otherwise.
-pub const STREAMS_DEFAULT: u32 = 16_384;
+pub const STREAMS_DEFAULT: u32 = 4096;
 /// Most carriers an exit takes unless configured otherwise.
 pub const CARRIERS_DEFAULT: u32 = 64;
 /// Receive budget of one session unless configured otherwise: 256 MiB.
 pub const RECEIVE_DEFAULT: ByteSize = ByteSize(256 << 20);
 /// Least receive budget of a session: 1 MiB.
 pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
+/// Least receive window of a stream: `limits.streams` times this must fit into `memory.receive`.
+pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 /// Seconds a gateway goes on accepting after SIGTERM, so that load balancers can take note.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
 /// Seconds after SIGTERM at which streams still open are reset.
@@ -250,6 +252,16 @@ impl Config {
         }
         if !(1..=1_000_000).contains(&self.limits.streams) {
             return Err(ConfigError::field("limits.streams", "must be 1..=1000000"));
+        }
+        let least = ByteSize(u64::from(self.limits.streams) * STREAM_RECEIVE_MIN.0);
+        if self.memory.receive < least {
+            return Err(ConfigError::field(
+                "limits.streams",
+                format!(
+                    "{} streams need a memory.receive of at least {least}, it is {}",
+                    self.limits.streams, self.memory.receive
+                ),
+            ));
         }
         if !(1..=1024).contains(&self.limits.carriers) {
             return Err(ConfigError::field("limits.carriers", "must be 1..=1024"));

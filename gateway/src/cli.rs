@@ -1,0 +1,234 @@
+//! The command line: what was typed, and the configuration it means.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use muxtunnel_gateway_config::{
+    Allow, Config, Drain, Forward, Limits, Memory, Protocol, Role, Security, SecurityMode, Target,
+};
+
+use crate::process::Source;
+
+/// Carries many TCP streams over one carrier connection.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "\
+Examples:
+  On the far side, allow one target:
+    muxgate exit --protocol jmux --security none --listen 0.0.0.0:64000 --allow db.internal:5432
+  Here, forward a local port to it:
+    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
+      --forward 5432:db.internal:5432"
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Runs the gateway that a YAML file describes; changed forwards are taken over while it runs.
+    Run {
+        /// The configuration file.
+        #[arg(long, value_name = "FILE")]
+        config: PathBuf,
+    },
+    /// Accepts carriers and dials targets.
+    Exit(ExitArgs),
+    /// Listens for connections and dials the exit.
+    Entry(EntryArgs),
+}
+
+/// What both sides must be told.
+#[derive(Debug, Args)]
+struct Common {
+    /// The mux protocol; both ends must have the same.
+    #[arg(long, value_enum)]
+    protocol: ProtocolArg,
+    /// Carrier security. `none` is plain TCP: anyone on the path reads and changes the traffic.
+    #[arg(long, value_enum)]
+    security: SecurityArg,
+    /// Serve /healthz, /readyz, /metrics and /status here.
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ProtocolArg {
+    Jmux,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum SecurityArg {
+    None,
+}
+
+#[derive(Debug, Args)]
+struct ExitArgs {
+    #[command(flatten)]
+    common: Common,
+    /// Where carriers arrive.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: String,
+    /// A target that may be dialled (repeatable; none: nothing may). Loopback and link-local
+    /// addresses only when written out.
+    #[arg(long, value_name = "HOST|CIDR[:PORT]")]
+    allow: Vec<Allow>,
+}
+
+#[derive(Debug, Args)]
+struct EntryArgs {
+    #[command(flatten)]
+    common: Common,
+    /// The exit's carrier address.
+    #[arg(long, value_name = "HOST:PORT")]
+    connect: String,
+    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable).
+    #[arg(long, value_name = "[BIND:]PORT:HOST:PORT", required = true, value_parser = parse_forward)]
+    forward: Vec<(String, Target)>,
+}
+
+impl Cli {
+    /// The configuration that was asked for.
+    #[must_use]
+    pub fn source(self) -> Source {
+        match self.command {
+            Command::Run { config } => Source::File(config),
+            Command::Exit(args) => Source::Flags(Box::new(Config {
+                listen: Some(args.listen),
+                allow: args.allow,
+                ..base(Role::Exit, args.common)
+            })),
+            Command::Entry(args) => Source::Flags(Box::new(Config {
+                connect: Some(args.connect),
+                forwards: args.forward.into_iter().map(forward).collect(),
+                ..base(Role::Entry, args.common)
+            })),
+        }
+    }
+}
+
+fn base(role: Role, common: Common) -> Config {
+    let ProtocolArg::Jmux = common.protocol;
+    let SecurityArg::None = common.security;
+    Config {
+        role,
+        protocol: Protocol::Jmux,
+        security: Security {
+            mode: SecurityMode::None,
+        },
+        connect: None,
+        listen: None,
+        admin: common.admin,
+        forwards: Vec::new(),
+        allow: Vec::new(),
+        memory: Memory::default(),
+        limits: Limits::default(),
+        drain: Drain::default(),
+    }
+}
+
+fn forward((listen, target): (String, Target)) -> Forward {
+    Forward {
+        name: listen.clone(),
+        listen,
+        target,
+    }
+}
+
+/// Reads from the right, since only there every part is present: PORT, HOST, PORT, BIND.
+fn parse_forward(text: &str) -> Result<(String, Target), String> {
+    let wrong = |problem: &str| {
+        format!(
+            "{problem}; expected [BIND:]PORT:HOST:PORT, such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80"
+        )
+    };
+    let port = |text: &str, which: &str| match text.parse::<u16>() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(wrong(&format!(
+            "the {which} port {text:?} is not 1..=65535"
+        ))),
+    };
+    let (rest, target_port) = text
+        .rsplit_once(':')
+        .ok_or_else(|| wrong("there is no target port"))?;
+    let target_port = port(target_port, "target")?;
+    let (listen, host) = match rest.strip_suffix(']') {
+        Some(rest) => rest
+            .rsplit_once(":[")
+            .ok_or_else(|| wrong("the target's bracket is not opened"))?,
+        None => rest
+            .rsplit_once(':')
+            .ok_or_else(|| wrong("there is no target host"))?,
+    };
+    let (bind, listen_port) = listen.rsplit_once(':').unwrap_or(("127.0.0.1", listen));
+    let listen_port = port(listen_port, "listen")?;
+    if host.is_empty() {
+        return Err(wrong("the target host is empty"));
+    }
+    let listen = format!(
+        "{}:{listen_port}",
+        if bind == "localhost" {
+            "127.0.0.1"
+        } else {
+            bind
+        }
+    );
+    Ok((
+        listen,
+        Target {
+            host: host.to_owned(),
+            port: target_port,
+        },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forwards_parse() {
+        for (text, listen, host, port) in [
+            ("8080:web:80", "127.0.0.1:8080", "web", 80),
+            ("0.0.0.0:8080:10.0.0.1:80", "0.0.0.0:8080", "10.0.0.1", 80),
+            ("8080:[2001:db8::1]:80", "127.0.0.1:8080", "2001:db8::1", 80),
+            ("[::1]:8080:[::2]:80", "[::1]:8080", "::2", 80),
+            ("localhost:8080:web:80", "127.0.0.1:8080", "web", 80),
+        ] {
+            let (got, target) = parse_forward(text).unwrap();
+            assert_eq!(
+                (got.as_str(), target.host.as_str(), target.port),
+                (listen, host, port),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_bad_forward_is_refused_with_what_is_expected() {
+        for text in [
+            "",
+            "80",
+            "web:80",
+            "8080:web",
+            "8080:web:0",
+            "0:web:80",
+            "99999:web:80",
+            "8080::80",
+        ] {
+            let error = parse_forward(text).unwrap_err();
+            assert!(
+                error.contains("expected [BIND:]PORT:HOST:PORT"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,305 @@
+//! The driver: carries bytes between one carrier, its session and the local sockets.
+//!
+//! Single-threaded: everything of a carrier runs on one `LocalSet`, shares [`Driver`] by `Rc` and
+//! borrows its cells only between awaits. Three loops a carrier ([`carrier_in`], [`carrier_out`],
+//! open time-outs) and one task a stream ([`stream`]). No timer and no channel is on the data path,
+//! and the carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled
+//! local socket does not take stays in its own inbox, within its own credit.
+//!
+//! Memory of a carrier: 256 KiB to read, [`buffers::BUFFERS`] x 128 KiB to write, 512 KiB queued for
+//! the carrier (of those buffers), and the session's receive budget. An idle stream holds no buffer.
+//!
+//! The session decides; see `gateway/proto/src/lib.rs` for its contract.
+
+mod buffers;
+mod carrier_in;
+mod carrier_out;
+mod inbox;
+mod stream;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::{
+    CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionConfig, SessionError, StreamId,
+};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, oneshot};
+
+use crate::telemetry::{CarrierStats, Telemetry};
+use buffers::BufferPool;
+use stream::StreamIo;
+
+/// Called for each open of the peer's; answers by [`Driver::accept`] or [`Driver::refuse`].
+pub(crate) type OnIncoming = Box<dyn Fn(&Rc<Driver>, StreamId, String)>;
+
+/// Why a carrier ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CarrierEnd {
+    /// The peer closed it.
+    #[error("the peer closed the carrier")]
+    Closed,
+    /// The connection failed.
+    #[error("the carrier failed: {0}")]
+    Io(#[from] std::io::Error),
+    /// The peer broke the protocol.
+    #[error("{code}: {0}", code = muxtunnel_codes::Code::ProtocolViolation)]
+    Protocol(#[from] SessionError),
+    /// This side shut it down.
+    #[error("this side shut the carrier down")]
+    ShutDown,
+}
+
+/// Tells how an open ended; dropped without a word if nobody listens.
+pub(crate) type Answer = oneshot::Receiver<Result<(), Refusal>>;
+
+/// A local socket that waits for the peer's answer. Its stream starts the moment the answer is
+/// handled: payload may follow in the same read.
+struct Opening {
+    tcp: TcpStream,
+    answer: oneshot::Sender<Result<(), Refusal>>,
+}
+
+/// One carrier and everything that runs over it.
+pub(crate) struct Driver {
+    tcp: TcpStream,
+    session: RefCell<Session>,
+    streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
+    opening: RefCell<BTreeMap<StreamId, Opening>>,
+    pool: BufferPool,
+    /// There may be something to transmit.
+    transmit_wake: Notify,
+    /// The deadlines may have changed.
+    timer_wake: Notify,
+    shutdown_wake: Notify,
+    idle_wake: Notify,
+    ended: Cell<bool>,
+    on_incoming: OnIncoming,
+    stats: Arc<CarrierStats>,
+    telemetry: Arc<Telemetry>,
+}
+
+impl Driver {
+    /// Takes a connected carrier. Nothing happens before [`Self::run`].
+    pub(crate) fn new(
+        tcp: TcpStream,
+        config: SessionConfig,
+        telemetry: Arc<Telemetry>,
+        on_incoming: OnIncoming,
+    ) -> std::io::Result<Rc<Self>> {
+        prepare_carrier(&tcp)?;
+        let stats = telemetry.add_carrier(&tcp)?;
+        Ok(Rc::new(Self {
+            tcp,
+            session: RefCell::new(Session::new(config)),
+            streams: RefCell::default(),
+            opening: RefCell::default(),
+            pool: BufferPool::new(),
+            transmit_wake: Notify::new(),
+            timer_wake: Notify::new(),
+            shutdown_wake: Notify::new(),
+            idle_wake: Notify::new(),
+            ended: Cell::new(false),
+            on_incoming,
+            stats,
+            telemetry,
+        }))
+    }
+
+    /// Runs the carrier to its end; then every stream has been reset.
+    pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
+        let end = tokio::select! {
+            end = carrier_in::run(self) => end,
+            end = carrier_out::run(self) => end,
+            () = self.run_timeouts() => CarrierEnd::ShutDown,
+            () = self.shutdown_wake.notified() => CarrierEnd::ShutDown,
+        };
+        self.ended.set(true);
+        self.pool.close();
+        self.session
+            .borrow_mut()
+            .handle_carrier_lost(CarrierId::ONLY);
+        self.handle_events();
+        self.telemetry.remove_carrier(&self.stats);
+        // The status page may hold a duplicate of the descriptor for a moment: end it for good.
+        let _ = socket2::SockRef::from(&self.tcp).shutdown(std::net::Shutdown::Both);
+        end
+    }
+
+    /// Opens a stream to `target` (`tcp://host:port`) for `tcp` and runs it as a task of its own once
+    /// the peer agrees; if it does not, `tcp` is reset.
+    ///
+    /// # Errors
+    /// There is no stream, for a reason on this side; `tcp` has been reset.
+    pub(crate) fn open(&self, target: &str, tcp: TcpStream) -> Result<Answer, OpenError> {
+        let opened = self.session.borrow_mut().open(Instant::now(), target);
+        let stream = match opened {
+            Ok(stream) => stream,
+            Err(error) => {
+                let _ = tcp.set_zero_linger();
+                return Err(error);
+            }
+        };
+        let (answer, answered) = oneshot::channel();
+        self.opening
+            .borrow_mut()
+            .insert(stream, Opening { tcp, answer });
+        self.timer_wake.notify_one();
+        self.wake_transmit();
+        Ok(answered)
+    }
+
+    /// Takes up a stream of the peer's, connected to its target by `tcp`.
+    pub(crate) fn accept(self: &Rc<Self>, stream: StreamId, tcp: TcpStream) {
+        if self.session.borrow().credit(stream).is_none() {
+            return; // The carrier was lost meanwhile.
+        }
+        self.session.borrow_mut().accept(stream);
+        self.wake_transmit();
+        self.start(stream, tcp);
+    }
+
+    /// Declines a stream of the peer's.
+    pub(crate) fn refuse(&self, stream: StreamId, refusal: Refusal) {
+        self.session.borrow_mut().refuse(stream, refusal);
+        self.wake_transmit();
+        self.idle_wake.notify_one();
+    }
+
+    /// Resets every stream and ends [`Self::run`].
+    pub(crate) fn shut_down(&self) {
+        self.shutdown_wake.notify_one();
+    }
+
+    /// Waits until no stream is open and all that was to be sent is with the kernel.
+    pub(crate) async fn idle(&self) {
+        while !self.ended.get() {
+            let session = self.session.borrow();
+            if session.stream_count() == 0 && !session.wants_transmit() && !self.stats.writing() {
+                return;
+            }
+            drop(session);
+            self.idle_wake.notified().await;
+        }
+    }
+
+    /// The other end's address.
+    pub(crate) fn peer(&self) -> &str {
+        &self.stats.peer
+    }
+
+    fn start(self: &Rc<Self>, stream: StreamId, tcp: TcpStream) {
+        let io = Rc::new(StreamIo::new(stream, tcp));
+        self.streams.borrow_mut().insert(stream, Rc::clone(&io));
+        self.telemetry.stream_opened();
+        self.publish();
+        let driver = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            stream::run(&driver, &io).await;
+            driver.streams.borrow_mut().remove(&stream);
+            driver.publish();
+            driver.idle_wake.notify_one();
+        });
+    }
+
+    fn stream(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
+        self.streams.borrow().get(&stream).cloned()
+    }
+
+    /// Hands the session's events to whom they concern.
+    fn handle_events(self: &Rc<Self>) {
+        loop {
+            let Some(event) = self.session.borrow_mut().poll_event() else {
+                break;
+            };
+            match event {
+                Event::Incoming { stream, target } => (self.on_incoming)(self, stream, target),
+                Event::Opened { stream } => self.answer(stream, Ok(())),
+                Event::OpenFailed { stream, refusal } => self.answer(stream, Err(refusal)),
+                Event::Writable { stream } => {
+                    if let Some(io) = self.stream(stream) {
+                        io.wake_source();
+                    }
+                }
+                Event::Finished { stream } => {
+                    if let Some(io) = self.stream(stream) {
+                        io.peer_finished();
+                    }
+                }
+                Event::Reset { stream, cause } => self.cut(stream, cause),
+            }
+        }
+        self.wake_transmit();
+    }
+
+    fn cut(&self, stream: StreamId, cause: Outcome) {
+        if let Some(io) = self.stream(stream) {
+            io.cut(cause);
+        }
+    }
+
+    fn answer(self: &Rc<Self>, stream: StreamId, answer: Result<(), Refusal>) {
+        let Some(opening) = self.opening.borrow_mut().remove(&stream) else {
+            return;
+        };
+        if answer.is_ok() {
+            self.start(stream, opening.tcp);
+        } else {
+            let _ = opening.tcp.set_zero_linger();
+        }
+        // Whoever asked may have stopped listening; the stream goes on without.
+        let _ = opening.answer.send(answer);
+        self.timer_wake.notify_one();
+    }
+
+    fn wake_transmit(&self) {
+        if self.session.borrow().wants_transmit() {
+            self.transmit_wake.notify_one();
+        }
+    }
+
+    fn publish(&self) {
+        let session = self.session.borrow();
+        self.stats
+            .set_session(session.stream_count() as u64, session.receive_budget_used());
+    }
+
+    /// Lets overdue opens fail. Not on the data path: it sleeps until the earliest open's deadline.
+    async fn run_timeouts(self: &Rc<Self>) {
+        loop {
+            let deadline = self.session.borrow().poll_timeout();
+            match deadline {
+                None => self.timer_wake.notified().await,
+                Some(deadline) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(deadline.into()) => {}
+                        () = self.timer_wake.notified() => {}
+                    }
+                    self.session.borrow_mut().handle_timeout(Instant::now());
+                    self.handle_events();
+                }
+            }
+        }
+    }
+}
+
+/// A carrier whose peer vanished is given up after this long without an acknowledgement.
+const CARRIER_DEAD_AFTER: Duration = Duration::from_secs(15);
+/// An idle carrier is probed at this interval.
+const CARRIER_KEEPALIVE: Duration = Duration::from_secs(5);
+
+/// Own batching makes Nagle's pointless; a dead path is noticed within 15 s. SO_SNDBUF and SO_RCVBUF
+/// are left alone, since setting them ends the kernel's autotuning.
+fn prepare_carrier(tcp: &TcpStream) -> std::io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let socket = socket2::SockRef::from(tcp);
+    let keepalive = socket2::TcpKeepalive::new()
+        .with_time(CARRIER_KEEPALIVE)
+        .with_interval(CARRIER_KEEPALIVE)
+        .with_retries(2);
+    socket.set_tcp_keepalive(&keepalive)?;
+    socket.set_tcp_user_timeout(Some(CARRIER_DEAD_AFTER))
+}

@@ -1,0 +1,210 @@
+//! The metrics page, in OpenMetrics text, made from the status document at each scrape.
+
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::status::Status;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::telemetry::Telemetry;
+
+/// What `/metrics` is.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The page as of now.
+///
+/// # Errors
+/// None that a `String` can give.
+pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot {
+        status: telemetry.status(),
+        lost: telemetry.carriers_lost(),
+    }));
+    let mut page = String::new();
+    text::encode(&mut page, &registry)?;
+    Ok(page)
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    status: Status,
+    lost: u64,
+}
+
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+/// One metric family: name, help, and its samples.
+fn family<'a, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    samples: impl IntoIterator<Item = (Labels<'a>, M)>,
+) -> Result<(), std::fmt::Error> {
+    let mut samples = samples.into_iter().peekable();
+    let Some((_, first)) = samples.peek() else {
+        return Ok(());
+    };
+    let kind = first.metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, metric) in samples {
+        if labels.is_empty() {
+            metric.encode(family)?;
+            return Ok(());
+        }
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn counter<'a>(labels: Labels<'a>, value: u64) -> (Labels<'a>, ConstCounter<u64>) {
+    (labels, ConstCounter::new(value))
+}
+
+fn gauge<'a>(labels: Labels<'a>, value: f64) -> (Labels<'a>, ConstGauge<f64>) {
+    (labels, ConstGauge::new(value))
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.encode_streams(&mut encoder)?;
+        self.encode_carriers(&mut encoder)?;
+        self.encode_process(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_streams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let streams = &self.status.streams;
+        family(
+            encoder,
+            ("muxgate_streams_open", "Streams open now"),
+            [gauge(vec![], streams.open as f64)],
+        )?;
+        family(
+            encoder,
+            ("muxgate_streams_opened", "Streams opened"),
+            [counter(vec![], streams.opened)],
+        )?;
+        family(
+            encoder,
+            ("muxgate_streams_ended", "Streams ended, by how"),
+            [
+                counter(vec![("result", "completed")], streams.completed),
+                counter(vec![("result", "reset")], streams.reset),
+            ],
+        )?;
+        family(
+            encoder,
+            ("muxgate_opens_refused", "Opens refused or failed, by code"),
+            streams
+                .refused
+                .iter()
+                .map(|(code, count)| counter(vec![("code", code.as_str())], *count)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_payload_bytes",
+                "Payload between local sockets and carriers",
+            ),
+            [
+                counter(vec![("direction", "sent")], streams.bytes_sent),
+                counter(vec![("direction", "received")], streams.bytes_received),
+            ],
+        )
+    }
+
+    fn encode_carriers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let carriers = &self.status.carriers;
+        family(
+            encoder,
+            ("muxgate_carriers", "Carriers up"),
+            [gauge(vec![], carriers.len() as f64)],
+        )?;
+        family(
+            encoder,
+            ("muxgate_carriers_lost", "Carriers that have ended"),
+            [counter(vec![], self.lost)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_rtt_seconds",
+                "Smoothed round-trip time (TCP_INFO)",
+            ),
+            carriers
+                .iter()
+                .map(|c| gauge(vec![("peer", c.peer.as_str())], c.rtt_milliseconds / 1e3)),
+        )?;
+        family(
+            encoder,
+            ("muxgate_carrier_bytes", "Bytes on a carrier"),
+            carriers.iter().flat_map(|c| {
+                [
+                    counter(
+                        vec![("peer", c.peer.as_str()), ("direction", "sent")],
+                        c.bytes_sent,
+                    ),
+                    counter(
+                        vec![("peer", c.peer.as_str()), ("direction", "received")],
+                        c.bytes_received,
+                    ),
+                ]
+            }),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_retransmits",
+                "Segments retransmitted (TCP_INFO)",
+            ),
+            carriers
+                .iter()
+                .map(|c| counter(vec![("peer", c.peer.as_str())], c.retransmits)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_receive_budget_bytes",
+                "Credit granted plus payload buffered",
+            ),
+            carriers.iter().map(|c| {
+                gauge(
+                    vec![("peer", c.peer.as_str())],
+                    c.receive_budget_used as f64,
+                )
+            }),
+        )
+    }
+
+    fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let status = &self.status;
+        let on = |flag: bool| f64::from(u8::from(flag));
+        family(
+            encoder,
+            ("muxgate_ready", "As /readyz"),
+            [gauge(vec![], on(status.ready))],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_config_refused",
+                "1: the newest configuration file was not taken over",
+            ),
+            [gauge(vec![], on(status.config_error.is_some()))],
+        )?;
+        family(
+            encoder,
+            ("process_cpu_seconds", "User and system CPU time"),
+            [(vec![], ConstCounter::new(status.process.cpu_seconds))],
+        )?;
+        family(
+            encoder,
+            ("process_resident_memory_max_bytes", "Peak resident set"),
+            [gauge(vec![], status.process.max_rss_bytes as f64)],
+        )
+    }
+}

@@ -1,0 +1,141 @@
+//! The system calls that no safe library offers. All `unsafe` of muxgate is here.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+/// What the kernel knows of a TCP connection (`struct tcp_info`, linux/tcp.h), the part used here.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct TcpInfo {
+    /// Smoothed round-trip time.
+    pub(crate) rtt: Duration,
+    /// Least round-trip time seen.
+    pub(crate) rtt_min: Duration,
+    /// Congestion window, segments.
+    pub(crate) congestion_window: u32,
+    /// Segments retransmitted.
+    pub(crate) retransmits: u64,
+    /// Segments sent and not acknowledged.
+    pub(crate) unacknowledged: u32,
+    /// Bytes in the send buffer that have not been sent once.
+    pub(crate) not_sent_bytes: u32,
+}
+
+/// Kernel layout up to `tcpi_min_rtt`; the kernel writes as much as it is given room for.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct RawTcpInfo {
+    /// state, ca_state, retransmits, probes, backoff, options, wscale bits, delivery bits
+    bytes: [u8; 8],
+    /// rto, ato, snd_mss, rcv_mss
+    timing: [u32; 4],
+    /// unacked, sacked, lost, retrans, fackets
+    unacked: u32,
+    counts: [u32; 4],
+    /// last_data_sent, last_ack_sent, last_data_recv, last_ack_recv
+    last: [u32; 4],
+    /// pmtu, rcv_ssthresh
+    path: [u32; 2],
+    rtt: u32,
+    rttvar: u32,
+    snd_ssthresh: u32,
+    snd_cwnd: u32,
+    /// advmss, reordering, rcv_rtt, rcv_space
+    receiver: [u32; 4],
+    total_retrans: u32,
+    /// pacing_rate, max_pacing_rate, bytes_acked, bytes_received
+    rates: [u64; 4],
+    /// segs_out, segs_in
+    segments: [u32; 2],
+    notsent_bytes: u32,
+    min_rtt: u32,
+}
+
+/// Reads TCP_INFO (tcp(7)).
+///
+/// # Errors
+/// The system's, if `socket` is not a TCP socket.
+#[allow(unsafe_code)]
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
+    let mut raw = RawTcpInfo::default();
+    let mut length = size_of::<RawTcpInfo>() as libc::socklen_t;
+    // SAFETY: `raw` is a plain repr(C) struct of integers that outlives the call, `length` is its
+    // size, and the kernel writes at most `length` bytes; every bit pattern is valid for it.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::IPPROTO_TCP,
+            libc::TCP_INFO,
+            std::ptr::from_mut(&mut raw).cast(),
+            &raw mut length,
+        )
+    };
+    if result != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    Ok(TcpInfo {
+        rtt: Duration::from_micros(raw.rtt.into()),
+        rtt_min: Duration::from_micros(if raw.min_rtt == u32::MAX {
+            0
+        } else {
+            raw.min_rtt.into()
+        }),
+        congestion_window: raw.snd_cwnd,
+        retransmits: raw.total_retrans.into(),
+        unacknowledged: raw.unacked,
+        not_sent_bytes: raw.notsent_bytes,
+    })
+}
+
+/// CPU time and peak memory of this process.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Usage {
+    /// User and system time.
+    pub(crate) cpu: Duration,
+    /// Peak resident set, bytes.
+    pub(crate) max_rss_bytes: u64,
+}
+
+/// Reads getrusage(2) for this process.
+#[allow(unsafe_code)]
+pub(crate) fn usage() -> Usage {
+    let mut raw = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: `raw` is a valid place for a rusage, zeroed (all its fields are integers), and
+    // RUSAGE_SELF cannot fail with a valid pointer; on failure the zeroes are read.
+    let raw = unsafe {
+        libc::getrusage(libc::RUSAGE_SELF, raw.as_mut_ptr());
+        raw.assume_init()
+    };
+    let time = |tv: libc::timeval| {
+        Duration::from_secs(tv.tv_sec.max(0).unsigned_abs())
+            + Duration::from_micros(tv.tv_usec.max(0).unsigned_abs())
+    };
+    Usage {
+        cpu: time(raw.ru_utime) + time(raw.ru_stime),
+        max_rss_bytes: raw.ru_maxrss.max(0).unsigned_abs() * 1024,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_connection_has_a_round_trip_time_and_nothing_left_to_send() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _accepted = listener.accept().unwrap();
+        let info = tcp_info(stream.as_fd()).unwrap();
+        assert!(
+            info.congestion_window > 0 && info.rtt < Duration::from_secs(1),
+            "{info:?}"
+        );
+        assert_eq!((info.not_sent_bytes, info.unacknowledged), (0, 0));
+    }
+
+    #[test]
+    fn the_process_has_memory() {
+        assert!(usage().max_rss_bytes > 1 << 20);
+    }
+}

@@ -1,0 +1,46 @@
+//! The kernel settings that decide what a path gives, as they are in this network namespace.
+
+use std::collections::BTreeMap;
+
+/// Names read back, without `net.ipv4.`.
+const NAMES: [&str; 14] = [
+    "ip_local_port_range",
+    "ip_unprivileged_port_start",
+    "tcp_congestion_control",
+    "tcp_fin_timeout",
+    "tcp_keepalive_intvl",
+    "tcp_keepalive_probes",
+    "tcp_keepalive_time",
+    "tcp_mtu_probing",
+    "tcp_notsent_lowat",
+    "tcp_rmem",
+    "tcp_slow_start_after_idle",
+    "tcp_syncookies",
+    "tcp_window_scaling",
+    "tcp_wmem",
+];
+
+/// Effective values by dotted name, white space folded. What cannot be read is left out.
+pub(crate) fn effective() -> BTreeMap<String, String> {
+    let read = |name: &&str| {
+        let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
+        let folded = value.split_whitespace().collect::<Vec<_>>().join(" ");
+        Some((format!("net.ipv4.{name}"), folded))
+    };
+    NAMES.iter().filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn buffer_limits_are_three_numbers() {
+        let value = super::effective().remove("net.ipv4.tcp_rmem").unwrap();
+        assert_eq!(
+            value
+                .split(' ')
+                .filter(|n| n.parse::<u64>().is_ok())
+                .count(),
+            3
+        );
+    }
+}

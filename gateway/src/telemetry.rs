@@ -1,0 +1,280 @@
+//! What the gateway knows of itself, shared between the worker's thread and the admin's.
+//!
+//! The worker writes relaxed atomics on the data path and short mutexes elsewhere; the admin thread
+//! reads. Bounded by the carriers and forwards that exist.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{Config, config_hash, status};
+use tokio::net::TcpStream;
+
+use crate::{sys, sysctls};
+
+/// Refusals written to the log in one second.
+const REFUSALS_LOGGED: u32 = 5;
+
+/// Everything that `/status`, `/metrics` and `/readyz` are made of.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    started: Instant,
+    config: Mutex<InForce>,
+    carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
+    next_carrier: AtomicU64,
+    forwards: Mutex<Vec<status::Forward>>,
+    refused: Mutex<BTreeMap<Code, u64>>,
+    /// The second since the start, and refusals logged in it.
+    refusals_logged: Mutex<(u64, u32)>,
+    listening: AtomicBool,
+    draining: AtomicBool,
+    open: AtomicU64,
+    opened: AtomicU64,
+    completed: AtomicU64,
+    reset: AtomicU64,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+    carriers_lost: AtomicU64,
+}
+
+#[derive(Debug)]
+struct InForce {
+    config: Config,
+    hash: String,
+    error: Option<String>,
+}
+
+impl Telemetry {
+    /// `text`: the configuration file's, whose hash names the version in force.
+    pub(crate) fn new(config: Config, text: &str) -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            config: Mutex::new(InForce {
+                config,
+                hash: config_hash(text),
+                error: None,
+            }),
+            carriers: Mutex::default(),
+            next_carrier: AtomicU64::new(0),
+            forwards: Mutex::default(),
+            refused: Mutex::default(),
+            refusals_logged: Mutex::default(),
+            listening: AtomicBool::new(false),
+            draining: AtomicBool::new(false),
+            open: AtomicU64::new(0),
+            opened: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            reset: AtomicU64::new(0),
+            bytes_sent: AtomicU64::new(0),
+            bytes_received: AtomicU64::new(0),
+            carriers_lost: AtomicU64::new(0),
+        })
+    }
+
+    pub(crate) fn add_carrier(&self, tcp: &TcpStream) -> std::io::Result<Arc<CarrierStats>> {
+        let stats = Arc::new(CarrierStats {
+            id: self.next_carrier.fetch_add(1, Relaxed),
+            peer: tcp.peer_addr()?.to_string(),
+            since: Instant::now(),
+            socket: tcp.as_fd().try_clone_to_owned()?,
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
+            budget_used: AtomicU64::new(0),
+            writing: AtomicBool::new(false),
+        });
+        lock(&self.carriers).insert(stats.id, Arc::clone(&stats));
+        Ok(stats)
+    }
+
+    pub(crate) fn remove_carrier(&self, stats: &CarrierStats) {
+        lock(&self.carriers).remove(&stats.id);
+        self.carriers_lost.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stream_opened(&self) {
+        self.open.fetch_add(1, Relaxed);
+        self.opened.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn stream_ended(&self, clean: bool) {
+        self.open.fetch_sub(1, Relaxed);
+        if clean { &self.completed } else { &self.reset }.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn add_bytes_sent(&self, bytes: usize) {
+        self.bytes_sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn add_bytes_received(&self, bytes: usize) {
+        self.bytes_received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Counts an open that was refused or failed.
+    pub(crate) fn count_refused(&self, code: Code) {
+        *lock(&self.refused).entry(code).or_default() += 1;
+    }
+
+    /// Whether one more refusal may be written to the log: at most [`REFUSALS_LOGGED`] a second, so
+    /// that a flood of them is counted and does not fill the disk.
+    pub(crate) fn may_log_refusal(&self) -> bool {
+        let second = self.started.elapsed().as_secs();
+        let mut logged = lock(&self.refusals_logged);
+        if logged.0 != second {
+            *logged = (second, 0);
+        }
+        logged.1 += 1;
+        logged.1 <= REFUSALS_LOGGED
+    }
+
+    pub(crate) fn set_listening(&self, listening: bool) {
+        self.listening.store(listening, Relaxed);
+    }
+
+    pub(crate) fn set_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_forwards(&self, forwards: Vec<status::Forward>) {
+        *lock(&self.forwards) = forwards;
+    }
+
+    /// A new configuration is in force.
+    pub(crate) fn config_taken(&self, config: Config, text: &str) {
+        *lock(&self.config) = InForce {
+            config,
+            hash: config_hash(text),
+            error: None,
+        };
+    }
+
+    /// A new configuration was not taken over.
+    pub(crate) fn config_refused(&self, error: String) {
+        lock(&self.config).error = Some(error);
+    }
+
+    /// The exit listens; the entry listens and has a carrier; neither is draining.
+    pub(crate) fn ready(&self) -> bool {
+        let carrier_needed =
+            lock(&self.config).config.role == muxtunnel_gateway_config::Role::Entry;
+        self.listening.load(Relaxed)
+            && !self.draining.load(Relaxed)
+            && (!carrier_needed || !lock(&self.carriers).is_empty())
+    }
+
+    /// Carriers that have ended.
+    pub(crate) fn carriers_lost(&self) -> u64 {
+        self.carriers_lost.load(Relaxed)
+    }
+
+    /// The status document as of now.
+    pub(crate) fn status(&self) -> status::Status {
+        let carriers: Vec<Arc<CarrierStats>> = lock(&self.carriers).values().cloned().collect();
+        let usage = sys::usage();
+        let in_force = lock(&self.config);
+        let (role, protocol) = (in_force.config.role, in_force.config.protocol);
+        let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
+        drop(in_force);
+        status::Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role,
+            protocol,
+            config_hash,
+            config_error,
+            ready: self.ready(),
+            draining: self.draining.load(Relaxed),
+            carriers: carriers.iter().map(|carrier| carrier.status()).collect(),
+            streams: status::Streams {
+                open: self.open.load(Relaxed),
+                opened: self.opened.load(Relaxed),
+                completed: self.completed.load(Relaxed),
+                reset: self.reset.load(Relaxed),
+                refused: lock(&self.refused)
+                    .iter()
+                    .map(|(code, count)| (code.to_string(), *count))
+                    .collect(),
+                bytes_sent: self.bytes_sent.load(Relaxed),
+                bytes_received: self.bytes_received.load(Relaxed),
+            },
+            forwards: lock(&self.forwards).clone(),
+            process: status::Process {
+                cpu_seconds: usage.cpu.as_secs_f64(),
+                max_rss_bytes: usage.max_rss_bytes,
+                uptime_seconds: self.started.elapsed().as_secs_f64(),
+            },
+            sysctls: sysctls::effective(),
+        }
+    }
+}
+
+/// Counters of one carrier, and a duplicate of its descriptor for TCP_INFO.
+#[derive(Debug)]
+pub(crate) struct CarrierStats {
+    id: u64,
+    /// `addr:port` of the other end.
+    pub(crate) peer: String,
+    since: Instant,
+    socket: OwnedFd,
+    sent: AtomicU64,
+    received: AtomicU64,
+    streams: AtomicU64,
+    budget_used: AtomicU64,
+    writing: AtomicBool,
+}
+
+impl CarrierStats {
+    pub(crate) fn add_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn add_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
+        self.streams.store(streams, Relaxed);
+        self.budget_used.store(budget_used, Relaxed);
+    }
+
+    /// Frames wait for the kernel.
+    pub(crate) fn set_writing(&self, writing: bool) {
+        self.writing.store(writing, Relaxed);
+    }
+
+    pub(crate) fn writing(&self) -> bool {
+        self.writing.load(Relaxed)
+    }
+
+    fn status(&self) -> status::Carrier {
+        let info = sys::tcp_info(self.socket.as_fd()).unwrap_or_default();
+        let congestion_control = socket2::SockRef::from(&self.socket)
+            .tcp_congestion()
+            .map(|name| {
+                String::from_utf8_lossy(&name)
+                    .trim_end_matches('\0')
+                    .to_owned()
+            })
+            .unwrap_or_default();
+        status::Carrier {
+            peer: self.peer.clone(),
+            uptime_seconds: self.since.elapsed().as_secs_f64(),
+            rtt_milliseconds: info.rtt.as_secs_f64() * 1e3,
+            rtt_min_milliseconds: info.rtt_min.as_secs_f64() * 1e3,
+            congestion_control,
+            bytes_sent: self.sent.load(Relaxed),
+            bytes_received: self.received.load(Relaxed),
+            retransmits: info.retransmits,
+            congestion_window: info.congestion_window,
+            streams: self.streams.load(Relaxed),
+            receive_budget_used: self.budget_used.load(Relaxed),
+        }
+    }
+}
+
+/// A poisoned lock only means that a panicking thread held it; the counters are still counters.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
