@@ -108,7 +108,7 @@ fn main() -> Result<ExitCode> {
         let seconds = started.elapsed().as_secs();
         eprintln!("round {round}/{} done after {seconds} s", cli.rounds);
     }
-    let report = report(conditions, &cli, lanes);
+    let report = assemble(conditions, &cli, lanes);
     println!("{}", report.table());
     let verdicts = report.verdicts();
     for (met, text) in &verdicts {
@@ -235,7 +235,7 @@ impl Lane {
     }
 }
 
-fn report(conditions: Conditions, cli: &Cli, lanes: Vec<Lane>) -> Report {
+fn assemble(conditions: Conditions, cli: &Cli, lanes: Vec<Lane>) -> Report {
     let mut report = Report::new(conditions);
     for lane in lanes {
         report.latency.push(LatencyRow {
