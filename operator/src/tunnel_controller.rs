@@ -195,3 +195,6 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         },
     ))
 }
+
+#[cfg(test)]
+mod tests;

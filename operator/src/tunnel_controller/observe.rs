@@ -325,3 +325,6 @@ fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
         detail: format!("pod {pod}: {message}"),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ pub async fn update_status(
     telemetry: &TelemetryClock,
 ) -> Result<MuxTunnelStatus, UpdateStatusError> {
     let old = tunnel.status.clone().unwrap_or_default();
-    let mut new = status(tunnel, outcome, &old, &Time(jiff_now()));
+    let mut new = status(tunnel, outcome, &old, &Time(whole_second()));
     if let Some(carriers) = &mut new.carriers {
         let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
         let uid = tunnel.uid().unwrap_or_default();
@@ -74,7 +74,7 @@ pub async fn update_status(
     Ok(new)
 }
 
-fn jiff_now() -> k8s_openapi::jiff::Timestamp {
+fn whole_second() -> k8s_openapi::jiff::Timestamp {
     // Kubernetes' times have whole seconds; a finer one would differ from its own echo.
     let now = k8s_openapi::jiff::Timestamp::now();
     k8s_openapi::jiff::Timestamp::from_second(now.as_second()).unwrap_or(now)

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Allow, CARRIER_PORT, Config, Drain, Forward, Limits, Memory, Protocol,
-    RECEIVE_DEFAULT, RECEIVE_MIN, Role, Security, SecurityMode, Target,
+    RECEIVE_DEFAULT, RECEIVE_MIN, Role, STREAM_RECEIVE_MIN, Security, SecurityMode, Target,
 };
 use muxtunnel_gateway_config::{AllowHost, ByteSize, config_hash};
 
@@ -21,6 +21,7 @@ pub(super) fn config(
     end: End,
     gateway: &ValidatedGateway,
 ) -> Result<Config, BuildError> {
+    let memory = memory(tunnel, end, gateway);
     let config = Config {
         role: match end {
             End::Entry => Role::Entry,
@@ -43,8 +44,8 @@ pub(super) fn config(
         } else {
             Vec::new()
         },
-        memory: memory(tunnel, end, gateway),
-        limits: Limits::default(),
+        limits: limits(&memory),
+        memory,
         drain: Drain::default(),
     };
     config.check().map_err(|source| BuildError::Config {
@@ -106,6 +107,16 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
     let share = limit / 2 / sessions;
     Memory {
         receive: ByteSize(share.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),
+    }
+}
+
+/// As many streams as the memory has room for, up to the default.
+fn limits(memory: &Memory) -> Limits {
+    let limits = Limits::default();
+    let room = u32::try_from(memory.receive.0 / STREAM_RECEIVE_MIN.0).unwrap_or(u32::MAX);
+    Limits {
+        streams: limits.streams.min(room),
+        ..limits
     }
 }
 

@@ -1,0 +1,94 @@
+//! YAML -> validate -> build -> assert, judgements of made-up facts, and whole reconciliations against
+//! the API server of [`crate::testing`]. The fixture is called `office`, not `muxtunnel`, so that a
+//! label that is mixed up with another shows.
+
+mod build;
+mod judge;
+mod reconcile;
+
+use k8s_openapi::api::core::v1::Service;
+use muxtunnel_crds::MuxTunnel;
+use serde_json::{Value, json};
+
+use super::build::{Resources, build};
+use super::dereference::Dereferenced;
+use super::validate::{ValidatedTunnel, Validation, validate};
+use crate::settings::Settings;
+
+const SMALLEST: &str = "
+forwards:
+- name: web
+  listen: {port: 8080}
+  target: {service: {name: shop, port: http}}
+- name: db
+  listen: {port: 443}
+  target: {address: {host: DB.example.com, port: 5432}}
+carrier: {protocol: Jmux, security: {mode: None}}
+";
+
+fn settings() -> Settings {
+    Settings {
+        gateway_image: "example.com/gateway:1".to_owned(),
+        netem_image: "example.com/netem:1".to_owned(),
+        bench_image: "example.com/bench:1".to_owned(),
+        image_pull_policy: "IfNotPresent".to_owned(),
+        wan_emulation: true,
+    }
+}
+
+fn tunnel_json(spec: &str) -> Value {
+    let spec: Value = serde_yaml::from_str(spec).unwrap();
+    json!({
+        "apiVersion": "muxtunnel.dev/v1alpha1",
+        "kind": "MuxTunnel",
+        "metadata": {"name": "office", "namespace": "site", "uid": "uid-office", "generation": 1},
+        "spec": spec,
+    })
+}
+
+fn tunnel(spec: &str) -> MuxTunnel {
+    serde_json::from_value(tunnel_json(spec)).unwrap()
+}
+
+fn shop_json() -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "shop", "namespace": "site", "uid": "uid-shop"},
+        "spec": {"ports": [
+            {"name": "dns", "port": 80, "protocol": "UDP"},
+            {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
+        ]},
+    })
+}
+
+fn shop() -> Dereferenced {
+    let service: Service = serde_json::from_value(shop_json()).unwrap();
+    Dereferenced {
+        services: [("shop".to_owned(), service)].into(),
+    }
+}
+
+fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> ValidatedTunnel {
+    match validate(&tunnel(spec), named, settings).unwrap() {
+        Validation::Valid(valid) => *valid,
+        Validation::Invalid(problem) => panic!("{problem}"),
+    }
+}
+
+fn valid(spec: &str) -> ValidatedTunnel {
+    valid_with(spec, &shop(), &settings())
+}
+
+fn built(spec: &str) -> Resources {
+    build(&valid(spec), &settings()).unwrap()
+}
+
+/// The child of that name, as JSON.
+fn child<K: serde::Serialize>(children: &[K], name: &str) -> Value {
+    children
+        .iter()
+        .map(|child| serde_json::to_value(child).unwrap())
+        .find(|child| child["metadata"]["name"] == name)
+        .unwrap_or_else(|| panic!("no child {name}"))
+}

@@ -1,0 +1,373 @@
+//! What is rendered for which spec.
+
+use muxtunnel_gateway_config::{Config, config_hash};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::tunnel_controller::build::config_map::expected_hash;
+
+fn config(resources: &Resources, name: &str) -> Config {
+    let text = child(&resources.config_maps, name)["data"]["config.yaml"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    Config::from_yaml(&text).unwrap()
+}
+
+fn pod(resources: &Resources, name: &str) -> Value {
+    child(&resources.deployments, name)["spec"]["template"].clone()
+}
+
+fn with(extra: &str) -> String {
+    format!("{SMALLEST}{extra}")
+}
+
+#[test]
+fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
+    let config = config(&built(SMALLEST), "office-exit");
+    let allow: Vec<_> = config.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(allow, ["shop.site.svc:80", "db.example.com:5432"]);
+    assert_eq!(config.listen.as_deref(), Some("0.0.0.0:64000"));
+    assert!(config.forwards.is_empty());
+}
+
+#[test]
+fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
+    let config = config(&built(SMALLEST), "office-entry");
+    assert_eq!(
+        config.connect.as_deref(),
+        Some("office-exit.site.svc:64000")
+    );
+    let forwards: Vec<_> = config
+        .forwards
+        .iter()
+        .map(|forward| {
+            let target = &forward.target;
+            format!("{} {}:{}", forward.listen, target.host, target.port)
+        })
+        .collect();
+    assert_eq!(
+        forwards,
+        [
+            "0.0.0.0:8080 shop.site.svc:80",
+            "0.0.0.0:443 db.example.com:5432"
+        ]
+    );
+}
+
+#[test]
+fn services_lead_to_the_very_ports_that_are_listened_on() {
+    let resources = built(SMALLEST);
+    let entry = child(&resources.services, "office-entry");
+    assert_eq!(entry["spec"]["type"], "ClusterIP");
+    assert_eq!(
+        entry["spec"]["ports"],
+        json!([
+            {"name": "web", "port": 8080, "targetPort": 8080, "protocol": "TCP"},
+            {"name": "db", "port": 443, "targetPort": 443, "protocol": "TCP"},
+        ])
+    );
+    let exit = child(&resources.services, "office-exit");
+    assert_eq!(exit["spec"]["ports"][0]["port"], 64000);
+    assert_eq!(
+        exit["spec"]["selector"],
+        json!({
+            "app.kubernetes.io/name": "muxtunnel",
+            "app.kubernetes.io/instance": "office",
+            "app.kubernetes.io/component": "exit",
+            "app.kubernetes.io/managed-by": "muxtunnel-operator",
+        })
+    );
+}
+
+#[test]
+fn every_child_is_owned_by_the_tunnel_and_does_not_hold_up_its_deletion() {
+    let resources = built(SMALLEST);
+    let children = [
+        child(&resources.service_accounts, "office-entry"),
+        child(&resources.config_maps, "office-entry"),
+        child(&resources.services, "office-entry"),
+        child(&resources.deployments, "office-entry"),
+        child(&resources.service_accounts, "office-exit"),
+        child(&resources.config_maps, "office-exit"),
+        child(&resources.services, "office-exit"),
+        child(&resources.deployments, "office-exit"),
+    ];
+    for child in children {
+        assert_eq!(
+            child["metadata"]["ownerReferences"],
+            json!([{
+                "apiVersion": "muxtunnel.dev/v1alpha1",
+                "kind": "MuxTunnel",
+                "name": "office",
+                "uid": "uid-office",
+                "controller": true,
+            }])
+        );
+        assert_eq!(child["metadata"]["namespace"], "site");
+    }
+}
+
+#[test]
+fn a_gateway_has_no_privilege_and_no_token() {
+    let resources = built(SMALLEST);
+    let account = child(&resources.service_accounts, "office-exit");
+    assert_eq!(account["automountServiceAccountToken"], false);
+    let spec = &pod(&resources, "office-exit")["spec"];
+    assert_eq!(spec["automountServiceAccountToken"], false);
+    assert_eq!(spec["serviceAccountName"], "office-exit");
+    assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(spec["securityContext"]["runAsUser"], 65532);
+    assert_eq!(
+        spec["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
+    assert_eq!(
+        spec["containers"][0]["securityContext"],
+        json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        })
+    );
+    assert!(spec["initContainers"].is_null());
+}
+
+#[test]
+fn a_change_of_forwards_changes_no_pod_template() {
+    let before = built(SMALLEST);
+    let after = built(&SMALLEST.replace("8080", "9090").replace("5432", "5433"));
+    for name in ["office-entry", "office-exit"] {
+        assert_eq!(pod(&before, name), pod(&after, name));
+        assert_ne!(
+            child(&before.config_maps, name)["data"],
+            child(&after.config_maps, name)["data"]
+        );
+    }
+}
+
+#[test]
+fn a_change_that_needs_a_restart_changes_the_pod_template() {
+    let side = "side: Entry\n";
+    let spec = SMALLEST
+        .replace(
+            "service: {name: shop, port: http}",
+            "address: {host: a.b, port: 1}",
+        )
+        .replace("protocol: Jmux,", "protocol: Jmux, address: 'one:64000',");
+    let before = built(&format!("{side}{spec}"));
+    let after = built(&format!("{side}{}", spec.replace("one:64000", "two:64000")));
+    assert_ne!(pod(&before, "office-entry"), pod(&after, "office-entry"));
+}
+
+#[test]
+fn the_configuration_is_mounted_as_a_folder() {
+    let spec = &pod(&built(SMALLEST), "office-entry")["spec"];
+    let mount = &spec["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["mountPath"], "/etc/muxgate");
+    assert!(mount["subPath"].is_null());
+    assert_eq!(
+        spec["containers"][0]["args"],
+        json!(["run", "--config", "/etc/muxgate/config.yaml"])
+    );
+}
+
+#[test]
+fn the_expected_hash_is_that_of_the_files_bytes() {
+    let resources = built(SMALLEST);
+    let config_map = &resources.config_maps[0];
+    let text = &config_map.data.as_ref().unwrap()["config.yaml"];
+    assert_eq!(expected_hash(config_map), Some(config_hash(text)));
+}
+
+#[test]
+fn ports_below_1024_need_no_privilege_and_profiles_raise_the_buffers() {
+    let sysctls = |extra: &str| {
+        pod(&built(&with(extra)), "office-entry")["spec"]["securityContext"]["sysctls"].clone()
+    };
+    let unprivileged = json!({"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"});
+    assert_eq!(sysctls(""), json!([unprivileged]));
+    assert_eq!(sysctls("tuning: {profile: None}"), json!([unprivileged]));
+    assert_eq!(
+        sysctls("tuning: {profile: Wan}"),
+        json!([
+            unprivileged,
+            {"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"},
+            {"name": "net.ipv4.tcp_wmem", "value": "4096 65536 67108864"},
+        ])
+    );
+    let own = "tuning: {profile: Wan, sysctls: [{name: net.ipv4.tcp_wmem, value: 1 2 3}]}";
+    assert_eq!(
+        sysctls(own)[2],
+        json!({"name": "net.ipv4.tcp_wmem", "value": "1 2 3"})
+    );
+}
+
+#[test]
+fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
+    let wan = |extra: &str| {
+        pod(&built(&with(extra)), "office-entry")["spec"]["initContainers"][0].clone()
+    };
+    let line = wan("wan: {delay: 50ms}");
+    assert_eq!(line["restartPolicy"], "Always");
+    assert_eq!(
+        line["startupProbe"]["exec"]["command"],
+        json!([
+            "/usr/local/bin/muxwan",
+            "check",
+            "--report",
+            "/run/muxwan/report.json"
+        ])
+    );
+    let args = "run --delay 50ms --port 64000 --backend auto --report /run/muxwan/report.json";
+    assert_eq!(line["args"], json!(args.split(' ').collect::<Vec<_>>()));
+    let netem = wan("wan: {delay: 1s500ms, backend: Netem, scope: All}");
+    assert!(netem["restartPolicy"].is_null() && netem["startupProbe"].is_null());
+    let args = "run --delay 1s500ms --all --except-port 64001 --backend netem \
+                --report /run/muxwan/report.json";
+    assert_eq!(netem["args"], json!(args.split(' ').collect::<Vec<_>>()));
+}
+
+#[test]
+fn net_admin_and_root_are_the_wan_containers_alone() {
+    let spec = pod(&built(&with("wan: {delay: 50ms}")), "office-exit")["spec"].clone();
+    let wan = &spec["initContainers"][0]["securityContext"];
+    assert_eq!(wan["runAsUser"], 0);
+    assert_eq!(
+        wan["capabilities"],
+        json!({"drop": ["ALL"], "add": ["NET_ADMIN"]})
+    );
+    let gateway = &spec["containers"][0]["securityContext"];
+    assert_eq!(gateway["capabilities"], json!({"drop": ["ALL"]}));
+    assert!(gateway["runAsUser"].is_null());
+}
+
+#[test]
+fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
+    let off = Settings {
+        wan_emulation: false,
+        ..settings()
+    };
+    let tunnel = valid_with(&with("wan: {delay: 50ms}"), &shop(), &off);
+    assert!(tunnel.wan.is_none() && tunnel.wan_disabled);
+    let resources = build(&tunnel, &off).unwrap();
+    assert!(pod(&resources, "office-exit")["spec"]["initContainers"].is_null());
+    let tunnel = valid(&with("wan: {delay: 0ms}"));
+    assert!(tunnel.wan.is_none() && !tunnel.wan_disabled);
+}
+
+#[test]
+fn each_side_alone_makes_its_own_children_alone() {
+    let entry = built(
+        "
+side: Entry
+forwards:
+- {name: web, listen: {port: 80}, target: {address: {host: shop.site.svc, port: 80}}}
+carrier: {protocol: Jmux, address: 'exit.example.com:64000', security: {mode: None}}
+",
+    );
+    assert_eq!(entry.deployments.len(), 1);
+    let dialled = config(&entry, "office-entry").connect;
+    assert_eq!(dialled.as_deref(), Some("exit.example.com:64000"));
+    let exit = built(&format!("side: Exit\n{SMALLEST}"));
+    assert_eq!(exit.deployments.len(), 1);
+    assert_eq!(config(&exit, "office-exit").allow.len(), 2);
+}
+
+#[test]
+fn a_missing_service_is_named_and_the_other_forwards_work() {
+    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
+    assert_eq!(
+        tunnel.unresolved,
+        ["forward web: Service shop does not exist"]
+    );
+    assert_eq!(tunnel.forwards.len(), 1);
+    let wrong = SMALLEST.replace("port: http", "port: https");
+    assert_eq!(
+        valid(&wrong).unresolved,
+        ["forward web: Service shop has no TCP port https"]
+    );
+    let udp = SMALLEST.replace("port: http", "port: dns");
+    assert_eq!(
+        valid(&udp).unresolved,
+        ["forward web: Service shop has no TCP port dns"]
+    );
+}
+
+#[test]
+fn an_entry_without_any_known_target_has_no_service_yet() {
+    let spec = SMALLEST.split("- name: db").next().unwrap().to_owned()
+        + "carrier: {protocol: Jmux, security: {mode: None}}\n";
+    let tunnel = valid_with(&spec, &Dereferenced::default(), &settings());
+    let resources = build(&tunnel, &settings()).unwrap();
+    assert_eq!(resources.services.len(), 1);
+    assert_eq!(resources.deployments.len(), 2);
+}
+
+#[test]
+fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
+    let spec = SMALLEST.replace("443", "8080");
+    let Validation::Invalid(problem) = validate(&tunnel(&spec), &shop(), &settings()).unwrap()
+    else {
+        panic!("accepted");
+    };
+    assert_eq!(problem, "listen.port 8080 is used by more than one forward");
+}
+
+#[test]
+fn the_template_of_a_side_reaches_its_pods_and_own_labels_win() {
+    let resources = built(&with(
+        "
+entry:
+  replicas: 2
+  service: {type: LoadBalancer, annotations: {example.com/pool: public}}
+  template:
+    resources: {limits: {memory: 512Mi}, requests: {cpu: 100m}}
+    nodeSelector: {zone: a}
+    tolerations: [{key: edge, operator: Exists}]
+    priorityClassName: high
+    labels: {team: edge, app.kubernetes.io/instance: other}
+    imagePullSecrets: [{name: registry}]
+",
+    ));
+    let deployment = child(&resources.deployments, "office-entry");
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let template = &deployment["spec"]["template"];
+    assert_eq!(template["metadata"]["labels"]["team"], "edge");
+    let instance = &template["metadata"]["labels"]["app.kubernetes.io/instance"];
+    assert_eq!(instance, "office");
+    let spec = &template["spec"];
+    assert_eq!(spec["nodeSelector"]["zone"], "a");
+    assert_eq!(spec["tolerations"][0]["key"], "edge");
+    assert_eq!(spec["priorityClassName"], "high");
+    assert_eq!(spec["imagePullSecrets"][0]["name"], "registry");
+    assert_eq!(
+        spec["containers"][0]["resources"],
+        json!({"requests": {"cpu": "100m"}, "limits": {"memory": "512Mi"}})
+    );
+    let service = child(&resources.services, "office-entry");
+    assert_eq!(service["spec"]["type"], "LoadBalancer");
+    assert_eq!(
+        service["metadata"]["annotations"]["example.com/pool"],
+        "public"
+    );
+    assert!(pod(&resources, "office-exit")["spec"]["nodeSelector"].is_null());
+}
+
+#[test]
+fn sessions_share_half_of_a_memory_limit() {
+    let resources = built(&with(
+        "
+entry: {replicas: 3, template: {resources: {limits: {memory: 64Mi}}}}
+exit: {template: {resources: {limits: {memory: 64Mi}}}}
+",
+    ));
+    let memory = |name| config(&resources, name).memory.receive.0;
+    assert_eq!(memory("office-entry"), 32 << 20);
+    assert_eq!(memory("office-exit"), 8 << 20);
+    assert_eq!(config(&resources, "office-exit").limits.streams, 512);
+    assert_eq!(
+        config(&built(SMALLEST), "office-exit").memory.receive.0,
+        256 << 20
+    );
+}
