@@ -11,5 +11,7 @@ pub mod events;
 pub mod health;
 pub mod labels;
 pub mod settings;
+#[cfg(test)]
+pub(crate) mod testing;
 pub mod tunnel_controller;
 pub mod watches;
