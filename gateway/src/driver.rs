@@ -176,14 +176,14 @@ impl Driver {
 
     /// Waits until no stream is open and all that was to be sent is with the kernel.
     pub(crate) async fn idle(&self) {
-        while !self.ended.get() {
-            let session = self.session.borrow();
-            if session.stream_count() == 0 && !session.wants_transmit() && !self.stats.writing() {
-                return;
-            }
-            drop(session);
+        while !(self.ended.get() || self.is_idle()) {
             self.idle_wake.notified().await;
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        let session = self.session.borrow();
+        session.stream_count() == 0 && !session.wants_transmit() && !self.stats.writing()
     }
 
     /// The other end's address.

@@ -89,7 +89,7 @@ async fn follow(entry: &Rc<Entry>, mut config: watch::Receiver<Arc<Config>>) {
             tracing::error!(%error, "Forward does not listen");
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 /// Dials, runs, waits, dials again.

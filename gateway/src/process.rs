@@ -205,7 +205,7 @@ impl Control {
 /// Waits until the shutdown has come to `wanted`.
 pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

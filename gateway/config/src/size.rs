@@ -18,7 +18,7 @@ const SUFFIXES: [(&str, u32); 3] = [("Gi", 30), ("Mi", 20), ("Ki", 10)];
 impl fmt::Display for ByteSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, shift) in SUFFIXES {
-            if self.0 != 0 && self.0 % (1 << shift) == 0 {
+            if self.0 != 0 && self.0.is_multiple_of(1 << shift) {
                 return write!(f, "{}{suffix}", self.0 >> shift);
             }
         }

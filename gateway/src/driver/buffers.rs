@@ -148,8 +148,9 @@ mod tests {
         let input = b"abcdefgh";
         let mut at = 0;
         for slot in &mut layout.slots(&mut buffer, input.len()) {
-            slot.copy_from_slice(&input[at..at + slot.len()]);
-            at += slot.len();
+            let length = slot.len();
+            slot.copy_from_slice(&input[at..at + length]);
+            at += length;
         }
         let mut batch = Batch { buffer, layout };
         for start in [0, 3, 6] {

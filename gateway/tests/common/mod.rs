@@ -1,0 +1,286 @@
+//! A pair of muxgate processes on loopback, and a target to talk to.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "shared by tests"
+)]
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+/// Longest wait for anything; reaching it fails the test.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A port that was free a moment ago.
+pub fn free_port() -> u16 {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port()
+}
+
+/// One running muxgate; killed when dropped.
+pub struct Gate {
+    child: Child,
+    pub admin: u16,
+    pub config: Option<PathBuf>,
+    _dir: Option<tempfile::TempDir>,
+}
+
+impl Gate {
+    /// `muxgate ARGS... --admin 127.0.0.1:PORT`.
+    pub fn with_flags(args: &[&str]) -> Self {
+        let admin = free_port();
+        let child = Command::new(env!("CARGO_BIN_EXE_muxgate"))
+            .args(args)
+            .args(["--admin", &format!("127.0.0.1:{admin}")])
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        Self {
+            child,
+            admin,
+            config: None,
+            _dir: None,
+        }
+        .until_up()
+    }
+
+    /// `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin address.
+    pub fn with_file(yaml: &str) -> Self {
+        let admin = free_port();
+        let dir = tempfile::tempdir().unwrap();
+        let config = dir.path().join("config.yaml");
+        let gate = |child| Self {
+            child,
+            admin,
+            config: Some(config.clone()),
+            _dir: Some(dir),
+        };
+        std::fs::write(
+            &config,
+            yaml.replace("ADMIN", &format!("127.0.0.1:{admin}")),
+        )
+        .unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_muxgate"))
+            .arg("run")
+            .arg("--config")
+            .arg(&config)
+            .spawn()
+            .unwrap();
+        gate(child).until_up()
+    }
+
+    fn until_up(self) -> Self {
+        until("the admin port answers", || {
+            TcpStream::connect(("127.0.0.1", self.admin)).is_ok()
+        });
+        self
+    }
+
+    pub fn rewrite(&self, yaml: &str) {
+        let config = self.config.as_ref().unwrap();
+        let text = yaml.replace("ADMIN", &format!("127.0.0.1:{}", self.admin));
+        let staged = config.with_extension("new");
+        std::fs::write(&staged, text).unwrap();
+        std::fs::rename(staged, config).unwrap();
+    }
+
+    /// Status code and body of `GET path`.
+    pub fn get(&self, path: &str) -> (u16, String) {
+        let mut tcp = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
+        write!(
+            tcp,
+            "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).unwrap();
+        let code = answer.split(' ').nth(1).unwrap().parse().unwrap();
+        let body = answer
+            .split_once("\r\n\r\n")
+            .map(|(_, body)| body.to_owned())
+            .unwrap_or_default();
+        (code, body)
+    }
+
+    pub fn status(&self) -> serde_json::Value {
+        serde_json::from_str(&self.get("/status").1).unwrap()
+    }
+
+    pub fn until_ready(self) -> Self {
+        until("the gateway is ready", || self.get("/readyz").0 == 200);
+        self
+    }
+
+    pub fn signal(&self, name: &str) {
+        let done = Command::new("kill")
+            .args([&format!("-{name}"), &self.child.id().to_string()])
+            .status()
+            .unwrap();
+        assert!(done.success());
+    }
+
+    pub fn wait(mut self) -> ExitStatus {
+        let start = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status;
+            }
+            assert!(start.elapsed() < PATIENCE, "muxgate does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub fn running(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_none()
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for `condition`.
+pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Entry and exit, a forward to `target`.
+pub struct Pair {
+    pub entry: Gate,
+    pub exit: Gate,
+    pub forward: SocketAddr,
+}
+
+impl Pair {
+    pub fn to(target: SocketAddr) -> Self {
+        let (carrier, forward) = (free_port(), free_port());
+        let exit = Gate::with_flags(&[
+            "exit",
+            "--protocol",
+            "jmux",
+            "--security",
+            "none",
+            "--listen",
+            &format!("127.0.0.1:{carrier}"),
+            "--allow",
+            &target.to_string(),
+        ]);
+        let entry = Gate::with_flags(&[
+            "entry",
+            "--protocol",
+            "jmux",
+            "--security",
+            "none",
+            "--connect",
+            &format!("127.0.0.1:{carrier}"),
+            "--forward",
+            &format!("{forward}:{target}"),
+        ])
+        .until_ready();
+        Self {
+            entry,
+            exit,
+            forward: SocketAddr::from((Ipv4Addr::LOCALHOST, forward)),
+        }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        connect(self.forward)
+    }
+}
+
+pub fn connect(address: SocketAddr) -> TcpStream {
+    let tcp = TcpStream::connect(address).unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+    tcp
+}
+
+/// A listener on loopback and its address.
+pub fn target() -> (TcpListener, SocketAddr) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    (listener, address)
+}
+
+pub fn accept(listener: &TcpListener) -> TcpStream {
+    let (tcp, _) = listener.accept().unwrap();
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    tcp.set_write_timeout(Some(PATIENCE)).unwrap();
+    tcp
+}
+
+/// Bytes that tell their position: byte `i` of stream `seed`.
+pub fn pattern(seed: u64, length: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    };
+    let mut bytes: Vec<u8> = std::iter::repeat_with(&mut next)
+        .take(length / 8 + 1)
+        .flatten()
+        .collect();
+    bytes.truncate(length);
+    bytes
+}
+
+/// Sends from a thread of its own, so that a full socket does not stop the test.
+pub fn send_in_background(
+    tcp: &TcpStream,
+    bytes: Vec<u8>,
+    finish: bool,
+) -> std::thread::JoinHandle<()> {
+    let mut tcp = tcp.try_clone().unwrap();
+    std::thread::spawn(move || {
+        tcp.write_all(&bytes).unwrap();
+        if finish {
+            tcp.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+    })
+}
+
+/// Everything up to a clean end of file.
+pub fn read_all(mut tcp: &TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    tcp.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+/// Reads until the connection ends, and says how: a reset is an error, never an end of file.
+pub fn end_of(mut tcp: &TcpStream) -> std::io::Result<usize> {
+    let mut total = 0;
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        match tcp.read(&mut buffer)? {
+            0 => return Ok(total),
+            length => total += length,
+        }
+    }
+}
+
+pub fn assert_reset(tcp: &TcpStream) {
+    match end_of(tcp) {
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        other => panic!("expected a reset, got {other:?}"),
+    }
+}

@@ -1,0 +1,527 @@
+//! Two muxgate processes on loopback, real sockets: what applications see of the tunnel.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use common::*;
+
+const MIB: usize = 1 << 20;
+
+#[test]
+fn bytes_arrive_exactly_in_both_directions_at_once() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let client = pair.connect();
+    let server = accept(&listener);
+    let (up, down) = (pattern(1, 64 * MIB), pattern(2, 64 * MIB));
+    let senders = [
+        send_in_background(&client, up.clone(), true),
+        send_in_background(&server, down.clone(), true),
+    ];
+    let at_server = std::thread::spawn(move || read_all(&server));
+    assert!(read_all(&client) == down);
+    assert!(at_server.join().unwrap() == up);
+    senders
+        .into_iter()
+        .for_each(|sender| sender.join().unwrap());
+    until("both gateways count the stream as completed", || {
+        [&pair.entry, &pair.exit]
+            .iter()
+            .all(|gate| gate.status()["streams"]["completed"] == 1)
+    });
+    assert_eq!(pair.entry.status()["streams"]["bytesSent"], up.len());
+}
+
+#[test]
+fn each_direction_ends_on_its_own() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let mut client = pair.connect();
+    let mut server = accept(&listener);
+    client.write_all(b"request").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), b"request");
+    server
+        .write_all(b"the answer comes after the request has ended")
+        .unwrap();
+    drop(server);
+    assert_eq!(
+        read_all(&client),
+        b"the answer comes after the request has ended"
+    );
+}
+
+#[test]
+fn the_server_may_end_first() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let mut client = pair.connect();
+    let server = accept(&listener);
+    server.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&client), b"");
+    client.write_all(b"late").unwrap();
+    drop(client);
+    assert_eq!(read_all(&server), b"late");
+}
+
+#[test]
+fn a_stalled_target_stops_only_its_own_stream() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let stalled_client = pair.connect();
+    let stalled = accept(&listener);
+    let flood = pattern(3, 96 * MIB);
+    let sender = send_in_background(&stalled_client, flood.clone(), true);
+    until("the flood has filled its window", || {
+        let used = pair.exit.status()["carriers"][0]["receiveBudgetUsed"]
+            .as_u64()
+            .unwrap();
+        used > 0
+            && pair.entry.status()["streams"]["bytesSent"]
+                .as_u64()
+                .unwrap()
+                > MIB as u64
+    });
+    let client = pair.connect();
+    let server = accept(&listener);
+    let bytes = pattern(4, 32 * MIB);
+    let other = send_in_background(&client, bytes.clone(), true);
+    assert!(read_all(&server) == bytes);
+    other.join().unwrap();
+    assert!(
+        read_all(&stalled) == flood,
+        "the stalled stream goes on where it was"
+    );
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_target_that_resets_resets_the_client() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let client = pair.connect();
+    let server = accept(&listener);
+    reset(server);
+    assert_reset(&client);
+}
+
+#[test]
+fn a_client_that_resets_resets_the_target() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let client = pair.connect();
+    let server = accept(&listener);
+    reset(client);
+    assert_reset(&server);
+}
+
+/// The case that plain JMUX cannot say: after the client's end of file, the server's half is cut.
+#[test]
+fn a_cut_answer_is_a_reset_even_after_the_request_ended() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let mut client = pair.connect();
+    let mut server = accept(&listener);
+    client.write_all(b"request").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), b"request");
+    server.write_all(b"half of the ans").unwrap();
+    let mut half = [0; 15];
+    client.read_exact(&mut half).unwrap();
+    reset(server);
+    assert_reset(&client);
+}
+
+#[test]
+fn a_killed_exit_resets_its_streams_and_the_entry_comes_back() {
+    let (listener, address) = target();
+    let mut pair = Pair::to(address);
+    let client = pair.connect();
+    let mut server = accept(&listener);
+    server.write_all(&pattern(5, MIB)).unwrap();
+    let mut one = [0];
+    (&client).read_exact(&mut one).unwrap();
+    pair.exit.signal("KILL");
+    assert_reset(&client);
+    until("the entry notices", || pair.entry.get("/readyz").0 == 503);
+    assert!(pair.entry.running());
+    assert_reset(&pair.connect());
+    assert_eq!(pair.entry.status()["streams"]["refused"]["MT0201"], 1);
+}
+
+#[test]
+fn the_entry_dials_again_when_the_exit_is_back() {
+    let (listener, address) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let listen = format!("127.0.0.1:{carrier}");
+    let allow = address.to_string();
+    let exit_args = [
+        "exit",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--listen",
+        &listen,
+        "--allow",
+        &allow,
+    ];
+    let exit = Gate::with_flags(&exit_args);
+    let entry = Gate::with_flags(&[
+        "entry",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--connect",
+        &listen,
+        "--forward",
+        &format!("{forward}:{address}"),
+    ])
+    .until_ready();
+    drop(exit);
+    until("the entry notices", || entry.get("/readyz").0 == 503);
+    let _exit = Gate::with_flags(&exit_args);
+    let _entry = entry.until_ready();
+    let mut client = connect(([127, 0, 0, 1], forward).into());
+    client.write_all(b"again").unwrap();
+    drop(client);
+    assert_eq!(read_all(&accept(&listener)), b"again");
+}
+
+#[test]
+fn a_target_that_is_not_allowed_is_refused_and_counted() {
+    let (listener, allowed) = target();
+    let (_other, forbidden) = target();
+    let carrier = free_port();
+    let exit = Gate::with_flags(&[
+        "exit",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--listen",
+        &format!("127.0.0.1:{carrier}"),
+        "--allow",
+        &allowed.to_string(),
+        "--allow",
+        "0.0.0.0/0",
+    ]);
+    let (good, bad) = (free_port(), free_port());
+    let entry = Gate::with_flags(&[
+        "entry",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--connect",
+        &format!("127.0.0.1:{carrier}"),
+        "--forward",
+        &format!("{good}:{allowed}"),
+        "--forward",
+        &format!("{bad}:{forbidden}"),
+    ])
+    .until_ready();
+    assert_reset(&connect(([127, 0, 0, 1], bad).into()));
+    assert_eq!(exit.status()["streams"]["refused"]["MT0204"], 1);
+    until("the entry counts it", || {
+        entry.status()["streams"]["refused"]["MT0204"] == 1
+    });
+    drop(connect(([127, 0, 0, 1], good).into()));
+    assert_eq!(read_all(&accept(&listener)), b"");
+}
+
+#[test]
+fn many_streams_share_one_carrier() {
+    let (listener, address) = target();
+    let pair = Pair::to(address);
+    let echo = std::thread::spawn(move || {
+        let streams: Vec<_> = (0..300).map(|_| accept(&listener)).collect();
+        let workers: Vec<_> = streams
+            .into_iter()
+            .map(|mut tcp| std::thread::spawn(move || tcp.write_all(&read_all(&tcp)).unwrap()))
+            .collect();
+        workers
+            .into_iter()
+            .for_each(|worker| worker.join().unwrap());
+    });
+    let clients: Vec<_> = (0..300).map(|_| pair.connect()).collect();
+    for (seed, mut client) in clients.iter().enumerate() {
+        client.write_all(&pattern(seed as u64, 20_000)).unwrap();
+        client.shutdown(Shutdown::Write).unwrap();
+    }
+    for (seed, client) in clients.iter().enumerate() {
+        assert!(
+            read_all(client) == pattern(seed as u64, 20_000),
+            "stream {seed}"
+        );
+    }
+    echo.join().unwrap();
+    assert_eq!(pair.exit.status()["carriers"].as_array().unwrap().len(), 1);
+    until("nothing is left of them", || {
+        pair.exit.status()["streams"]["open"] == 0
+            && pair.exit.status()["carriers"][0]["receiveBudgetUsed"] == 0
+    });
+}
+
+#[test]
+fn targets_that_do_not_read_cost_no_more_than_the_budget() {
+    let (listener, address) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allow: ['{address}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
+    ));
+    let entry = Gate::with_flags(&[
+        "entry",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--connect",
+        &format!("127.0.0.1:{carrier}"),
+        "--forward",
+        &format!("{forward}:{address}"),
+    ])
+    .until_ready();
+    let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
+    let clients: Vec<_> = (0..40)
+        .map(|_| connect(([127, 0, 0, 1], forward).into()))
+        .collect();
+    let stalled: Vec<_> = (0..40).map(|_| accept(&listener)).collect();
+    for client in &clients {
+        client.set_nonblocking(true).unwrap();
+    }
+    // Everyone pushes until every window and every socket buffer is full.
+    let chunk = pattern(6, MIB);
+    let mut sent = 0;
+    let mut quiet = 0;
+    while quiet < 25 {
+        let pushed: usize = clients
+            .iter()
+            .filter_map(|mut client| client.write(&chunk).ok())
+            .sum();
+        sent += pushed;
+        quiet = if pushed == 0 { quiet + 1 } else { 0 };
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let status = exit.status();
+    let grown = status["process"]["maxRssBytes"].as_u64().unwrap() - before;
+    assert!(sent > 64 * MIB, "the targets were meant to be flooded");
+    assert!(status["carriers"][0]["receiveBudgetUsed"].as_u64().unwrap() <= 16 << 20);
+    assert!(
+        grown <= (16 + 8) * MIB as u64,
+        "the exit grew by {grown} bytes on a budget of 16 MiB"
+    );
+    assert!(entry.status()["streams"]["open"] == 40 && stalled.len() == 40);
+}
+
+#[test]
+fn a_changed_forward_takes_effect_and_open_streams_stay() {
+    let ((one, one_address), (two, two_address)) = (target(), target());
+    let carrier = free_port();
+    let _exit = Gate::with_flags(&[
+        "exit",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--listen",
+        &format!("127.0.0.1:{carrier}"),
+        "--allow",
+        &one_address.to_string(),
+        "--allow",
+        &two_address.to_string(),
+    ]);
+    let (kept, added) = (free_port(), free_port());
+    let yaml = |forwards: &[(u16, std::net::SocketAddr)]| {
+        let head = format!(
+            "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
+        );
+        forwards.iter().fold(head, |text, (port, target)| {
+            text + &format!(
+                "- {{name: p{port}, listen: '127.0.0.1:{port}', target: {{host: {}, port: {}}}}}\n",
+                target.ip(),
+                target.port()
+            )
+        })
+    };
+    let entry = Gate::with_file(&yaml(&[(kept, one_address)])).until_ready();
+    let hash = entry.status()["configHash"].clone();
+    let mut client = connect(([127, 0, 0, 1], kept).into());
+    let mut server = accept(&one);
+    client.write_all(b"before ").unwrap();
+
+    entry.rewrite(&yaml(&[(kept, two_address), (added, one_address)]));
+    until("the new configuration is in force", || {
+        entry.status()["configHash"] != hash
+    });
+    until("the new port listens", || {
+        std::net::TcpStream::connect(("127.0.0.1", added)).is_ok()
+    });
+
+    client.write_all(b"after").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), b"before after");
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    assert_eq!(read_all(&client), b"answer");
+    drop(connect(([127, 0, 0, 1], kept).into()));
+    assert_eq!(
+        read_all(&accept(&two)),
+        b"",
+        "the kept port leads to its new target"
+    );
+
+    entry.rewrite("role: Entry\nno such field: 1\n");
+    until("the bad file is reported", || {
+        entry.status()["configError"]
+            .as_str()
+            .is_some_and(|e| e.contains("MT0101"))
+    });
+    assert_eq!(
+        entry.get("/readyz").0,
+        200,
+        "the last good configuration stays"
+    );
+    entry.rewrite(&yaml(&[(kept, two_address)]).replace(&carrier.to_string(), "1"));
+    until("a change that needs a restart is reported", || {
+        entry.status()["configError"]
+            .as_str()
+            .is_some_and(|e| e.contains("MT0102"))
+    });
+    entry.rewrite(&yaml(&[(kept, two_address)]));
+    until("a removed port is closed", || {
+        std::net::TcpStream::connect(("127.0.0.1", added)).is_err()
+    });
+}
+
+#[test]
+fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones() {
+    let (listener, address) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let _exit = Gate::with_flags(&[
+        "exit",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--listen",
+        &format!("127.0.0.1:{carrier}"),
+        "--allow",
+        &address.to_string(),
+    ]);
+    let entry = Gate::with_file(&format!(
+        "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
+         - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        address.port()
+    ))
+    .until_ready();
+    let mut client = connect(([127, 0, 0, 1], forward).into());
+    let mut server = accept(&listener);
+    entry.signal("TERM");
+    until("the port is closed", || {
+        std::net::TcpStream::connect(("127.0.0.1", forward)).is_err()
+    });
+    // Those that still came through while it closed end here.
+    listener.set_nonblocking(true).unwrap();
+    while let Ok((late, _)) = listener.accept() {
+        drop(late);
+    }
+    assert_eq!(entry.get("/readyz").0, 503);
+    client.write_all(b"still here").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), b"still here");
+    server.write_all(b"done").unwrap();
+    drop(server);
+    assert_eq!(read_all(&client), b"done");
+    assert!(entry.wait().success());
+}
+
+#[test]
+fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline() {
+    let (listener, address) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 2}}\n"
+    ));
+    let _entry = Gate::with_flags(&[
+        "entry",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--connect",
+        &format!("127.0.0.1:{carrier}"),
+        "--forward",
+        &format!("{forward}:{address}"),
+    ])
+    .until_ready();
+    let client = connect(([127, 0, 0, 1], forward).into());
+    let server = accept(&listener);
+    exit.signal("TERM");
+    assert!(exit.wait().success());
+    assert_reset(&client);
+    assert_reset(&server);
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_exit_status_2_with_the_field() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("c.yaml");
+    std::fs::write(
+        &file,
+        "role: Exit\nprotocol: Jmux\nsecurity: {mode: None}\nlisten: nowhere\n",
+    )
+    .unwrap();
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_muxgate"))
+        .args(["run", "--config", file.to_str().unwrap()])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        text.contains("MT0101") && text.contains("c.yaml") && text.contains("listen: \"nowhere\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let (_listener, address) = target();
+    let out = std::process::Command::new(env!("CARGO_BIN_EXE_muxgate"))
+        .args([
+            "exit",
+            "--protocol",
+            "jmux",
+            "--security",
+            "none",
+            "--listen",
+            &address.to_string(),
+        ])
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    let text = String::from_utf8(out.stderr).unwrap();
+    assert!(
+        text.contains(&format!("MT0103: cannot listen on {address}")),
+        "{text}"
+    );
+}
+
+fn reset(tcp: std::net::TcpStream) {
+    socket2::SockRef::from(&tcp)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .unwrap();
+}
