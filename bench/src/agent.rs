@@ -25,7 +25,7 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
 use crate::serve::{Refusal, guarded};
-use crate::token::Token;
+use crate::token::{Admission, Token};
 use iperf_server::IperfServer;
 
 /// What an agent is made of.
@@ -68,7 +68,7 @@ impl Agent {
             .route("/v1/client", post(run_client))
             .route("/v1/rtt", post(probe_rtt))
             .with_state(shared);
-        let http = axum::serve(self.http, guarded(routes, self.token));
+        let http = axum::serve(self.http, guarded(routes, Admission::Token(self.token)));
         tokio::select! {
             result = async { http.await } => Ok(result?),
             result = echo::serve(self.echo) => result,

@@ -57,9 +57,12 @@ pub struct RunArgs {
     /// Where the operator's requests arrive.
     #[arg(long, default_value_t = format!("0.0.0.0:{HTTP_PORT}"))]
     pub listen: String,
-    /// File with the bearer token that operator, runner and agents share.
+    /// File with the bearer token that runner and agents share.
     #[arg(long)]
     pub token_file: PathBuf,
+    /// File with the SHA-256, in hexadecimal, of the operator's bearer token; read at each request.
+    #[arg(long)]
+    pub operator_hash_file: PathBuf,
     /// Longest wait for each environment.
     #[arg(long, default_value = "30m", value_parser = parse_duration)]
     pub environment_deadline: Duration,
@@ -80,7 +83,7 @@ pub struct AgentArgs {
     /// Where round-trip probes are echoed.
     #[arg(long, default_value_t = format!("0.0.0.0:{ECHO_PORT}"))]
     pub echo_listen: String,
-    /// File with the bearer token that operator, runner and agents share.
+    /// File with the bearer token that runner and agents share.
     #[arg(long)]
     pub token_file: PathBuf,
     /// The iperf 2 program.
@@ -160,7 +163,13 @@ mod tests {
     use super::*;
 
     fn parse(args: &[String]) -> Result<RunArgs, String> {
-        let fixed = ["muxbench", "run", "--token-file=t"].map(String::from);
+        let fixed = [
+            "muxbench",
+            "run",
+            "--token-file=t",
+            "--operator-hash-file=h",
+        ]
+        .map(String::from);
         let cli =
             Cli::try_parse_from(fixed.iter().chain(args)).map_err(|error| error.to_string())?;
         match cli.command {

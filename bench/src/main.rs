@@ -9,7 +9,7 @@ use muxbench::agent::Agent;
 use muxbench::cli::{AgentArgs, Cli, Command, RunArgs};
 use muxbench::runner::{Log, Runner};
 use muxbench::serve::{asked_to_end, listen};
-use muxbench::token::Token;
+use muxbench::token::{Admission, Token};
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -43,6 +43,7 @@ fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         let runner = Runner {
             matrix,
             http: listen(&args.listen).await?,
+            operator: Admission::HashFile(args.operator_hash_file.clone()),
             token,
             environment_deadline: args.environment_deadline,
             linger: args.linger,

@@ -24,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::http_client::Client;
 use crate::progress::{Pace, cell_head, readable};
-use crate::token::Token;
+use crate::token::{Admission, Token};
 use board::Board;
 pub use log::Log;
 
@@ -34,7 +34,9 @@ pub struct Runner {
     pub matrix: Matrix,
     /// Where the operator's requests arrive.
     pub http: TcpListener,
-    /// What requests must show, and what is shown to agents.
+    /// What those requests must show.
+    pub operator: Admission,
+    /// What is shown to agents.
     pub token: Token,
     /// Longest wait for an environment.
     pub environment_deadline: Duration,
@@ -65,7 +67,7 @@ impl Runner {
     pub async fn run(self) -> anyhow::Result<Summary> {
         let address = self.http.local_addr()?;
         let (board, _) = watch::channel(Board::new(self.matrix.clone()));
-        let server = axum::serve(self.http, api::routes(board.clone(), self.token.clone()));
+        let server = axum::serve(self.http, api::routes(board.clone(), self.operator));
         let mut work = Work {
             pace: Pace::new(&self.matrix),
             matrix: self.matrix,
@@ -111,15 +113,11 @@ impl Work {
         ))?;
         for key in &environments {
             let asked = Instant::now();
-            let title = format!(
-                "environment {}/{}: one-way delay {} ms, tuning {}, protocol {}",
-                key.index + 1,
-                environments.len(),
-                key.one_way_delay_ms,
-                key.tuning,
-                key.protocol
-            );
-            self.say(&format!("{title}: waiting for it"))?;
+            let title = format!("environment {}/{}", key.index + 1, environments.len());
+            self.say(&format!(
+                "{title}, one-way delay {} ms, tuning {}, protocol {}: waiting for it",
+                key.one_way_delay_ms, key.tuning, key.protocol
+            ))?;
             let cells: Vec<_> = cells
                 .iter()
                 .filter(|cell| cell.environment == key.index)
@@ -176,7 +174,7 @@ impl Work {
         let surveys = environment::survey(&self.client, &self.matrix, key, environment).await;
         self.pace.environment_ready(asked.elapsed());
         for line in environment::describe(&surveys) {
-            self.say(&format!("{title}: {line}"))?;
+            self.say(&format!("{title}, {line}"))?;
         }
         for group in cells.chunk_by(|a, b| a.connections == b.connections) {
             group::measure(self, key, &surveys, group).await?;

@@ -14,7 +14,7 @@ use muxtunnel_bench_api::ErrorBody;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::token::Token;
+use crate::token::Admission;
 
 /// Most bytes of a request: an environment is under 4 KiB.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -30,13 +30,13 @@ impl IntoResponse for Refusal {
 }
 
 /// `routes` behind the token check, and `/healthz` in front of it.
-pub fn guarded(routes: Router, token: Token) -> Router {
-    let token = Arc::new(token);
+pub fn guarded(routes: Router, admission: Admission) -> Router {
+    let admission = Arc::new(admission);
     let check = move |request: Request, next: Next| {
-        let token = Arc::clone(&token);
+        let admission = Arc::clone(&admission);
         async move {
             let offered = request.headers().get(header::AUTHORIZATION);
-            if token.admits(offered.map(http::HeaderValue::as_bytes)) {
+            if admission.admits(offered.map(http::HeaderValue::as_bytes)) {
                 next.run(request).await
             } else {
                 let words = "the bearer token is missing or not this benchmark's";

@@ -1,8 +1,12 @@
-//! The bearer token that operator, runner and agents of one benchmark share.
+//! The bearer tokens of a benchmark: the one that runner and agents share, and the operator's.
+//!
+//! The operator may not read Secrets, so after a restart it cannot know a token again. It makes a new
+//! one and publishes its hash, which the runner finds in a file that changes under it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
 /// Least length of a token, bytes.
@@ -44,16 +48,46 @@ impl Token {
     pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
+}
 
-    /// Whether an `Authorization` header has this token. Takes as long for a nearly right token as
-    /// for a wrong one of the same length.
+/// Who is let in.
+#[derive(Clone)]
+pub enum Admission {
+    /// Who shows this token.
+    Token(Token),
+    /// Who shows the token whose SHA-256, in hexadecimal, is in this file at that moment.
+    HashFile(PathBuf),
+}
+
+impl Admission {
+    /// Whether an `Authorization` header is let in. Takes as long for a nearly right token as for a
+    /// wrong one of the same length.
     #[must_use]
     pub fn admits(&self, header: Option<&[u8]>) -> bool {
         let Some(offered) = header.and_then(|header| header.strip_prefix(b"Bearer ")) else {
             return false;
         };
-        self.0.as_bytes().ct_eq(offered).into()
+        match self {
+            Self::Token(token) => token.0.as_bytes().ct_eq(offered).into(),
+            Self::HashFile(path) => {
+                // A file that is not there yet admits nobody.
+                let wanted = std::fs::read_to_string(path).unwrap_or_default();
+                sha256_hex(offered)
+                    .as_bytes()
+                    .ct_eq(wanted.trim().as_bytes())
+                    .into()
+            }
+        }
     }
+}
+
+/// SHA-256 in lower-case hexadecimal.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -63,7 +97,8 @@ mod tests {
     #[test]
     fn only_the_exact_token_is_admitted() {
         let token = Token::new("0123456789abcdef").unwrap();
-        assert!(token.admits(Some(token.header().as_bytes())));
+        let admission = Admission::Token(token.clone());
+        assert!(admission.admits(Some(token.header().as_bytes())));
         for wrong in [
             "",
             "Bearer ",
@@ -71,9 +106,27 @@ mod tests {
             "Bearer 0123456789abcdef0",
             "0123456789abcdef",
         ] {
-            assert!(!token.admits(Some(wrong.as_bytes())), "{wrong:?}");
+            assert!(!admission.admits(Some(wrong.as_bytes())), "{wrong:?}");
         }
-        assert!(!token.admits(None));
+        assert!(!admission.admits(None));
+    }
+
+    #[test]
+    fn a_published_hash_admits_its_token_until_it_changes() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sha256");
+        let admission = Admission::HashFile(path.clone());
+        let header = Token::new("0123456789abcdef").unwrap().header();
+        assert!(
+            !admission.admits(Some(header.as_bytes())),
+            "no file admits nobody"
+        );
+        assert!(!admission.admits(Some(b"Bearer ")), "no file admits nobody");
+        std::fs::write(&path, sha256_hex(b"0123456789abcdef") + "\n").unwrap();
+        assert!(admission.admits(Some(header.as_bytes())));
+        assert!(!admission.admits(Some(b"Bearer 0123456789abcdeg")));
+        std::fs::write(&path, sha256_hex(b"another-token-012")).unwrap();
+        assert!(!admission.admits(Some(header.as_bytes())));
     }
 
     #[test]

@@ -1,6 +1,13 @@
 //! The runner as a process and agents on loopback, with real iperf: what `kubectl logs` would show,
 //! and the exit status. The test is the operator: it offers environments when the log asks for them.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that cannot go on says so by panicking"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener as StdListener;
 use std::path::PathBuf;
@@ -8,7 +15,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 
 use muxbench::agent::Agent;
 use muxbench::http_client::Client;
-use muxbench::token::Token;
+use muxbench::token::{Token, sha256_hex};
 use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::agent::Info;
 use muxtunnel_bench_api::result::{Cell, LOG_WORD, Record, Status, Summary};
@@ -16,6 +23,7 @@ use muxtunnel_bench_api::runner::{Environment, Offer, Pair, State, Unavailable};
 use tokio::net::TcpListener;
 
 const TOKEN: &str = "a-token-of-the-tests-0123";
+const OPERATOR_TOKEN: &str = "the-operators-own-token-4567";
 const DEADLINE: std::time::Duration = std::time::Duration::from_secs(20);
 
 #[tokio::test(flavor = "current_thread")]
@@ -80,6 +88,12 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
             .is_some_and(|line| line.starts_with("MUXBENCH {\"type\":\"summary\""))
     );
     assert_eq!(ended.termination_message, ended.summary);
+    let for_people = ended.log.lines().filter(|line| !line.starts_with(LOG_WORD));
+    assert!(
+        for_people.clone().all(|line| line.chars().count() <= 100),
+        "{}",
+        ended.log
+    );
 }
 
 #[tokio::test(flavor = "current_thread")]
@@ -212,6 +226,7 @@ fn flags_that_cannot_be_used_end_with_status_2() {
             "--connections=1",
             "--delays=0ms",
             "--token-file=/nonexistent",
+            "--operator-hash-file=x",
         ],
         vec!["agent"],
         vec!["sideways"],
@@ -238,6 +253,8 @@ struct Ended {
 async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
     let directory = tempfile::tempdir().unwrap();
     let token_file = directory.path().join("token");
+    let hash_file = directory.path().join("operator-sha256");
+    std::fs::write(&hash_file, sha256_hex(OPERATOR_TOKEN.as_bytes())).unwrap();
     let termination_log = directory.path().join("termination-log");
     std::fs::File::create(&token_file)
         .unwrap()
@@ -246,6 +263,7 @@ async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
     let mut child = Command::new(env!("CARGO_BIN_EXE_muxbench"))
         .args(["run", "--listen=127.0.0.1:0"])
         .arg(format!("--token-file={}", token_file.display()))
+        .arg(format!("--operator-hash-file={}", hash_file.display()))
         .arg(format!("--termination-log={}", termination_log.display()))
         .args(flags)
         .stdout(Stdio::piped())
@@ -260,7 +278,7 @@ async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
             .for_each(|line| sender.send(line).unwrap());
     });
 
-    let client = Client::new(&Token::new(TOKEN).unwrap());
+    let client = Client::new(&Token::new(OPERATOR_TOKEN).unwrap());
     let (mut url, mut log, mut records) = (String::new(), String::new(), Vec::new());
     let mut offers = offers.into_iter().enumerate();
     while let Some(line) = lines.recv().await {

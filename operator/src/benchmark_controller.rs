@@ -11,6 +11,7 @@ pub mod build;
 pub mod dereference;
 pub mod names;
 pub mod next_step;
+pub mod operator_key;
 pub mod readiness;
 pub mod runner_client;
 pub mod update_status;
@@ -43,6 +44,7 @@ use crate::health::WatchClock;
 use crate::settings::Settings;
 use crate::watches;
 use next_step::{Step, is_over, next_step};
+use operator_key::OperatorKey;
 use readiness::Readiness;
 use runner_client::{HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
@@ -66,6 +68,7 @@ pub struct Context<R = HttpRunner> {
     settings: Arc<Settings>,
     events: Events,
     runner: R,
+    key: OperatorKey,
     now: fn() -> Timestamp,
 }
 
@@ -78,6 +81,7 @@ impl Context {
             settings,
             events,
             runner: HttpRunner::default(),
+            key: OperatorKey::random(),
             now: Timestamp::now,
         }
     }
@@ -101,10 +105,10 @@ pub enum Error {
 }
 
 /// Runs the controller, in `namespace` or in all, for as long as the process lives.
-pub async fn run(context: Context, namespace: Option<&str>, clock: &Arc<WatchClock>) {
-    let client = context.client.clone();
-    let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), clock);
-    let jobs = watches::children(api::<Job>(&client, namespace), clock);
+pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchClock>) {
+    let (client, namespace) = (context.client.clone(), namespace.as_deref());
+    let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), &clock);
+    let jobs = watches::children(api::<Job>(&client, namespace), &clock);
     applier(
         |benchmark, context| Box::pin(reconcile(benchmark, context)),
         |_, _, _| Action::requeue(REQUEUE_FAILED),
@@ -202,13 +206,7 @@ impl<R: RunnerApi> Context<R> {
         match next_step(benchmark.status.as_ref(), seen.job.as_ref(), seen.runner()) {
             Step::Start => self.start(valid).await,
             Step::Wait(detail) => Ok(waiting(detail)),
-            Step::Ask(host) => match &seen.token {
-                Some(token) => self.ask(valid, &seen, &host, token).await,
-                None => {
-                    let lost = "the Secret with the benchmark's token is gone".to_owned();
-                    self.give_up(valid, lost).await
-                }
-            },
+            Step::Ask(host) => self.ask(valid, &seen, &host).await,
             Step::Ended(last_words) => self.conclude(valid, &seen, last_words).await,
             Step::Gone => self.conclude(valid, &seen, None).await,
         }
@@ -220,7 +218,7 @@ impl<R: RunnerApi> Context<R> {
             .concat();
         let secret = build::runner::secret(valid, &token);
         let job = build::runner::job(&self.settings, valid);
-        match apply::runner(&self.client, valid, secret, job).await {
+        match apply::runner(&self.client, valid, &secret, self.published(valid), &job).await {
             Ok(()) => Ok(waiting("the runner is starting".to_owned())),
             Err(error @ ApplyError::OwnedByOther { .. }) => {
                 Ok(Outcome::Failed(Code::OwnedByOther, error.to_string()))
@@ -229,17 +227,24 @@ impl<R: RunnerApi> Context<R> {
         }
     }
 
+    fn published(&self, valid: &ValidatedBenchmark) -> k8s_openapi::api::core::v1::ConfigMap {
+        let token = self.key.token(&valid.owner.uid);
+        build::runner::operator_key(valid, operator_key::published(&token))
+    }
+
     /// Asks the runner where it is, and does what it waits for.
     async fn ask(
         &self,
         valid: &ValidatedBenchmark,
         seen: &dereference::Seen,
         host: &str,
-        token: &str,
     ) -> Result<Outcome, Error> {
+        // No write but after a restart.
+        apply::operator_key(&self.client, valid, self.published(valid)).await?;
+        let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
             Ok(state) => state,
-            // It may have just ended, or not quite begun; its Job tells.
+            // It may have just ended, which its Job tells, or not know this operator yet.
             Err(error) => return Ok(waiting(error.to_string())),
         };
         self.save(valid, &state.cells, state.summary.as_ref())
@@ -343,14 +348,14 @@ impl<R: RunnerApi> Context<R> {
         &self,
         valid: &ValidatedBenchmark,
         seen: &dereference::Seen,
-        last_words: Option<Summary>,
+        last_words: Option<Box<Summary>>,
     ) -> Result<Outcome, Error> {
         let (cells, summary) = seen
             .results
             .as_ref()
             .map(build::results::read)
             .unwrap_or_default();
-        match summary.or(last_words) {
+        match summary.or(last_words.map(|summary| *summary)) {
             Some(summary) => {
                 self.save(valid, &cells, Some(&summary)).await?;
                 self.clear(valid).await?;

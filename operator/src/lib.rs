@@ -3,9 +3,10 @@
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
 //! controllers share is here: [`apply`], [`conditions`], [`events`], [`watches`], [`health`],
-//! [`labels`], [`settings`]. Start reading at [`tunnel_controller`].
+//! [`labels`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod apply;
+pub mod benchmark_controller;
 pub mod conditions;
 pub mod events;
 pub mod health;

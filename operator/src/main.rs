@@ -12,7 +12,7 @@ use kube::client::ClientBuilder;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::health::{self, WatchClock, WatchLayer};
 use muxtunnel_operator::settings::Settings;
-use muxtunnel_operator::tunnel_controller;
+use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
 use tracing_subscriber::EnvFilter;
@@ -92,7 +92,14 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         info!(namespace = namespace.as_deref().unwrap_or("*"), "watching");
         let tunnels =
             tunnel_controller::Context::new(client.clone(), settings.clone(), events.clone());
-        controllers.push(tunnel_controller::run(tunnels, namespace, clock.clone()).boxed_local());
+        let benchmarks =
+            benchmark_controller::Context::new(client.clone(), settings.clone(), events.clone());
+        let (tunnels, benchmarks) = (
+            tunnel_controller::run(tunnels, namespace.clone(), clock.clone()),
+            benchmark_controller::run(benchmarks, namespace, clock.clone()),
+        );
+        controllers.push(tunnels.boxed_local());
+        controllers.push(benchmarks.boxed_local());
     }
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;

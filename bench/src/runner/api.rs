@@ -9,17 +9,17 @@ use tokio::sync::watch;
 
 use super::board::{Board, OfferError};
 use crate::serve::{Refusal, guarded};
-use crate::token::Token;
+use crate::token::Admission;
 
 type SharedBoard = State<watch::Sender<Board>>;
 
-pub(super) fn routes(board: watch::Sender<Board>, token: Token) -> Router {
+pub(super) fn routes(board: watch::Sender<Board>, operator: Admission) -> Router {
     let routes = Router::new()
         .route("/v1/state", get(tell_state))
         .route("/v1/environments/{index}", put(take_offer))
         .route("/v1/finished", put(finish))
         .with_state(board);
-    guarded(routes, token)
+    guarded(routes, operator)
 }
 
 async fn tell_state(State(board): SharedBoard) -> Json<runner::State> {

@@ -5,6 +5,11 @@ use std::io::Write;
 use anyhow::Context;
 use muxtunnel_bench_api::result::{LOG_WORD, Record};
 
+/// Widest line for people.
+const COLUMNS_MAX: usize = 100;
+/// What a line that goes on begins with.
+const INDENT: &str = "        ";
+
 /// The log.
 pub struct Log(Box<dyn Write + Send>);
 
@@ -15,8 +20,14 @@ impl Log {
         Self(output)
     }
 
-    /// A line for people.
+    /// A line for people; one wider than [`COLUMNS_MAX`] goes on, indented, in the next.
     pub(super) fn line(&mut self, line: &str) -> anyhow::Result<()> {
+        line.split('\n')
+            .flat_map(wrap)
+            .try_for_each(|line| self.write(&line))
+    }
+
+    fn write(&mut self, line: &str) -> anyhow::Result<()> {
         writeln!(self.0, "{line}")
             .and_then(|()| self.0.flush())
             .context("writing the log")
@@ -25,6 +36,53 @@ impl Log {
     /// A line for machines.
     pub(super) fn record(&mut self, record: &Record) -> anyhow::Result<()> {
         let json = serde_json::to_string(record)?;
-        self.line(&format!("{LOG_WORD}{json}"))
+        self.write(&format!("{LOG_WORD}{json}"))
+    }
+}
+
+/// `line` in parts of at most [`COLUMNS_MAX`] columns, parted at spaces where there are any.
+fn wrap(line: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut rest = line.to_owned();
+    while rest.chars().count() > COLUMNS_MAX {
+        let end = rest
+            .char_indices()
+            .nth(COLUMNS_MAX)
+            .map_or(rest.len(), |(index, _)| index);
+        let indent = rest.len() - rest.trim_start().len();
+        let at = rest[..end]
+            .rfind(' ')
+            .filter(|at| *at > indent)
+            .unwrap_or(end);
+        let tail = rest.split_off(at);
+        lines.push(rest);
+        rest = format!("{INDENT}{}", tail.trim_start());
+    }
+    lines.push(rest);
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wide_lines_go_on_in_the_next_and_nothing_is_lost() {
+        let words: Vec<_> = (0..60).map(|number| format!("word{number}")).collect();
+        for line in [
+            words.join(" "),
+            "x".repeat(350),
+            "ä".repeat(101),
+            String::new(),
+        ] {
+            let lines = wrap(&line);
+            assert!(
+                lines.iter().all(|line| line.chars().count() <= COLUMNS_MAX),
+                "{lines:?}"
+            );
+            let strip = |text: &str| text.replace(' ', "");
+            assert_eq!(strip(&lines.concat()), strip(&line));
+        }
+        assert_eq!(wrap("short"), ["short"]);
     }
 }

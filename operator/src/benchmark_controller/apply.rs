@@ -10,7 +10,7 @@ use kube::api::PostParams;
 use kube::{Api, Client, Resource, ResourceExt};
 
 use super::build::EnvironmentObjects;
-use super::names::{ENVIRONMENT_COMPONENTS, RUNNER};
+use super::names::{ENVIRONMENT_COMPONENTS, RESULTS, RUNNER};
 use super::validate::ValidatedBenchmark;
 use crate::apply::{ApplyError, Child, apply as apply_kind, is_owned};
 use crate::labels;
@@ -54,49 +54,78 @@ fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
         .filter_map(|object| Some(object.meta().creation_timestamp.as_ref()?.0))
 }
 
-/// Makes the token and the Job. What exists and is ours stays as it is.
+/// Makes the token, what the runner knows the operator by, and the Job. A Job that exists and is ours
+/// stays as it is.
 ///
 /// # Errors
 /// [`ApplyError`]; the next call goes on where this one ended.
 pub async fn runner(
     client: &Client,
     benchmark: &ValidatedBenchmark,
-    secret: Secret,
-    job: Job,
+    secret: &Secret,
+    key: ConfigMap,
+    job: &Job,
 ) -> Result<(), ApplyError> {
+    // A Secret of this name is ours (see `names::token`), from a start that did not get further.
     create(client, benchmark, secret).await?;
-    create(client, benchmark, job).await
+    operator_key(client, benchmark, key).await?;
+    if create(client, benchmark, job).await? {
+        return Ok(());
+    }
+    let api: Api<Job> = Api::namespaced(client.clone(), &benchmark.namespace);
+    let name = job.name_any();
+    let there = api
+        .get(&name)
+        .await
+        .map_err(|source| failed::<Job>("get", &name, source))?;
+    if is_owned(&there, &benchmark.owner) {
+        return Ok(());
+    }
+    let owner = "something else".to_owned();
+    Err(ApplyError::OwnedByOther {
+        kind: "Job".to_owned(),
+        name,
+        owner,
+    })
 }
 
+/// Creates an object; `false`: one of that name exists.
 async fn create<K: Child>(
     client: &Client,
     benchmark: &ValidatedBenchmark,
-    object: K,
-) -> Result<(), ApplyError> {
+    object: &K,
+) -> Result<bool, ApplyError> {
     let api: Api<K> = Api::namespaced(client.clone(), &benchmark.namespace);
-    let name = object.name_any();
-    let kind = K::kind(&()).into_owned();
-    let failed = |verb: &'static str, source: kube::Error| ApplyError::Api {
-        verb,
-        kind: kind.clone(),
-        name: name.clone(),
-        source: Box::new(source),
-    };
-    match api.create(&PostParams::default(), &object).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => {
-            let there = api.get(&name).await.map_err(|error| failed("get", error))?;
-            if is_owned(&there, &benchmark.owner) {
-                return Ok(());
-            }
-            Err(ApplyError::OwnedByOther {
-                kind: kind.clone(),
-                name: name.clone(),
-                owner: "something else".to_owned(),
-            })
-        }
-        Err(error) => Err(failed("create", error)),
+    match api.create(&PostParams::default(), object).await {
+        Ok(_) => Ok(true),
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(source) => Err(failed::<K>("create", &object.name_any(), source)),
     }
+}
+
+fn failed<K: Child>(verb: &'static str, name: &str, source: kube::Error) -> ApplyError {
+    let kind = K::kind(&()).into_owned();
+    ApplyError::Api {
+        verb,
+        kind,
+        name: name.to_owned(),
+        source: Box::new(source),
+    }
+}
+
+/// Makes the runner know this operator.
+///
+/// # Errors
+/// [`ApplyError`].
+pub async fn operator_key(
+    client: &Client,
+    benchmark: &ValidatedBenchmark,
+    key: ConfigMap,
+) -> Result<(), ApplyError> {
+    let selector = labels::children_of(&benchmark.name, &[RUNNER]);
+    let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
+    apply_kind(client, namespace, owner, &selector, vec![key]).await?;
+    Ok(())
 }
 
 /// Writes the results.
@@ -108,7 +137,7 @@ pub async fn results(
     benchmark: &ValidatedBenchmark,
     results: ConfigMap,
 ) -> Result<(), ApplyError> {
-    let selector = labels::children_of(&benchmark.name, &[RUNNER]);
+    let selector = labels::children_of(&benchmark.name, &[RESULTS]);
     let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
     apply_kind(client, namespace, owner, &selector, vec![results]).await?;
     Ok(())

@@ -1,11 +1,10 @@
 //! Reads what a benchmark owns. Client required; must not judge.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 
-use super::build::runner::TOKEN_KEY;
 use super::names::{self, ENVIRONMENT_COMPONENTS, RUNNER};
 use super::validate::ValidatedBenchmark;
 use crate::apply::is_owned;
@@ -33,8 +32,6 @@ pub struct Seen {
     pub pods: Vec<Pod>,
     /// The results so far.
     pub results: Option<ConfigMap>,
-    /// The bearer token.
-    pub token: Option<String>,
 }
 
 impl Seen {
@@ -47,7 +44,7 @@ impl Seen {
     }
 }
 
-/// Reads Job, pods, results and token.
+/// Reads Job, pods and results.
 ///
 /// # Errors
 /// [`ReadError`] when the API server does not answer or refuses.
@@ -58,7 +55,6 @@ pub async fn dereference(
     let (name, namespace) = (&benchmark.name, &benchmark.namespace);
     let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
     let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let job = jobs
         .get_opt(&names::job(name))
         .await
@@ -67,19 +63,12 @@ pub async fn dereference(
         .get_opt(&names::results(name))
         .await
         .map_err(failed("the results"))?;
-    let secret = secrets
-        .get_opt(&names::token(name))
-        .await
-        .map_err(failed("the token"))?;
     let mut components = ENVIRONMENT_COMPONENTS.to_vec();
     components.push(RUNNER);
     Ok(Seen {
         job: job.filter(|job| is_owned(job, &benchmark.owner)),
         pods: pods(client, namespace, name, &components).await?,
         results: results.filter(|results| is_owned(results, &benchmark.owner)),
-        token: secret
-            .filter(|secret| is_owned(secret, &benchmark.owner))
-            .and_then(token),
     })
 }
 
@@ -96,9 +85,4 @@ pub async fn pods(
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default().labels(&labels::children_of(instance, components));
     Ok(api.list(&params).await.map_err(failed("pods"))?.items)
-}
-
-fn token(secret: Secret) -> Option<String> {
-    let bytes = secret.data?.remove(TOKEN_KEY)?;
-    String::from_utf8(bytes.0).ok()
 }

@@ -11,6 +11,8 @@ use crate::labels;
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
 /// Component of the runner's Job, its pod, and what lives as long as the benchmark.
 pub const RUNNER: &str = "runner";
+/// Component of the results.
+pub const RESULTS: &str = "results";
 /// Component of the child MuxTunnel.
 pub const TUNNEL: &str = "environment";
 
@@ -114,10 +116,22 @@ pub fn job(benchmark: &str) -> String {
     benchmark.to_owned()
 }
 
-/// Name of the Secret with the bearer token.
+/// Name of the Secret with the token of runner and agents. It has a part of the benchmark's UID, so that
+/// a Secret of that name is this benchmark's: the operator may not look into it.
 #[must_use]
-pub fn token(benchmark: &str) -> String {
-    format!("{benchmark}-token")
+pub fn token(benchmark: &str, uid: &str) -> String {
+    let uid: String = uid
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
+    format!("{benchmark}-token-{uid}")
+}
+
+/// Name of the ConfigMap by which the runner knows the operator.
+#[must_use]
+pub fn operator(benchmark: &str) -> String {
+    format!("{benchmark}-operator")
 }
 
 /// Name of the ConfigMap with the results.

@@ -19,7 +19,7 @@ pub enum Step {
     /// Ask the runner at this address.
     Ask(String),
     /// The runner has ended; this is what it left, if anything.
-    Ended(Option<Summary>),
+    Ended(Option<Box<Summary>>),
     /// The Job is gone and nobody has its results. It is never made again.
     Gone,
 }
@@ -76,11 +76,11 @@ fn is_terminated(pod: &Pod) -> bool {
 }
 
 /// The summary that the runner left as its termination message.
-fn last_words(pod: &Pod) -> Option<Summary> {
+fn last_words(pod: &Pod) -> Option<Box<Summary>> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     let terminated = statuses.first()?.state.as_ref()?.terminated.as_ref()?;
     match serde_json::from_str(terminated.message.as_deref()?.trim()) {
-        Ok(Record::Summary(summary)) => Some(summary),
+        Ok(Record::Summary(summary)) => Some(Box::new(summary)),
         _ => None,
     }
 }

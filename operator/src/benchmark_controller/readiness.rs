@@ -30,6 +30,22 @@ pub struct Seen {
     pub gateways: Vec<Pod>,
 }
 
+/// Why there is no address yet, or never will be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NotReady {
+    Pending(Unavailable),
+    Never(Unavailable),
+}
+
+impl From<NotReady> for Readiness {
+    fn from(not_ready: NotReady) -> Self {
+        match not_ready {
+            NotReady::Pending(why) => Self::Pending(why),
+            NotReady::Never(why) => Self::Never(why),
+        }
+    }
+}
+
 /// The verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Readiness {
@@ -62,7 +78,7 @@ pub fn judge(benchmark: &ValidatedBenchmark, wanted: &Environment, seen: &Seen) 
     for path in &benchmark.matrix.paths {
         let pair = match pair(wanted, *path, seen) {
             Ok(pair) => pair,
-            Err(verdict) => return verdict,
+            Err(not_ready) => return not_ready.into(),
         };
         match path {
             Path::Direct => addresses.direct = Some(pair),
@@ -82,7 +98,7 @@ pub fn judge(benchmark: &ValidatedBenchmark, wanted: &Environment, seen: &Seen) 
     Readiness::Ready(addresses)
 }
 
-fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, Readiness> {
+fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, NotReady> {
     // The tunnel first: its conditions say more than its pods.
     let entry = match path {
         Path::Tunnel => Some(entry_host(seen.tunnel.as_ref())?),
@@ -115,7 +131,7 @@ fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, Readiness
 }
 
 /// The host under which the forwards are reached, once the tunnel is as asked.
-fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, Readiness> {
+fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, NotReady> {
     let Some(tunnel) = tunnel else {
         return Err(pending(
             Code::BenchmarkEnvironmentFailed,
@@ -158,7 +174,7 @@ fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, Readiness> {
 }
 
 /// A delay that cannot be made is refused at once; one that is off may still settle.
-fn judge_wan(tunnel: &str, wan: &Condition) -> Option<Readiness> {
+fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
     let refused = |code: Code| Unavailable {
         status: Status::Refused,
         code: code.to_string(),
@@ -168,12 +184,12 @@ fn judge_wan(tunnel: &str, wan: &Condition) -> Option<Readiness> {
         .into_iter()
         .find(|code| wan.status != "True" && wan.reason == code.reason())?;
     Some(match code {
-        Code::WanDelayOff => Readiness::Pending(refused(code)),
-        _ => Readiness::Never(refused(code)),
+        Code::WanDelayOff => NotReady::Pending(refused(code)),
+        _ => NotReady::Never(refused(code)),
     })
 }
 
-fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String, Readiness> {
+fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String, NotReady> {
     let mine = |pod: &&Pod| {
         let label = |key: &str| pod.labels().get(key).map(String::as_str);
         label(COMPONENT) == Some(agent.component())
@@ -189,7 +205,7 @@ fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String
         return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
     };
     if let Some(refusal) = wan_refusal(pod) {
-        return Err(Readiness::Never(refusal));
+        return Err(NotReady::Never(refusal));
     }
     match pod_host(pod).filter(|_| is_ready(pod)) {
         Some(host) => Ok(host),
@@ -252,8 +268,8 @@ pub fn why_not_ready(pod: &Pod) -> String {
         .to_owned()
 }
 
-fn pending(code: Code, reason: &str) -> Readiness {
-    Readiness::Pending(Unavailable {
+fn pending(code: Code, reason: &str) -> NotReady {
+    NotReady::Pending(Unavailable {
         status: Status::Failed,
         code: code.to_string(),
         reason: reason.to_owned(),

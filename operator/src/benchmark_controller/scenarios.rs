@@ -12,6 +12,7 @@ use muxtunnel_bench_api::runner::{Offer, Phase};
 use muxtunnel_crds::{MuxBenchmark, MuxBenchmarkStatus};
 use serde_json::{Value, json};
 
+use super::operator_key::OperatorKey;
 use super::test_support::{Cluster, FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
 use super::{Context, reconcile};
 use crate::events::Events;
@@ -33,7 +34,8 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     assert_eq!(
         world.cluster.take_changes(),
         [
-            "create secrets/probe-token",
+            "create secrets/probe-token-uidofprobe",
+            "apply configmaps/probe-operator",
             "create jobs/probe",
             "status muxbenchmarks/probe"
         ]
@@ -114,16 +116,33 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     world.bring_up(1);
     world.look().await;
 
-    // Another operator, which has seen nothing, in the middle of the first environment.
+    // Another operator, which has seen nothing, in the middle of the first environment: it makes
+    // itself known to the runner, and touches nothing.
     let world = world.restarted();
     world.cluster.take_changes();
     world.look().await;
-    assert_eq!(world.cluster.take_changes(), [""; 0]);
+    let changes = [
+        "apply configmaps/probe-operator",
+        "status muxbenchmarks/probe",
+    ];
+    assert_eq!(world.cluster.take_changes(), changes);
+    assert!(
+        world
+            .verdict("Progressing")
+            .unwrap()
+            .contains("the runner refused")
+    );
+    world.runner.mount(&world.cluster);
+    world.look().await;
+    assert_eq!(world.cluster.take_changes(), ["status muxbenchmarks/probe"]);
     assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
+    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e1"]);
 
     // And one that comes back when the first environment has been measured meanwhile.
     world.measure(0);
     let world = world.restarted();
+    world.look().await;
+    world.runner.mount(&world.cluster);
     world.look().await;
     assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
     assert_eq!(world.saved().len(), 2);
@@ -147,7 +166,7 @@ async fn a_benchmark_that_is_over_is_left_alone_even_when_its_job_is_gone() {
     assert_eq!(world.look().await, Action::await_change());
     assert_eq!(world.cluster.take_changes(), [""; 0]);
     assert_eq!(world.cluster.names("jobs"), [""; 0]);
-    assert_eq!(world.cluster.names("configmaps"), ["probe-results"]);
+    assert!(world.cluster.get("configmaps", "probe-results").is_some());
 }
 
 #[tokio::test]
@@ -299,6 +318,7 @@ struct World {
     cluster: Cluster,
     runner: FakeRunner,
     settings: Settings,
+    key: [u8; 32],
     now: fn() -> Timestamp,
 }
 
@@ -319,17 +339,15 @@ impl World {
             cluster,
             runner,
             settings: settings(),
+            key: [1; 32],
             now: noon,
         }
     }
 
+    /// With another process of the operator: another key, and nothing remembered.
     fn restarted(self) -> Self {
-        Self {
-            cluster: self.cluster,
-            runner: self.runner,
-            settings: settings(),
-            now: noon,
-        }
+        let key = [self.key[0] + 1; 32];
+        Self { key, ..self }
     }
 
     /// One look of the operator.
@@ -340,6 +358,7 @@ impl World {
             client,
             settings: Arc::new(self.settings.clone()),
             runner: self.runner.clone(),
+            key: OperatorKey::from(self.key),
             now: self.now,
         };
         let object = self.cluster.get("muxbenchmarks", NAME).unwrap();
@@ -365,7 +384,7 @@ impl World {
     }
 
     fn board(&self) -> std::sync::MutexGuard<'_, Board> {
-        let board: &Arc<Mutex<Board>> = &self.runner.0;
+        let board: &Arc<Mutex<Board>> = &self.runner.board;
         board.lock().unwrap()
     }
 
@@ -388,6 +407,7 @@ impl World {
 
     fn start_runner(&self) {
         self.pod("probe-x", NAME, "runner", None, "10.0.0.9");
+        self.runner.mount(&self.cluster);
     }
 
     /// What the kubelet and the tunnel's controller do for the environment `e<number>`.

@@ -2,7 +2,7 @@
 //! is the real board behind a fake network.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
@@ -261,37 +261,59 @@ fn selected(object: &Value, selector: &BTreeMap<String, Vec<String>>) -> bool {
     })
 }
 
-/// The runner: the real board, reached without a network.
+/// The runner: the real board, reached without a network. It knows the operator by what the kubelet
+/// last brought to its pod.
 #[derive(Clone)]
-pub(super) struct FakeRunner(pub(super) Arc<Mutex<Board>>);
+pub(super) struct FakeRunner {
+    pub(super) board: Arc<Mutex<Board>>,
+    mounted_hash: Arc<Mutex<String>>,
+}
 
 impl FakeRunner {
     pub(super) fn new(benchmark: &MuxBenchmark) -> Self {
         let matrix = super::validate::validate(benchmark).unwrap().matrix;
-        Self(Arc::new(Mutex::new(Board::new(matrix))))
+        Self {
+            board: Arc::new(Mutex::new(Board::new(matrix))),
+            mounted_hash: Arc::default(),
+        }
+    }
+
+    /// What the kubelet does within 90 seconds.
+    pub(super) fn mount(&self, cluster: &Cluster) {
+        let published = cluster.get("configmaps", "probe-operator").unwrap();
+        let hash = published["data"]["sha256"].as_str().unwrap().to_owned();
+        *self.mounted_hash.lock().unwrap() = hash;
+    }
+
+    fn admit(&self, token: &str) -> Result<MutexGuard<'_, Board>, RunnerError> {
+        if *self.mounted_hash.lock().unwrap() == super::operator_key::published(token) {
+            Ok(self.board.lock().unwrap())
+        } else {
+            Err(RunnerError::Refused("the bearer token is missing".into()))
+        }
     }
 }
 
 impl RunnerApi for FakeRunner {
-    async fn state(&self, _: &str, _: &str) -> Result<State, RunnerError> {
-        Ok(self.0.lock().unwrap().state())
+    async fn state(&self, _: &str, token: &str) -> Result<State, RunnerError> {
+        Ok(self.admit(token)?.state())
     }
 
     async fn offer(
         &self,
         _: &str,
-        _: &str,
+        token: &str,
         index: usize,
         offer: &Offer,
     ) -> Result<State, RunnerError> {
-        let mut board = self.0.lock().unwrap();
+        let mut board = self.admit(token)?;
         let taken = board.offer(index, offer.clone());
         taken.map_err(|error| RunnerError::Refused(error.to_string()))?;
         Ok(board.state())
     }
 
-    async fn finish(&self, _: &str, _: &str) -> Result<State, RunnerError> {
-        let mut board = self.0.lock().unwrap();
+    async fn finish(&self, _: &str, token: &str) -> Result<State, RunnerError> {
+        let mut board = self.admit(token)?;
         board.finish();
         Ok(board.state())
     }

@@ -137,7 +137,7 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
         volumes: Some(vec![Volume {
             name: TOKEN_VOLUME.to_owned(),
             secret: Some(SecretVolumeSource {
-                secret_name: Some(names::token(&benchmark.name)),
+                secret_name: Some(names::token(&benchmark.name, &benchmark.owner.uid)),
                 ..SecretVolumeSource::default()
             }),
             ..Volume::default()

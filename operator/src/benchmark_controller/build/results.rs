@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use muxtunnel_bench_api::result::{Cell, Record, Summary};
 
-use crate::benchmark_controller::names::{self, RUNNER};
+use crate::benchmark_controller::names::{self, RESULTS};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
 
@@ -28,7 +28,7 @@ pub fn config_map(
         metadata: ObjectMeta {
             name: Some(names::results(&benchmark.name)),
             namespace: Some(benchmark.namespace.clone()),
-            labels: Some(labels::child(&benchmark.name, RUNNER)),
+            labels: Some(labels::child(&benchmark.name, RESULTS)),
             owner_references: Some(vec![benchmark.owner.clone()]),
             ..ObjectMeta::default()
         },

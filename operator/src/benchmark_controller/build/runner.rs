@@ -1,8 +1,11 @@
-//! The runner: its Job, and the Secret with the token that operator, runner and agents share.
+//! The runner: its Job, the Secret with the token that it shares with the agents, and the ConfigMap by
+//! which it knows the operator.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
-use k8s_openapi::api::core::v1::{PodSpec, PodTemplateSpec, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapVolumeSource, PodSpec, PodTemplateSpec, Secret, Volume, VolumeMount,
+};
 use kube::api::ObjectMeta;
 
 use super::agents::{TOKEN_FILE, container, pod};
@@ -12,13 +15,32 @@ use crate::labels;
 use crate::settings::Settings;
 
 /// Key of the token in its Secret.
-pub const TOKEN_KEY: &str = "token";
+const TOKEN_KEY: &str = "token";
+
+/// Key of the hash in its ConfigMap.
+const HASH_KEY: &str = "sha256";
+/// Where the runner finds the hash. A directory of its own: a file mounted by subPath never changes.
+const OPERATOR_DIRECTORY: &str = "/etc/muxbench-operator";
+const OPERATOR_VOLUME: &str = "operator";
+
+/// The ConfigMap. `hash`: what is published of the operator's token.
+#[must_use]
+pub fn operator_key(benchmark: &ValidatedBenchmark, hash: String) -> ConfigMap {
+    ConfigMap {
+        metadata: metadata(benchmark, names::operator(&benchmark.name)),
+        data: Some([(HASH_KEY.to_owned(), hash)].into()),
+        ..ConfigMap::default()
+    }
+}
 
 /// The Secret. `token`: text that nobody can guess.
 #[must_use]
 pub fn secret(benchmark: &ValidatedBenchmark, token: &str) -> Secret {
     Secret {
-        metadata: metadata(benchmark, names::token(&benchmark.name)),
+        metadata: metadata(
+            benchmark,
+            names::token(&benchmark.name, &benchmark.owner.uid),
+        ),
         data: Some([(TOKEN_KEY.to_owned(), ByteString(token.as_bytes().to_vec()))].into()),
         immutable: Some(true),
         type_: Some("Opaque".to_owned()),
@@ -33,6 +55,28 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
     args.extend(benchmark.matrix.to_args());
     args.push(format!("--token-file={TOKEN_FILE}"));
     args.push("--termination-log=/dev/termination-log".to_owned());
+    args.push(format!(
+        "--operator-hash-file={OPERATOR_DIRECTORY}/{HASH_KEY}"
+    ));
+    let mut container = container(settings, RUNNER, args);
+    container
+        .volume_mounts
+        .get_or_insert_default()
+        .push(VolumeMount {
+            name: OPERATOR_VOLUME.to_owned(),
+            mount_path: OPERATOR_DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        });
+    let mut pod = pod(benchmark);
+    pod.volumes.get_or_insert_default().push(Volume {
+        name: OPERATOR_VOLUME.to_owned(),
+        config_map: Some(ConfigMapVolumeSource {
+            name: names::operator(&benchmark.name),
+            ..ConfigMapVolumeSource::default()
+        }),
+        ..Volume::default()
+    });
     Job {
         metadata: metadata(benchmark, names::job(&benchmark.name)),
         spec: Some(JobSpec {
@@ -45,8 +89,8 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
                 }),
                 spec: Some(PodSpec {
                     restart_policy: Some("Never".to_owned()),
-                    containers: vec![container(settings, RUNNER, args)],
-                    ..pod(benchmark)
+                    containers: vec![container],
+                    ..pod
                 }),
             },
             ..JobSpec::default()

@@ -1,0 +1,78 @@
+//! How a runner knows the operator, although the operator may not read Secrets.
+//!
+//! The operator has a key that lives as long as its process. A benchmark's bearer token follows from it
+//! and the benchmark's UID; the token's hash, which helps nobody to guess the token, goes into a
+//! ConfigMap that the runner's pod mounts. An operator that was restarted has another key, publishes
+//! another hash, and is known again when the kubelet has brought that to the pod, within 90 seconds;
+//! the runner goes on measuring meanwhile. What agents want to see, they share with the runner alone.
+
+use sha2::{Digest, Sha256};
+
+/// The key of this process.
+pub struct OperatorKey([u8; 32]);
+
+impl From<[u8; 32]> for OperatorKey {
+    fn from(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+}
+
+impl OperatorKey {
+    /// A key that nobody can guess.
+    #[must_use]
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// The token that the runner of the benchmark with that UID is shown. It says nothing about the
+    /// tokens of other benchmarks.
+    #[must_use]
+    pub fn token(&self, benchmark_uid: &str) -> String {
+        hex(&[&self.0, benchmark_uid.as_bytes()])
+    }
+}
+
+/// What the runner knows of the token: its SHA-256, in hexadecimal.
+#[must_use]
+pub fn published(token: &str) -> String {
+    hex(&[token.as_bytes()])
+}
+
+fn hex(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+    }
+    hash.finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use muxbench::token::{Admission, Token};
+
+    use super::*;
+
+    #[test]
+    fn a_runner_admits_the_token_whose_hash_was_published_for_it() {
+        let file = std::env::temp_dir().join(format!("muxtunnel-key-{}", std::process::id()));
+        let key = OperatorKey::random();
+        std::fs::write(&file, published(&key.token("uid-1"))).unwrap();
+        let admission = Admission::HashFile(PathBuf::from(&file));
+        let admits = |token: &str| {
+            let header = Token::new(token).unwrap().header();
+            admission.admits(Some(header.as_bytes()))
+        };
+        assert!(admits(&key.token("uid-1")));
+        assert!(!admits(&key.token("uid-2")), "another benchmark's token");
+        assert!(
+            !admits(&OperatorKey::random().token("uid-1")),
+            "another operator's token"
+        );
+        std::fs::remove_file(&file).unwrap();
+    }
+}
