@@ -69,6 +69,11 @@ impl FakeApi {
         world.objects.insert(path.to_owned(), object);
     }
 
+    /// Removes an object, as somebody else would.
+    pub(crate) fn remove(&self, path: &str) {
+        self.lock().objects.remove(path);
+    }
+
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
         self.lock().objects.get(path).cloned()
     }

@@ -13,10 +13,11 @@ use muxtunnel_crds::{MuxBenchmark, MuxBenchmarkStatus};
 use serde_json::{Value, json};
 
 use super::operator_key::OperatorKey;
-use super::test_support::{Cluster, FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
+use super::test_support::{FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
 use super::{Context, reconcile};
 use crate::events::Events;
 use crate::settings::Settings;
+use crate::testing::FakeApi;
 
 const SPEC: &str = "
 tunnel: {carrier: {security: {mode: None}}}
@@ -32,12 +33,12 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     let world = World::new(SPEC);
     world.look().await;
     assert_eq!(
-        world.cluster.take_changes(),
+        world.cluster.take_writes(),
         [
-            "create secrets/probe-token-uidofprobe",
-            "apply configmaps/probe-operator",
-            "create jobs/probe",
-            "status muxbenchmarks/probe"
+            "POST secrets",
+            "PATCH configmaps/probe-operator",
+            "POST jobs",
+            "PATCH muxbenchmarks/probe/status"
         ]
     );
     assert_eq!(world.status().job.as_deref(), Some("probe"));
@@ -45,15 +46,15 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     world.start_runner();
     world.look().await;
     assert_eq!(
-        world.cluster.take_changes(),
+        world.cluster.take_writes(),
         [
-            "apply services/probe-e1-tunnel-server",
-            "apply deployments/probe-e1-direct-client",
-            "apply deployments/probe-e1-direct-server",
-            "apply deployments/probe-e1-tunnel-client",
-            "apply deployments/probe-e1-tunnel-server",
-            "apply muxtunnels/probe-e1",
-            "status muxbenchmarks/probe",
+            "PATCH services/probe-e1-tunnel-server",
+            "PATCH deployments/probe-e1-direct-client",
+            "PATCH deployments/probe-e1-direct-server",
+            "PATCH deployments/probe-e1-tunnel-client",
+            "PATCH deployments/probe-e1-tunnel-server",
+            "PATCH muxtunnels/probe-e1",
+            "PATCH muxbenchmarks/probe/status",
         ]
     );
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
@@ -78,15 +79,15 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     assert_eq!(world.status().environment.as_deref(), Some("50ms None"));
 
     // While it is measured nothing is touched.
-    world.cluster.take_changes();
+    world.cluster.take_writes();
     world.look().await;
-    assert_eq!(world.cluster.take_changes(), [""; 0]);
+    assert_eq!(world.cluster.take_writes(), [""; 0]);
 
     world.measure(0);
     world.look().await;
-    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
-    assert_eq!(world.cluster.names("services"), ["probe-e2-tunnel-server"]);
-    assert_eq!(world.cluster.names("deployments").len(), 4);
+    assert_eq!(world.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.names("services"), ["probe-e2-tunnel-server"]);
+    assert_eq!(world.names("deployments").len(), 4);
     assert_eq!(world.status().progress.as_deref(), Some("2/4"));
     assert_eq!(world.saved().len(), 2);
 
@@ -97,8 +98,8 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     let action = world.look().await;
     assert_eq!(action, Action::await_change());
     assert!(world.board().is_finished());
-    assert_eq!(world.cluster.names("muxtunnels"), [""; 0]);
-    assert_eq!(world.cluster.names("deployments"), [""; 0]);
+    assert_eq!(world.names("muxtunnels"), [""; 0]);
+    assert_eq!(world.names("deployments"), [""; 0]);
     assert_eq!(world.saved().len(), 5);
     assert_eq!(
         world.verdict("Complete"),
@@ -119,13 +120,13 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     // Another operator, which has seen nothing, in the middle of the first environment: it makes
     // itself known to the runner, and touches nothing.
     let world = world.restarted();
-    world.cluster.take_changes();
+    world.cluster.take_writes();
     world.look().await;
     let changes = [
-        "apply configmaps/probe-operator",
-        "status muxbenchmarks/probe",
+        "PATCH configmaps/probe-operator",
+        "PATCH muxbenchmarks/probe/status",
     ];
-    assert_eq!(world.cluster.take_changes(), changes);
+    assert_eq!(world.cluster.take_writes(), changes);
     assert!(
         world
             .verdict("Progressing")
@@ -134,9 +135,12 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     );
     world.runner.mount(&world.cluster);
     world.look().await;
-    assert_eq!(world.cluster.take_changes(), ["status muxbenchmarks/probe"]);
+    assert_eq!(
+        world.cluster.take_writes(),
+        ["PATCH muxbenchmarks/probe/status"]
+    );
     assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
-    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e1"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e1"]);
 
     // And one that comes back when the first environment has been measured meanwhile.
     world.measure(0);
@@ -144,7 +148,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     world.look().await;
     world.runner.mount(&world.cluster);
     world.look().await;
-    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e2"]);
     assert_eq!(world.saved().len(), 2);
 }
 
@@ -161,12 +165,12 @@ async fn a_benchmark_that_is_over_is_left_alone_even_when_its_job_is_gone() {
     }
     world.end();
     world.look().await;
-    world.cluster.remove("jobs", NAME);
-    world.cluster.take_changes();
+    world.cluster.remove(&format!("jobs/{NAME}"));
+    world.cluster.take_writes();
     assert_eq!(world.look().await, Action::await_change());
-    assert_eq!(world.cluster.take_changes(), [""; 0]);
-    assert_eq!(world.cluster.names("jobs"), [""; 0]);
-    assert!(world.cluster.get("configmaps", "probe-results").is_some());
+    assert_eq!(world.cluster.take_writes(), [""; 0]);
+    assert_eq!(world.names("jobs"), [""; 0]);
+    assert!(world.cluster.get("configmaps/probe-results").is_some());
 }
 
 #[tokio::test]
@@ -175,11 +179,11 @@ async fn a_job_that_is_deleted_before_its_end_is_never_made_again() {
     world.look().await;
     world.start_runner();
     world.look().await;
-    world.cluster.remove("jobs", NAME);
-    world.cluster.remove("pods", "probe-x");
+    world.cluster.remove(&format!("jobs/{NAME}"));
+    world.cluster.remove("pods/probe-x");
     world.look().await;
-    assert_eq!(world.cluster.names("jobs"), [""; 0]);
-    assert_eq!(world.cluster.names("muxtunnels"), [""; 0]);
+    assert_eq!(world.names("jobs"), [""; 0]);
+    assert_eq!(world.names("muxtunnels"), [""; 0]);
     assert_eq!(
         world.verdict("Failed"),
         Some("True MT0505 the Job was deleted before it had ended".into())
@@ -200,12 +204,12 @@ async fn a_runner_that_ended_unseen_is_judged_by_its_last_words() {
         ..Summary::default()
     };
     let message = serde_json::to_string(&Record::Summary(words)).unwrap();
-    world.cluster.set_status(
+    world.set_status(
         "jobs",
         NAME,
         json!({"conditions": [{"type": "Failed", "status": "True"}]}),
     );
-    world.cluster.set_status(
+    world.set_status(
         "pods",
         "probe-x",
         json!({
@@ -230,6 +234,9 @@ async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_com
     world.start_runner();
     world.look().await;
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
+    let mut tunnel = world.cluster.get("muxtunnels/probe-e1").unwrap();
+    tunnel["metadata"]["creationTimestamp"] = json!(noon());
+    world.cluster.put("muxtunnels/probe-e1", tunnel);
     world.now = || noon() + 181.seconds();
     world.look().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
@@ -242,7 +249,7 @@ async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_com
     );
     world.board().end_environment(0);
     world.look().await;
-    assert_eq!(world.cluster.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e2"]);
 }
 
 #[tokio::test]
@@ -281,15 +288,14 @@ async fn a_delay_in_an_installation_without_emulation_makes_no_environment() {
         panic!("nothing was offered");
     };
     assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0402"));
-    assert_eq!(world.cluster.names("muxtunnels"), [""; 0]);
+    assert_eq!(world.names("muxtunnels"), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_job_of_that_name_that_is_not_ours_is_not_touched() {
     let world = World::new(SPEC);
-    let path = format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs/{NAME}");
     world.cluster.put(
-        &path,
+        &format!("jobs/{NAME}"),
         json!({"metadata": {"name": NAME, "namespace": NAMESPACE}}),
     );
     world.look().await;
@@ -309,13 +315,13 @@ async fn a_spec_that_cannot_be_run_is_refused_for_good() {
         world.verdict("Failed"),
         Some("True MT0104 duration 5s500ms is not in whole seconds".into())
     );
-    assert_eq!(world.cluster.names("jobs"), [""; 0]);
+    assert_eq!(world.names("jobs"), [""; 0]);
     assert_eq!(world.look().await, Action::await_change());
 }
 
 /// The API server, the runner and one operator.
 struct World {
-    cluster: Cluster,
+    cluster: FakeApi,
     runner: FakeRunner,
     settings: Settings,
     key: [u8; 32],
@@ -325,9 +331,9 @@ struct World {
 impl World {
     fn new(spec: &str) -> Self {
         let benchmark = benchmark(spec);
-        let cluster = Cluster::default();
+        let cluster = FakeApi::default();
         cluster.put(
-            &path("muxbenchmarks", NAME),
+            &format!("muxbenchmarks/{NAME}"),
             serde_json::to_value(&benchmark).unwrap(),
         );
         let matrix = super::validate::validate(&benchmark);
@@ -361,15 +367,31 @@ impl World {
             key: OperatorKey::from(self.key),
             now: self.now,
         };
-        let object = self.cluster.get("muxbenchmarks", NAME).unwrap();
+        let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
         let benchmark: MuxBenchmark = serde_json::from_value(object).unwrap();
         reconcile(Arc::new(benchmark), Arc::new(context))
             .await
             .unwrap()
     }
 
+    /// Names of all objects of a kind.
+    fn names(&self, plural: &str) -> Vec<String> {
+        let prefix = format!("{plural}/");
+        let objects = self.cluster.snapshot();
+        let names = objects.keys().filter_map(|path| path.strip_prefix(&prefix));
+        names.map(str::to_owned).collect()
+    }
+
+    /// Sets the status of an object, as others than the operator do.
+    fn set_status(&self, plural: &str, name: &str, status: Value) {
+        let path = format!("{plural}/{name}");
+        let mut object = self.cluster.get(&path).unwrap();
+        object["status"] = status;
+        self.cluster.put(&path, object);
+    }
+
     fn status(&self) -> MuxBenchmarkStatus {
-        let object = self.cluster.get("muxbenchmarks", NAME).unwrap();
+        let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
         serde_json::from_value(object["status"].clone()).unwrap()
     }
 
@@ -394,7 +416,7 @@ impl World {
 
     /// Lines of the results ConfigMap.
     fn saved(&self) -> Vec<Record> {
-        let results = self.cluster.get("configmaps", "probe-results").unwrap();
+        let results = self.cluster.get("configmaps/probe-results").unwrap();
         let lines = results["data"]["results.jsonl"]
             .as_str()
             .unwrap()
@@ -458,7 +480,7 @@ impl World {
         });
         let tunnel = format!("probe-e{number}");
         let entry = json!({"replicas": 1, "readyReplicas": 1, "address": format!("{tunnel}-entry.lab.svc")});
-        self.cluster.set_status(
+        self.set_status(
             "muxtunnels",
             &tunnel,
             json!({"conditions": [condition], "entry": entry}),
@@ -482,7 +504,7 @@ impl World {
             "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels},
             "status": {"phase": "Running", "podIP": ip, "conditions": [{"type": "Ready", "status": "True"}]},
         });
-        self.cluster.put(&path("pods", name), pod);
+        self.cluster.put(&format!("pods/{name}"), pod);
     }
 
     /// What the runner does in the environment `index`.
@@ -499,14 +521,6 @@ impl World {
         let summary = Summary::of(board.cells(), 60);
         board.set_summary(summary);
     }
-}
-
-fn path(plural: &str, name: &str) -> String {
-    let group = match plural {
-        "pods" => "api/v1",
-        _ => "apis/muxtunnel.dev/v1alpha1",
-    };
-    format!("/{group}/namespaces/{NAMESPACE}/{plural}/{name}")
 }
 
 fn cell(path: Path) -> Cell {
