@@ -95,9 +95,10 @@ impl Session {
     /// Takes up a stream of [`Event::Incoming`]: its target has been reached.
     pub fn accept(&mut self, stream: StreamId) {
         if let Some(state) = self.streams.get_mut(&stream)
-            && state.accept() {
-                self.control_ready.push(stream);
-            }
+            && state.accept()
+        {
+            self.control_ready.push(stream);
+        }
     }
 
     /// Declines a stream of [`Event::Incoming`].

@@ -81,6 +81,7 @@ pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
     let mut queue = Queue::default();
     loop {
         driver.gather(&mut queue);
+        driver.publish();
         driver.stats.set_writing(queue.bytes > 0);
         if queue.bytes == 0 {
             driver.idle_wake.notify_one();

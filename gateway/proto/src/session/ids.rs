@@ -38,9 +38,10 @@ impl Ids {
             self.order.push_back(id);
         }
         if self.order.len() > QUARANTINE_MAX
-            && let Some(oldest) = self.order.pop_front() {
-                self.quarantined.remove(&oldest);
-            }
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.quarantined.remove(&oldest);
+        }
     }
 
     /// The peer's CLOSE has come; `order` forgets it when it gets there.

@@ -1,0 +1,222 @@
+//! Live runs with jetsocat on either end (`make interop`). Needs jetsocat on PATH and fails without.
+//!
+//! What jetsocat cannot say is not asked of it: it passes a reset on as an end of file.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::Write;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+
+use common::*;
+
+const MIB: usize = 1 << 20;
+
+struct Jetsocat(Child);
+
+impl Jetsocat {
+    fn start(args: &[&str]) -> Self {
+        let child = Command::new("jetsocat")
+            .arg("jmux-proxy")
+            .args(args)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        Self(
+            child.expect(
+                "jetsocat is not on PATH: install it from the Devolutions Gateway releases",
+            ),
+        )
+    }
+}
+
+impl Drop for Jetsocat {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Tunnels to `target` with jetsocat as one end.
+struct Mixed {
+    gate: Gate,
+    forward: SocketAddr,
+    _jetsocat: Jetsocat,
+}
+
+/// Forward port of our own entry, jetsocat dials.
+fn jetsocat_exit(target: SocketAddr) -> Mixed {
+    let (carrier, forward) = (free_port(), free_port());
+    let jetsocat = Jetsocat::start(&[&format!("tcp-listen://127.0.0.1:{carrier}"), "--allow-all"]);
+    let gate = Gate::with_flags(&[
+        "entry",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--connect",
+        &format!("127.0.0.1:{carrier}"),
+        "--forward",
+        &format!("{forward}:{target}"),
+    ])
+    .until_ready();
+    Mixed {
+        gate,
+        forward: ([127, 0, 0, 1], forward).into(),
+        _jetsocat: jetsocat,
+    }
+}
+
+/// jetsocat's listener, we dial.
+fn jetsocat_entry(target: SocketAddr) -> Mixed {
+    let (carrier, forward) = (free_port(), free_port());
+    let gate = Gate::with_flags(&[
+        "exit",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--listen",
+        &format!("127.0.0.1:{carrier}"),
+        "--allow",
+        &target.to_string(),
+    ]);
+    let jetsocat = Jetsocat::start(&[
+        &format!("tcp://127.0.0.1:{carrier}"),
+        &format!("tcp-listen://127.0.0.1:{forward}/{target}"),
+    ]);
+    until("jetsocat has its carrier", || {
+        gate.status()["carriers"].as_array().unwrap().len() == 1
+    });
+    let forward = ([127, 0, 0, 1], forward).into();
+    until("jetsocat listens", || TcpStream::connect(forward).is_ok());
+    Mixed {
+        gate,
+        forward,
+        _jetsocat: jetsocat,
+    }
+}
+
+/// The stream to `client`, among those that only probed whether jetsocat listens.
+fn accept_speaking(listener: &TcpListener, mut client: &TcpStream) -> TcpStream {
+    client.write_all(b"!").unwrap();
+    loop {
+        let server = accept(listener);
+        let mut first = [0];
+        if std::io::Read::read(&mut &server, &mut first).unwrap() == 1 {
+            return server;
+        }
+    }
+}
+
+fn both(run: impl Fn(Mixed, TcpListener)) {
+    let (listener, address) = target();
+    run(jetsocat_exit(address), listener);
+    let (listener, address) = target();
+    run(jetsocat_entry(address), listener);
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn bytes_arrive_exactly_in_both_directions_at_once() {
+    both(|mixed, listener| {
+        let client = connect(mixed.forward);
+        let server = accept_speaking(&listener, &client);
+        let (up, down) = (pattern(1, 200 * MIB), pattern(2, 200 * MIB));
+        let senders = [
+            send_in_background(&client, up.clone(), true),
+            send_in_background(&server, down.clone(), true),
+        ];
+        let at_server = std::thread::spawn(move || read_all(&server));
+        assert!(read_all(&client) == down);
+        assert!(at_server.join().unwrap() == up);
+        senders
+            .into_iter()
+            .for_each(|sender| sender.join().unwrap());
+        until("no stream is left", || {
+            mixed.gate.status()["carriers"][0]["streams"] == 0
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn either_end_may_finish_first() {
+    both(|mixed, listener| {
+        let client = connect(mixed.forward);
+        let mut server = accept_speaking(&listener, &client);
+        client.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&server), b"");
+        server.write_all(b"answer").unwrap();
+        drop(server);
+        assert_eq!(read_all(&client), b"answer");
+
+        let mut client = connect(mixed.forward);
+        let server = accept_speaking(&listener, &client);
+        server.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(read_all(&client), b"");
+        client.write_all(b"late").unwrap();
+        drop(client);
+        assert_eq!(read_all(&server), b"late");
+        until("no stream is left", || {
+            mixed.gate.status()["carriers"][0]["streams"] == 0
+        });
+    });
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn a_stalled_stream_goes_on_where_it_was() {
+    both(|mixed, listener| {
+        let client = connect(mixed.forward);
+        let server = accept_speaking(&listener, &client);
+        let flood = pattern(3, 100 * MIB);
+        let sender = send_in_background(&client, flood.clone(), true);
+        until("something has been sent", || {
+            let streams = &mixed.gate.status()["streams"];
+            streams["bytesSent"].as_u64().unwrap() + streams["bytesReceived"].as_u64().unwrap()
+                > MIB as u64
+        });
+        assert!(read_all(&server) == flood);
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn a_hundred_streams_share_the_carrier() {
+    both(|mixed, listener| {
+        let pairs: Vec<_> = (0..100u64)
+            .map(|seed| {
+                let client = connect(mixed.forward);
+                let server = accept_speaking(&listener, &client);
+                let sender = send_in_background(&client, pattern(seed, MIB / 2), true);
+                (seed, client, server, sender)
+            })
+            .collect();
+        for (seed, _client, server, sender) in pairs {
+            assert!(read_all(&server) == pattern(seed, MIB / 2), "stream {seed}");
+            sender.join().unwrap();
+        }
+        assert_eq!(mixed.gate.status()["carriers"].as_array().unwrap().len(), 1);
+    });
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn a_refused_target_is_told() {
+    let (listener, address) = target();
+    drop(listener);
+    let mixed = jetsocat_exit(address);
+    assert_reset(&connect(mixed.forward));
+    until("it is counted", || {
+        mixed.gate.status()["streams"]["refused"]["MT0205"] == 1
+    });
+}
