@@ -4,8 +4,8 @@ use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail, ensure};
-use kube::Api;
-use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::{Api, ResourceExt};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, with_temp_ns};
@@ -33,31 +33,47 @@ fn api_of(ns: &TestNamespace, object: &Value) -> Result<Api<DynamicObject>> {
     Ok(Api::namespaced_with(ns.client.clone(), &ns.name, &resource))
 }
 
-/// Applies the object without storing it.
-async fn try_apply(ns: &TestNamespace, object: &Value) -> Result<kube::Result<DynamicObject>> {
-    let name = object["metadata"]["name"].as_str().unwrap_or("unnamed");
-    let how = PatchParams::apply("muxtunnel-e2e").dry_run();
+/// Creates the object without storing it.
+async fn try_create(ns: &TestNamespace, object: &Value) -> Result<kube::Result<DynamicObject>> {
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let object_to_create = serde_json::from_value(object.clone())?;
     Ok(api_of(ns, object)?
-        .patch(name, &how, &Patch::Apply(object))
+        .create(&dry_run, &object_to_create)
         .await)
+}
+
+/// Stores `old`, replaces it by `new` without storing that, and deletes it again.
+async fn try_update(
+    ns: &TestNamespace,
+    old: &Value,
+    new: &Value,
+) -> Result<kube::Result<DynamicObject>> {
+    let (api, how) = (api_of(ns, old)?, PostParams::default());
+    let stored = api
+        .create(&how, &serde_json::from_value(old.clone())?)
+        .await;
+    let stored = stored.context("the object before its update was refused")?;
+    let name = stored.name_any();
+    let mut new: DynamicObject = serde_json::from_value(new.clone())?;
+    new.metadata.resource_version = stored.metadata.resource_version;
+    let dry_run = PostParams {
+        dry_run: true,
+        ..how
+    };
+    let outcome = api.replace(&name, &dry_run, &new).await;
+    api.delete(&name, &DeleteParams::default()).await?;
+    Ok(outcome)
 }
 
 /// What is wrong with how the API server took the object; none when it refused it as expected.
 async fn complaint(ns: &TestNamespace, bad: &BadObject) -> Result<Option<String>> {
-    if let Some(old) = &bad.old {
-        let stored: DynamicObject = serde_json::from_value(old.clone())?;
-        api_of(ns, old)?
-            .create(&PostParams::default(), &stored)
-            .await
-            .context("the object before its update was refused")?;
-    }
-    let outcome = try_apply(ns, &bad.object).await?;
-    if let Some(old) = &bad.old {
-        let name = old["metadata"]["name"].as_str().context("a name")?;
-        api_of(ns, old)?
-            .delete(name, &DeleteParams::default())
-            .await?;
-    }
+    let outcome = match &bad.old {
+        Some(old) => try_update(ns, old, &bad.object).await?,
+        None => try_create(ns, &bad.object).await?,
+    };
     Ok(match outcome {
         Ok(_) => Some("was accepted".to_owned()),
         Err(kube::Error::Api(status)) if status.message.contains(&bad.expected) => None,
@@ -90,7 +106,7 @@ async fn every_good_object_is_accepted() -> Result<()> {
     with_temp_ns("admission", PodSecurity::Restricted, async |ns| {
         for (path, text) in table("good_objects")? {
             let object: Value = serde_yaml::from_str(&text)?;
-            try_apply(ns, &object)
+            try_create(ns, &object)
                 .await?
                 .with_context(|| format!("{}", path.display()))?;
         }
