@@ -4,7 +4,7 @@
 # cluster_up: a healthy cluster on the chosen node image.
 cluster_up() {
   if cluster_exists; then
-    cluster_healthy && { say "reusing the cluster $CLUSTER_NAME"; return; }
+    cluster_healthy && { say "reusing the cluster $CLUSTER_NAME"; service_addresses_stay_inside; return; }
     say "the cluster $CLUSTER_NAME does not answer: making it anew"
     cluster_down
   fi
@@ -13,8 +13,17 @@ cluster_up() {
   say "creating the cluster $CLUSTER_NAME on $NODE_IMAGE_USED"
   kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
     --kubeconfig "$KUBECONFIG_FILE" --wait 120s --quiet >&2
+  service_addresses_stay_inside
   say "waiting for the cluster's DNS"
   kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=180s >/dev/null
+}
+
+# A Service's address that kube-proxy has not set up yet would be looked for on the network outside, where a transparent
+# proxy may even accept the connection. Such packets are refused instead; those of known Services are rewritten earlier.
+service_addresses_stay_inside() {
+  local rule=(FORWARD --destination 10.96.0.0/16 --protocol tcp --jump REJECT --reject-with tcp-reset)
+  docker exec "$CLUSTER_NAME-control-plane" iptables --check "${rule[@]}" 2>/dev/null ||
+    docker exec "$CLUSTER_NAME-control-plane" iptables --insert "${rule[@]}"
 }
 
 cluster_exists() { kind get clusters 2>/dev/null | grep -qx "$CLUSTER_NAME"; }
