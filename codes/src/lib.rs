@@ -76,7 +76,7 @@ codes! {
     GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Allow the operator to reach port 64001 of the gateway pods (NetworkPolicy).";
     SysctlsApplied = 306, "The sysctls asked for are in force in the gateways.", "Nothing.";
     SysctlMismatch = 307, "A gateway reports another value for a sysctl than the one asked for.", "Compare the message's values; the kernel may have clamped the value.";
-    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl, or allow it on the nodes with `--allowed-unsafe-sysctls`.";
+    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl; or allow it on the nodes with `--allowed-unsafe-sysctls` and create the tunnel again. Until its spec changes, no gateway pods are made.";
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
     OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
 

@@ -35,8 +35,6 @@ const REQUEUE_PENDING: Duration = Duration::from_secs(2);
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// How soon after a failed request.
 const REQUEUE_FAILED: Duration = Duration::from_secs(5);
-/// Changes within this time are one look.
-const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Tunnels that are reconciled at once.
 const CONCURRENCY: u16 = 16;
 
@@ -103,10 +101,8 @@ pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchCl
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
         store,
-        triggers.map(Ok::<_, std::convert::Infallible>),
-        Config::default()
-            .debounce(DEBOUNCE)
-            .concurrency(CONCURRENCY),
+        watches::batched(triggers).map(Ok::<_, std::convert::Infallible>),
+        Config::default().concurrency(CONCURRENCY),
     )
     .for_each(|result| async {
         match result {

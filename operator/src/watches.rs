@@ -6,13 +6,15 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::stream::{self, BoxStream, StreamExt};
+use futures::stream::{self, BoxStream, Stream, StreamExt};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::{self, ObjectRef, Store};
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use crate::health::WatchClock;
@@ -21,6 +23,9 @@ use crate::labels;
 /// Length of one watch call, in seconds. Bounds how long a connection that died silently goes
 /// unnoticed.
 pub const WATCH_SECONDS: u32 = 50;
+
+/// Changes of an object within this time are one look at it.
+const BATCH: Duration = Duration::from_millis(200);
 
 /// The bounds of a type that can be watched.
 pub trait Watched:
@@ -92,6 +97,28 @@ where
         .boxed()
 }
 
+/// Lets each object through once in [`BATCH`], however often it is named. kube's own debounce starts
+/// anew with each change, so that an object that never stops changing is never looked at.
+pub fn batched<K>(
+    references: impl Stream<Item = ObjectRef<K>> + Send + 'static,
+) -> BoxStream<'static, ObjectRef<K>>
+where
+    K: Resource<DynamicType = ()> + 'static,
+{
+    stream::unfold(references.boxed(), |mut references| async move {
+        let mut batch = vec![references.next().await?];
+        let end = Instant::now() + BATCH;
+        while let Ok(Some(reference)) = timeout_at(end, references.next()).await {
+            if !batch.contains(&reference) {
+                batch.push(reference);
+            }
+        }
+        Some((stream::iter(batch), references))
+    })
+    .flatten()
+    .boxed()
+}
+
 /// By label, because pods are owned by ReplicaSets. A reference to an object that does not exist does
 /// no harm: nothing is done for it.
 fn owner_of<K: Watched, Owner>(child: &K) -> Option<ObjectRef<Owner>>
@@ -102,4 +129,30 @@ where
     let namespace = child.namespace()?;
     debug!(kind = %K::kind(&()), name = child.name_any(), instance, "a child changed");
     Some(ObjectRef::new(instance).within(&namespace))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::Pod;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_never_stops_changing_is_looked_at_all_the_same() {
+        let restless = stream::unfold((), |()| async {
+            tokio::time::sleep(BATCH / 4).await;
+            Some((ObjectRef::<Pod>::new("restless"), ()))
+        });
+        let begin = Instant::now();
+        let looks: Vec<_> = batched(restless).take(3).collect().await;
+        assert_eq!(looks.len(), 3);
+        assert!(begin.elapsed() <= BATCH * 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_changes_at_once_are_one_look_at_each_object() {
+        let changes = ["a", "b", "a", "a", "b"].map(ObjectRef::<Pod>::new);
+        let looks: Vec<_> = batched(stream::iter(changes)).collect().await;
+        let names: Vec<_> = looks.iter().map(|look| look.name.as_str()).collect();
+        assert_eq!(names, ["a", "b"]);
+    }
 }

@@ -109,7 +109,10 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
                 .services
                 .push(service::build(tunnel, end, gateway));
         }
-        resources.deployments.push(deployment);
+        // Without its Deployment the failed pods go, and no more are made.
+        if tunnel.sysctl_forbidden.is_none() {
+            resources.deployments.push(deployment);
+        }
     }
     Ok(resources)
 }

@@ -12,9 +12,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
+use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     Backend, Duration, Forward, Gateway, MuxTunnel, PodTemplate, Profile, Scope, ServiceTarget,
-    ServiceType, Side, Tuning,
+    ServiceType, Side, Tuning, tunnel_condition,
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
@@ -72,6 +73,8 @@ pub struct ValidatedTunnel {
     pub wan: Option<ValidatedWan>,
     /// Emulation was asked for and is switched off.
     pub wan_disabled: bool,
+    /// The sentence with which a kubelet refused a sysctl of this very spec.
+    pub sysctl_forbidden: Option<String>,
 }
 
 /// The gateways of one side.
@@ -179,6 +182,7 @@ pub fn validate(
         tuning: tuning(spec.tuning.as_ref()),
         wan: wan.filter(|_| settings.wan_emulation),
         wan_disabled: wan.is_some() && !settings.wan_emulation,
+        sysctl_forbidden: sysctl_forbidden(tunnel),
     })))
 }
 
@@ -217,6 +221,20 @@ fn problem(tunnel: &MuxTunnel) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// A ReplicaSet makes failed pods without end where the kubelet refuses a sysctl (kubernetes#72593), so
+/// a spec that was refused once is not tried again: only a new generation is.
+fn sysctl_forbidden(tunnel: &MuxTunnel) -> Option<String> {
+    let conditions = &tunnel.status.as_ref()?.conditions;
+    conditions
+        .iter()
+        .find(|condition| {
+            condition.type_ == tunnel_condition::TUNING_APPLIED
+                && condition.reason == Code::SysctlForbidden.reason()
+                && condition.observed_generation == tunnel.metadata.generation
+        })
+        .map(|condition| condition.message.clone())
 }
 
 fn gateway(asked: Option<&Gateway>) -> ValidatedGateway {

@@ -26,6 +26,7 @@ fn tunnel() -> ValidatedTunnel {
         tuning: BTreeMap::new(),
         wan: None,
         wan_disabled: false,
+        sysctl_forbidden: None,
     }
 }
 

@@ -237,6 +237,40 @@ async fn an_invalid_object_is_said_to_be_so_and_nothing_is_built() {
     assert_eq!(bench.condition("Available")["status"], "Unknown");
 }
 
+#[tokio::test]
+async fn a_spec_whose_sysctl_is_refused_makes_no_more_pods_until_it_changes() {
+    let spec = format!(
+        "{SMALLEST}tuning: {{allowUnsafe: true, sysctls: [{{name: net.a, value: '1'}}]}}\n"
+    );
+    let bench = Bench::new(&spec);
+    bench.reconcile().await.unwrap();
+    let refused = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "labels": crate::labels::child("office", "exit")},
+        "spec": {"containers": [], "securityContext": {"sysctls": [
+            {"name": "net.a", "value": "1"},
+            {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"},
+        ]}},
+        "status": {"phase": "Failed", "reason": "SysctlForbidden", "message": "net.a"},
+    });
+    bench.api.put("pods/p", refused);
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("Ready")["reason"], "SysctlForbidden");
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get("deployments/office-exit").is_none());
+    assert!(bench.api.get("deployments/office-entry").is_none());
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.take_writes().is_empty());
+    let message = "MT0308 pod p: net.a";
+    assert_eq!(bench.condition("Ready")["message"], message);
+    bench.edit(SMALLEST);
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get("deployments/office-exit").is_some());
+    assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
+}
+
 async fn converged(bench: &Bench) -> BTreeMap<String, Value> {
     // One failure is injected; the second look may still find its traces, the third none.
     for _ in 0..2 {

@@ -22,10 +22,6 @@ use crate::tunnel_controller::validate::ValidatedTunnel;
 const SYSCTLS_MAX: usize = 64;
 /// Least part of the asked round-trip time that counts as emulated.
 const RTT_PART_MIN: f64 = 0.97;
-/// Most of it: what lies above is the path's own, or a starved delay line.
-const RTT_PART_MAX: f64 = 1.25;
-/// Round-trip time of a cluster's own network, at most, in milliseconds.
-const RTT_OWN_MAX: f64 = 10.0;
 
 /// The five conditions.
 #[must_use]
@@ -253,9 +249,10 @@ fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         .pods
         .iter()
         .filter_map(|pod| pod.problem.as_ref())
-        .find(|problem| problem.code == Code::SysctlForbidden);
-    if let Some(problem) = forbidden {
-        return no(Code::SysctlForbidden, problem.detail.clone());
+        .find(|problem| problem.code == Code::SysctlForbidden)
+        .map(|problem| &problem.detail);
+    if let Some(detail) = tunnel.sysctl_forbidden.as_ref().or(forbidden) {
+        return no(Code::SysctlForbidden, detail.clone());
     }
     if tunnel.tuning.is_empty() {
         return no(Code::NotRequested, String::new());
@@ -313,7 +310,8 @@ fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             return no(Code::WanPending, "no carrier to measure yet".to_owned());
         };
         let asked = 2.0 * delay.as_millis() as f64;
-        if rtt < asked * RTT_PART_MIN || rtt > asked * RTT_PART_MAX + RTT_OWN_MAX {
+        // More may be the path's own; less cannot be.
+        if rtt < asked * RTT_PART_MIN {
             let detail =
                 format!("the round trip takes {rtt:.1} ms, asked for {asked} ms (2 x {delay})");
             return no(Code::WanDelayOff, detail);
