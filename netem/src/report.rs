@@ -7,7 +7,6 @@
 use std::{
     fs, io,
     path::{Path, PathBuf},
-    time::Duration,
 };
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     duration::milliseconds,
     plan::{Plan, Scope},
-    probe,
+    probe::{self, Measured},
 };
 
 /// How the delay is made.
@@ -51,8 +50,10 @@ pub struct Report {
     pub measured_milliseconds: f64,
     /// By how much the two may differ.
     pub tolerance_milliseconds: f64,
-    /// How many probes were sent, all on `lo`.
+    /// How many probes that is, all on `lo`; 0 where no delay was asked for.
     pub probes: usize,
+    /// How many medians were taken until one was within the tolerance.
+    pub measurements: usize,
     /// The backends that were tried before and what they met.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub refused: Vec<String>,
@@ -88,9 +89,9 @@ pub enum CheckError {
 }
 
 impl Report {
-    /// The report of a plan that `backend` made. `measured`: the median of the probes.
+    /// The report of a plan that `backend` made. `measured`: `None` where none was asked for.
     #[must_use]
-    pub fn new(plan: &Plan, backend: Backend, measured: Duration, ipv6: bool) -> Self {
+    pub fn new(plan: &Plan, backend: Backend, measured: Option<Measured>, ipv6: bool) -> Self {
         let (ports, except_ports) = match plan.scope() {
             Scope::Ports(ports) => (Some(ports.iter().copied().collect()), None),
             Scope::AllExcept(ports) => (None, Some(ports.iter().copied().collect())),
@@ -102,9 +103,10 @@ impl Report {
             except_ports,
             ipv6,
             asked_milliseconds: milliseconds(plan.one_way_delay()),
-            measured_milliseconds: milliseconds(measured),
+            measured_milliseconds: measured.map_or(0.0, |m| milliseconds(m.one_way_delay)),
             tolerance_milliseconds: milliseconds(probe::tolerance(plan.one_way_delay())),
-            probes: probe::PROBES,
+            probes: measured.map_or(0, |_| probe::PROBES),
+            measurements: measured.map_or(0, |m| m.measurements),
             refused: Vec::new(),
         }
     }
@@ -159,12 +161,18 @@ pub fn check(path: &Path) -> Result<Report, CheckError> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn report(measured: Duration) -> Report {
         let scope = Scope::Ports([64000].into());
         let plan = Plan::new("eth0", Duration::from_millis(50), scope).unwrap();
-        Report::new(&plan, Backend::Nfqueue, measured, true)
+        let measured = Measured {
+            one_way_delay: measured,
+            measurements: 1,
+        };
+        Report::new(&plan, Backend::Nfqueue, Some(measured), true)
     }
 
     #[test]
@@ -172,7 +180,7 @@ mod tests {
         let text = serde_json::to_string(&report(Duration::from_nanos(50_123_456))).unwrap();
         assert_eq!(
             text,
-            r#"{"backend":"nfqueue","interface":"eth0","ports":[64000],"ipv6":true,"asked_milliseconds":50.0,"measured_milliseconds":50.123,"tolerance_milliseconds":1.5,"probes":20}"#
+            r#"{"backend":"nfqueue","interface":"eth0","ports":[64000],"ipv6":true,"asked_milliseconds":50.0,"measured_milliseconds":50.123,"tolerance_milliseconds":1.5,"probes":20,"measurements":1}"#
         );
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::{
     command::{Command, CommandError},
     plan::{PROBE_PORT, Plan, Scope},
-    probe::{self, ProbeError},
+    probe::{self, Measured, ProbeError},
 };
 
 /// The rate that the queue limit is computed for: 10 Gbit/s, in bytes a second.
@@ -131,15 +131,15 @@ fn banded<'a>(
     commands
 }
 
-/// Probes netem on `lo`, then puts the plan into force and reads it back. Returns the one-way delay
-/// that the probe measured; whether it will do is the caller's to judge.
+/// Probes netem on `lo`, then puts the plan into force and reads it back. Returns what the probe
+/// measured; whether it will do is the caller's to judge.
 ///
 /// The probe shows what this kernel's netem makes of the asked delay; on the plan's interface
 /// nothing answers yet, so there only the settings can be read back.
 ///
 /// # Errors
 /// [`NetemError`]; then nothing of ours is left behind.
-pub fn start(plan: &Plan) -> Result<Duration, NetemError> {
+pub fn start(plan: &Plan) -> Result<Measured, NetemError> {
     remove_leftovers(plan.interface());
     remove_leftovers("lo");
     let probed = run_all(&probe_commands(plan.one_way_delay()))

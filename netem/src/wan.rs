@@ -12,7 +12,7 @@ use crate::{
     duration::milliseconds,
     nfqueue::{self, Nfqueue, NfqueueError, rules::Family},
     plan::Plan,
-    probe::{self, ProbeError},
+    probe::{self, Measured, ProbeError},
     report::{Backend, Report},
     tc::{self, NetemError},
 };
@@ -144,29 +144,28 @@ fn clear(plan: &Plan) -> InForce {
     tc::remove_leftovers(plan.interface());
     nfqueue::remove_leftovers(Family::Ipv4);
     nfqueue::remove_leftovers(Family::Ipv6);
-    let mut report = Report::new(plan, Backend::None, Duration::ZERO, false);
-    report.probes = 0;
+    let report = Report::new(plan, Backend::None, None, false);
     InForce { report, line: None }
 }
 
 fn start_netem(plan: &Plan) -> Result<InForce, Failure> {
     let measured = tc::start(plan)?;
-    if !probe::within_tolerance(plan.one_way_delay(), measured) {
+    if !probe::within_tolerance(plan.one_way_delay(), measured.one_way_delay) {
         tc::remove_leftovers(plan.interface());
         return Err(off(plan, measured));
     }
     // A chain left by an NFQUEUE run would hold up traffic for ever.
     nfqueue::remove_leftovers(Family::Ipv4);
     nfqueue::remove_leftovers(Family::Ipv6);
-    let report = Report::new(plan, Backend::Netem, measured, true);
+    let report = Report::new(plan, Backend::Netem, Some(measured), true);
     Ok(InForce { report, line: None })
 }
 
 fn start_nfqueue(plan: &Plan) -> Result<InForce, Failure> {
     let line = Nfqueue::start(plan)?;
     let failure = match probe::measure(plan.one_way_delay()) {
-        Ok(measured) if probe::within_tolerance(plan.one_way_delay(), measured) => {
-            let report = Report::new(plan, Backend::Nfqueue, measured, line.delays_ipv6());
+        Ok(measured) if probe::within_tolerance(plan.one_way_delay(), measured.one_way_delay) => {
+            let report = Report::new(plan, Backend::Nfqueue, Some(measured), line.delays_ipv6());
             return Ok(InForce {
                 report,
                 line: Some(line),
@@ -179,10 +178,10 @@ fn start_nfqueue(plan: &Plan) -> Result<InForce, Failure> {
     Err(failure)
 }
 
-fn off(plan: &Plan, measured: Duration) -> Failure {
+fn off(plan: &Plan, measured: Measured) -> Failure {
     Failure::Off {
         asked: plan.one_way_delay(),
-        measured,
+        measured: measured.one_way_delay,
     }
 }
 

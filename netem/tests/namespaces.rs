@@ -3,20 +3,57 @@
 
 mod support;
 
-use std::{fs, net::IpAddr, time::Duration};
+use std::{
+    fs,
+    io::ErrorKind,
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    time::Duration,
+};
 
-use support::{Link, rtt, run_line};
+use muxtunnel_netem::probe::median;
+use support::{Link, round_trips, run_line};
 
 const RTT: Duration = Duration::from_millis(100);
 
-/// Half of one one-way delay: no packet that was delayed can be that fast, and even a busy machine
-/// answers sooner.
+/// Half of one one-way delay: no packet that was delayed can be that fast.
 const UNDELAYED: Duration = Duration::from_millis(25);
 
-fn assert_within_3_percent(rtt: Duration) {
-    assert!(
-        rtt.abs_diff(RTT) <= RTT * 3 / 100,
-        "{rtt:?} is not within 3 % of {RTT:?}"
+/// Measurements at most until one is as expected: where all processors are taken, answers are late
+/// through no fault of the emulation.
+const MEASUREMENTS_MAX: usize = 5;
+
+/// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.
+fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
+    let is_near = |times: &mut [Duration]| {
+        let fastest = times.iter().min().copied().unwrap();
+        assert!(fastest >= RTT, "{fastest:?} is faster than {RTT:?}");
+        median(times) <= RTT * 103 / 100
+    };
+    assert_some_measurement(link, to, port, is_near, "is not within 3 % of 100 ms");
+}
+
+fn assert_undelayed(link: &Link, to: IpAddr, port: u16) {
+    let is_fast = |times: &mut [Duration]| median(times) < UNDELAYED;
+    assert_some_measurement(link, to, port, is_fast, "although nothing is to be delayed");
+}
+
+fn assert_some_measurement(
+    link: &Link,
+    to: IpAddr,
+    port: u16,
+    is_good: impl Fn(&mut [Duration]) -> bool,
+    complaint: &str,
+) {
+    let mut times = Vec::new();
+    for _ in 0..MEASUREMENTS_MAX {
+        times = round_trips(link, to, port);
+        if is_good(&mut times) {
+            return;
+        }
+    }
+    panic!(
+        "a median RTT of {:?} to {to} port {port} {complaint}",
+        median(&mut times)
     );
 }
 
@@ -36,9 +73,8 @@ fn both_ends_together_make_an_rtt_of_twice_the_delay_on_the_listed_port_alone() 
     let link = Link::new();
     let _running = both_ends(&link, "--delay 50ms --port 64000 --interface eth0");
     for address in addresses(&link) {
-        assert_within_3_percent(rtt(&link, address, 64000));
-        let other = rtt(&link, address, 64001);
-        assert!(other < UNDELAYED, "{other:?} on a port that is not listed");
+        assert_delayed(&link, address, 64000);
+        assert_undelayed(&link, address, 64001);
     }
 }
 
@@ -48,9 +84,8 @@ fn with_all_traffic_delayed_only_the_spared_port_is_not() {
     let flags = "--delay 50ms --all --except-port 64001 --interface eth0";
     let _running = both_ends(&link, flags);
     for address in addresses(&link) {
-        assert_within_3_percent(rtt(&link, address, 7777));
-        let spared = rtt(&link, address, 64001);
-        assert!(spared < UNDELAYED, "{spared:?} on the spared port");
+        assert_delayed(&link, address, 7777);
+        assert_undelayed(&link, address, 64001);
     }
 }
 
@@ -88,8 +123,7 @@ fn sigterm_removes_the_rules_and_the_report_and_ends_with_status_0() {
     assert_eq!(muxwan.terminate(), Some(0));
     assert_eq!(link.left.rules(), before);
     assert!(!path.exists());
-    let after = rtt(&link, link.right.ipv4, 64000);
-    assert!(after < UNDELAYED, "{after:?} after the end");
+    assert_undelayed(&link, link.right.ipv4, 64000);
 }
 
 #[test]
@@ -120,6 +154,19 @@ fn a_start_after_a_kill_replaces_the_rules_that_were_left() {
 }
 
 #[test]
+fn after_a_kill_the_traffic_stops_instead_of_passing_undelayed() {
+    let link = Link::new();
+    let flags = "--delay 50ms --port 64000 --interface eth0";
+    link.right.muxwan(flags, &link.report("right.json")).kill();
+    let address = SocketAddr::new(link.right.ipv4, 64000);
+    let _listener = link.right.enter(|| TcpListener::bind(address).unwrap());
+    let connected = link
+        .left
+        .enter(|| TcpStream::connect_timeout(&address, 4 * RTT));
+    assert_eq!(connected.unwrap_err().kind(), ErrorKind::TimedOut);
+}
+
+#[test]
 fn a_second_muxwan_beside_a_running_one_is_refused_and_leaves_it_alone() {
     let link = Link::new();
     let _running = both_ends(&link, "--delay 50ms --port 64000 --interface eth0");
@@ -134,7 +181,7 @@ fn a_second_muxwan_beside_a_running_one_is_refused_and_leaves_it_alone() {
     assert_eq!(second.status.code(), Some(3), "{message}");
     assert!(message.contains("binding the queue"), "{message}");
     assert_eq!(link.left.rules(), rules);
-    assert_within_3_percent(rtt(&link, link.right.ipv4, 64000));
+    assert_delayed(&link, link.right.ipv4, 64000);
 }
 
 #[test]

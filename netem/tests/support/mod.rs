@@ -9,7 +9,10 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,12 +25,16 @@ use nix::{
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
+/// Tests that measure times take turns, so as not to be each other's load.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// The two ends of a link; each is a network namespace with `lo` and `eth0`.
 pub(crate) struct Link {
     pub(crate) left: Namespace,
     pub(crate) right: Namespace,
     /// Reports and logs of this test.
     pub(crate) folder: tempfile::TempDir,
+    _turn: MutexGuard<'static, ()>,
 }
 
 pub(crate) struct Namespace {
@@ -42,6 +49,7 @@ impl Link {
             geteuid().is_root(),
             "this test makes network namespaces and needs root"
         );
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let names = ["a", "b"].map(|end| format!("mw{}-{number}{end}", std::process::id()));
         let [left, right] = [(&names[0], 1u8), (&names[1], 2u8)].map(|(name, host)| {
@@ -73,6 +81,7 @@ impl Link {
             left,
             right,
             folder,
+            _turn: turn,
         }
     }
 
@@ -186,8 +195,8 @@ fn ip(line: &str) {
     assert!(output.status.success(), "ip {line}: {stderr}");
 }
 
-/// The median round-trip time of 20 exchanges of one byte over TCP from left to right.
-pub(crate) fn rtt(link: &Link, to: IpAddr, port: u16) -> Duration {
+/// The times of 20 exchanges of one byte over TCP from left to right, one after the other.
+pub(crate) fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
     let listener = link
         .right
         .enter(|| TcpListener::bind(SocketAddr::new(to, port)).unwrap());
@@ -202,14 +211,13 @@ pub(crate) fn rtt(link: &Link, to: IpAddr, port: u16) -> Duration {
         });
         let mut stream = link.left.enter(|| TcpStream::connect(address).unwrap());
         stream.set_nodelay(true).unwrap();
-        let mut times: Vec<Duration> = (0..20)
+        (0..20)
             .map(|_| {
                 let start = Instant::now();
                 stream.write_all(&[1]).unwrap();
                 stream.read_exact(&mut [0]).unwrap();
                 start.elapsed()
             })
-            .collect();
-        muxtunnel_netem::probe::median(&mut times)
+            .collect()
     })
 }
