@@ -7,55 +7,9 @@ use std::{
     fs,
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
-    time::Duration,
 };
 
-use muxtunnel_netem::probe::median;
-use support::{Link, round_trips, run_line};
-
-const RTT: Duration = Duration::from_millis(100);
-
-/// Half of one one-way delay: no packet that was delayed can be that fast.
-const UNDELAYED: Duration = Duration::from_millis(25);
-
-/// Measurements at most until one is as expected: where all processors are taken, answers are late
-/// through no fault of the emulation.
-const MEASUREMENTS_MAX: usize = 5;
-
-/// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.
-fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
-    let is_near = |times: &mut [Duration]| {
-        let fastest = times.iter().min().copied().unwrap();
-        assert!(fastest >= RTT, "{fastest:?} is faster than {RTT:?}");
-        median(times) <= RTT * 103 / 100
-    };
-    assert_some_measurement(link, to, port, is_near, "is not within 3 % of 100 ms");
-}
-
-fn assert_undelayed(link: &Link, to: IpAddr, port: u16) {
-    let is_fast = |times: &mut [Duration]| median(times) < UNDELAYED;
-    assert_some_measurement(link, to, port, is_fast, "although nothing is to be delayed");
-}
-
-fn assert_some_measurement(
-    link: &Link,
-    to: IpAddr,
-    port: u16,
-    is_good: impl Fn(&mut [Duration]) -> bool,
-    complaint: &str,
-) {
-    let mut times = Vec::new();
-    for _ in 0..MEASUREMENTS_MAX {
-        times = round_trips(link, to, port);
-        if is_good(&mut times) {
-            return;
-        }
-    }
-    panic!(
-        "a median RTT of {:?} to {to} port {port} {complaint}",
-        median(&mut times)
-    );
-}
+use support::{Link, RTT, assert_delayed, assert_undelayed, run_line};
 
 fn both_ends(link: &Link, flags: &str) -> [support::Muxwan; 2] {
     [

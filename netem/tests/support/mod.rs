@@ -17,11 +17,22 @@ use std::{
     time::{Duration, Instant},
 };
 
+use muxtunnel_netem::probe::median;
 use nix::{
     sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
     unistd::{Pid, geteuid},
 };
+
+/// The round trip over two one-way delays of 50 ms.
+pub(crate) const RTT: Duration = Duration::from_millis(100);
+
+/// Half of one one-way delay: no packet that was delayed can be that fast.
+const UNDELAYED: Duration = Duration::from_millis(25);
+
+/// Measurements at most until one is as expected: where all processors are taken, answers are late
+/// through no fault of the emulation.
+const MEASUREMENTS_MAX: usize = 5;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -195,8 +206,43 @@ fn ip(line: &str) {
     assert!(output.status.success(), "ip {line}: {stderr}");
 }
 
+/// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.
+pub(crate) fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
+    let is_near = |times: &mut [Duration]| {
+        let fastest = times.iter().min().copied().unwrap();
+        assert!(fastest >= RTT, "{fastest:?} is faster than {RTT:?}");
+        median(times) <= RTT * 103 / 100
+    };
+    assert_some_measurement(link, to, port, is_near, "is not within 3 % of 100 ms");
+}
+
+pub(crate) fn assert_undelayed(link: &Link, to: IpAddr, port: u16) {
+    let is_fast = |times: &mut [Duration]| median(times) < UNDELAYED;
+    assert_some_measurement(link, to, port, is_fast, "although nothing is to be delayed");
+}
+
+fn assert_some_measurement(
+    link: &Link,
+    to: IpAddr,
+    port: u16,
+    is_good: impl Fn(&mut [Duration]) -> bool,
+    complaint: &str,
+) {
+    let mut times = Vec::new();
+    for _ in 0..MEASUREMENTS_MAX {
+        times = round_trips(link, to, port);
+        if is_good(&mut times) {
+            return;
+        }
+    }
+    panic!(
+        "a median RTT of {:?} to {to} port {port} {complaint}",
+        median(&mut times)
+    );
+}
+
 /// The times of 20 exchanges of one byte over TCP from left to right, one after the other.
-pub(crate) fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
+fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
     let listener = link
         .right
         .enter(|| TcpListener::bind(SocketAddr::new(to, port)).unwrap());
