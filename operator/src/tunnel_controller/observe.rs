@@ -266,15 +266,15 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
 }
 
 fn wan(pod: &Pod) -> Wan {
-    let asked = pod.spec.iter().any(|spec| {
+    let asked = pod.spec.as_ref().and_then(|spec| {
         spec.init_containers
             .iter()
             .flatten()
-            .any(|container| container.name == wan_container_name())
+            .find(|container| container.name == wan_container_name())
     });
-    if !asked {
+    let Some(asked) = asked else {
         return Wan::Absent;
-    }
+    };
     let status = pod
         .status
         .iter()
@@ -283,17 +283,11 @@ fn wan(pod: &Pod) -> Wan {
     let Some(status) = status else {
         return Wan::Pending;
     };
-    let done = |state: &ContainerState| {
-        state
-            .terminated
-            .as_ref()
-            .is_some_and(|ended| ended.exit_code == 0)
-    };
-    let running = status
-        .state
-        .as_ref()
-        .is_some_and(|state| state.running.is_some());
-    if status.state.as_ref().is_some_and(done) || (running && status.started == Some(true)) {
+    let state = status.state.clone().unwrap_or_default();
+    // A sidecar has started once its startup probe passes; a plain init container as soon as it runs.
+    let is_sidecar = asked.restart_policy.as_deref() == Some("Always");
+    let exited = state.terminated.is_some_and(|ended| ended.exit_code == 0);
+    if exited || (is_sidecar && state.running.is_some() && status.started == Some(true)) {
         return Wan::Proven;
     }
     [&status.state, &status.last_state]
@@ -320,9 +314,14 @@ fn refusal(pod: &str, state: &ContainerState) -> Option<Problem> {
         // Ended for another reason, such as the node: it is begun again.
         return None;
     };
+    // The condition's message begins with the code already.
+    let own_words = message
+        .strip_prefix(&format!("{code} "))
+        .unwrap_or(message)
+        .trim_start_matches(&format!("{}: ", code.reason()));
     Some(Problem {
         code,
-        detail: format!("pod {pod}: {message}"),
+        detail: format!("pod {pod}: {own_words}"),
     })
 }
 

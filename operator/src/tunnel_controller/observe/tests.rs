@@ -45,13 +45,14 @@ fn seen_with(mut spec: Value, status: Value) -> Option<SeenPod> {
     facts(&serde_json::from_value(pod).unwrap(), &tunnel())
 }
 
-fn wan_spec() -> Value {
-    json!({"containers": [], "initContainers": [{"name": "wan"}]})
+fn wan_of(container: Value) -> Wan {
+    wan_with(json!({"name": "wan", "restartPolicy": "Always"}), container)
 }
 
-fn wan_of(container: Value) -> Wan {
+fn wan_with(spec: Value, container: Value) -> Wan {
+    let spec = json!({"containers": [], "initContainers": [spec]});
     let status = json!({"initContainerStatuses": [container]});
-    seen_with(wan_spec(), status).unwrap().wan
+    seen_with(spec, status).unwrap().wan
 }
 
 fn container_status(state: Value, last_state: Value) -> Value {
@@ -125,9 +126,12 @@ fn emulation_is_proven_by_a_passed_startup_probe_or_a_clean_exit() {
     let mut sidecar = container_status(running, Value::Null);
     assert_eq!(wan_of(sidecar.clone()), Wan::Pending);
     sidecar["started"] = json!(true);
-    assert_eq!(wan_of(sidecar), Wan::Proven);
+    assert_eq!(wan_of(sidecar.clone()), Wan::Proven);
+    let plain = json!({"name": "wan"});
+    assert_eq!(wan_with(plain.clone(), sidecar), Wan::Pending);
     let exited = json!({"terminated": {"exitCode": 0}});
-    assert_eq!(wan_of(container_status(exited, Value::Null)), Wan::Proven);
+    let exited = container_status(exited, Value::Null);
+    assert_eq!(wan_with(plain, exited), Wan::Proven);
     assert_eq!(seen(json!({})).unwrap().wan, Wan::Absent);
 }
 
@@ -135,12 +139,15 @@ fn emulation_is_proven_by_a_passed_startup_probe_or_a_clean_exit() {
 fn a_refusal_is_read_from_the_termination_message_also_while_it_waits_to_begin_again() {
     let ended = |message: &str| json!({"terminated": {"exitCode": 3, "message": message}});
     let waiting = json!({"waiting": {"reason": "CrashLoopBackOff"}});
-    let refused = wan_of(container_status(waiting, ended("MT0404 netem: none\n")));
+    let refused = wan_of(container_status(
+        waiting,
+        ended("MT0404 WanUnsupported: netem: none\n"),
+    ));
     let Wan::Refused(problem) = refused else {
         panic!("{refused:?}");
     };
     assert_eq!(problem.code, Code::WanUnsupported);
-    assert_eq!(problem.detail, "pod p: MT0404 netem: none");
+    assert_eq!(problem.detail, "pod p: netem: none");
     let off = wan_of(container_status(ended("MT0405 61 ms"), Value::Null));
     assert!(matches!(off, Wan::Refused(problem) if problem.code == Code::WanDelayOff));
     let killed = wan_of(container_status(ended(""), Value::Null));
