@@ -17,7 +17,7 @@ use crate::labels;
 pub struct Applied {
     /// One an end.
     pub config_maps: Vec<ConfigMap>,
-    /// One an end, where it has ports.
+    /// One an end.
     pub services: Vec<Service>,
     /// One an end.
     pub deployments: Vec<Deployment>,

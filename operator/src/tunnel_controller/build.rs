@@ -103,12 +103,9 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         resources
             .config_maps
             .push(config_map::build(tunnel, end, &config)?);
-        // A Service without ports is refused: every forward waits for its target.
-        if end == End::Exit || !tunnel.forwards.is_empty() {
-            resources
-                .services
-                .push(service::build(tunnel, end, gateway));
-        }
+        resources
+            .services
+            .push(service::build(tunnel, end, gateway));
         // Without its Deployment the failed pods go, and no more are made.
         if tunnel.sysctl_forbidden.is_none() {
             resources.deployments.push(deployment);

@@ -61,9 +61,11 @@ pub struct ValidatedTunnel {
     pub entry: Option<ValidatedGateway>,
     /// The exit gateways, unless they are elsewhere.
     pub exit: Option<ValidatedGateway>,
+    /// Name and port of every declared forward, so that an entry's Service outlasts its targets.
+    pub listen_ports: Vec<(String, u16)>,
     /// The forwards whose targets are known.
     pub forwards: Vec<ValidatedForward>,
-    /// A sentence for each forward whose target is not known.
+    /// A sentence for each forward whose target Service, or its port, does not exist.
     pub unresolved: Vec<String>,
     /// `host:port` that entries dial.
     pub connect: String,
@@ -150,10 +152,9 @@ pub fn validate(
     let mut forwards = Vec::new();
     let mut unresolved = Vec::new();
     for forward in &spec.forwards {
-        match resolve(forward, &namespace, named) {
-            Ok(forward) => forwards.push(forward),
-            Err(sentence) => unresolved.push(sentence),
-        }
+        let (known, missing) = resolve(forward, &namespace, named);
+        forwards.extend(known);
+        unresolved.extend(missing.map(|missing| format!("forward {}: {missing}", forward.name)));
     }
     let connect = match (&spec.carrier.address, spec.side) {
         (Some(address), Side::Entry) => address.clone(),
@@ -173,6 +174,11 @@ pub fn validate(
     Ok(Validation::Valid(Box::new(ValidatedTunnel {
         entry: side.has_entry().then(|| gateway(spec.entry.as_ref())),
         exit: side.has_exit().then(|| gateway(spec.exit.as_ref())),
+        listen_ports: spec
+            .forwards
+            .iter()
+            .map(|forward| (forward.name.clone(), forward.listen.port))
+            .collect(),
         name,
         namespace,
         owner,
@@ -268,26 +274,40 @@ fn tuning(asked: Option<&Tuning>) -> BTreeMap<String, String> {
         .collect()
 }
 
+/// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
+/// forward where the port's number is known.
 fn resolve(
     forward: &Forward,
     namespace: &str,
     named: &Dereferenced,
-) -> Result<ValidatedForward, String> {
-    let (host, port) = match (&forward.target.service, &forward.target.address) {
-        (Some(target), _) => {
-            let port = service_port(target, named.services.get(&target.name))
-                .map_err(|problem| format!("forward {}: {problem}", forward.name))?;
-            (format!("{}.{namespace}.svc", target.name), port)
-        }
-        (None, Some(target)) => (canonical_host(&target.host), target.port),
-        (None, None) => return Err(format!("forward {}: no target", forward.name)),
-    };
-    Ok(ValidatedForward {
+) -> (Option<ValidatedForward>, Option<String>) {
+    let known = |host: String, port: u16| ValidatedForward {
         name: forward.name.clone(),
         listen_port: forward.listen.port,
         host,
         port,
-    })
+    };
+    match (&forward.target.service, &forward.target.address) {
+        (Some(target), _) => {
+            let host = format!("{}.{namespace}.svc", target.name);
+            match (
+                service_port(target, named.services.get(&target.name)),
+                &target.port,
+            ) {
+                (Ok(port), _) => (Some(known(host, port)), None),
+                (Err(missing), IntOrString::Int(port)) => {
+                    let forward = u16::try_from(*port).ok().map(|port| known(host, port));
+                    (forward, Some(missing))
+                }
+                (Err(missing), IntOrString::String(_)) => (None, Some(missing)),
+            }
+        }
+        (None, Some(target)) => {
+            let host = canonical_host(&target.host);
+            (Some(known(host, target.port)), None)
+        }
+        (None, None) => (None, Some("no target".to_owned())),
+    }
 }
 
 /// The one spelling that both ends compare.

@@ -15,9 +15,9 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGatew
     }
     let ports = match end {
         End::Entry => tunnel
-            .forwards
+            .listen_ports
             .iter()
-            .map(|forward| port(&forward.name, forward.listen_port))
+            .map(|(name, number)| port(name, *number))
             .collect(),
         End::Exit => vec![port("carrier", CARRIER_PORT)],
     };

@@ -20,6 +20,7 @@ fn tunnel() -> ValidatedTunnel {
         owner: OwnerReference::default(),
         entry: None,
         exit: None,
+        listen_ports: Vec::new(),
         forwards: Vec::new(),
         unresolved: Vec::new(),
         connect: String::new(),

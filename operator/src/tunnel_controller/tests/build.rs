@@ -295,13 +295,20 @@ fn a_missing_service_is_named_and_the_other_forwards_work() {
 }
 
 #[test]
-fn an_entry_without_any_known_target_has_no_service_yet() {
-    let spec = SMALLEST.split("- name: db").next().unwrap().to_owned()
-        + "carrier: {protocol: Jmux, security: {mode: None}}\n";
-    let tunnel = valid_with(&spec, &Dereferenced::default(), &settings());
+fn the_entrys_service_keeps_its_ports_while_a_target_is_missing() {
+    let tunnel = valid_with(SMALLEST, &Dereferenced::default(), &settings());
     let resources = build(&tunnel, &settings()).unwrap();
-    assert_eq!(resources.services.len(), 1);
-    assert_eq!(resources.deployments.len(), 2);
+    let service = child(&resources.services, "office-entry");
+    assert_eq!(service["spec"]["ports"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_missing_service_with_a_numbered_port_keeps_its_forward() {
+    let spec = SMALLEST.replace("port: http", "port: 80");
+    let tunnel = valid_with(&spec, &Dereferenced::default(), &settings());
+    assert_eq!(tunnel.unresolved.len(), 1);
+    assert_eq!(tunnel.forwards.len(), 2);
+    assert_eq!(tunnel.forwards[0].host, "shop.site.svc");
 }
 
 #[test]
