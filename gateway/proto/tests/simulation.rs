@@ -14,7 +14,7 @@ mod sim;
 use sim::{Sometimes, World};
 
 /// Seeds of one `cargo test`; `MUX_SIM_SEEDS=N` runs more.
-const SEEDS_DEFAULT: u64 = 800;
+const SEEDS_DEFAULT: u64 = 400;
 const STEPS: usize = 600;
 
 fn run(seed: u64) -> Sometimes {

@@ -11,7 +11,7 @@
     reason = "a test module that starts its own virtual clock"
 )]
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{
@@ -97,6 +97,13 @@ impl Socket {
     }
 }
 
+impl Socket {
+    /// Its application has read a clean end of file.
+    fn sees_end(&self) -> bool {
+        self.inbox.is_empty() && self.finish_seen && !self.reset_seen
+    }
+}
+
 /// What a stream's two sockets saw, judged when the world is at rest.
 #[derive(Default, Clone, Copy)]
 struct Direction {
@@ -149,6 +156,8 @@ pub struct World {
     pub budget: u64,
     labels: u32,
     ends: BTreeMap<u32, [Direction; 2]>,
+    /// Labels of streams that a socket cut, or that were never opened.
+    cut: BTreeSet<u32>,
     largest_credit: u64,
     pub sometimes: Sometimes,
 }
@@ -175,6 +184,7 @@ impl World {
             budget,
             labels: 0,
             ends: BTreeMap::new(),
+            cut: BTreeSet::new(),
             largest_credit: 0,
             sometimes: Sometimes::default(),
         }
@@ -249,9 +259,10 @@ impl World {
         let Some(capacity) = session.send_capacity(id) else {
             return;
         };
-        if capacity.payload_max == 0 || socket.batch.is_some() || socket.ended {
+        if capacity.payload_max == 0 || socket.ended {
             return;
         }
+        // An end of file may come while the last batch still waits for the carrier.
         if socket.sent == socket.plan {
             socket.ended = true;
             match socket.ending {
@@ -262,10 +273,14 @@ impl World {
                 }
                 Ending::Fail => {
                     session.reset(id);
+                    self.cut.insert(socket.label);
                     sockets.remove(&id);
                     self.sometimes.resets += 1;
                 }
             }
+            return;
+        }
+        if socket.batch.is_some() {
             return;
         }
         let length = wanted.min(socket.plan - socket.sent).min(capacity.bytes);
@@ -368,13 +383,13 @@ impl World {
                     position += consumed;
                 }
             }
-            Self::events(reader, &mut self.rng, &mut self.sometimes);
+            Self::events(reader, &mut self.rng, &mut self.sometimes, &mut self.cut);
         }
         reader.unread.drain(..position);
-        Self::events(reader, &mut self.rng, &mut self.sometimes);
+        Self::events(reader, &mut self.rng, &mut self.sometimes, &mut self.cut);
     }
 
-    fn events(side: &mut Side, rng: &mut Rng, sometimes: &mut Sometimes) {
+    fn events(side: &mut Side, rng: &mut Rng, sometimes: &mut Sometimes, cut: &mut BTreeSet<u32>) {
         while let Some(event) = side.session.poll_event() {
             match event {
                 Event::Incoming { stream, target } => {
@@ -390,7 +405,7 @@ impl World {
                 Event::Opened { .. } | Event::Writable { .. } => {}
                 Event::OpenFailed { stream, .. } => {
                     sometimes.refused += 1;
-                    side.sockets.remove(&stream);
+                    cut.extend(side.sockets.remove(&stream).map(|socket| socket.label));
                 }
                 Event::Finished { stream } => {
                     if let Some(socket) = side.sockets.get_mut(&stream) {
@@ -441,7 +456,7 @@ impl World {
         }
         let direction = &mut self.ends.get_mut(&socket.label).unwrap()[usize::from(!*entry)];
         direction.delivered = socket.delivered;
-        if socket.inbox.is_empty() && socket.finish_seen && !direction.clean_end_seen {
+        if socket.sees_end() && !direction.clean_end_seen {
             direction.clean_end_seen = true;
             self.sometimes.clean_ends += 1;
         }
@@ -461,7 +476,7 @@ impl World {
                 let before = reader.session.stream_count();
                 reader.session.handle_timeout(self.now);
                 self.sometimes.late_answers += (before - reader.session.stream_count()) as u64;
-                Self::events(reader, &mut self.rng, &mut self.sometimes);
+                Self::events(reader, &mut self.rng, &mut self.sometimes, &mut self.cut);
             }
             _ => {}
         }
@@ -576,17 +591,29 @@ impl World {
                         "stream {label} was silently truncated"
                     );
                 }
+                assert!(
+                    direction.finished_at.is_none()
+                        || direction.clean_end_seen
+                        || self.cut.contains(label),
+                    "stream {label} ended and its peer was never told"
+                );
             }
         }
     }
 
     fn drop_finished_sockets(&mut self, side: usize) {
         let Side {
-            session, sockets, ..
+            session,
+            sockets,
+            entry,
+            ..
         } = &mut self.sides[side];
         sockets.retain(|id, socket| {
+            let direction = &mut self.ends.get_mut(&socket.label).unwrap()[usize::from(!*entry)];
+            direction.clean_end_seen |= socket.sees_end();
+            let sent_all = socket.ended && socket.batch.is_none();
             let received_all = socket.inbox.is_empty() && (socket.finish_seen || socket.reset_seen);
-            !(socket.ended && received_all)
+            !(sent_all && received_all)
                 && (session.credit(*id).is_some() || !socket.inbox.is_empty())
         });
     }
