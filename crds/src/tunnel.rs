@@ -283,8 +283,8 @@ pub struct Tuning {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub sysctls: Vec<Sysctl>,
-    /// Allow sysctls that Kubernetes does not count as safe. The nodes must allow them, too: where a
-    /// kubelet refuses one, failed pods are made without end.
+    /// Allow sysctls that Kubernetes does not count as safe. The nodes must allow them, too
+    /// (`--allowed-unsafe-sysctls`): where a kubelet refuses one, no gateways are made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unsafe: bool,
 }
