@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # new-port.sh HOST OPEN_PORT NEW_PORT SECONDS: holds a stream to an echo server open through OPEN_PORT, bytes going to
 # and fro, until a connection to NEW_PORT echoes too; then uses the held stream once more.
 set -euo pipefail

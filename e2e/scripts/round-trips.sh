@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # round-trips.sh HOST PORT COUNT: one connection to an echo server; prints COUNT round-trip times of one byte, in
 # microseconds, one a line. A first round trip is not printed: it waits for the far connection to be made.
 set -euo pipefail

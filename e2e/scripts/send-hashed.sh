@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # send-hashed.sh HOST PORT BYTES: sends random bytes to a server that answers with their SHA-256, and compares.
 set -euo pipefail
 answer=$(head -c "$3" /dev/urandom | tee >(sha256sum >/tmp/sent) | perl /scripts/send.pl "$1" "$2")
