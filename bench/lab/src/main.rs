@@ -110,6 +110,10 @@ fn main() -> Result<ExitCode> {
     }
     let report = assemble(conditions, &cli, lanes);
     println!("{}", report.table());
+    report
+        .foreign_work()
+        .iter()
+        .for_each(|line| println!("{line}"));
     let verdicts = report.verdicts();
     for (met, text) in &verdicts {
         println!("{text}: {}", if *met { "met" } else { "MISSED" });

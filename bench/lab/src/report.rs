@@ -22,6 +22,9 @@ const RATIO_FLOOR: f64 = 0.35;
 /// Most microseconds that our gateways add to the median ping-pong.
 const ADDED_P50_US_CEILING: f64 = 300.0;
 
+/// The share of the processors beyond which other programs spoil the figures.
+const FOREIGN_SHARE_MAX: f64 = 0.06;
+
 /// Under which conditions everything was measured.
 #[derive(Debug, Clone)]
 pub(crate) struct Conditions {
@@ -40,6 +43,7 @@ pub(crate) struct ThroughputRow {
     pub(crate) connections: u32,
     mbit_s: Vec<f64>,
     cpu_s_per_gb: Vec<f64>,
+    foreign_share: Vec<f64>,
     /// Why there are no figures, or not from all rounds.
     pub(crate) reason: Option<String>,
 }
@@ -116,6 +120,7 @@ impl ThroughputRow {
             connections,
             mbit_s: Vec::new(),
             cpu_s_per_gb: Vec::new(),
+            foreign_share: Vec::new(),
             reason: None,
         }
     }
@@ -123,6 +128,7 @@ impl ThroughputRow {
     pub(crate) fn add(&mut self, measured: Measured) {
         self.mbit_s.push(measured.mbit_s);
         self.cpu_s_per_gb.extend(measured.cpu_s_per_gb);
+        self.foreign_share.push(measured.foreign_share);
     }
 
     pub(crate) fn fail(&mut self, reason: String) {
@@ -239,6 +245,26 @@ impl Report {
                 .map_or("-".to_owned(), |added| format!("{added:.0}")),
         };
         format!("{p50:>11.0}{p99:>9.0}{added:>22}{:>12}", row.exchanges)
+    }
+
+    /// How much other work the machine did during the runs; `None` when nothing was measured.
+    pub(crate) fn foreign_work(&self) -> Option<String> {
+        let shares: Vec<f64> = self
+            .throughput
+            .iter()
+            .flat_map(|row| row.foreign_share.iter().copied())
+            .collect();
+        let shares = spread(&shares)?;
+        let warning = if shares.median > FOREIGN_SHARE_MAX {
+            ": too much to trust the ratios, repeat on a quiet machine"
+        } else {
+            ""
+        };
+        Some(format!(
+            "other programs took {:.0} % of the processors (median of the runs; at most {:.0} %){warning}",
+            100.0 * shares.median,
+            100.0 * shares.max
+        ))
     }
 
     /// The targets that our gateways have to meet, each with whether they did.
@@ -406,10 +432,12 @@ mod tests {
         for (system, scale) in [(System::Direct, 1.0), (System::MuxgateJmux, 0.5)] {
             let mut row = ThroughputRow::new(system, 1);
             for mbit_s in [20_000.0, 18_000.0, 25_000.0] {
+                let foreign_share = mbit_s / 1e6;
                 let cpu_s_per_gb = (system != System::Direct).then_some(0.876);
                 row.add(Measured {
                     mbit_s: mbit_s * scale,
                     cpu_s_per_gb,
+                    foreign_share,
                 });
             }
             report.throughput.push(row);
@@ -450,6 +478,21 @@ mod tests {
              jetsocat         not found\n"
         );
         assert!(table.lines().all(|line| line.len() <= 100));
+    }
+
+    #[test]
+    fn other_work_on_the_machine_is_named_and_warned_of() {
+        assert_eq!(
+            report().foreign_work().unwrap(),
+            "other programs took 2 % of the processors (median of the runs; at most 2 %)"
+        );
+        let mut busy = report();
+        busy.throughput[1].foreign_share = vec![0.5; 9];
+        assert!(
+            busy.foreign_work()
+                .unwrap()
+                .ends_with("repeat on a quiet machine")
+        );
     }
 
     #[test]

@@ -45,6 +45,8 @@ pub(crate) struct Measured {
     /// CPU seconds of the system's processes for 10^9 bytes of payload, warm-up included; `None`
     /// for a system without processes.
     pub(crate) cpu_s_per_gb: Option<f64>,
+    /// The part of all processors that other programs took meanwhile, 0 to 1.
+    pub(crate) foreign_share: f64,
 }
 
 impl Run<'_> {
@@ -55,10 +57,18 @@ impl Run<'_> {
     pub(crate) fn measure(&self, running: &Running) -> Result<Measured> {
         let pids = running.pids();
         let mut server = Server::start(self.iperf)?;
-        let before = cpu::used(&pids)?;
+        let mut all_pids = pids.clone();
+        all_pids.push(server.child.id());
+        let before = (cpu::used(&pids)?, cpu::used(&all_pids)?.user);
+        let (start, programs) = (Instant::now(), cpu::machine_in_programs()?);
         self.run_client(running.system.iperf_port())?;
         server.read_until(|receiver| receiver.ended() >= self.connections as usize)?;
-        let used = cpu::used(&pids)? - before;
+        let after = (cpu::used(&pids)?, cpu::used(&all_pids)?.user);
+        let programs = cpu::machine_in_programs()?.saturating_sub(programs);
+        let foreign = programs.saturating_sub(after.1.saturating_sub(before.1));
+        let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
+        let foreign_share = foreign.as_secs_f64() / (start.elapsed().as_secs_f64() * processors);
+        let used = (after.0.user + after.0.system).saturating_sub(before.0.user + before.0.system);
         let report = server.receiver.report();
         let mbit_s = rate_mbit_s(&report, self.window, self.connections)?;
         let gigabytes = report.bytes as f64 / 1e9;
@@ -66,6 +76,7 @@ impl Run<'_> {
         Ok(Measured {
             mbit_s,
             cpu_s_per_gb,
+            foreign_share,
         })
     }
 
