@@ -19,9 +19,10 @@ cluster_up() {
 }
 
 # A Service's address that kube-proxy has not set up yet would be looked for on the network outside, where a transparent
-# proxy may even accept the connection. Such packets are refused instead; those of known Services are rewritten earlier.
+# proxy may even accept the connection. Such packets are dropped, and sent again by TCP; those of known Services are
+# rewritten before they come here.
 service_addresses_stay_inside() {
-  local rule=(FORWARD --destination 10.96.0.0/16 --protocol tcp --jump REJECT --reject-with tcp-reset)
+  local rule=(FORWARD --destination 10.96.0.0/16 --jump DROP)
   docker exec "$CLUSTER_NAME-control-plane" iptables --check "${rule[@]}" 2>/dev/null ||
     docker exec "$CLUSTER_NAME-control-plane" iptables --insert "${rule[@]}"
 }
