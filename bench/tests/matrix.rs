@@ -167,6 +167,38 @@ async fn an_agent_that_is_gone_fails_its_cells_only() {
 }
 
 #[tokio::test(flavor = "current_thread")]
+async fn a_path_that_is_closed_for_a_moment_is_waited_for() {
+    need_iperf();
+    let mut direct = pair().await;
+    let late = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let echo_port = std::mem::replace(&mut direct.echo_port, late.local_addr().unwrap().port());
+    tokio::spawn(forward_late(late, echo_port));
+    let flags = [
+        "--connections=1",
+        "--delays=0ms",
+        "--paths=Direct",
+        "--duration=1s",
+        "--warm-up=0s",
+        "--rounds=1",
+    ];
+    let offers = vec![Offer::Ready(environment(Some(direct), None))];
+    let ended = run(&flags, offers).await;
+    assert!(ended.status.success(), "{}", ended.log);
+}
+
+/// Forwards to `target`, but for the first connection, which it closes: as the Service of an entry that
+/// is not known to its node yet.
+async fn forward_late(listener: TcpListener, target: u16) {
+    drop(listener.accept().await);
+    while let Ok((mut near, _)) = listener.accept().await {
+        let mut far = tokio::net::TcpStream::connect(("127.0.0.1", target))
+            .await
+            .unwrap();
+        tokio::spawn(async move { tokio::io::copy_bidirectional(&mut near, &mut far).await });
+    }
+}
+
+#[tokio::test(flavor = "current_thread")]
 async fn a_delay_that_is_not_there_is_refused_and_never_measured() {
     need_iperf();
     // Loopback has no delay, so 50 ms cannot have been emulated; 20 ms is refused by the operator.

@@ -2,7 +2,7 @@
 //! has, and whether that is the delay asked for.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use muxtunnel_bench_api::agent::{Info, RttProbe, RttReport};
@@ -21,6 +21,11 @@ use crate::statistics::{rounded, spread};
 const ASK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time for all probes of a path, at the largest delay with room for a busy machine.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(600);
+/// Time for a path to carry its first probe: the entry's Service is known to every node a little after
+/// its pods are ready, and refuses connections until then.
+const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
+/// Pause between attempts of the first probe.
+const FIRST_PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// Times that the round trip is measured before its delay counts as wrong: another load on the
 /// machine can spoil one.
 const PROBE_ATTEMPTS: u32 = 3;
@@ -104,8 +109,9 @@ impl Survey {
             }
             Path::Tunnel => self.fill_from_gateways(client).await?,
         }
+        self.wait_until_open(client).await?;
         for _ in 0..PROBE_ATTEMPTS {
-            let rtt_ms = self.probe(client).await?;
+            let rtt_ms = self.probe(client, PROBES).await?;
             self.rtt_ms = Some(rounded(rtt_ms, 3));
             self.trouble = judge_rtt(rtt_ms, key.one_way_delay_ms);
             if self.trouble.is_none() {
@@ -136,12 +142,27 @@ impl Survey {
         Ok(())
     }
 
+    /// Returns when the path has carried a probe.
+    async fn wait_until_open(&self, client: &Client) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        while let Err(error) = self.probe(client, 1).await {
+            if begun.elapsed() > FIRST_PROBE_TIMEOUT {
+                return Err(error.context(format!(
+                    "the path carried nothing within {} s",
+                    FIRST_PROBE_TIMEOUT.as_secs()
+                )));
+            }
+            tokio::time::sleep(FIRST_PROBE_PAUSE).await;
+        }
+        Ok(())
+    }
+
     /// Median of the idle round trips, milliseconds.
-    async fn probe(&self, client: &Client) -> anyhow::Result<f64> {
+    async fn probe(&self, client: &Client, probes: u32) -> anyhow::Result<f64> {
         let request = RttProbe {
             host: self.pair.host.clone(),
             port: self.pair.echo_port,
-            probes: PROBES,
+            probes,
         };
         let url = format!("{}/v1/rtt", self.pair.client_url);
         let report: RttReport = client.post(&url, &request, PROBE_TIMEOUT).await?;
