@@ -181,6 +181,17 @@ impl Driver {
         }
     }
 
+    /// After [`Self::run`]: waits until every stream has delivered what came and reset its socket, at
+    /// most [`RESETS_MAX`].
+    pub(crate) async fn streams_gone(&self) {
+        let gone = async {
+            while !self.streams.borrow().is_empty() {
+                self.idle_wake.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout(RESETS_MAX, gone).await;
+    }
+
     fn is_idle(&self) -> bool {
         let session = self.session.borrow();
         session.stream_count() == 0 && !session.wants_transmit() && !self.stats.writing()
@@ -286,6 +297,8 @@ impl Driver {
     }
 }
 
+/// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
+const RESETS_MAX: Duration = Duration::from_secs(3);
 /// A carrier whose peer vanished is given up after this long without an acknowledgement.
 const CARRIER_DEAD_AFTER: Duration = Duration::from_secs(15);
 /// An idle carrier is probed at this interval.

@@ -76,6 +76,7 @@ pub(crate) async fn run(
         while entry.carrier.borrow().is_some() {
             tokio::task::yield_now().await;
         }
+        carrier.streams_gone().await;
     }
     dialler.abort();
     Ok(())

@@ -140,11 +140,15 @@ impl Exit {
     }
 
     async fn end_all(&self) {
-        for carrier in self.carriers.borrow().values() {
+        let carriers: Vec<Rc<Driver>> = self.carriers.borrow().values().cloned().collect();
+        for carrier in &carriers {
             carrier.shut_down();
         }
         while !self.carriers.borrow().is_empty() {
             tokio::task::yield_now().await;
+        }
+        for carrier in &carriers {
+            carrier.streams_gone().await;
         }
     }
 }
