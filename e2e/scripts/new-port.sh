@@ -2,6 +2,9 @@
 # new-port.sh HOST OPEN_PORT NEW_PORT SECONDS: holds a stream to an echo server open through OPEN_PORT, bytes going to
 # and fro, until a connection to NEW_PORT echoes too; then uses the held stream once more.
 set -euo pipefail
+# shellcheck source=e2e/scripts/reachable.sh
+source /scripts/reachable.sh
+reachable "$1" "$2"
 ping_held() {
   printf x >&3
   if ! IFS= read -r -t 30 -N 1 -u 3 byte || [ "$byte" != x ]; then

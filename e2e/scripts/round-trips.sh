@@ -2,6 +2,9 @@
 # round-trips.sh HOST PORT COUNT: one connection to an echo server; prints COUNT round-trip times of one byte, in
 # microseconds, one a line. A first round trip is not printed: it waits for the far connection to be made.
 set -euo pipefail
+# shellcheck source=e2e/scripts/reachable.sh
+source /scripts/reachable.sh
+reachable "$1" "$2"
 exec 3<>"/dev/tcp/$1/$2"
 for ((i = 0; i <= $3; i++)); do
   began=${EPOCHREALTIME/./}
