@@ -159,7 +159,7 @@ impl Replay {
     fn note_payload(&mut self, wanted: bool, bytes: &[u8]) {
         match self.seen.back_mut() {
             Some(last) if wanted && last.starts_with("payload ") => {
-                last.push_str(std::str::from_utf8(bytes).unwrap())
+                last.push_str(std::str::from_utf8(bytes).unwrap());
             }
             Some(last) if !wanted && last.starts_with("discarded ") => {
                 let before: usize = last["discarded ".len()..].parse().unwrap();
