@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 
 use hyper_util::client::legacy::Client;
@@ -28,6 +28,11 @@ pub enum RunnerError {
         "the runner cannot be reached: {0}; does a NetworkPolicy keep the operator from port 64002?"
     )]
     Unreachable(Box<dyn std::error::Error + Send + Sync>),
+    /// It was started, or goes on, under another operator process.
+    #[error(
+        "the runner does not know this operator yet; the kubelet brings it the key within 90 s"
+    )]
+    Unknown,
     /// It refused.
     #[error("the runner refused: {0}")]
     Refused(String),
@@ -132,6 +137,9 @@ impl HttpRunner {
             .map_err(|_| RunnerError::TimedOut)??;
         if status.is_success() {
             return serde_json::from_slice(&body).map_err(RunnerError::Answer);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            return Err(RunnerError::Unknown);
         }
         let words = serde_json::from_slice::<ErrorBody>(&body);
         Err(RunnerError::Refused(

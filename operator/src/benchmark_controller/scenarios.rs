@@ -131,7 +131,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
         world
             .verdict("Progressing")
             .unwrap()
-            .contains("the runner refused")
+            .contains("the runner does not know this operator yet")
     );
     world.runner.mount(&world.cluster);
     world.look().await;
