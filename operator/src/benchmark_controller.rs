@@ -1,7 +1,7 @@
 //! The controller of `MuxBenchmark`.
 //!
 //! [`reconcile`] is the way of one object: validate (pure) -> dereference (client: Job, pods, results)
-//! -> [`next_step`] (pure) -> make the runner once, or ask it where it is and give it the environment
+//! -> [`mod@next_step`] (pure) -> make the runner once, or ask it where it is and give it the environment
 //! that it waits for (build, apply, [`readiness`]) -> results -> update_status (client). Nothing is
 //! remembered between two looks: the runner knows what has been measured, so an operator that was
 //! restarted goes on where it is.
