@@ -162,35 +162,11 @@ fn a_killed_exit_resets_its_streams_and_the_entry_comes_back() {
 fn the_entry_dials_again_when_the_exit_is_back() {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
-    let listen = format!("127.0.0.1:{carrier}");
-    let allow = address.to_string();
-    let exit_args = [
-        "exit",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--listen",
-        &listen,
-        "--allow",
-        &allow,
-    ];
-    let exit = Gate::with_flags(&exit_args);
-    let entry = Gate::with_flags(&[
-        "entry",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--connect",
-        &listen,
-        "--forward",
-        &format!("{forward}:{address}"),
-    ])
-    .until_ready();
+    let exit = Gate::exit(carrier, &[&address.to_string()]);
+    let entry = Gate::entry(carrier, &[(forward, address)]).until_ready();
     drop(exit);
     until("the entry notices", || entry.get("/readyz").0 == 503);
-    let _exit = Gate::with_flags(&exit_args);
+    let _exit = Gate::exit(carrier, &[&address.to_string()]);
     let _entry = entry.until_ready();
     let mut client = connect(([127, 0, 0, 1], forward).into());
     client.write_all(b"again").unwrap();
@@ -203,34 +179,9 @@ fn a_target_that_is_not_allowed_is_refused_and_counted() {
     let (listener, allowed) = target();
     let (_other, forbidden) = target();
     let carrier = free_port();
-    let exit = Gate::with_flags(&[
-        "exit",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--listen",
-        &format!("127.0.0.1:{carrier}"),
-        "--allow",
-        &allowed.to_string(),
-        "--allow",
-        "0.0.0.0/0",
-    ]);
+    let exit = Gate::exit(carrier, &[&allowed.to_string(), "0.0.0.0/0"]);
     let (good, bad) = (free_port(), free_port());
-    let entry = Gate::with_flags(&[
-        "entry",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--connect",
-        &format!("127.0.0.1:{carrier}"),
-        "--forward",
-        &format!("{good}:{allowed}"),
-        "--forward",
-        &format!("{bad}:{forbidden}"),
-    ])
-    .until_ready();
+    let entry = Gate::entry(carrier, &[(good, allowed), (bad, forbidden)]).until_ready();
     assert_reset(&connect(([127, 0, 0, 1], bad).into()));
     assert_eq!(exit.status()["streams"]["refused"]["MT0204"], 1);
     until("the entry counts it", || {
@@ -281,18 +232,7 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget() {
         "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: ['{address}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
     ));
-    let entry = Gate::with_flags(&[
-        "entry",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--connect",
-        &format!("127.0.0.1:{carrier}"),
-        "--forward",
-        &format!("{forward}:{address}"),
-    ])
-    .until_ready();
+    let entry = Gate::entry(carrier, &[(forward, address)]).until_ready();
     let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
     let clients: Vec<_> = (0..40)
         .map(|_| connect(([127, 0, 0, 1], forward).into()))
@@ -329,19 +269,10 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget() {
 fn a_changed_forward_takes_effect_and_open_streams_stay() {
     let ((one, one_address), (two, two_address)) = (target(), target());
     let carrier = free_port();
-    let _exit = Gate::with_flags(&[
-        "exit",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--listen",
-        &format!("127.0.0.1:{carrier}"),
-        "--allow",
-        &one_address.to_string(),
-        "--allow",
-        &two_address.to_string(),
-    ]);
+    let _exit = Gate::exit(
+        carrier,
+        &[&one_address.to_string(), &two_address.to_string()],
+    );
     let (kept, added) = (free_port(), free_port());
     let yaml = |forwards: &[(u16, std::net::SocketAddr)]| {
         let head = format!(
@@ -409,17 +340,7 @@ fn a_changed_forward_takes_effect_and_open_streams_stay() {
 fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones() {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
-    let _exit = Gate::with_flags(&[
-        "exit",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--listen",
-        &format!("127.0.0.1:{carrier}"),
-        "--allow",
-        &address.to_string(),
-    ]);
+    let _exit = Gate::exit(carrier, &[&address.to_string()]);
     let entry = Gate::with_file(&format!(
         "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
@@ -453,18 +374,7 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline() {
         "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 2}}\n"
     ));
-    let _entry = Gate::with_flags(&[
-        "entry",
-        "--protocol",
-        "jmux",
-        "--security",
-        "none",
-        "--connect",
-        &format!("127.0.0.1:{carrier}"),
-        "--forward",
-        &format!("{forward}:{address}"),
-    ])
-    .until_ready();
+    let _entry = Gate::entry(carrier, &[(forward, address)]).until_ready();
     let client = connect(([127, 0, 0, 1], forward).into());
     let server = accept(&listener);
     exit.signal("TERM");

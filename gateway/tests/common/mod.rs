@@ -54,6 +54,46 @@ impl Gate {
         .until_up()
     }
 
+    /// An exit whose carriers arrive on `carrier` of loopback and that may dial `allow`.
+    pub fn exit(carrier: u16, allow: &[&str]) -> Self {
+        let listen = format!("127.0.0.1:{carrier}");
+        let mut args = vec![
+            "exit",
+            "--protocol",
+            "jmux",
+            "--security",
+            "none",
+            "--listen",
+            &listen,
+        ];
+        allow
+            .iter()
+            .for_each(|target| args.extend(["--allow", target]));
+        Self::with_flags(&args)
+    }
+
+    /// An entry to the exit on `carrier`; port and target of each forward.
+    pub fn entry(carrier: u16, forwards: &[(u16, SocketAddr)]) -> Self {
+        let connect = format!("127.0.0.1:{carrier}");
+        let forwards: Vec<_> = forwards
+            .iter()
+            .map(|(port, target)| format!("{port}:{target}"))
+            .collect();
+        let mut args = vec![
+            "entry",
+            "--protocol",
+            "jmux",
+            "--security",
+            "none",
+            "--connect",
+            &connect,
+        ];
+        forwards
+            .iter()
+            .for_each(|forward| args.extend(["--forward", forward.as_str()]));
+        Self::with_flags(&args)
+    }
+
     /// `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin address.
     pub fn with_file(yaml: &str) -> Self {
         let admin = free_port();
@@ -171,29 +211,8 @@ pub struct Pair {
 impl Pair {
     pub fn to(target: SocketAddr) -> Self {
         let (carrier, forward) = (free_port(), free_port());
-        let exit = Gate::with_flags(&[
-            "exit",
-            "--protocol",
-            "jmux",
-            "--security",
-            "none",
-            "--listen",
-            &format!("127.0.0.1:{carrier}"),
-            "--allow",
-            &target.to_string(),
-        ]);
-        let entry = Gate::with_flags(&[
-            "entry",
-            "--protocol",
-            "jmux",
-            "--security",
-            "none",
-            "--connect",
-            &format!("127.0.0.1:{carrier}"),
-            "--forward",
-            &format!("{forward}:{target}"),
-        ])
-        .until_ready();
+        let exit = Gate::exit(carrier, &[&target.to_string()]);
+        let entry = Gate::entry(carrier, &[(forward, target)]).until_ready();
         Self {
             entry,
             exit,
