@@ -1,7 +1,7 @@
 //! `muxlab`: the data plane measured alone, in a network namespace of its own, beside the peers that
 //! are found on this machine. `make bench` runs it.
 //!
-//! Owns the order of the run: the systems are started once, then measured in turn within each round,
+//! Owns the order of the run: the systems are started afresh for each round and measured in turn within it,
 //! so that a slow minute of the machine hits all of them alike. In come flags; out come a table for
 //! people and JSON lines for machines ([`report`]). A system that is not installed or fails has a row
 //! that says so; the others are measured. Read [`system`] for what is compared, `docs/performance.md`
@@ -97,6 +97,11 @@ fn main() -> Result<ExitCode> {
         .collect();
     let started = Instant::now();
     for round in 1..=cli.rounds {
+        if round > 1 {
+            for lane in &mut lanes {
+                lane.restart(&programs, &logs);
+            }
+        }
         for &connections in &cli.connections {
             for lane in &mut lanes {
                 lane.measure_throughput(&cli, connections);
@@ -171,17 +176,21 @@ struct Lane {
 
 impl Lane {
     fn start(system: System, programs: &Programs, logs: &std::path::Path) -> Self {
-        let running = system
-            .start(programs, logs)
-            .map_err(|error| format!("{error:#}"));
-        if let Err(reason) = &running {
-            eprintln!("{}: {reason}", system.name());
-        }
         Self {
             system,
-            running,
+            running: start(system, programs, logs),
             throughput: Vec::new(),
             latency: latency::histogram(),
+        }
+    }
+
+    /// Each round begins with fresh processes, so that what one round left behind in a system does not
+    /// count in the next.
+    fn restart(&mut self, programs: &Programs, logs: &std::path::Path) {
+        if self.running.is_ok() {
+            // The old processes hold the ports: they end before the new ones begin.
+            self.running = Err("between two rounds".to_owned());
+            self.running = start(self.system, programs, logs);
         }
     }
 
@@ -237,6 +246,16 @@ impl Lane {
             self.latency = Err(reason);
         }
     }
+}
+
+fn start(system: System, programs: &Programs, logs: &std::path::Path) -> Result<Running, String> {
+    let running = system
+        .start(programs, logs)
+        .map_err(|error| format!("{error:#}"));
+    if let Err(reason) = &running {
+        eprintln!("{}: {reason}", system.name());
+    }
+    running
 }
 
 fn assemble(conditions: Conditions, cli: &Cli, lanes: Vec<Lane>) -> Report {
