@@ -19,7 +19,7 @@ const INITIAL_SHARE: u64 = 8;
 /// The bytes of one session that may be granted as credit.
 ///
 /// The least window of every stream that the table can still take is set aside; of the rest a new
-/// stream gets an eighth, and a window that was used up grows by at most half.
+/// stream gets an eighth, and a window that was used up doubles, if half of the rest has room for it.
 #[derive(Debug)]
 pub(super) struct Budget {
     total: u64,
