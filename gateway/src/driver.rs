@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{
-    CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionConfig, SessionError, StreamId,
+    CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionError, StreamId,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
@@ -66,7 +66,7 @@ struct Opening {
 /// One carrier and everything that runs over it.
 pub(crate) struct Driver {
     tcp: TcpStream,
-    session: RefCell<Session>,
+    session: RefCell<Box<dyn Session>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
     opening: RefCell<BTreeMap<StreamId, Opening>>,
     pool: BufferPool,
@@ -86,7 +86,7 @@ impl Driver {
     /// Takes a connected carrier. Nothing happens before [`Self::run`].
     pub(crate) fn new(
         tcp: TcpStream,
-        config: SessionConfig,
+        session: Box<dyn Session>,
         telemetry: Arc<Telemetry>,
         on_incoming: OnIncoming,
     ) -> std::io::Result<Rc<Self>> {
@@ -94,7 +94,7 @@ impl Driver {
         let stats = telemetry.add_carrier(&tcp)?;
         Ok(Rc::new(Self {
             tcp,
-            session: RefCell::new(Session::new(config)),
+            session: RefCell::new(session),
             streams: RefCell::default(),
             opening: RefCell::default(),
             pool: BufferPool::new(),
@@ -114,7 +114,7 @@ impl Driver {
         let end = tokio::select! {
             end = carrier_in::run(self) => end,
             end = carrier_out::run(self) => end,
-            () = self.run_timeouts() => CarrierEnd::ShutDown,
+            end = self.run_timeouts() => end,
             () = self.shutdown_wake.notified() => CarrierEnd::ShutDown,
         };
         self.ended.set(true);
@@ -154,10 +154,13 @@ impl Driver {
 
     /// Takes up a stream of the peer's, connected to its target by `tcp`.
     pub(crate) fn accept(self: &Rc<Self>, stream: StreamId, tcp: TcpStream) {
+        let address = tcp.peer_addr().map(|address| address.to_string());
         if self.session.borrow().credit(stream).is_none() {
             return; // The carrier was lost meanwhile.
         }
-        self.session.borrow_mut().accept(stream);
+        self.session
+            .borrow_mut()
+            .accept(stream, &address.unwrap_or_default());
         self.wake_transmit();
         self.start(stream, tcp);
     }
@@ -227,6 +230,7 @@ impl Driver {
                 break;
             };
             match event {
+                Event::Ready | Event::GoAway => {}
                 Event::Incoming { stream, target } => (self.on_incoming)(self, stream, target),
                 Event::Opened { stream } => self.answer(stream, Ok(())),
                 Event::OpenFailed { stream, refusal } => self.answer(stream, Err(refusal)),
@@ -279,7 +283,7 @@ impl Driver {
     }
 
     /// Lets overdue opens fail. Not on the data path: it sleeps until the earliest open's deadline.
-    async fn run_timeouts(self: &Rc<Self>) {
+    async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
         loop {
             let deadline = self.session.borrow().poll_timeout();
             match deadline {
@@ -289,8 +293,11 @@ impl Driver {
                         () = tokio::time::sleep_until(deadline.into()) => {}
                         () = self.timer_wake.notified() => {}
                     }
-                    self.session.borrow_mut().handle_timeout(Instant::now());
+                    let result = self.session.borrow_mut().handle_timeout(Instant::now());
                     self.handle_events();
+                    if let Err(error) = result {
+                        return error.into();
+                    }
                 }
             }
         }

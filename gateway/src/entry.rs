@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::dial;
 use crate::driver::Driver;
-use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session_config, wait_for};
+use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session, wait_for};
 use crate::telemetry::Telemetry;
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
@@ -150,7 +150,7 @@ async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<
     });
     Driver::new(
         tcp,
-        session_config(config),
+        session(config),
         Arc::clone(&entry.telemetry),
         on_incoming,
     )
@@ -224,7 +224,10 @@ impl Entry {
         match carrier.open(&dial::url(&forward.target.host, forward.target.port), tcp) {
             Err(error) => {
                 let code = match error {
-                    OpenError::TooManyStreams { .. } => Code::TooManyStreams,
+                    OpenError::NotReady | OpenError::GoingAway => Code::CarrierConnecting,
+                    OpenError::TooManyStreams { .. } | OpenError::PeerStreamLimit { .. } => {
+                        Code::TooManyStreams
+                    }
                     OpenError::BudgetExhausted { .. } => Code::MemoryExhausted,
                     OpenError::TargetTooLong { .. } => Code::ConfigInvalid,
                 };

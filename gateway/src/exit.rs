@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::dial;
 use crate::driver::Driver;
-use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session_config, wait_for};
+use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session, wait_for};
 use crate::telemetry::Telemetry;
 
 struct Exit {
@@ -94,7 +94,7 @@ impl Exit {
         });
         let driver = match Driver::new(
             tcp,
-            session_config(&config),
+            session(&config),
             Arc::clone(&self.telemetry),
             on_incoming,
         ) {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::Context;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, ConfigError, Drain, Role};
-use muxtunnel_proto::SessionConfig;
+use muxtunnel_proto::{JmuxConfig, JmuxSession, Session};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -240,11 +240,11 @@ fn std_listener(address: &str) -> Result<std::net::TcpListener, WorkerError> {
     })
 }
 
-/// The session's bounds.
-pub(crate) fn session_config(config: &Config) -> SessionConfig {
-    SessionConfig {
+/// A session of the configured protocol.
+pub(crate) fn session(config: &Config) -> Box<dyn Session> {
+    Box::new(JmuxSession::new(JmuxConfig {
         streams_max: config.limits.streams,
         receive_budget: config.memory.receive.0,
-        ..SessionConfig::default()
-    }
+        ..JmuxConfig::default()
+    }))
 }

@@ -18,13 +18,15 @@
 //! fast as the carrier takes frames: what is not taken yet stays in dirty bits and coalesces, so
 //! nothing queues without bound. `now` must not go backwards.
 //!
-//! Read next: `session.rs` for the state machine, `codec/jmux.rs` for the wire.
+//! Read next: `session.rs` for the contract; `jmux.rs` and `native.rs` for the two state machines, with
+//! their wires in `jmux/codec.rs` and `native/codec.rs`.
 
-pub mod codec;
+pub mod jmux;
 mod session;
 
+pub use jmux::{JmuxConfig, JmuxSession};
 pub use session::{
-    CarrierId, CreditView, Event, Header, OpenError, Outcome, Payload, Reason, Receive, Refusal,
-    SendCapacity, Session, SessionConfig, SessionError, StreamId, Token, Transmit,
-    WINDOW_BYTES_MAX, WINDOW_BYTES_MIN,
+    CarrierId, CreditView, Event, FrameHeader, HEADER_BYTES_MAX, Header, OpenError, Outcome,
+    Payload, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId,
+    TARGET_LENGTH_MAX, Token, Transmit,
 };

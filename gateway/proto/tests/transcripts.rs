@@ -21,11 +21,12 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Reason, Refusal, Session, SessionConfig, StreamId, Token, Transmit,
+    CarrierId, Event, Header, JmuxConfig, JmuxSession, Reason, Refusal, ResetCode, Session,
+    StreamId, Token, Transmit,
 };
 
 struct Replay {
-    session: Session,
+    session: JmuxSession,
     now: Instant,
     stream: Option<StreamId>,
     others: VecDeque<StreamId>,
@@ -37,18 +38,18 @@ struct Replay {
 impl Replay {
     fn new() -> Self {
         // The initial window is a plain 64 KiB here: an eighth of what is not set aside.
-        let config = SessionConfig {
+        let config = JmuxConfig {
             streams_max: 1,
             receive_budget: 8 * (64 << 10),
-            ..SessionConfig::default()
+            ..JmuxConfig::default()
         };
-        let config = SessionConfig {
+        let config = JmuxConfig {
             streams_max: 4,
             receive_budget: config.receive_budget + 3 * (16 << 10),
             ..config
         };
         Self {
-            session: Session::new(config),
+            session: JmuxSession::new(config),
             now: Instant::now(),
             stream: None,
             others: VecDeque::new(),
@@ -66,7 +67,7 @@ impl Replay {
         let (verb, rest) = action.split_once(' ').unwrap_or((action, ""));
         match verb {
             "open" => self.stream = Some(self.session.open(self.now, rest).unwrap()),
-            "accept" => self.session.accept(self.stream()),
+            "accept" => self.session.accept(self.stream(), ""),
             "refuse" => {
                 let (code, text) = rest.split_once(' ').unwrap();
                 let refusal = Refusal::new(Reason::from_code(code.parse().unwrap()), text);
@@ -87,11 +88,13 @@ impl Replay {
                     .source_ready(self.stream(), rest.len(), Token(0));
             }
             "finish" => self.session.finish(self.stream()),
-            "reset" => self.session.reset(self.stream()),
-            "took" => self.session.sink_took(self.stream(), rest.parse().unwrap()),
+            "reset" => self.session.reset(self.stream(), ResetCode::Cancelled),
+            "took" => self
+                .session
+                .sink_took(self.now, self.stream(), rest.parse().unwrap()),
             "wait" => {
                 self.now += Duration::from_secs(rest.parse().unwrap());
-                self.session.handle_timeout(self.now);
+                self.session.handle_timeout(self.now).unwrap();
             }
             "next" => self.stream = Some(self.others.pop_front().expect("no other stream")),
             _ => panic!("unknown action {action:?}"),
@@ -102,6 +105,7 @@ impl Replay {
     fn events(&mut self) {
         while let Some(event) = self.session.poll_event() {
             self.seen.push_back(match event {
+                Event::Ready | Event::GoAway => continue,
                 Event::Incoming { stream, target } => {
                     if self
                         .stream
@@ -145,7 +149,10 @@ impl Replay {
                 self.note_payload(receive.stream.is_some(), &bytes);
                 continue;
             }
-            match self.session.handle_header(CarrierId::ONLY, &self.unread) {
+            match self
+                .session
+                .handle_header(self.now, CarrierId::ONLY, &self.unread)
+            {
                 Ok(Header::Incomplete { .. }) => return Ok(()),
                 Ok(Header::Control { consumed } | Header::Payload { consumed, .. }) => {
                     self.unread.drain(..consumed);
@@ -180,7 +187,7 @@ impl Replay {
                 Transmit::Data {
                     header, payload, ..
                 } => {
-                    bytes.extend(header);
+                    bytes.extend(&*header);
                     bytes.extend(&self.batch[payload.range]);
                 }
             }

@@ -7,6 +7,7 @@
 use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Instant;
 
 use muxtunnel_proto::{CarrierId, Header, SessionError, StreamId};
 
@@ -14,7 +15,7 @@ use super::{CarrierEnd, Driver};
 
 /// Bytes read at once; more than the largest frame, so that a frame is never stuck.
 const READ_BYTES: usize = 256 << 10;
-const _: () = assert!(READ_BYTES > 2 * muxtunnel_proto::codec::jmux::MESSAGE_SIZE_MAX);
+const _: () = assert!(READ_BYTES > 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
 
 /// Payload of one stream in the read buffer, not passed on yet.
 #[derive(Default)]
@@ -56,6 +57,7 @@ pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
 impl Driver {
     /// Handles the whole frames and the payload in `bytes`; returns how many bytes that were.
     fn consume(self: &Rc<Self>, bytes: &[u8], run: &mut Run) -> Result<usize, SessionError> {
+        let now = Instant::now();
         let mut position = 0;
         let result = loop {
             let mut session = self.session.borrow_mut();
@@ -72,7 +74,7 @@ impl Driver {
                 position += length;
                 continue;
             }
-            match session.handle_header(CarrierId::ONLY, &bytes[position..]) {
+            match session.handle_header(now, CarrierId::ONLY, &bytes[position..]) {
                 Ok(Header::Incomplete { .. }) => break Ok(position),
                 Ok(Header::Payload { consumed, .. }) => position += consumed,
                 Ok(Header::Control { consumed }) => {
@@ -113,7 +115,9 @@ impl Driver {
         };
         let taken = io.deliver(&mut slices);
         if taken > 0 {
-            self.session.borrow_mut().sink_took(stream, taken);
+            self.session
+                .borrow_mut()
+                .sink_took(Instant::now(), stream, taken);
             self.telemetry.add_bytes_received(taken);
         }
     }

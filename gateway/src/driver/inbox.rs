@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 
 /// Bytes of one chunk: the least window, so that a stream never holds more than its window + one.
-const CHUNK_BYTES: usize = muxtunnel_proto::WINDOW_BYTES_MIN as usize;
+const CHUNK_BYTES: usize = muxtunnel_proto::jmux::WINDOW_BYTES_MIN as usize;
 /// Slices of one write.
 const SLICES_MAX: usize = 16;
 

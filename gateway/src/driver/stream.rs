@@ -9,10 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use muxtunnel_proto::codec::jmux::DATA_OVERHEAD;
-use muxtunnel_proto::{Outcome, StreamId, Token};
+use muxtunnel_proto::{Outcome, ResetCode, StreamId, Token};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -157,7 +156,7 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
         if io.cut.get().is_some() {
             return End::Cut;
         }
-        let capacity = driver.session.borrow().send_capacity(io.id);
+        let capacity = driver.session.borrow_mut().send_capacity(io.id);
         let Some(capacity) = capacity else {
             return End::Cut;
         };
@@ -173,8 +172,9 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
         let Some(mut buffer) = driver.pool.acquire().await else {
             return End::Cut;
         };
-        let payload = usize::from(capacity.payload_max).min(BUFFER_BYTES - DATA_OVERHEAD);
-        let layout = Layout::new(DATA_OVERHEAD, payload);
+        let header = capacity.header_bytes;
+        let payload = capacity.payload_max.min(BUFFER_BYTES - header);
+        let layout = Layout::new(header, payload);
         let limit = usize::try_from(capacity.bytes).unwrap_or(usize::MAX);
         let read = readable.and_then(|()| io.read_batch(&mut buffer, layout, limit));
         match read {
@@ -232,7 +232,10 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
     match written {
         Ok(length) => {
             io.inbox.borrow_mut().consume(length);
-            driver.session.borrow_mut().sink_took(io.id, length);
+            driver
+                .session
+                .borrow_mut()
+                .sink_took(Instant::now(), io.id, length);
             driver.telemetry.add_bytes_received(length);
             driver.wake_transmit();
             Ok(())
@@ -253,7 +256,10 @@ async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
     };
     let _ = tokio::time::timeout(CUT_DELIVERY_MAX, deliver).await;
     io.inbox.borrow_mut().clear();
-    driver.session.borrow_mut().reset(io.id);
+    driver
+        .session
+        .borrow_mut()
+        .reset(io.id, ResetCode::Cancelled);
     driver.wake_transmit();
     End::Cut
 }
@@ -263,7 +269,10 @@ fn fail(driver: &Driver, io: &StreamIo, error: &std::io::Error) -> End {
     tracing::debug!(stream = io.id.number(), %error, "Local socket failed");
     io.end(Cut::Local);
     io.inbox.borrow_mut().clear();
-    driver.session.borrow_mut().reset(io.id);
+    driver
+        .session
+        .borrow_mut()
+        .reset(io.id, ResetCode::Cancelled);
     driver.wake_transmit();
     End::Cut
 }

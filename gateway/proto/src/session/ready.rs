@@ -1,33 +1,33 @@
-//! Streams that have something to transmit, each at most once, first come first served.
+//! Streams that have a control frame to transmit, each at most once, first come first served.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use super::StreamId;
 
 #[derive(Debug, Default)]
-pub(super) struct ReadyList {
+pub(crate) struct ReadyList {
     order: VecDeque<StreamId>,
     members: BTreeSet<StreamId>,
 }
 
 impl ReadyList {
-    pub(super) fn push(&mut self, stream: StreamId) {
+    pub(crate) fn push(&mut self, stream: StreamId) {
         if self.members.insert(stream) {
             self.order.push_back(stream);
         }
     }
 
-    pub(super) fn front(&self) -> Option<StreamId> {
+    pub(crate) fn front(&self) -> Option<StreamId> {
         self.order.front().copied()
     }
 
-    pub(super) fn pop(&mut self) {
+    pub(crate) fn pop(&mut self) {
         if let Some(stream) = self.order.pop_front() {
             self.members.remove(&stream);
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.order.is_empty()
     }
 }

@@ -1,19 +1,18 @@
 //! What crosses the border between a session and its driver.
 
 use std::ops::Range;
-use std::time::Duration;
 
-use crate::codec::ChannelId;
-use crate::codec::jmux::{DATA_OVERHEAD, DecodeError, PACKET_SIZE_DEFAULT};
+use crate::jmux;
 
-/// A stream, as this side numbers it. In JMUX it is the local channel id.
+/// A stream, as this side numbers it. In JMUX it is the local channel id (32 bits), in the native
+/// protocol the number that both sides know (48 bits).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StreamId(pub(crate) u32);
+pub struct StreamId(pub(crate) u64);
 
 impl StreamId {
     /// The number, for logs.
     #[must_use]
-    pub const fn number(self) -> u32 {
+    pub const fn number(self) -> u64 {
         self.0
     }
 }
@@ -30,33 +29,6 @@ impl CarrierId {
 /// The driver's name of a buffer (or pipe) that holds payload to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Token(pub u64);
-
-/// Bounds of one session.
-#[derive(Debug, Clone, Copy)]
-pub struct SessionConfig {
-    /// Most streams at once.
-    pub streams_max: u32,
-    /// Bytes; the sum of credit granted and payload buffered never exceeds it. At least
-    /// `streams_max` x [`super::WINDOW_BYTES_MIN`], so that every stream can have a window.
-    pub receive_budget: u64,
-    /// Largest frame that is offered and sent, header included: 9..=65,535 bytes.
-    pub packet_max: u16,
-    /// How long an open may stay unanswered (jetsocat answers nothing for an unsupported scheme).
-    pub open_timeout: Duration,
-}
-
-impl Default for SessionConfig {
-    /// 4,096 streams in 256 MiB, jetsocat's packet size, 15 s for an open (a peer's dial of 10 s and
-    /// some round trips).
-    fn default() -> Self {
-        Self {
-            streams_max: 4096,
-            receive_budget: 256 << 20,
-            packet_max: PACKET_SIZE_DEFAULT,
-            open_timeout: Duration::from_secs(15),
-        }
-    }
-}
 
 /// What [`super::Session::handle_header`] found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -106,10 +78,40 @@ pub enum Transmit {
         /// The carrier.
         carrier: CarrierId,
         /// The header's bytes.
-        header: [u8; DATA_OVERHEAD],
+        header: FrameHeader,
         /// The payload behind it.
         payload: Payload,
     },
+}
+
+/// Most bytes of a payload header of any protocol.
+pub const HEADER_BYTES_MAX: usize = 16;
+
+/// The header of a payload frame, in place: every protocol's fits [`HEADER_BYTES_MAX`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FrameHeader {
+    bytes: [u8; HEADER_BYTES_MAX],
+    length: u8,
+}
+
+impl FrameHeader {
+    pub(crate) fn new<const N: usize>(header: [u8; N]) -> Self {
+        const { assert!(N <= HEADER_BYTES_MAX) };
+        let mut bytes = [0; HEADER_BYTES_MAX];
+        bytes[..N].copy_from_slice(&header);
+        Self {
+            bytes,
+            length: N as u8,
+        }
+    }
+}
+
+impl std::ops::Deref for FrameHeader {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
 }
 
 /// Payload in the driver's hands.
@@ -130,15 +132,17 @@ pub struct Payload {
 pub struct SendCapacity {
     /// Bytes; zero while a batch waits or credit is used up.
     pub bytes: u64,
+    /// Header of a payload frame, bytes.
+    pub header_bytes: usize,
     /// Payload of one full frame, bytes.
-    pub payload_max: u16,
+    pub payload_max: usize,
 }
 
 /// Where the credit of one stream is, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CreditView {
     /// The peer's number of the stream.
-    pub peer: ChannelId,
+    pub peer: u64,
     /// We may still send.
     pub send: u64,
     /// The peer may still send.
@@ -152,6 +156,10 @@ pub struct CreditView {
 /// What the application side must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
+    /// The session is established: streams can be opened.
+    Ready,
+    /// The peer takes no more streams; those that are open go on.
+    GoAway,
     /// The peer asks for a stream: answer by `accept` or `refuse`.
     Incoming {
         /// The stream.
@@ -193,12 +201,32 @@ pub enum Event {
 /// What cut a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The peer closed it before we were done, or said that it failed.
-    PeerAborted,
+    /// The peer cut it, for this reason where it named one.
+    PeerReset(ResetCode),
     /// Its carrier ended.
     CarrierLost,
-    /// The peer sent more than its credit, or raised ours beyond 32 bits.
+    /// The peer sent more than its credit, or raised ours beyond what the protocol can count.
     PeerBrokeCredit,
+}
+
+/// Why an open stream is cut: the code of RESET_STREAM and STOP_SENDING (docs/protocol.md). JMUX
+/// names no reason; there it is [`ResetCode::Cancelled`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetCode {
+    /// The local socket was reset or failed.
+    Cancelled,
+    /// No byte moved for the idle time-out.
+    IdleTimeout,
+    /// One half had ended and no byte moved for the half-open time-out.
+    HalfOpenTimeout,
+    /// The gateway shuts down.
+    Draining,
+    /// The open was not answered in time.
+    OpenTimeout,
+    /// It was never opened: the refusal, as answered to an open.
+    Refused(Reason),
+    /// Any other number.
+    Other(u16),
 }
 
 /// Why a stream was not opened.
@@ -277,11 +305,23 @@ impl Reason {
 /// Why an open was not even sent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The table is full.
+    /// The hello is not over.
+    #[error("the session is not established yet")]
+    NotReady,
+    /// The peer said that it goes away.
+    #[error("the other side is shutting down and takes no more streams")]
+    GoingAway,
+    /// Our table is full.
     #[error("the session is at its limit of {streams_max} streams")]
     TooManyStreams {
         /// The limit.
         streams_max: u32,
+    },
+    /// The peer's table is full.
+    #[error("the other side takes no more than {streams_max} streams at once")]
+    PeerStreamLimit {
+        /// Its limit.
+        streams_max: u64,
     },
     /// Every byte of the receive budget is granted.
     #[error(
@@ -292,19 +332,22 @@ pub enum OpenError {
         receive_budget: u64,
     },
     /// It would not fit an OPEN that peers accept.
-    #[error("the target has {length} bytes, at most 1024 are possible")]
+    #[error("the target has {length} bytes, at most {TARGET_LENGTH_MAX} are possible")]
     TargetTooLong {
         /// Bytes.
         length: usize,
     },
 }
 
+/// Longest target URL, bytes, in both protocols.
+pub const TARGET_LENGTH_MAX: usize = 1024;
+
 /// Why a session cannot go on. The driver gives up the carrier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The carrier's bytes are not the protocol.
+    /// The carrier's bytes are not JMUX.
     #[error(transparent)]
-    Decode(#[from] DecodeError),
+    Jmux(#[from] jmux::DecodeError),
     /// The peer makes us answer faster than it reads.
     #[error("the peer sent more than 1024 frames that need an answer without reading the answers")]
     TooManyOrphans,

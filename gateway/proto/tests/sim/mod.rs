@@ -15,7 +15,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Reason, Refusal, Session, SessionConfig, StreamId, Token, Transmit,
+    CarrierId, Event, Header, JmuxConfig, JmuxSession, Reason, Refusal, ResetCode, Session,
+    StreamId, Token, Transmit,
 };
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
@@ -114,7 +115,7 @@ struct Direction {
 }
 
 pub struct Side {
-    pub session: Session,
+    pub session: Box<dyn Session>,
     entry: bool,
     /// What it has written and the other side has not read.
     pipe: VecDeque<u8>,
@@ -124,9 +125,9 @@ pub struct Side {
 }
 
 impl Side {
-    fn new(entry: bool, config: SessionConfig) -> Self {
+    fn new(entry: bool, config: JmuxConfig) -> Self {
         Self {
-            session: Session::new(config),
+            session: Box::new(JmuxSession::new(config)),
             entry,
             pipe: VecDeque::new(),
             unread: Vec::new(),
@@ -171,7 +172,7 @@ impl World {
         let packet_max = [9, 64, 4096, 65_535][rng.below(4)];
         let streams_max = 4 + rng.below(12) as u32;
         let budget = u64::from(streams_max) * (16 << 10) * (1 + rng.below(8) as u64);
-        let config = SessionConfig {
+        let config = JmuxConfig {
             streams_max,
             receive_budget: budget,
             packet_max,
@@ -229,6 +230,7 @@ impl World {
         let session = &self.sides[side].session;
         session
             .streams()
+            .into_iter()
             .filter(|id| !known.contains_key(id))
             .last()
             .unwrap()
@@ -272,7 +274,7 @@ impl World {
                         Some(socket.sent);
                 }
                 Ending::Fail => {
-                    session.reset(id);
+                    session.reset(id, ResetCode::Cancelled);
                     self.cut.insert(socket.label);
                     sockets.remove(&id);
                     self.sometimes.resets += 1;
@@ -314,7 +316,7 @@ impl World {
                 Some(Transmit::Data {
                     header, payload, ..
                 }) => {
-                    pipe.extend(header);
+                    pipe.extend(&*header);
                     let socket = sockets
                         .get_mut(&payload.stream)
                         .expect("a frame for a dropped socket");
@@ -371,7 +373,7 @@ impl World {
             }
             match reader
                 .session
-                .handle_header(CarrierId::ONLY, &reader.unread[position..])
+                .handle_header(self.now, CarrierId::ONLY, &reader.unread[position..])
                 .unwrap()
             {
                 Header::Incomplete { needed } => {
@@ -400,9 +402,9 @@ impl World {
                     }
                     let label = target["tcp://".len()..target.len() - 2].parse().unwrap();
                     side.sockets.insert(stream, Socket::new(label, rng));
-                    side.session.accept(stream);
+                    side.session.accept(stream, "");
                 }
-                Event::Opened { .. } | Event::Writable { .. } => {}
+                Event::Ready | Event::GoAway | Event::Opened { .. } | Event::Writable { .. } => {}
                 Event::OpenFailed { stream, .. } => {
                     sometimes.refused += 1;
                     cut.extend(side.sockets.remove(&stream).map(|socket| socket.label));
@@ -452,7 +454,7 @@ impl World {
             socket.delivered += 1;
         }
         if taken > 0 {
-            session.sink_took(id, taken);
+            session.sink_took(self.now, id, taken);
         }
         let direction = &mut self.ends.get_mut(&socket.label).unwrap()[usize::from(!*entry)];
         direction.delivered = socket.delivered;
@@ -474,7 +476,7 @@ impl World {
                 self.now += Duration::from_secs(self.rng.below(8) as u64);
                 let reader = &mut self.sides[side];
                 let before = reader.session.stream_count();
-                reader.session.handle_timeout(self.now);
+                reader.session.handle_timeout(self.now).unwrap();
                 self.sometimes.late_answers += (before - reader.session.stream_count()) as u64;
                 Self::events(reader, &mut self.rng, &mut self.sometimes, &mut self.cut);
             }
@@ -523,25 +525,34 @@ impl World {
                 self.carry(side, usize::MAX);
             }
         }
+        let sending: Vec<BTreeSet<StreamId>> = self
+            .sides
+            .iter_mut()
+            .map(|side| {
+                let mut streams = side.session.streams();
+                streams.retain(|id| side.session.send_capacity(*id).is_some());
+                streams.into_iter().collect()
+            })
+            .collect();
         let [a, b] = &self.sides;
-        for (one, other) in [(a, b), (b, a)] {
+        for (one, other, sending) in [(a, b, &sending[0]), (b, a, &sending[1])] {
             for id in one.session.streams() {
                 let Some(socket) = one.sockets.get(&id) else {
                     continue;
                 };
                 let here = one.session.credit(id).unwrap();
-                let there = other.session.streams().find(|peer| {
+                let there = other.session.streams().into_iter().find(|peer| {
                     other
                         .sockets
                         .get(peer)
                         .is_some_and(|s| s.label == socket.label)
-                        && other.session.credit(*peer).unwrap().peer.0 == id.number()
+                        && other.session.credit(*peer).unwrap().peer == id.number()
                 });
                 let Some(there) = there.and_then(|peer| other.session.credit(peer)) else {
                     continue;
                 };
-                let open = one.session.send_capacity(id).is_some() && here.peer.0 != 0;
-                if open && there.peer.0 == id.number() {
+                let open = sending.contains(&id) && here.peer != 0;
+                if open && there.peer == id.number() {
                     assert_eq!(
                         here.send, there.recv,
                         "credit was lost or made on the way (stream {})",

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use super::StreamId;
+use crate::session::StreamId;
 
 /// Most ids remembered as waiting for the peer's CLOSE. Beyond it the oldest is forgotten: by then
 /// 65,536 newer streams have closed, and numbers only come round after 2^32.
@@ -25,7 +25,7 @@ impl Ids {
     pub(super) fn allocate(&mut self, in_use: impl Fn(StreamId) -> bool) -> StreamId {
         loop {
             self.last = self.last.wrapping_add(1);
-            let id = StreamId(self.last);
+            let id = StreamId(self.last.into());
             if !in_use(id) && !self.quarantined.contains(&id) {
                 return id;
             }
@@ -73,7 +73,7 @@ mod tests {
         ids.quarantine(StreamId(1));
         ids.start_at(u32::MAX - 1);
         let in_use = |id| id == StreamId(0);
-        assert_eq!(ids.allocate(in_use), StreamId(u32::MAX));
+        assert_eq!(ids.allocate(in_use), StreamId(u32::MAX.into()));
         assert_eq!(ids.allocate(in_use), StreamId(2));
         ids.release(StreamId(1));
         ids.start_at(0);
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn the_quarantine_is_bounded() {
         let mut ids = Ids::default();
-        for id in 0..QUARANTINE_MAX as u32 + 10 {
+        for id in 0..QUARANTINE_MAX as u64 + 10 {
             ids.quarantine(StreamId(id));
         }
         assert_eq!(

@@ -1,75 +1,20 @@
 //! What arrives on the carrier: one frame a call, each arm one decision.
 
+use super::codec::{ChannelId, Control};
 use super::stream::{CloseMeaning, Offer, Stream};
 use super::{
-    CarrierId, EXTENSION_ABORT, Event, Header, ORPHANS_MAX, Outcome, PACKET_SIZE_MIN, Phase,
-    Reason, Receive, Refusal, Session, SessionError, StreamId, open_failed,
+    CarrierId, EXTENSION_ABORT, Event, JmuxSession, ORPHANS_MAX, Outcome, PACKET_SIZE_MIN, Phase,
+    Reason, Receive, Refusal, ResetCode, Session, SessionError, StreamId, open_failed,
 };
-use crate::codec::{ChannelId, Control, Decoded, jmux};
 
-impl Session {
-    /// Handles the frame that `bytes`, the unread ones of `carrier`, begin with. Not to be called
-    /// while announced payload is outstanding.
-    ///
-    /// # Errors
-    /// [`SessionError`]: the carrier must be given up; every stream is then reset by
-    /// [`Session::handle_carrier_lost`].
-    pub fn handle_header(
+impl JmuxSession {
+    /// Judges a payload frame against credit before a byte of it is stored.
+    pub(super) fn announce(
         &mut self,
         carrier: CarrierId,
-        bytes: &[u8],
-    ) -> Result<Header, SessionError> {
-        debug_assert!(self.receiving.is_none(), "announced payload is outstanding");
-        match jmux::decode(bytes)? {
-            Decoded::Incomplete { needed } => Ok(Header::Incomplete { needed }),
-            Decoded::Control { control, consumed } => {
-                self.handle_control(control)?;
-                Ok(Header::Control { consumed })
-            }
-            Decoded::Data {
-                recipient,
-                length,
-                consumed,
-            } => {
-                let receive = self.announce(carrier, StreamId(recipient.0), length);
-                Ok(Header::Payload { consumed, receive })
-            }
-        }
-    }
-
-    /// What is left of the announced payload on `carrier`, and whose it is by now.
-    #[must_use]
-    pub fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
-        let receive = self
-            .receiving
-            .filter(|receive| receive.carrier == carrier)?;
-        let stream = receive.stream.filter(|stream| {
-            self.streams
-                .get(stream)
-                .is_some_and(|state| !state.closing())
-        });
-        Some(Receive { stream, ..receive })
-    }
-
-    /// `length` bytes of the announced payload have left `carrier`.
-    pub fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
-        let Some(receive) = self
-            .receiving
-            .as_mut()
-            .filter(|receive| receive.carrier == carrier)
-        else {
-            debug_assert!(false, "no payload is announced");
-            return;
-        };
-        debug_assert!(length <= receive.length);
-        receive.length = receive.length.saturating_sub(length);
-        if receive.length == 0 {
-            self.receiving = None;
-        }
-    }
-
-    /// Judges a payload frame against credit before a byte of it is stored.
-    fn announce(&mut self, carrier: CarrierId, stream: StreamId, length: usize) -> Receive {
+        stream: StreamId,
+        length: usize,
+    ) -> Receive {
         let wanted = self
             .streams
             .get_mut(&stream)
@@ -87,7 +32,7 @@ impl Session {
         receive
     }
 
-    fn handle_control(&mut self, control: Control) -> Result<(), SessionError> {
+    pub(super) fn handle_control(&mut self, control: Control) -> Result<(), SessionError> {
         if self.orphans.len() >= ORPHANS_MAX {
             return Err(SessionError::TooManyOrphans);
         }
@@ -109,21 +54,23 @@ impl Session {
                 extensions,
             } => {
                 let offer = Offer { window, packet_max };
-                self.handle_opened(StreamId(recipient.0), sender, offer, extensions);
+                self.handle_opened(StreamId(recipient.0.into()), sender, offer, extensions);
             }
             Control::OpenFailed {
                 recipient,
                 reason,
                 description,
             } => {
-                self.handle_open_failed(StreamId(recipient.0), reason, description);
+                self.handle_open_failed(StreamId(recipient.0.into()), reason, description);
             }
             Control::Credit {
                 recipient,
                 increment,
-            } => self.handle_credit(StreamId(recipient.0), increment),
-            Control::Finish { recipient } => self.handle_eof(StreamId(recipient.0)),
-            Control::Close { recipient, abort } => self.handle_close(StreamId(recipient.0), abort),
+            } => self.handle_credit(StreamId(recipient.0.into()), increment),
+            Control::Finish { recipient } => self.handle_eof(StreamId(recipient.0.into())),
+            Control::Close { recipient, abort } => {
+                self.handle_close(StreamId(recipient.0.into()), abort)
+            }
         }
         Ok(())
     }
@@ -179,7 +126,7 @@ impl Session {
                 "the peer takes packets of at most {} bytes, which leaves no room for data",
                 offer.packet_max
             );
-            self.reset(stream);
+            self.reset(stream, ResetCode::Cancelled);
             self.events.push_back(Event::OpenFailed {
                 stream,
                 refusal: Refusal::new(Reason::General, text),
@@ -243,7 +190,7 @@ impl Session {
             CloseMeaning::Aborted => {
                 self.events.push_back(Event::Reset {
                     stream,
-                    cause: Outcome::PeerAborted,
+                    cause: Outcome::PeerReset(ResetCode::Cancelled),
                 });
             }
         }
@@ -253,7 +200,7 @@ impl Session {
 
     /// Ends a stream whose peer broke the rules.
     fn cut(&mut self, stream: StreamId, cause: Outcome) {
-        self.reset(stream);
+        self.reset(stream, ResetCode::Cancelled);
         self.events.push_back(Event::Reset { stream, cause });
     }
 }

@@ -6,10 +6,9 @@
 
 use std::time::Instant;
 
+use super::codec::{ChannelId, Control, DATA_OVERHEAD, EXTENSION_ABORT, data_header};
 use super::credit::{Budget, RecvWindow};
-use super::types::{CreditView, Payload, SendCapacity, StreamId, Token};
-use crate::codec::jmux::{DATA_OVERHEAD, EXTENSION_ABORT, data_header};
-use crate::codec::{ChannelId, Control};
+use crate::session::{CreditView, Payload, SendCapacity, StreamId, Token};
 
 /// How far the stream has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,6 +80,11 @@ pub(super) struct Stream {
     batch: Option<Batch>,
     local: LocalEnd,
     remote: RemoteEnd,
+}
+
+/// Our number of a stream on the wire; [`super::ids`] gives out 32 bits.
+fn channel(id: StreamId) -> ChannelId {
+    ChannelId(id.0 as u32)
 }
 
 /// What an OPEN or OPEN SUCCESS says of our side.
@@ -174,13 +178,14 @@ impl Stream {
         let open = self.phase == Phase::Open && self.batch.is_none();
         Some(SendCapacity {
             bytes: if open { self.send_credit } else { 0 },
+            header_bytes: DATA_OVERHEAD,
             payload_max: self.payload_max(),
         })
     }
 
     pub(super) fn credit(&self) -> CreditView {
         CreditView {
-            peer: self.peer,
+            peer: self.peer.0.into(),
             send: self.send_credit,
             recv: self.recv.credit(),
             buffered: self.recv.buffered(),
@@ -188,13 +193,15 @@ impl Stream {
         }
     }
 
-    fn payload_max(&self) -> u16 {
-        self.packet_max.saturating_sub(DATA_OVERHEAD as u16)
+    fn payload_max(&self) -> usize {
+        usize::from(self.packet_max).saturating_sub(DATA_OVERHEAD)
     }
 
-    pub(super) fn queue_batch(&mut self, length: usize, token: Token) {
+    /// Returns whether the stream took it.
+    pub(super) fn queue_batch(&mut self, length: usize, token: Token) -> bool {
         debug_assert!(self.batch.is_none() && length as u64 <= self.send_credit && length > 0);
-        if self.local == LocalEnd::Streaming && length > 0 {
+        let taken = self.local == LocalEnd::Streaming && length > 0;
+        if taken {
             self.send_credit = self.send_credit.saturating_sub(length as u64);
             self.batch = Some(Batch {
                 token,
@@ -202,6 +209,7 @@ impl Stream {
                 offset: 0,
             });
         }
+        taken
     }
 
     /// Adds peer credit of `increment` bytes. Returns whether there was none before; `Err`: the sum
@@ -314,7 +322,7 @@ impl Stream {
             let target = self.target.take()?;
             *sent = true;
             return Some(Control::Open {
-                sender: ChannelId(self.id.0),
+                sender: channel(self.id),
                 window: self.offer.window,
                 packet_max: self.offer.packet_max,
                 extensions: EXTENSION_ABORT,
@@ -325,7 +333,7 @@ impl Stream {
         if std::mem::take(&mut self.opened_due) {
             return Some(Control::Opened {
                 recipient,
-                sender: ChannelId(self.id.0),
+                sender: channel(self.id),
                 window: self.offer.window,
                 packet_max: self.offer.packet_max,
                 extensions: if self.abort_agreed {
@@ -369,7 +377,7 @@ impl Stream {
 
     /// The next payload frame of the batch.
     pub(super) fn next_data(&mut self) -> Option<([u8; DATA_OVERHEAD], Payload)> {
-        let payload_max = usize::from(self.payload_max());
+        let payload_max = self.payload_max();
         let batch = self.batch.as_mut()?;
         let end = batch.length.min(batch.offset + payload_max);
         let range = batch.offset..end;

@@ -1,0 +1,431 @@
+//! The JMUX session: Devolutions' protocol over its one carrier.
+//!
+//! Owns the stream table, the receive budget and the dirty bits from which frames are made; the
+//! contract is [`Session`].
+//!
+//! Bounds: `streams_max` streams; `ORPHANS_MAX` + `streams_max` answers to frames that belong to no
+//! stream; [`ids::QUARANTINE_MAX`] ids of 4 bytes whose CLOSE has not come back; events of one input
+//! call. Granted credit plus what is buffered never exceeds `receive_budget`.
+//!
+//! Read next: `jmux/stream.rs` for the life of one stream, `jmux/credit.rs` for its window,
+//! `jmux/codec.rs` for the wire.
+
+pub mod codec;
+mod credit;
+mod ids;
+mod input;
+mod stream;
+
+pub use codec::DecodeError;
+pub use credit::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::{Duration, Instant};
+
+use crate::session::ready::ReadyList;
+use crate::session::schedule::Schedule;
+use crate::session::{
+    CarrierId, CreditView, Event, FrameHeader, Header, OpenError, Outcome, Reason, Receive,
+    Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX, Token,
+    Transmit,
+};
+use codec::{ChannelId, Control, Decoded, EXTENSION_ABORT, PACKET_SIZE_DEFAULT, PACKET_SIZE_MIN};
+use credit::{Budget, RecvWindow};
+use ids::Ids;
+use stream::{Offer, Phase, Stream};
+
+/// Most answers to frames that belong to no stream (refused opens, late successes) waiting for the
+/// carrier. A peer that sends more without reading the answers ends its session.
+const ORPHANS_MAX: usize = 1024;
+
+/// Bounds of one session.
+#[derive(Debug, Clone, Copy)]
+pub struct JmuxConfig {
+    /// Most streams at once.
+    pub streams_max: u32,
+    /// Bytes; the sum of credit granted and payload buffered never exceeds it. At least
+    /// `streams_max` x [`WINDOW_BYTES_MIN`], so that every stream can have a window.
+    pub receive_budget: u64,
+    /// Largest frame that is offered and sent, header included: 9..=65,535 bytes.
+    pub packet_max: u16,
+    /// How long an open may stay unanswered (jetsocat answers nothing for an unsupported scheme).
+    pub open_timeout: Duration,
+}
+
+impl Default for JmuxConfig {
+    /// 4,096 streams in 256 MiB, jetsocat's packet size, 15 s for an open (a peer's dial of 10 s and
+    /// some round trips).
+    fn default() -> Self {
+        Self {
+            streams_max: 4096,
+            receive_budget: 256 << 20,
+            packet_max: PACKET_SIZE_DEFAULT,
+            open_timeout: Duration::from_secs(15),
+        }
+    }
+}
+
+/// The state machine of one JMUX session. One carrier, [`CarrierId::ONLY`].
+#[derive(Debug)]
+pub struct JmuxSession {
+    config: JmuxConfig,
+    budget: Budget,
+    ids: Ids,
+    streams: BTreeMap<StreamId, Stream>,
+    /// Opens that wait for an answer, by deadline.
+    deadlines: BTreeSet<(Instant, StreamId)>,
+    control_ready: ReadyList,
+    data_ready: Schedule,
+    orphans: VecDeque<Control>,
+    events: VecDeque<Event>,
+    /// The announced payload that has not left the carrier yet.
+    receiving: Option<Receive>,
+    /// The session is over; nothing is transmitted any more.
+    closed: bool,
+}
+
+impl JmuxSession {
+    /// A session without streams. It is ready at once: JMUX has no hello.
+    #[must_use]
+    pub fn new(config: JmuxConfig) -> Self {
+        Self {
+            budget: Budget::new(config.receive_budget, config.streams_max),
+            config,
+            ids: Ids::default(),
+            streams: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            control_ready: ReadyList::default(),
+            data_ready: Schedule::default(),
+            orphans: VecDeque::new(),
+            events: VecDeque::from([Event::Ready]),
+            receiving: None,
+            closed: false,
+        }
+    }
+}
+
+impl Session for JmuxSession {
+    fn is_ready(&self) -> bool {
+        true
+    }
+
+    fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
+        if target.len() > TARGET_LENGTH_MAX {
+            return Err(OpenError::TargetTooLong {
+                length: target.len(),
+            });
+        }
+        let recv = self.admit()?;
+        let offer = Offer {
+            window: u32::try_from(recv.credit()).unwrap_or(u32::MAX),
+            packet_max: self.config.packet_max,
+        };
+        let deadline = now + self.config.open_timeout;
+        let stream = self.insert(|id| Stream::opening(id, target, recv, offer, deadline));
+        self.deadlines.insert((deadline, stream));
+        self.control_ready.push(stream);
+        Ok(stream)
+    }
+
+    fn accept(&mut self, stream: StreamId, _address: &str) {
+        if let Some(state) = self.streams.get_mut(&stream)
+            && state.accept()
+        {
+            self.control_ready.push(stream);
+        }
+    }
+
+    fn refuse(&mut self, stream: StreamId, refusal: Refusal) {
+        let Some(state) = self.streams.get(&stream) else {
+            return;
+        };
+        if !matches!(state.phase, Phase::Accepting) {
+            return;
+        }
+        let recipient = state.peer;
+        self.retire(stream);
+        // No OPEN is taken while ORPHANS_MAX wait, so at most streams_max come on top of them.
+        self.orphans.push_back(open_failed(recipient, refusal));
+    }
+
+    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
+        self.streams.get(&stream)?.send_capacity()
+    }
+
+    fn source_ready(&mut self, stream: StreamId, length: usize, token: Token) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            if state.queue_batch(length, token) {
+                self.data_ready.push(stream, length);
+            }
+        }
+    }
+
+    fn sink_took(&mut self, _now: Instant, stream: StreamId, length: usize) {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        if state.sink_took(length as u64, &mut self.budget) {
+            self.control_ready.push(stream);
+        }
+        self.retire_if_done(stream);
+    }
+
+    fn finish(&mut self, stream: StreamId) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.finish();
+            self.control_ready.push(stream);
+        }
+    }
+
+    fn reset(&mut self, stream: StreamId, _code: ResetCode) {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        match state.phase {
+            Phase::Opening { sent, .. } => {
+                // A late success finds no stream and is answered by CLOSE.
+                if sent {
+                    self.ids.quarantine(stream);
+                }
+                self.retire(stream);
+            }
+            Phase::Accepting => self.refuse(stream, Refusal::new(Reason::General, "cancelled")),
+            Phase::Open => {
+                state.abort();
+                self.data_ready.forget(stream);
+                self.control_ready.push(stream);
+                self.retire_if_done(stream);
+            }
+        }
+    }
+
+    /// JMUX has no word for it: the application refuses what the peer opens.
+    fn go_away(&mut self) {}
+
+    /// JMUX has no word for it: the carrier just ends.
+    fn close(&mut self, _error: &SessionError) {
+        self.closed = true;
+    }
+
+    fn handle_carrier_lost(&mut self, carrier: CarrierId) {
+        debug_assert_eq!(carrier, CarrierId::ONLY);
+        self.receiving = None;
+        self.orphans.clear();
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let event = match self.streams.get(&stream).map(|state| state.phase) {
+                Some(Phase::Opening { .. }) => Event::OpenFailed {
+                    stream,
+                    refusal: Refusal::new(Reason::General, "the carrier was lost"),
+                },
+                _ => Event::Reset {
+                    stream,
+                    cause: Outcome::CarrierLost,
+                },
+            };
+            self.retire(stream);
+            self.events.push_back(event);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
+        while let Some(&(deadline, stream)) = self.deadlines.first() {
+            if deadline > now {
+                break;
+            }
+            self.deadlines.remove(&(deadline, stream));
+            self.reset(stream, ResetCode::OpenTimeout);
+            let refusal = Refusal::new(
+                Reason::TimedOut,
+                "the other side did not answer the open in time",
+            );
+            self.events.push_back(Event::OpenFailed { stream, refusal });
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.deadlines.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_transmit(&mut self) -> Option<Transmit> {
+        if self.closed {
+            return None;
+        }
+        let carrier = CarrierId::ONLY;
+        if let Some(control) = self.orphans.pop_front() {
+            return Some(Transmit::Control {
+                carrier,
+                bytes: codec::encode(&control),
+            });
+        }
+        while let Some(stream) = self.control_ready.front() {
+            let control = self.streams.get_mut(&stream).and_then(Stream::next_control);
+            let Some(control) = control else {
+                self.control_ready.pop();
+                continue;
+            };
+            if matches!(control, Control::Close { .. }) {
+                self.control_ready.pop();
+                self.retire_if_done(stream);
+            }
+            return Some(Transmit::Control {
+                carrier,
+                bytes: codec::encode(&control),
+            });
+        }
+        while let Some(stream) = self.data_ready.front() {
+            let state = self.streams.get_mut(&stream);
+            let Some((header, payload)) = state.and_then(Stream::next_data) else {
+                self.data_ready.forget(stream);
+                continue;
+            };
+            if payload.last {
+                self.data_ready.pop();
+                if self.streams.get(&stream).is_some_and(Stream::finishing) {
+                    self.control_ready.push(stream);
+                }
+            }
+            return Some(Transmit::Data {
+                carrier,
+                header: FrameHeader::new(header),
+                payload,
+            });
+        }
+        None
+    }
+
+    fn wants_transmit(&self) -> bool {
+        let quiet =
+            self.orphans.is_empty() && self.control_ready.is_empty() && self.data_ready.is_empty();
+        !(self.closed || quiet)
+    }
+
+    fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn streams(&self) -> Vec<StreamId> {
+        self.streams.keys().copied().collect()
+    }
+
+    fn receive_budget_used(&self) -> u64 {
+        self.budget.reserved()
+    }
+
+    fn credit(&self, stream: StreamId) -> Option<CreditView> {
+        self.streams.get(&stream).map(Stream::credit)
+    }
+
+    fn handle_header(
+        &mut self,
+        _now: Instant,
+        carrier: CarrierId,
+        bytes: &[u8],
+    ) -> Result<Header, SessionError> {
+        debug_assert!(self.receiving.is_none(), "announced payload is outstanding");
+        match codec::decode(bytes)? {
+            Decoded::Incomplete { needed } => Ok(Header::Incomplete { needed }),
+            Decoded::Control { control, consumed } => {
+                self.handle_control(control)?;
+                Ok(Header::Control { consumed })
+            }
+            Decoded::Data {
+                recipient,
+                length,
+                consumed,
+            } => {
+                let receive = self.announce(carrier, StreamId(recipient.0.into()), length);
+                Ok(Header::Payload { consumed, receive })
+            }
+        }
+    }
+
+    fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
+        let receive = self
+            .receiving
+            .filter(|receive| receive.carrier == carrier)?;
+        let stream = receive.stream.filter(|stream| {
+            self.streams
+                .get(stream)
+                .is_some_and(|state| !state.closing())
+        });
+        Some(Receive { stream, ..receive })
+    }
+
+    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
+        let Some(receive) = self
+            .receiving
+            .as_mut()
+            .filter(|receive| receive.carrier == carrier)
+        else {
+            debug_assert!(false, "no payload is announced");
+            return;
+        };
+        debug_assert!(length <= receive.length);
+        receive.length = receive.length.saturating_sub(length);
+        if receive.length == 0 {
+            self.receiving = None;
+        }
+    }
+}
+
+impl JmuxSession {
+    /// The initial window for one more stream.
+    fn admit(&mut self) -> Result<RecvWindow, OpenError> {
+        if self.streams.len() >= self.config.streams_max as usize {
+            return Err(OpenError::TooManyStreams {
+                streams_max: self.config.streams_max,
+            });
+        }
+        let bytes = self
+            .budget
+            .reserve_initial()
+            .ok_or(OpenError::BudgetExhausted {
+                receive_budget: self.config.receive_budget,
+            })?;
+        Ok(RecvWindow::new(bytes))
+    }
+
+    fn insert(&mut self, make: impl FnOnce(StreamId) -> Stream) -> StreamId {
+        let streams = &self.streams;
+        let id = self.ids.allocate(|id| streams.contains_key(&id));
+        self.streams.insert(id, make(id));
+        id
+    }
+
+    /// Removes a stream whose CLOSE is sent and whose payload has all been taken or dropped.
+    fn retire_if_done(&mut self, stream: StreamId) {
+        let Some(state) = self.streams.get(&stream) else {
+            return;
+        };
+        if state.done() {
+            if !state.close_received() {
+                self.ids.quarantine(stream);
+            }
+            self.retire(stream);
+        }
+    }
+
+    fn retire(&mut self, stream: StreamId) {
+        if let Some(state) = self.streams.remove(&stream) {
+            self.data_ready.forget(stream);
+            self.budget.release(state.recv.reserved());
+            if let Phase::Opening { deadline, .. } = state.phase {
+                self.deadlines.remove(&(deadline, stream));
+            }
+        }
+    }
+}
+
+fn open_failed(recipient: ChannelId, refusal: Refusal) -> Control {
+    Control::OpenFailed {
+        recipient,
+        reason: refusal.reason.code(),
+        description: refusal.description,
+    }
+}
