@@ -51,7 +51,7 @@ macro_rules! codes {
 codes! {
     // 01xx: what was written is not what can be run.
     ConfigInvalid = 101, "The configuration file or the flags cannot be used.", "Correct the field or line that the message names; a running gateway keeps its last good configuration meanwhile.";
-    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards` and `allow` are taken over while running.";
+    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards`, `allow` and `timeouts` are taken over while running.";
     ListenFailed = 103, "A port could not be listened on.", "Free the port, or choose another; the message names the address and the system's error.";
     InvalidSpec = 104, "The object's spec is not valid.", "Correct the field that the message names and apply the object again.";
     TargetServiceNotFound = 105, "A forward's target Service, or its named port, does not exist.", "Create the Service in the tunnel's namespace, or correct `target.service`.";
@@ -67,6 +67,13 @@ codes! {
     MemoryExhausted = 208, "A session's memory budget has no room for another stream.", "Raise `memory.receive`, or find the targets that do not read.";
     TooManyCarriers = 209, "An exit is at its limit of carriers.", "Raise `limits.carriers`, or find out who connects.";
     Draining = 210, "The gateway is shutting down and takes no new streams.", "Nothing: another replica takes new connections.";
+    ForwardStreamLimit = 211, "A forward is at its own limit of streams; one more connection was reset.", "Raise `limits.streams` of the forward, add replicas, or find the clients that open connections without closing them.";
+    ForwardOpenLimit = 212, "A forward got more new connections in a second than its limit; those beyond it were reset.", "Raise `limits.opensPerSecond` of the forward, or let its clients keep and share their connections.";
+    IdleTimedOut = 213, "A stream was reset because no byte passed for the idle time-out.", "Raise `timeouts.idle`, or switch on keep-alive messages in the application.";
+    HalfOpenTimedOut = 214, "A stream was reset because one half had ended and no byte passed in the other for the half-open time-out.", "Look why the application does not close its connection, or raise `timeouts.halfOpen`.";
+    LocalReset = 215, "A client or target reset its connection, or its connection failed.", "Look at the application that the log line names: its `error` is what its connection ended with.";
+    PeerReset = 216, "The other gateway reset a stream.", "Look for the stream's line in the other gateway's log, which says why.";
+    DrainDeadline = 217, "A stream was still open at the deadline of a shutdown and was reset.", "Nothing, if streams may end with a roll-out. Otherwise let applications end them within `drain.deadlineSeconds`.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All is as asked.", "Nothing.";
