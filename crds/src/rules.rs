@@ -180,6 +180,15 @@ pub(crate) fn sysctl_values() -> Rule {
     )
 }
 
+/// Gateways count whole seconds, and a part of one would be none.
+pub(crate) fn timeout_bounded(field: &str) -> Rule {
+    rule(
+        "duration(self) == duration('0s') || (duration(self) >= duration('1s') && \
+         duration(self) <= duration('720h'))",
+        format!("'{field} ' + self + ' is neither 0s (never) nor from 1s to 720h'"),
+    )
+}
+
 pub(crate) fn delay_bounded(field: &str) -> Rule {
     rule(
         "duration(self) <= duration('10s')",

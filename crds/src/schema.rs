@@ -12,8 +12,6 @@ const FOREIGN: &[&str] = &[
     "affinity",
     "conditions",
     "imagePullSecrets",
-    "limits",
-    "requests",
     "tolerations",
     "topologySpreadConstraints",
 ];
@@ -97,6 +95,10 @@ fn strip_foreign_texts(schema: &mut Value) {
     }
     if let Some(items) = object.get_mut("items") {
         strip_foreign_texts(items);
+    }
+    // The values of our maps are texts and Kubernetes' quantities.
+    if let Some(values) = object.get_mut("additionalProperties") {
+        strip_texts(values);
     }
 }
 

@@ -62,6 +62,10 @@ pub struct MuxTunnelSpec {
     pub forwards: Vec<Forward>,
     /// The connections between the gateways.
     pub carrier: Carrier,
+    /// When streams that nothing happens on are reset. A change reaches running gateways without a
+    /// restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeouts: Option<Timeouts>,
     /// Kernel settings of the gateways' pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tuning: Option<Tuning>,
@@ -164,6 +168,32 @@ pub struct Forward {
     pub listen: Listen,
     /// Where they lead: exactly one of `service` and `address`.
     pub target: Target,
+    /// What its streams may take together, in each entry gateway. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limits: Option<ForwardLimits>,
+}
+
+/// What the streams of a forward may take together, in each entry gateway.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct ForwardLimits {
+    /// Streams at once; one connection too many is reset. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub streams: Option<u32>,
+    /// New connections a second, and as many at once after a pause; one too many is reset. Default: no
+    /// limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub opens_per_second: Option<u32>,
+    /// Payload in each direction, such as 500kbit, 100Mbit or 1Gbit (a second); what is more waits.
+    /// Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 13),
+        regex(pattern = "^([1-9][0-9]{2,8}kbit|[1-9][0-9]{0,5}Mbit|([1-9][0-9]{0,2}|1000)Gbit)$")
+    )]
+    pub rate: Option<String>,
 }
 
 /// Where the streams of a forward enter.
@@ -238,6 +268,9 @@ pub struct Carrier {
         regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
     )]
     pub address: Option<String>,
+    /// How the kernel paces them. Default: Auto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<CongestionControl>,
     /// How they are secured. There is no default: the insecure form must be written out.
     pub security: Security,
 }
@@ -249,6 +282,20 @@ pub struct Carrier {
 pub enum Protocol {
     /// Devolutions' JMUX, as jetsocat speaks it.
     Jmux,
+    /// Our own, between two gateways of ours.
+    Native,
+}
+
+/// How the kernel paces carriers.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// The gateway chooses by what it measures of the path.
+    #[default]
+    Auto,
+    /// Loss-based, the usual default of Linux.
+    Cubic,
+    /// By measured bandwidth and round-trip time; the nodes' kernels must have it.
+    Bbr,
 }
 
 /// How carriers are secured.
@@ -264,6 +311,20 @@ pub struct Security {
 pub enum SecurityMode {
     /// Plain TCP: anyone on the path reads and changes the traffic.
     None,
+}
+
+/// When streams that nothing happens on are reset. 0s: never.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeouts {
+    /// Without a byte in either direction for this long, in whole seconds. Default: 0s.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::timeout_bounded("timeouts.idle"))]
+    pub idle: Option<Duration>,
+    /// With one half closed and without a byte for this long, in whole seconds. Default: 1h.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[x_kube(validation = rules::timeout_bounded("timeouts.halfOpen"))]
+    pub half_open: Option<Duration>,
 }
 
 /// Kernel settings of the gateways' pods. The applications' own pods need none.

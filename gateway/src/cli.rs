@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
-    Allow, Config, Drain, Forward, Limits, Memory, Protocol, Role, Security, SecurityMode, Target,
+    Allow, BitRate, Config, CongestionControl, Drain, Forward, ForwardLimits,
+    HALF_OPEN_SECONDS_DEFAULT, Limits, Memory, Protocol, Role, Security, SecurityMode, Target,
+    Timeouts,
 };
 
 use crate::process::Source;
@@ -19,7 +21,11 @@ Examples:
     muxgate exit --protocol jmux --security none --listen 0.0.0.0:64000 --allow db.internal:5432
   Here, forward a local port to it:
     muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
-      --forward 5432:db.internal:5432"
+      --forward 5432:db.internal:5432
+  The same for at most 100 connections at 200 Mbit/s in all; those idle for 15 minutes end:
+    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
+      --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200Mbit \\
+      --idle-timeout 900"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -52,11 +58,36 @@ struct Common {
     /// Serve /healthz, /readyz, /metrics and /status here.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
+    /// How the kernel paces carriers.
+    #[arg(long, value_enum, default_value = "auto")]
+    congestion_control: CongestionControlArg,
+    /// Event loops that share the streams, 1..=64 [default: one a core].
+    #[arg(long, value_name = "N")]
+    workers: Option<u16>,
+    /// Reset a stream without a byte in either direction for this long; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    idle_timeout: u32,
+    /// Reset a stream with one half closed and without a byte for this long; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
+    half_open_timeout: u32,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ProtocolArg {
+    /// As jetsocat speaks it.
     Jmux,
+    /// Our own, between two muxgates.
+    Native,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CongestionControlArg {
+    /// By what is measured of the path.
+    Auto,
+    /// Loss-based.
+    Cubic,
+    /// By measured bandwidth and round-trip time.
+    Bbr,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -87,6 +118,32 @@ struct EntryArgs {
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable).
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT", required = true, value_parser = parse_forward)]
     forward: Vec<(String, Target)>,
+    /// Streams of each forward at once; one connection too many is reset.
+    #[arg(long, value_name = "N")]
+    limit_streams: Option<u32>,
+    /// New connections of each forward a second; one too many is reset.
+    #[arg(long, value_name = "N")]
+    limit_opens: Option<u32>,
+    /// Payload of each forward a second in each direction, such as 100Mbit; what is more waits.
+    #[arg(long, value_name = "RATE")]
+    limit_rate: Option<BitRate>,
+}
+
+impl EntryArgs {
+    fn forwards(&self) -> Vec<Forward> {
+        let limits = ForwardLimits {
+            streams: self.limit_streams,
+            opens_per_second: self.limit_opens,
+            rate: self.limit_rate,
+        };
+        let forward = |(listen, target): &(String, Target)| Forward {
+            name: listen.clone(),
+            listen: listen.clone(),
+            target: target.clone(),
+            limits,
+        };
+        self.forward.iter().map(forward).collect()
+    }
 }
 
 impl Cli {
@@ -101,8 +158,8 @@ impl Cli {
                 ..base(Role::Exit, args.common)
             })),
             Command::Entry(args) => Source::Flags(Box::new(Config {
+                forwards: args.forwards(),
                 connect: Some(args.connect),
-                forwards: args.forward.into_iter().map(forward).collect(),
                 ..base(Role::Entry, args.common)
             })),
         }
@@ -110,30 +167,34 @@ impl Cli {
 }
 
 fn base(role: Role, common: Common) -> Config {
-    let ProtocolArg::Jmux = common.protocol;
     let SecurityArg::None = common.security;
     Config {
         role,
-        protocol: Protocol::Jmux,
+        protocol: match common.protocol {
+            ProtocolArg::Jmux => Protocol::Jmux,
+            ProtocolArg::Native => Protocol::Native,
+        },
         security: Security {
             mode: SecurityMode::None,
+        },
+        congestion_control: match common.congestion_control {
+            CongestionControlArg::Auto => CongestionControl::Auto,
+            CongestionControlArg::Cubic => CongestionControl::Cubic,
+            CongestionControlArg::Bbr => CongestionControl::Bbr,
         },
         connect: None,
         listen: None,
         admin: common.admin,
         forwards: Vec::new(),
         allow: Vec::new(),
+        workers: common.workers,
+        timeouts: Timeouts {
+            idle_seconds: common.idle_timeout,
+            half_open_seconds: common.half_open_timeout,
+        },
         memory: Memory::default(),
         limits: Limits::default(),
         drain: Drain::default(),
-    }
-}
-
-fn forward((listen, target): (String, Target)) -> Forward {
-    Forward {
-        name: listen.clone(),
-        listen,
-        target,
     }
 }
 
@@ -224,6 +285,42 @@ mod tests {
                 "{text}: {error}"
             );
         }
+    }
+
+    fn config(line: &str) -> Config {
+        let words = ["muxgate"].into_iter().chain(line.split(' '));
+        match Cli::try_parse_from(words).unwrap().source() {
+            Source::Flags(config) => *config,
+            Source::File(file) => panic!("{}", file.display()),
+        }
+    }
+
+    #[test]
+    fn flags_mean_what_a_file_would_say() {
+        let entry = "entry --protocol jmux --security none --connect far:64000 --forward 1:a:1";
+        let defaults = config(entry);
+        assert_eq!(defaults.timeouts, Timeouts::default());
+        assert_eq!(defaults.congestion_control, CongestionControl::Auto);
+        assert!(defaults.workers.is_none() && defaults.forwards[0].limits.is_empty());
+        let all = config(&format!(
+            "{entry} --forward 2:b:2 --congestion-control bbr --workers 3 --idle-timeout 60 \
+             --half-open-timeout 0 --limit-streams 4 --limit-opens 5 --limit-rate 100Mbit"
+        ));
+        assert_eq!(all.congestion_control, CongestionControl::Bbr);
+        assert_eq!(all.workers, Some(3));
+        let timeouts = Timeouts {
+            idle_seconds: 60,
+            half_open_seconds: 0,
+        };
+        assert_eq!(all.timeouts, timeouts);
+        let limits = ForwardLimits {
+            streams: Some(4),
+            opens_per_second: Some(5),
+            rate: Some(BitRate(100_000_000)),
+        };
+        assert!(all.forwards.iter().all(|forward| forward.limits == limits));
+        let exit = "exit --protocol native --security none --listen 0.0.0.0:64000";
+        assert_eq!(config(exit).protocol, Protocol::Native);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, ConfigError, Drain, Role};
+use muxtunnel_gateway_config::{Config, ConfigError, Drain, Protocol, Role};
 use muxtunnel_proto::{JmuxConfig, JmuxSession, Session};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -93,6 +93,12 @@ pub enum Failure {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
+    if config.protocol == Protocol::Native {
+        return Err(Failure::Config(anyhow::anyhow!(
+            "{}: protocol: Native cannot be used yet; use Jmux",
+            Code::ConfigInvalid
+        )));
+    }
     serve(source, config, &text).map_err(Failure::Runtime)
 }
 

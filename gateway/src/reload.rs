@@ -79,7 +79,7 @@ fn judge(text: &str, running: &Config) -> Result<Config, String> {
         Ok(new)
     } else {
         Err(format!(
-            "{}: only forwards and allow can change without a restart",
+            "{}: only forwards, allow and timeouts can change without a restart",
             Code::ConfigNeedsRestart
         ))
     }

@@ -5,12 +5,18 @@
 //! gateway parses it, from this one type. See `gateway/src/main.rs` for who reads it.
 
 mod allow;
+mod forward;
 mod hash;
+mod rate;
 mod size;
 pub mod status;
 
 pub use allow::{Allow, AllowError, AllowHost};
+pub use forward::{
+    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, RATE_MAX, RATE_MIN, Target,
+};
 pub use hash::config_hash;
+pub use rate::{BitRate, BitRateError};
 pub use size::ByteSize;
 
 use serde::{Deserialize, Serialize};
@@ -19,8 +25,6 @@ use serde::{Deserialize, Serialize};
 pub const CARRIER_PORT: u16 = 64000;
 /// Port of the admin endpoint of every gateway. TCP, HTTP. No forward may use it.
 pub const ADMIN_PORT: u16 = 64001;
-/// Most forwards in one configuration.
-pub const FORWARDS_MAX: usize = 64;
 /// Most entries in `allow`.
 pub const ALLOW_MAX: usize = 256;
 /// Most streams of one session unless configured otherwise.
@@ -31,8 +35,15 @@ pub const CARRIERS_DEFAULT: u32 = 64;
 pub const RECEIVE_DEFAULT: ByteSize = ByteSize(256 << 20);
 /// Least receive budget of a session: 1 MiB.
 pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
-/// Least receive window of a stream: `limits.streams` times this must fit into `memory.receive`.
+/// Least receive window of a stream of protocol Jmux, which has no credit of the whole session:
+/// `limits.streams` times this must fit into `memory.receive`.
 pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
+/// Most workers of a gateway.
+pub const WORKERS_MAX: u16 = 64;
+/// Seconds after which a stream with one half closed and no byte is reset.
+pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
+/// Longest time-out of a stream: 30 days.
+pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 /// Seconds a gateway goes on accepting after SIGTERM, so that load balancers can take note.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
 /// Seconds after SIGTERM at which streams still open are reset.
@@ -40,7 +51,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 /// The whole configuration of one gateway.
 ///
-/// `forwards` and `allow` are taken over while running; a change of anything else needs a restart.
+/// `forwards`, `allow` and `timeouts` are taken over while running; a change of anything else needs a
+/// restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -50,6 +62,9 @@ pub struct Config {
     pub protocol: Protocol,
     /// How carriers are secured.
     pub security: Security,
+    /// How the kernel paces carriers.
+    #[serde(default)]
+    pub congestion_control: CongestionControl,
     /// Entry: `host:port` of the exit's carrier listener. Absent on an exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
@@ -65,6 +80,12 @@ pub struct Config {
     /// Exit: which targets may be dialled, at most [`ALLOW_MAX`]. Empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Allow>,
+    /// Single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]; absent: one a core.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workers: Option<u16>,
+    /// Streams that nothing happens on.
+    #[serde(default)]
+    pub timeouts: Timeouts,
     /// Memory of one session.
     #[serde(default)]
     pub memory: Memory,
@@ -90,6 +111,20 @@ pub enum Role {
 pub enum Protocol {
     /// Devolutions' JMUX, as jetsocat speaks it.
     Jmux,
+    /// Our own, between two gateways of ours.
+    Native,
+}
+
+/// How the kernel paces carriers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CongestionControl {
+    /// The gateway chooses by what it measures of the path.
+    #[default]
+    Auto,
+    /// Loss-based, the usual default of Linux.
+    Cubic,
+    /// By measured bandwidth and round-trip time; the node's kernel must have it.
+    Bbr,
 }
 
 /// How carriers are secured.
@@ -107,26 +142,23 @@ pub enum SecurityMode {
     None,
 }
 
-/// One listener of an entry and the target its streams lead to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Forward {
-    /// Unique name, for logs and metrics.
-    pub name: String,
-    /// `addr:port` to listen on.
-    pub listen: String,
-    /// Where the exit dials.
-    pub target: Target,
+/// When a stream that nothing happens on is reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// Without a byte in either direction for this long, 0..=[`TIMEOUT_SECONDS_MAX`]; 0: never.
+    pub idle_seconds: u32,
+    /// With one half closed and without a byte for this long, 0..=[`TIMEOUT_SECONDS_MAX`]; 0: never.
+    pub half_open_seconds: u32,
 }
 
-/// A TCP target, resolved by the exit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Target {
-    /// Name or address literal (IPv6 without brackets), at most 253 characters.
-    pub host: String,
-    /// 1..=65535.
-    pub port: u16,
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            idle_seconds: 0,
+            half_open_seconds: HALF_OPEN_SECONDS_DEFAULT,
+        }
+    }
 }
 
 /// Memory of one session. The process holds at most this times its sessions, plus fixed buffers.
@@ -234,7 +266,7 @@ impl Config {
     /// [`ConfigError::Field`] for the first field that cannot be used.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_role()?;
-        self.check_forwards()?;
+        forward::check(&self.forwards)?;
         if self.allow.len() > ALLOW_MAX {
             return Err(ConfigError::field(
                 "allow",
@@ -254,11 +286,11 @@ impl Config {
             return Err(ConfigError::field("limits.streams", "must be 1..=1000000"));
         }
         let least = ByteSize(u64::from(self.limits.streams) * STREAM_RECEIVE_MIN.0);
-        if self.memory.receive < least {
+        if self.protocol == Protocol::Jmux && self.memory.receive < least {
             return Err(ConfigError::field(
                 "limits.streams",
                 format!(
-                    "{} streams need a memory.receive of at least {least}, it is {}",
+                    "{} streams need a memory.receive of at least {least} with protocol Jmux, it is {}",
                     self.limits.streams, self.memory.receive
                 ),
             ));
@@ -272,20 +304,45 @@ impl Config {
                 "is later than drain.deadlineSeconds",
             ));
         }
+        if self
+            .workers
+            .is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers))
+        {
+            let problem = format!("must be 1..={WORKERS_MAX}");
+            return Err(ConfigError::field("workers", problem));
+        }
+        for (field, seconds) in [
+            ("timeouts.idleSeconds", self.timeouts.idle_seconds),
+            ("timeouts.halfOpenSeconds", self.timeouts.half_open_seconds),
+        ] {
+            if seconds > TIMEOUT_SECONDS_MAX {
+                let problem = format!("must be 0..={TIMEOUT_SECONDS_MAX}");
+                return Err(ConfigError::field(field, problem));
+            }
+        }
         if let Some(admin) = &self.admin {
             check_addr_port("admin", admin)?;
         }
         Ok(())
     }
 
-    /// Whether `self` can be taken over by a gateway that runs `running`: they differ in `forwards`
-    /// and `allow` only.
+    /// Whether `self` can be taken over by a gateway that runs `running`: their
+    /// [`Self::static_part`]s are equal.
     #[must_use]
     pub fn reloadable_from(&self, running: &Self) -> bool {
-        let mut merged = running.clone();
-        merged.forwards.clone_from(&self.forwards);
-        merged.allow.clone_from(&self.allow);
-        merged == *self
+        self.static_part() == running.static_part()
+    }
+
+    /// What a running gateway cannot take over: all but `forwards`, `allow` and `timeouts`, which are
+    /// empty or have their defaults.
+    #[must_use]
+    pub fn static_part(&self) -> Self {
+        Self {
+            forwards: Vec::new(),
+            allow: Vec::new(),
+            timeouts: Timeouts::default(),
+            ..self.clone()
+        }
     }
 
     fn check_role(&self) -> Result<(), ConfigError> {
@@ -322,54 +379,6 @@ impl Config {
                         "only an entry listens for streams",
                     ));
                 }
-            }
-        }
-        Ok(())
-    }
-
-    fn check_forwards(&self) -> Result<(), ConfigError> {
-        if self.forwards.len() > FORWARDS_MAX {
-            return Err(ConfigError::field(
-                "forwards",
-                format!("{} entries, at most {FORWARDS_MAX}", self.forwards.len()),
-            ));
-        }
-        for (index, forward) in self.forwards.iter().enumerate() {
-            let earlier = &self.forwards[..index];
-            if forward.name.is_empty() || forward.name.len() > 63 {
-                return Err(ConfigError::field(
-                    format!("forwards[{index}].name"),
-                    "must have 1 to 63 characters",
-                ));
-            }
-            if earlier.iter().any(|other| other.name == forward.name) {
-                return Err(ConfigError::field(
-                    format!("forwards[{index}].name"),
-                    format!("{:?} is used by more than one forward", forward.name),
-                ));
-            }
-            check_addr_port(&format!("forwards[{index}].listen"), &forward.listen)?;
-            if earlier.iter().any(|other| other.listen == forward.listen) {
-                return Err(ConfigError::field(
-                    format!("forwards[{index}].listen"),
-                    format!("{} is used by more than one forward", forward.listen),
-                ));
-            }
-            let target = &forward.target;
-            if target.host.is_empty()
-                || target.host.len() > 253
-                || target.host.contains(char::is_whitespace)
-            {
-                return Err(ConfigError::field(
-                    format!("forwards[{index}].target.host"),
-                    "must be a name or an address of 1 to 253 characters",
-                ));
-            }
-            if target.port == 0 {
-                return Err(ConfigError::field(
-                    format!("forwards[{index}].target.port"),
-                    "must be 1..=65535",
-                ));
             }
         }
         Ok(())

@@ -73,6 +73,41 @@ fn bad_fields_are_named_by_path() {
             "limits: {streams: 0}",
             "limits.streams: must be 1..=1000000",
         ),
+        (
+            "admin: 0.0.0.0:64001",
+            "workers: 65",
+            "workers: must be 1..=64",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "timeouts: {idleSeconds: 2592001}",
+            "timeouts.idleSeconds: must be 0..=2592000",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "timeouts: {halfOpenSeconds: 2592001}",
+            "timeouts.halfOpenSeconds: must be 0..=2592000",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "limits: {streams: 0}\n  listen: 0.0.0.0:8080",
+            "forwards[0].limits.streams: must be 1..=1000000",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "limits: {opensPerSecond: 1000001}\n  listen: 0.0.0.0:8080",
+            "forwards[0].limits.opensPerSecond: must be 1..=1000000",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "limits: {rate: 99kbit}\n  listen: 0.0.0.0:8080",
+            "forwards[0].limits.rate: 99kbit is not from 100kbit to 1000Gbit",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "limits: {rate: 5MB}\n  listen: 0.0.0.0:8080",
+            "forwards[0].limits: \"5MB\" is not a rate such as 500kbit, 100Mbit or 1Gbit",
+        ),
     ];
     for (from, to, message) in table {
         let error = Config::from_yaml(&ENTRY.replace(from, to)).unwrap_err();
@@ -92,8 +127,54 @@ fn two_forwards_on_one_port_are_refused_with_the_port() {
 }
 
 #[test]
-fn only_forwards_and_allow_reload() {
+fn what_is_left_out_is_decided_here() {
+    let config = Config::from_yaml(ENTRY).unwrap();
+    assert_eq!(config.congestion_control, CongestionControl::Auto);
+    assert_eq!(config.workers, None);
+    let never_idle = Timeouts {
+        idle_seconds: 0,
+        half_open_seconds: 3600,
+    };
+    assert_eq!(config.timeouts, never_idle);
+    assert!(config.forwards[0].limits.is_empty());
+    assert!(!config.to_yaml().unwrap().contains("rate"));
+}
+
+#[test]
+fn everything_that_can_be_written_round_trips() {
+    let text = ENTRY
+        .replace("protocol: Jmux", "protocol: Native\ncongestionControl: Bbr")
+        .replace(
+            "admin:",
+            "workers: 2\ntimeouts: {idleSeconds: 60, halfOpenSeconds: 0}\nadmin:",
+        )
+        + "  limits: {streams: 10, opensPerSecond: 5, rate: 100Mbit}\n";
+    let config = Config::from_yaml(&text).unwrap();
+    assert_eq!(
+        config.forwards[0].limits.rate.map(BitRate::bytes),
+        Some(12_500_000)
+    );
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+}
+
+#[test]
+fn the_streams_of_jmux_alone_must_fit_into_the_memory() {
+    let small = ENTRY.replace("admin: 0.0.0.0:64001", "memory: {receive: 16Mi}");
+    let error = Config::from_yaml(&small).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "limits.streams: 4096 streams need a memory.receive of at least 64Mi with protocol Jmux, it is 16Mi"
+    );
+    Config::from_yaml(&small.replace("protocol: Jmux", "protocol: Native")).unwrap();
+}
+
+#[test]
+fn only_forwards_allow_and_timeouts_reload() {
     let running = Config::from_yaml(ENTRY).unwrap();
+    let patient =
+        Config::from_yaml(&ENTRY.replace("admin:", "timeouts: {idleSeconds: 5}\nadmin:")).unwrap();
+    assert!(patient.reloadable_from(&running));
     let moved = Config::from_yaml(&ENTRY.replace(":8080", ":9090")).unwrap();
     assert!(moved.reloadable_from(&running));
     let elsewhere =
@@ -146,6 +227,31 @@ fn sizes_parse_and_print() {
     }
     for text in ["", "Mi", "1M", "-1", "99999999999Gi"] {
         assert!(text.parse::<ByteSize>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn rates_parse_and_print() {
+    for (text, bits) in [
+        ("500kbit", 500_000),
+        ("100Mbit", 100_000_000),
+        ("1Gbit", 1_000_000_000),
+        ("1500kbit", 1_500_000),
+    ] {
+        assert_eq!(text.parse::<BitRate>().unwrap().0, bits);
+        assert_eq!(BitRate(bits).to_string(), text);
+    }
+    for text in [
+        "",
+        "kbit",
+        "100",
+        "100mbit",
+        "-1Mbit",
+        "+1Mbit",
+        "1.5Gbit",
+        "99999999999999Gbit",
+    ] {
+        assert!(text.parse::<BitRate>().is_err(), "{text:?}");
     }
 }
 

@@ -169,6 +169,7 @@ fn profile_name(profile: Profile) -> &'static str {
 fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Jmux => "Jmux",
+        Protocol::Native => "Native",
     }
 }
 

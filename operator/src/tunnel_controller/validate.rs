@@ -14,10 +14,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Backend, Duration, Forward, Gateway, MuxTunnel, PodTemplate, Profile, Scope, ServiceTarget,
-    ServiceType, Side, Tuning, tunnel_condition,
+    Backend, CongestionControl, Duration, Forward, Gateway, MuxTunnel, PodTemplate, Profile,
+    Protocol, Scope, ServiceTarget, ServiceType, Side, Tuning, tunnel_condition,
 };
-use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
+use muxtunnel_gateway_config::{
+    ADMIN_PORT, CARRIER_PORT, FORWARD_LIMIT_MAX, FORWARDS_MAX, ForwardLimits, RATE_MAX, RATE_MIN,
+    TIMEOUT_SECONDS_MAX, Timeouts,
+};
 
 use super::Error;
 use super::dereference::Dereferenced;
@@ -69,6 +72,12 @@ pub struct ValidatedTunnel {
     pub unresolved: Vec<String>,
     /// `host:port` that entries dial.
     pub connect: String,
+    /// The mux protocol of the carriers.
+    pub protocol: Protocol,
+    /// How the kernel paces the carriers.
+    pub congestion_control: CongestionControl,
+    /// When streams that nothing happens on are reset.
+    pub timeouts: Timeouts,
     /// Sysctls that were asked for, by name.
     pub tuning: BTreeMap<String, String>,
     /// Emulation that was asked for and is allowed.
@@ -103,6 +112,8 @@ pub struct ValidatedForward {
     pub host: String,
     /// Port of the target.
     pub port: u16,
+    /// What its streams may take.
+    pub limits: ForwardLimits,
 }
 
 /// Emulation of a wide-area network.
@@ -149,10 +160,21 @@ pub fn validate(
     if let Some(problem) = problem(tunnel) {
         return Ok(Validation::Invalid(problem));
     }
+    let timeouts = match timeouts(spec.timeouts) {
+        Ok(timeouts) => timeouts,
+        Err(problem) => return Ok(Validation::Invalid(problem)),
+    };
     let mut forwards = Vec::new();
     let mut unresolved = Vec::new();
     for forward in &spec.forwards {
-        let (known, missing) = resolve(forward, &namespace, named);
+        let limits = match limits(forward) {
+            Ok(limits) => limits,
+            Err(problem) => {
+                let problem = format!("forward {}: {problem}", forward.name);
+                return Ok(Validation::Invalid(problem));
+            }
+        };
+        let (known, missing) = resolve(forward, limits, &namespace, named);
         forwards.extend(known);
         unresolved.extend(missing.map(|missing| format!("forward {}: {missing}", forward.name)));
     }
@@ -185,6 +207,9 @@ pub fn validate(
         forwards,
         unresolved,
         connect,
+        protocol: spec.carrier.protocol,
+        congestion_control: spec.carrier.congestion_control.unwrap_or_default(),
+        timeouts,
         tuning: tuning(spec.tuning.as_ref()),
         wan: wan.filter(|_| settings.wan_emulation),
         wan_disabled: wan.is_some() && !settings.wan_emulation,
@@ -227,6 +252,48 @@ fn problem(tunnel: &MuxTunnel) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// Whole seconds, a part of one counted as one: 0 would be never.
+fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String> {
+    let asked = asked.unwrap_or_default();
+    let seconds = |field: &str, asked: Option<Duration>, default: u32| {
+        let Some(asked) = asked else {
+            return Ok(default);
+        };
+        u32::try_from(asked.as_millis().div_ceil(1000))
+            .ok()
+            .filter(|seconds| *seconds <= TIMEOUT_SECONDS_MAX)
+            .ok_or_else(|| format!("timeouts.{field} {asked} is more than 720h"))
+    };
+    let default = Timeouts::default();
+    Ok(Timeouts {
+        idle_seconds: seconds("idle", asked.idle, default.idle_seconds)?,
+        half_open_seconds: seconds("halfOpen", asked.half_open, default.half_open_seconds)?,
+    })
+}
+
+fn limits(forward: &Forward) -> Result<ForwardLimits, String> {
+    let asked = forward.limits.clone().unwrap_or_default();
+    for (field, limit) in [
+        ("streams", asked.streams),
+        ("opensPerSecond", asked.opens_per_second),
+    ] {
+        if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
+            return Err(format!("limits.{field} is not 1..={FORWARD_LIMIT_MAX}"));
+        }
+    }
+    let rate = asked.rate.map(|text| match text.parse() {
+        Ok(rate) if (RATE_MIN..=RATE_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!(
+            "limits.rate {text:?} is not a rate from {RATE_MIN} to {RATE_MAX}"
+        )),
+    });
+    Ok(ForwardLimits {
+        streams: asked.streams,
+        opens_per_second: asked.opens_per_second,
+        rate: rate.transpose()?,
+    })
 }
 
 /// A ReplicaSet makes failed pods without end where the kubelet refuses a sysctl (kubernetes#72593), so
@@ -278,6 +345,7 @@ fn tuning(asked: Option<&Tuning>) -> BTreeMap<String, String> {
 /// forward where the port's number is known.
 fn resolve(
     forward: &Forward,
+    limits: ForwardLimits,
     namespace: &str,
     named: &Dereferenced,
 ) -> (Option<ValidatedForward>, Option<String>) {
@@ -286,6 +354,7 @@ fn resolve(
         listen_port: forward.listen.port,
         host,
         port,
+        limits,
     };
     match (&forward.target.service, &forward.target.address) {
         (Some(target), _) => {

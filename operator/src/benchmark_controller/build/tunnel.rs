@@ -37,8 +37,10 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
         carrier: Carrier {
             protocol: environment.protocol,
             address: None,
+            congestion_control: None,
             security: benchmark.security,
         },
+        timeouts: None,
         tuning: Some(Tuning {
             profile: Some(environment.profile),
             ..Tuning::default()
@@ -72,5 +74,6 @@ fn forward(name: &str, port: u16, server: &str) -> Forward {
             }),
             address: None,
         },
+        limits: None,
     }
 }

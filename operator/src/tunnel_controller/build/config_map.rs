@@ -1,9 +1,11 @@
 //! The configuration of a gateway, and the ConfigMap that brings it to the pods.
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Allow, CARRIER_PORT, Config, Drain, Forward, Limits, Memory, Protocol,
-    RECEIVE_DEFAULT, RECEIVE_MIN, Role, STREAM_RECEIVE_MIN, Security, SecurityMode, Target,
+    ADMIN_PORT, Allow, CARRIER_PORT, Config, CongestionControl, Drain, Forward, Limits, Memory,
+    Protocol, RECEIVE_DEFAULT, RECEIVE_MIN, Role, STREAM_RECEIVE_MIN, Security, SecurityMode,
+    Target,
 };
 use muxtunnel_gateway_config::{AllowHost, ByteSize, config_hash};
 
@@ -27,10 +29,11 @@ pub(super) fn config(
             End::Entry => Role::Entry,
             End::Exit => Role::Exit,
         },
-        protocol: Protocol::Jmux,
+        protocol: protocol(tunnel.protocol),
         security: Security {
             mode: SecurityMode::None,
         },
+        congestion_control: congestion_control(tunnel.congestion_control),
         connect: (end == End::Entry).then(|| tunnel.connect.clone()),
         listen: (end == End::Exit).then(|| format!("0.0.0.0:{CARRIER_PORT}")),
         admin: Some(format!("0.0.0.0:{ADMIN_PORT}")),
@@ -44,7 +47,9 @@ pub(super) fn config(
         } else {
             Vec::new()
         },
-        limits: limits(&memory),
+        workers: None,
+        timeouts: tunnel.timeouts,
+        limits: limits(tunnel.protocol, &memory),
         memory,
         drain: Drain::default(),
     };
@@ -53,6 +58,21 @@ pub(super) fn config(
         source,
     })?;
     Ok(config)
+}
+
+fn protocol(protocol: crds::Protocol) -> Protocol {
+    match protocol {
+        crds::Protocol::Jmux => Protocol::Jmux,
+        crds::Protocol::Native => Protocol::Native,
+    }
+}
+
+fn congestion_control(asked: crds::CongestionControl) -> CongestionControl {
+    match asked {
+        crds::CongestionControl::Auto => CongestionControl::Auto,
+        crds::CongestionControl::Cubic => CongestionControl::Cubic,
+        crds::CongestionControl::Bbr => CongestionControl::Bbr,
+    }
 }
 
 fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
@@ -66,6 +86,7 @@ fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
                 host: forward.host.clone(),
                 port: forward.port,
             },
+            limits: forward.limits,
         })
         .collect()
 }
@@ -110,9 +131,12 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
     }
 }
 
-/// As many streams as the memory has room for, up to the default.
-fn limits(memory: &Memory) -> Limits {
+/// As many streams as there are by default; with JMUX, as the memory has room for.
+fn limits(protocol: crds::Protocol, memory: &Memory) -> Limits {
     let limits = Limits::default();
+    if protocol == crds::Protocol::Native {
+        return limits;
+    }
     let room = u32::try_from(memory.receive.0 / STREAM_RECEIVE_MIN.0).unwrap_or(u32::MAX);
     Limits {
         streams: limits.streams.min(room),
@@ -120,14 +144,9 @@ fn limits(memory: &Memory) -> Limits {
     }
 }
 
-/// The hash of what a running gateway cannot take over: all but `forwards` and `allow`.
+/// The hash of what a running gateway cannot take over.
 pub(super) fn static_hash(config: &Config, end: End) -> Result<String, BuildError> {
-    let config = Config {
-        forwards: Vec::new(),
-        allow: Vec::new(),
-        ..config.clone()
-    };
-    Ok(config_hash(&text(&config, end)?))
+    Ok(config_hash(&text(&config.static_part(), end)?))
 }
 
 fn text(config: &Config, end: End) -> Result<String, BuildError> {

@@ -1,6 +1,8 @@
 //! What is rendered for which spec.
 
-use muxtunnel_gateway_config::{Config, config_hash};
+use muxtunnel_gateway_config::{
+    BitRate, Config, CongestionControl, ForwardLimits, Protocol, Timeouts, config_hash,
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -161,6 +163,50 @@ fn a_change_that_needs_a_restart_changes_the_pod_template() {
 }
 
 #[test]
+fn what_is_not_asked_for_is_left_to_the_gateways_defaults() {
+    let config = config(&built(SMALLEST), "office-entry");
+    assert_eq!(config.protocol, Protocol::Jmux);
+    assert_eq!(config.congestion_control, CongestionControl::Auto);
+    assert_eq!(config.timeouts, Timeouts::default());
+    assert!(config.forwards.iter().all(|f| f.limits.is_empty()));
+}
+
+#[test]
+fn protocol_and_congestion_control_reach_both_ends_and_need_new_pods() {
+    let spec = SMALLEST.replace("protocol: Jmux", "protocol: Native, congestionControl: Bbr");
+    let (before, after) = (built(SMALLEST), built(&spec));
+    for name in ["office-entry", "office-exit"] {
+        let config = config(&after, name);
+        assert_eq!(config.protocol, Protocol::Native);
+        assert_eq!(config.congestion_control, CongestionControl::Bbr);
+        assert_ne!(pod(&before, name), pod(&after, name));
+    }
+}
+
+#[test]
+fn time_outs_and_limits_reach_running_gateways() {
+    let limits = "name: db\n  limits: {streams: 100, opensPerSecond: 20, rate: 100Mbit}";
+    let spec = with("timeouts: {idle: 90s, halfOpen: 1500ms}\n").replace("name: db", limits);
+    let (before, after) = (built(SMALLEST), built(&spec));
+    for name in ["office-entry", "office-exit"] {
+        let expected = Timeouts {
+            idle_seconds: 90,
+            half_open_seconds: 2,
+        };
+        assert_eq!(config(&after, name).timeouts, expected);
+        assert_eq!(pod(&before, name), pod(&after, name));
+    }
+    let forwards = config(&after, "office-entry").forwards;
+    assert!(forwards[0].limits.is_empty());
+    let expected = ForwardLimits {
+        streams: Some(100),
+        opens_per_second: Some(20),
+        rate: Some(BitRate(100_000_000)),
+    };
+    assert_eq!(forwards[1].limits, expected);
+}
+
+#[test]
 fn the_configuration_is_mounted_as_a_folder() {
     let spec = &pod(&built(SMALLEST), "office-entry")["spec"];
     let mount = &spec["containers"][0]["volumeMounts"][0];
@@ -313,12 +359,31 @@ fn a_missing_service_with_a_numbered_port_keeps_its_forward() {
 
 #[test]
 fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
-    let spec = SMALLEST.replace("443", "8080");
-    let Validation::Invalid(problem) = validate(&tunnel(&spec), &shop(), &settings()).unwrap()
-    else {
-        panic!("accepted");
-    };
-    assert_eq!(problem, "listen.port 8080 is used by more than one forward");
+    let db = |limits: &str| SMALLEST.replace("name: db", &format!("name: db\n  limits: {limits}"));
+    for (spec, sentence) in [
+        (
+            SMALLEST.replace("443", "8080"),
+            "listen.port 8080 is used by more than one forward",
+        ),
+        (
+            with("timeouts: {idle: 721h}"),
+            "timeouts.idle 721h is more than 720h",
+        ),
+        (
+            db("{streams: 0}"),
+            "forward db: limits.streams is not 1..=1000000",
+        ),
+        (
+            db("{rate: fast}"),
+            "forward db: limits.rate \"fast\" is not a rate from 100kbit to 1000Gbit",
+        ),
+    ] {
+        let Validation::Invalid(problem) = validate(&tunnel(&spec), &shop(), &settings()).unwrap()
+        else {
+            panic!("accepted");
+        };
+        assert_eq!(problem, sentence);
+    }
 }
 
 #[test]
@@ -373,6 +438,11 @@ exit: {template: {resources: {limits: {memory: 64Mi}}}}
     assert_eq!(memory("office-entry"), 32 << 20);
     assert_eq!(memory("office-exit"), 8 << 20);
     assert_eq!(config(&resources, "office-exit").limits.streams, 512);
+    let native = built(
+        &with("exit: {template: {resources: {limits: {memory: 64Mi}}}}")
+            .replace("protocol: Jmux", "protocol: Native"),
+    );
+    assert_eq!(config(&native, "office-exit").limits.streams, 4096);
     assert_eq!(
         config(&built(SMALLEST), "office-exit").memory.receive.0,
         256 << 20

@@ -1,0 +1,129 @@
+//! What an entry listens on, where it leads, and how much of it is let in.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{BitRate, ConfigError, check_addr_port};
+
+/// Most forwards in one configuration.
+pub const FORWARDS_MAX: usize = 64;
+/// Most that `limits.streams` and `limits.opensPerSecond` of a forward can be.
+pub const FORWARD_LIMIT_MAX: u32 = 1_000_000;
+/// Least rate of a forward: 100 kbit/s.
+pub const RATE_MIN: BitRate = BitRate(100_000);
+/// Most rate of a forward: 1,000 Gbit/s.
+pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
+
+/// One listener of an entry and the target its streams lead to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Forward {
+    /// Unique name, for logs and metrics.
+    pub name: String,
+    /// `addr:port` to listen on.
+    pub listen: String,
+    /// Where the exit dials.
+    pub target: Target,
+    /// What its streams may take. Default: no limit.
+    #[serde(default, skip_serializing_if = "ForwardLimits::is_empty")]
+    pub limits: ForwardLimits,
+}
+
+/// A TCP target, resolved by the exit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Target {
+    /// Name or address literal (IPv6 without brackets), at most 253 characters.
+    pub host: String,
+    /// 1..=65535.
+    pub port: u16,
+}
+
+/// What the streams of one forward may take together, in one gateway. Absent: no limit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ForwardLimits {
+    /// Streams at once, 1..=[`FORWARD_LIMIT_MAX`]. A connection too many is reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub streams: Option<u32>,
+    /// New connections a second, 1..=[`FORWARD_LIMIT_MAX`]; after a pause, that many at once. One too
+    /// many is reset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub opens_per_second: Option<u32>,
+    /// Payload in each direction, [`RATE_MIN`]..=[`RATE_MAX`]. What is more waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<BitRate>,
+}
+
+impl ForwardLimits {
+    /// Whether nothing is limited.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The first bound that is out of its range: the field and what is wrong with it.
+    fn problem(&self) -> Option<(&'static str, String)> {
+        for (field, limit) in [
+            ("streams", self.streams),
+            ("opensPerSecond", self.opens_per_second),
+        ] {
+            if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
+                return Some((field, format!("must be 1..={FORWARD_LIMIT_MAX}")));
+            }
+        }
+        self.rate
+            .filter(|rate| !(RATE_MIN..=RATE_MAX).contains(rate))
+            .map(|rate| {
+                (
+                    "rate",
+                    format!("{rate} is not from {RATE_MIN} to {RATE_MAX}"),
+                )
+            })
+    }
+}
+
+/// Names and ports are unique, targets can be dialled, limits are within their bounds.
+pub(crate) fn check(forwards: &[Forward]) -> Result<(), ConfigError> {
+    if forwards.len() > FORWARDS_MAX {
+        return Err(ConfigError::field(
+            "forwards",
+            format!("{} entries, at most {FORWARDS_MAX}", forwards.len()),
+        ));
+    }
+    for (index, forward) in forwards.iter().enumerate() {
+        let wrong = |field: &str, problem: String| {
+            Err(ConfigError::field(
+                format!("forwards[{index}].{field}"),
+                problem,
+            ))
+        };
+        let earlier = &forwards[..index];
+        if forward.name.is_empty() || forward.name.len() > 63 {
+            return wrong("name", "must have 1 to 63 characters".to_owned());
+        }
+        if earlier.iter().any(|other| other.name == forward.name) {
+            let problem = format!("{:?} is used by more than one forward", forward.name);
+            return wrong("name", problem);
+        }
+        check_addr_port(&format!("forwards[{index}].listen"), &forward.listen)?;
+        if earlier.iter().any(|other| other.listen == forward.listen) {
+            let problem = format!("{} is used by more than one forward", forward.listen);
+            return wrong("listen", problem);
+        }
+        let target = &forward.target;
+        if target.host.is_empty()
+            || target.host.len() > 253
+            || target.host.contains(char::is_whitespace)
+        {
+            let problem = "must be a name or an address of 1 to 253 characters";
+            return wrong("target.host", problem.to_owned());
+        }
+        if target.port == 0 {
+            return wrong("target.port", "must be 1..=65535".to_owned());
+        }
+        if let Some((field, problem)) = forward.limits.problem() {
+            return wrong(&format!("limits.{field}"), problem);
+        }
+    }
+    Ok(())
+}
