@@ -2,7 +2,8 @@
 //!
 //! Single-threaded: everything of a carrier runs on one `LocalSet`, shares [`Driver`] by `Rc` and
 //! borrows its cells only between awaits. Three loops a carrier ([`carrier_in`], [`carrier_out`],
-//! open time-outs) and one task a stream ([`stream`]). No timer and no channel is on the data path,
+//! open time-outs), one task a target that is dialled ([`incoming`]) and one a stream ([`stream`]).
+//! No timer and no channel is on the data path,
 //! and the carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled
 //! local socket does not take stays in its own inbox, within its own credit.
 //!
@@ -15,6 +16,7 @@ mod buffers;
 mod carrier_in;
 mod carrier_out;
 mod inbox;
+mod incoming;
 mod stream;
 
 use std::cell::{Cell, RefCell};
@@ -27,14 +29,14 @@ use muxtunnel_proto::{
     CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionError, StreamId,
 };
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::telemetry::{CarrierStats, Telemetry};
 use buffers::BufferPool;
+use incoming::Incoming;
 use stream::StreamIo;
 
-/// Called for each open of the peer's; answers by [`Driver::accept`] or [`Driver::refuse`].
-pub(crate) type OnIncoming = Box<dyn Fn(&Rc<Driver>, StreamId, String)>;
+pub(crate) use incoming::{Dial, Dialler};
 
 /// Why a carrier ended.
 #[derive(Debug, thiserror::Error)]
@@ -53,14 +55,18 @@ pub(crate) enum CarrierEnd {
     ShutDown,
 }
 
-/// Tells how an open ended; dropped without a word if nobody listens.
+/// Tells how an open ended; nothing where the stream was cut before its answer.
 pub(crate) type Answer = oneshot::Receiver<Result<(), Refusal>>;
 
-/// A local socket that waits for the peer's answer. Its stream starts the moment the answer is
-/// handled: payload may follow in the same read.
-struct Opening {
-    tcp: TcpStream,
-    answer: oneshot::Sender<Result<(), Refusal>>,
+/// How far the session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// The hello is not over.
+    Hello,
+    /// Streams can be opened.
+    Ready,
+    /// The peer takes no more streams; those that are open go on.
+    GoingAway,
 }
 
 /// One carrier and everything that runs over it.
@@ -68,7 +74,7 @@ pub(crate) struct Driver {
     tcp: TcpStream,
     session: RefCell<Box<dyn Session>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
-    opening: RefCell<BTreeMap<StreamId, Opening>>,
+    incoming: RefCell<BTreeMap<StreamId, Incoming>>,
     pool: BufferPool,
     /// There may be something to transmit.
     transmit_wake: Notify,
@@ -76,8 +82,9 @@ pub(crate) struct Driver {
     timer_wake: Notify,
     shutdown_wake: Notify,
     idle_wake: Notify,
+    progress: watch::Sender<Progress>,
     ended: Cell<bool>,
-    on_incoming: OnIncoming,
+    dialler: Dialler,
     stats: Arc<CarrierStats>,
     telemetry: Arc<Telemetry>,
 }
@@ -88,22 +95,23 @@ impl Driver {
         tcp: TcpStream,
         session: Box<dyn Session>,
         telemetry: Arc<Telemetry>,
-        on_incoming: OnIncoming,
+        dialler: Dialler,
     ) -> std::io::Result<Rc<Self>> {
         prepare_carrier(&tcp)?;
-        let stats = telemetry.add_carrier(&tcp)?;
+        let stats = telemetry.carrier(&tcp)?;
         Ok(Rc::new(Self {
             tcp,
             session: RefCell::new(session),
             streams: RefCell::default(),
-            opening: RefCell::default(),
+            incoming: RefCell::default(),
             pool: BufferPool::new(),
             transmit_wake: Notify::new(),
             timer_wake: Notify::new(),
             shutdown_wake: Notify::new(),
             idle_wake: Notify::new(),
+            progress: watch::Sender::new(Progress::Hello),
             ended: Cell::new(false),
-            on_incoming,
+            dialler,
             stats,
             telemetry,
         }))
@@ -111,6 +119,7 @@ impl Driver {
 
     /// Runs the carrier to its end; then every stream has been reset.
     pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
+        self.handle_events();
         let end = tokio::select! {
             end = carrier_in::run(self) => end,
             end = carrier_out::run(self) => end,
@@ -123,18 +132,21 @@ impl Driver {
             .borrow_mut()
             .handle_carrier_lost(CarrierId::ONLY);
         self.handle_events();
-        self.telemetry.remove_carrier(&self.stats);
+        if self.was_ready() {
+            self.telemetry.remove_carrier(&self.stats);
+        }
         // The status page may hold a duplicate of the descriptor for a moment: end it for good.
         let _ = socket2::SockRef::from(&self.tcp).shutdown(std::net::Shutdown::Both);
         end
     }
 
-    /// Opens a stream to `target` (`tcp://host:port`) for `tcp` and runs it as a task of its own once
-    /// the peer agrees; if it does not, `tcp` is reset.
+    /// Opens a stream to `target` (`tcp://host:port`) for `tcp` and runs it as a task of its own. What
+    /// `tcp` sends meanwhile goes along where the protocol gives credit for it. If the peer does not
+    /// agree, `tcp` is reset.
     ///
     /// # Errors
     /// There is no stream, for a reason on this side; `tcp` has been reset.
-    pub(crate) fn open(&self, target: &str, tcp: TcpStream) -> Result<Answer, OpenError> {
+    pub(crate) fn open(self: &Rc<Self>, target: &str, tcp: TcpStream) -> Result<Answer, OpenError> {
         let opened = self.session.borrow_mut().open(Instant::now(), target);
         let stream = match opened {
             Ok(stream) => stream,
@@ -144,32 +156,28 @@ impl Driver {
             }
         };
         let (answer, answered) = oneshot::channel();
-        self.opening
-            .borrow_mut()
-            .insert(stream, Opening { tcp, answer });
+        self.start(StreamIo::opening(stream, tcp, answer));
         self.timer_wake.notify_one();
         self.wake_transmit();
         Ok(answered)
     }
 
-    /// Takes up a stream of the peer's, connected to its target by `tcp`.
-    pub(crate) fn accept(self: &Rc<Self>, stream: StreamId, tcp: TcpStream) {
-        let address = tcp.peer_addr().map(|address| address.to_string());
-        if self.session.borrow().credit(stream).is_none() {
-            return; // The carrier was lost meanwhile.
-        }
-        self.session
-            .borrow_mut()
-            .accept(stream, &address.unwrap_or_default());
+    /// The peer opens no more streams here; those that are open go on.
+    pub(crate) fn go_away(&self) {
+        self.session.borrow_mut().go_away();
         self.wake_transmit();
-        self.start(stream, tcp);
     }
 
-    /// Declines a stream of the peer's.
-    pub(crate) fn refuse(&self, stream: StreamId, refusal: Refusal) {
-        self.session.borrow_mut().refuse(stream, refusal);
-        self.wake_transmit();
-        self.idle_wake.notify_one();
+    /// Waits until the session has come to `wanted`.
+    pub(crate) async fn reached(&self, wanted: Progress) {
+        let mut progress = self.progress.subscribe();
+        // It cannot fail: the sender is in `self`.
+        let _ = progress.wait_for(|progress| *progress >= wanted).await;
+    }
+
+    /// Whether streams could be opened at some time.
+    pub(crate) fn was_ready(&self) -> bool {
+        *self.progress.borrow() >= Progress::Ready
     }
 
     /// Resets every stream and ends [`Self::run`].
@@ -179,8 +187,12 @@ impl Driver {
 
     /// Waits until no stream is open and all that was to be sent is with the kernel.
     pub(crate) async fn idle(&self) {
-        while !(self.ended.get() || self.is_idle()) {
-            self.idle_wake.notified().await;
+        loop {
+            let woken = self.idle_wake.notified();
+            if self.ended.get() || self.is_idle() {
+                break;
+            }
+            woken.await;
         }
     }
 
@@ -188,8 +200,12 @@ impl Driver {
     /// most [`RESETS_MAX`].
     pub(crate) async fn streams_gone(&self) {
         let gone = async {
-            while !self.streams.borrow().is_empty() {
-                self.idle_wake.notified().await;
+            loop {
+                let woken = self.idle_wake.notified();
+                if self.streams.borrow().is_empty() {
+                    break;
+                }
+                woken.await;
             }
         };
         let _ = tokio::time::timeout(RESETS_MAX, gone).await;
@@ -205,17 +221,15 @@ impl Driver {
         &self.stats.peer
     }
 
-    fn start(self: &Rc<Self>, stream: StreamId, tcp: TcpStream) {
-        let io = Rc::new(StreamIo::new(stream, tcp));
-        self.streams.borrow_mut().insert(stream, Rc::clone(&io));
-        self.telemetry.stream_opened();
-        self.publish();
+    fn start(self: &Rc<Self>, io: StreamIo) {
+        let io = Rc::new(io);
+        self.streams.borrow_mut().insert(io.id, Rc::clone(&io));
         let driver = Rc::clone(self);
         tokio::task::spawn_local(async move {
             stream::run(&driver, &io).await;
-            driver.streams.borrow_mut().remove(&stream);
+            driver.streams.borrow_mut().remove(&io.id);
             driver.publish();
-            driver.idle_wake.notify_one();
+            driver.idle_wake.notify_waiters();
         });
     }
 
@@ -230,44 +244,54 @@ impl Driver {
                 break;
             };
             match event {
-                Event::Ready | Event::GoAway => {}
-                Event::Incoming { stream, target } => (self.on_incoming)(self, stream, target),
-                Event::Opened { stream } => self.answer(stream, Ok(())),
-                Event::OpenFailed { stream, refusal } => self.answer(stream, Err(refusal)),
+                Event::Ready => self.ready(),
+                Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
+                Event::Incoming { stream, target } => self.dial(stream, target),
+                Event::Opened { stream } => self.opened(stream),
+                Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
                 Event::Writable { stream } => {
                     if let Some(io) = self.stream(stream) {
                         io.wake_source();
                     }
                 }
-                Event::Finished { stream } => {
-                    if let Some(io) = self.stream(stream) {
-                        io.peer_finished();
-                    }
-                }
+                Event::Finished { stream } => self.finished(stream),
                 Event::Reset { stream, cause } => self.cut(stream, cause),
             }
         }
         self.wake_transmit();
     }
 
-    fn cut(&self, stream: StreamId, cause: Outcome) {
+    fn ready(&self) {
+        self.telemetry.add_carrier(&self.stats);
+        self.progress.send_replace(Progress::Ready);
+    }
+
+    fn opened(&self, stream: StreamId) {
         if let Some(io) = self.stream(stream) {
-            io.cut(cause);
+            io.opened(&self.telemetry);
+        }
+        self.timer_wake.notify_one();
+    }
+
+    fn open_failed(&self, stream: StreamId, refusal: Refusal) {
+        if let Some(io) = self.stream(stream) {
+            io.refused(refusal);
+        }
+        self.timer_wake.notify_one();
+    }
+
+    fn finished(&self, stream: StreamId) {
+        match self.stream(stream) {
+            Some(io) => io.peer_finished(),
+            None => self.incoming_finished(stream),
         }
     }
 
-    fn answer(self: &Rc<Self>, stream: StreamId, answer: Result<(), Refusal>) {
-        let Some(opening) = self.opening.borrow_mut().remove(&stream) else {
-            return;
-        };
-        if answer.is_ok() {
-            self.start(stream, opening.tcp);
-        } else {
-            let _ = opening.tcp.set_zero_linger();
+    fn cut(&self, stream: StreamId, cause: Outcome) {
+        match self.stream(stream) {
+            Some(io) => io.cut(cause),
+            None => self.incoming_cut(stream, cause),
         }
-        // Whoever asked may have stopped listening; the stream goes on without.
-        let _ = opening.answer.send(answer);
-        self.timer_wake.notify_one();
     }
 
     fn wake_transmit(&self) {

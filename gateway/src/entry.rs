@@ -1,4 +1,7 @@
 //! The entry: keeps a carrier to the exit, listens for the forwards.
+//!
+//! A carrier counts once its session is ready. One whose exit goes away keeps its streams while
+//! another is dialled; connections that come in between wait for it in the backlog.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,8 +17,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::carriers::Carriers;
 use crate::dial;
-use crate::driver::Driver;
+use crate::driver::{CarrierEnd, Dial, Driver, Progress};
 use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session, wait_for};
 use crate::telemetry::Telemetry;
 
@@ -28,9 +32,25 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// One attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Carriers at once: the one that takes new streams, and those whose exit went away and whose streams
+/// go on. One more ends the oldest.
+const CARRIERS_MAX: usize = 8;
+
+/// Where new streams go.
+#[derive(Clone, Default)]
+enum Link {
+    /// There is no carrier: new connections are reset.
+    #[default]
+    Down,
+    /// The exit went away and another is dialled: new connections wait for the outcome.
+    Replacing,
+    Up(Rc<Driver>),
+}
+
 struct Entry {
     telemetry: Arc<Telemetry>,
-    carrier: RefCell<Option<Rc<Driver>>>,
+    link: watch::Sender<Link>,
+    carriers: Carriers,
     listeners: RefCell<BTreeMap<String, Listener>>,
 }
 
@@ -52,7 +72,8 @@ pub(crate) async fn run(
 ) -> Result<(), WorkerError> {
     let entry = Rc::new(Entry {
         telemetry,
-        carrier: RefCell::default(),
+        link: watch::Sender::default(),
+        carriers: Carriers::default(),
         listeners: RefCell::default(),
     });
     let first = Arc::clone(&config.borrow_and_update());
@@ -66,19 +87,12 @@ pub(crate) async fn run(
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     entry.stop_listening();
-    let carrier = entry.carrier.borrow().clone();
-    if let Some(carrier) = carrier {
-        tokio::select! {
-            () = carrier.idle() => {}
-            () = wait_for(phase, Phase::Deadline) => {}
-        }
-        carrier.shut_down();
-        while entry.carrier.borrow().is_some() {
-            tokio::task::yield_now().await;
-        }
-        carrier.streams_gone().await;
+    tokio::select! {
+        () = entry.carriers.drained() => {}
+        () = wait_for(phase, Phase::Deadline) => {}
     }
     dialler.abort();
+    entry.carriers.end_all().await;
     Ok(())
 }
 
@@ -100,12 +114,8 @@ async fn keep_carrier(entry: Rc<Entry>, config: Arc<Config>) {
     loop {
         match connect(&entry, &exit, &config).await {
             Ok(driver) => {
-                tracing::info!(exit = %exit, peer = driver.peer(), "Carrier is up");
                 let since = Instant::now();
-                entry.carrier.replace(Some(Rc::clone(&driver)));
-                let end = driver.run().await;
-                entry.carrier.replace(None);
-                tracing::warn!(code = %Code::CarrierLost, exit = %exit, reason = %end, "Carrier ended");
+                entry.keep(driver, &exit).await;
                 failures = if since.elapsed() >= STABLE_AFTER {
                     0
                 } else {
@@ -114,6 +124,7 @@ async fn keep_carrier(entry: Rc<Entry>, config: Arc<Config>) {
             }
             Err(error) => {
                 tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
+                entry.link.send_replace(Link::Down);
                 failures += 1;
             }
         }
@@ -139,24 +150,60 @@ async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<
                 format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
             )
         })??;
-    let on_incoming = Box::new(|driver: &Rc<Driver>, stream, _| {
-        driver.refuse(
-            stream,
-            Refusal::new(
-                Reason::NotAllowed,
-                format!("{}: an entry dials nothing", Code::OpenRefused),
-            ),
-        );
+    let dialler = Box::new(|_| -> Dial {
+        let text = format!("{}: an entry dials nothing", Code::OpenRefused);
+        Box::pin(std::future::ready(Err(Refusal::new(
+            Reason::NotAllowed,
+            text,
+        ))))
     });
-    Driver::new(
-        tcp,
-        session(config),
-        Arc::clone(&entry.telemetry),
-        on_incoming,
-    )
+    Driver::new(tcp, session(config), Arc::clone(&entry.telemetry), dialler)
 }
 
 impl Entry {
+    /// Runs a carrier; returns when another is needed.
+    async fn keep(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) {
+        let mut run = self.run(Rc::clone(&driver), exit);
+        tokio::select! {
+            _ = &mut run => {
+                self.link.send_replace(Link::Down);
+                return;
+            }
+            () = driver.reached(Progress::Ready) => {}
+        }
+        tracing::info!(exit = %exit, peer = driver.peer(), "Carrier is up");
+        self.link.send_replace(Link::Up(Rc::clone(&driver)));
+        tokio::select! {
+            _ = &mut run => drop(self.link.send_replace(Link::Down)),
+            () = driver.reached(Progress::GoingAway) => {
+                tracing::info!(exit = %exit, peer = driver.peer(), "The exit takes no more streams; those that are open go on");
+                self.link.send_replace(Link::Replacing);
+            }
+        }
+    }
+
+    fn run(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) -> JoinHandle<()> {
+        if self.carriers.len() >= CARRIERS_MAX
+            && let Some(oldest) = self.carriers.oldest()
+        {
+            oldest.shut_down();
+        }
+        let (entry, exit) = (Rc::clone(self), exit.to_owned());
+        tokio::task::spawn_local(async move {
+            let drained = async {
+                driver.reached(Progress::GoingAway).await;
+                driver.idle().await;
+                driver.shut_down();
+                std::future::pending().await
+            };
+            let end = tokio::select! {
+                end = entry.carriers.run(&driver) => end,
+                end = drained => end,
+            };
+            report(&driver, &exit, &end);
+        })
+    }
+
     /// Listens on exactly what `forwards` ask for; those that stay keep their listener. Returns the
     /// ports that could not be had; the others work.
     fn listen(self: &Rc<Self>, forwards: &[Forward]) -> Vec<WorkerError> {
@@ -211,8 +258,7 @@ impl Entry {
 
     /// Sends a new connection on its way, or resets it.
     fn take(&self, tcp: TcpStream, forward: &Forward) {
-        let carrier = self.carrier.borrow().clone();
-        let Some(carrier) = carrier else {
+        let Link::Up(carrier) = self.link.borrow().clone() else {
             let _ = tcp.set_zero_linger();
             self.refused(
                 &forward.name,
@@ -255,7 +301,10 @@ impl Entry {
 }
 
 async fn accept(entry: Rc<Entry>, socket: TcpListener, forward: Rc<RefCell<Forward>>) {
+    let mut link = entry.link.subscribe();
     loop {
+        // It cannot fail: the sender is in `entry`.
+        let _ = link.wait_for(|link| !matches!(link, Link::Replacing)).await;
         match socket.accept().await {
             Ok((tcp, _)) => entry.take(tcp, &forward.borrow()),
             Err(error) => {
@@ -263,6 +312,17 @@ async fn accept(entry: Rc<Entry>, socket: TcpListener, forward: Rc<RefCell<Forwa
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
+    }
+}
+
+fn report(driver: &Driver, exit: &str, end: &CarrierEnd) {
+    let code = Code::CarrierLost;
+    match end {
+        CarrierEnd::ShutDown => tracing::info!(%exit, peer = driver.peer(), "Carrier is shut down"),
+        _ if !driver.was_ready() => {
+            tracing::warn!(%code, %exit, reason = %end, "Carrier ended before the exit said hello: does it speak this protocol?");
+        }
+        _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),
     }
 }
 

@@ -1,18 +1,17 @@
 //! The exit: accepts carriers, dials targets.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{Reason, Refusal, StreamId};
+use muxtunnel_proto::{Reason, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
+use crate::carriers::Carriers;
 use crate::dial;
-use crate::driver::Driver;
+use crate::driver::{Dial, Driver, Progress};
 use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session, wait_for};
 use crate::telemetry::Telemetry;
 
@@ -20,8 +19,7 @@ struct Exit {
     config: watch::Receiver<Arc<Config>>,
     phase: watch::Receiver<Phase>,
     telemetry: Arc<Telemetry>,
-    carriers: RefCell<BTreeMap<u64, Rc<Driver>>>,
-    next: RefCell<u64>,
+    carriers: Carriers,
 }
 
 /// Runs until the shutdown is complete.
@@ -41,8 +39,7 @@ pub(crate) async fn run(
         config,
         phase,
         telemetry,
-        carriers: RefCell::default(),
-        next: RefCell::new(0),
+        carriers: Carriers::default(),
     });
     tokio::select! {
         () = accept(&exit, &listener) => {}
@@ -50,11 +47,13 @@ pub(crate) async fn run(
     }
     drop(listener);
     exit.telemetry.set_listening(false);
+    // Not before: until the port is closed, load balancers may lead an entry that dials anew back here.
+    exit.carriers.go_away();
     tokio::select! {
-        () = drained(&exit) => {}
+        () = exit.carriers.drained() => {}
         () = wait_for(exit.phase.clone(), Phase::Deadline) => {}
     }
-    exit.end_all().await;
+    exit.carriers.end_all().await;
     Ok(())
 }
 
@@ -70,85 +69,66 @@ async fn accept(exit: &Rc<Exit>, listener: &TcpListener) {
     }
 }
 
-/// Waits until no carrier has a stream.
-async fn drained(exit: &Exit) {
-    let carriers: Vec<Rc<Driver>> = exit.carriers.borrow().values().cloned().collect();
-    for carrier in carriers {
-        carrier.idle().await;
-    }
-}
-
 impl Exit {
     fn add(self: &Rc<Self>, tcp: TcpStream) {
         let config = Arc::clone(&self.config.borrow());
-        if self.carriers.borrow().len() >= config.limits.carriers as usize {
+        if self.carriers.len() >= config.limits.carriers as usize {
             self.telemetry.count_refused(Code::TooManyCarriers);
             tracing::warn!(code = %Code::TooManyCarriers, limit = config.limits.carriers, "Carrier refused");
             return;
         }
         let exit = Rc::downgrade(self);
-        let on_incoming = Box::new(move |driver: &Rc<Driver>, stream, target| {
-            if let Some(exit) = exit.upgrade() {
-                exit.incoming(driver, stream, target);
-            }
+        let dialler = Box::new(move |target: String| -> Dial {
+            let exit = exit.upgrade();
+            Box::pin(async move {
+                match exit {
+                    Some(exit) => exit.dial(&target).await,
+                    None => Err(draining()),
+                }
+            })
         });
-        let driver = match Driver::new(
-            tcp,
-            session(&config),
-            Arc::clone(&self.telemetry),
-            on_incoming,
-        ) {
+        let driver = match Driver::new(tcp, session(&config), Arc::clone(&self.telemetry), dialler)
+        {
             Ok(driver) => driver,
             Err(error) => {
                 tracing::warn!(%error, "Carrier could not be set up");
                 return;
             }
         };
-        let id = *self.next.borrow();
-        *self.next.borrow_mut() += 1;
-        self.carriers.borrow_mut().insert(id, Rc::clone(&driver));
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            tracing::info!(peer = driver.peer(), "Carrier is up");
-            let end = driver.run().await;
-            tracing::info!(code = %Code::CarrierLost, peer = driver.peer(), reason = %end, "Carrier ended");
-            exit.carriers.borrow_mut().remove(&id);
+            let run = exit.carriers.run(&driver);
+            let up = async {
+                driver.reached(Progress::Ready).await;
+                tracing::info!(peer = driver.peer(), "Carrier is up");
+                std::future::pending().await
+            };
+            let end = tokio::select! {
+                end = run => end,
+                end = up => end,
+            };
+            tracing::info!(code = %Code::CarrierLost, peer = driver.peer(), ready = driver.was_ready(), reason = %end, "Carrier ended");
         });
     }
 
-    fn incoming(&self, driver: &Rc<Driver>, stream: StreamId, target: String) {
+    /// Connects to a target that a peer asks for.
+    async fn dial(&self, target: &str) -> Result<TcpStream, Refusal> {
         if *self.phase.borrow() >= Phase::Closed {
             self.telemetry.count_refused(Code::Draining);
-            let text = format!("{}: the exit is shutting down", Code::Draining);
-            driver.refuse(stream, Refusal::new(Reason::General, text));
-            return;
+            return Err(draining());
         }
         let config = Arc::clone(&self.config.borrow());
-        let (driver, telemetry) = (Rc::clone(driver), Arc::clone(&self.telemetry));
-        tokio::task::spawn_local(async move {
-            match dial::dial(&target, &config.allow).await {
-                Ok(tcp) => driver.accept(stream, tcp),
-                Err(error) => {
-                    telemetry.count_refused(error.code);
-                    if telemetry.may_log_refusal() {
-                        tracing::warn!(code = %error.code, %target, reason = %error.refusal.description, "Open refused");
-                    }
-                    driver.refuse(stream, error.refusal);
-                }
+        dial::dial(target, &config.allow).await.map_err(|error| {
+            self.telemetry.count_refused(error.code);
+            if self.telemetry.may_log_refusal() {
+                tracing::warn!(code = %error.code, %target, reason = %error.refusal.description, "Open refused");
             }
-        });
+            error.refusal
+        })
     }
+}
 
-    async fn end_all(&self) {
-        let carriers: Vec<Rc<Driver>> = self.carriers.borrow().values().cloned().collect();
-        for carrier in &carriers {
-            carrier.shut_down();
-        }
-        while !self.carriers.borrow().is_empty() {
-            tokio::task::yield_now().await;
-        }
-        for carrier in &carriers {
-            carrier.streams_gone().await;
-        }
-    }
+fn draining() -> Refusal {
+    let text = format!("{}: the exit is shutting down", Code::Draining);
+    Refusal::new(Reason::General, text)
 }

@@ -7,6 +7,7 @@
 //! what). The worker's thread and the admin's share telemetry and two watch channels, nothing else.
 
 mod admin;
+mod carriers;
 pub mod cli;
 mod dial;
 mod driver;

@@ -74,8 +74,9 @@ impl Telemetry {
         })
     }
 
-    pub(crate) fn add_carrier(&self, tcp: &TcpStream) -> std::io::Result<Arc<CarrierStats>> {
-        let stats = Arc::new(CarrierStats {
+    /// Counters for a new carrier; it counts after [`Self::add_carrier`].
+    pub(crate) fn carrier(&self, tcp: &TcpStream) -> std::io::Result<Arc<CarrierStats>> {
+        Ok(Arc::new(CarrierStats {
             id: self.next_carrier.fetch_add(1, Relaxed),
             peer: tcp.peer_addr()?.to_string(),
             since: Instant::now(),
@@ -85,9 +86,12 @@ impl Telemetry {
             streams: AtomicU64::new(0),
             budget_used: AtomicU64::new(0),
             writing: AtomicBool::new(false),
-        });
-        lock(&self.carriers).insert(stats.id, Arc::clone(&stats));
-        Ok(stats)
+        }))
+    }
+
+    /// The carrier is up: streams can be opened.
+    pub(crate) fn add_carrier(&self, stats: &Arc<CarrierStats>) {
+        lock(&self.carriers).insert(stats.id, Arc::clone(stats));
     }
 
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats) {

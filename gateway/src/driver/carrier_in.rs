@@ -111,6 +111,7 @@ impl Driver {
             .map(|range| IoSlice::new(&bytes[range]))
             .collect();
         let Some(io) = self.stream(stream) else {
+            self.keep(stream, &slices);
             return;
         };
         let taken = io.deliver(&mut slices);

@@ -11,13 +11,14 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_proto::{Outcome, ResetCode, StreamId, Token};
+use muxtunnel_proto::{Outcome, Refusal, ResetCode, StreamId, Token};
 use tokio::net::TcpStream;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::Driver;
 use super::buffers::{BUFFER_BYTES, Batch, Layout};
 use super::inbox::Inbox;
+use crate::telemetry::Telemetry;
 
 /// How long a cut stream's socket may take to accept what had come for it.
 const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
@@ -32,8 +33,11 @@ enum End {
 }
 
 pub(super) struct StreamIo {
-    id: StreamId,
+    pub(super) id: StreamId,
     tcp: TcpStream,
+    /// Where the answer to our open goes, until it comes.
+    answer: Cell<Option<oneshot::Sender<Result<(), Refusal>>>>,
+    opened: Cell<bool>,
     batch: RefCell<Option<Batch>>,
     inbox: RefCell<Inbox>,
     finished: Cell<bool>,
@@ -46,21 +50,59 @@ pub(super) struct StreamIo {
 enum Cut {
     /// By the peer or the carrier: what came is still delivered.
     Remote,
-    /// The local socket failed: nothing can be delivered.
+    /// The local socket failed, or the open did: nothing can be delivered.
     Local,
 }
 
 impl StreamIo {
-    pub(super) fn new(id: StreamId, tcp: TcpStream) -> Self {
+    /// A stream that the peer has been asked for. It runs at once, so that what the client sends
+    /// first can go along with the open.
+    pub(super) fn opening(
+        id: StreamId,
+        tcp: TcpStream,
+        answer: oneshot::Sender<Result<(), Refusal>>,
+    ) -> Self {
+        Self {
+            answer: Cell::new(Some(answer)),
+            ..Self::accepted(id, tcp, Inbox::default(), false)
+        }
+    }
+
+    /// A stream of the peer's. `inbox`: what came while its target was dialled; `finished`: that was
+    /// all.
+    pub(super) fn accepted(id: StreamId, tcp: TcpStream, inbox: Inbox, finished: bool) -> Self {
         Self {
             id,
             tcp,
+            answer: Cell::new(None),
+            opened: Cell::new(false),
             batch: RefCell::default(),
-            inbox: RefCell::default(),
-            finished: Cell::new(false),
+            inbox: RefCell::new(inbox),
+            finished: Cell::new(finished),
             cut: Cell::new(None),
             source_wake: Notify::new(),
             sink_wake: Notify::new(),
+        }
+    }
+
+    /// Both sides agree on the stream.
+    pub(super) fn opened(&self, telemetry: &Telemetry) {
+        self.opened.set(true);
+        telemetry.stream_opened();
+        self.answer(Ok(()));
+        self.source_wake.notify_one();
+    }
+
+    /// The open failed: the client learns it at once, by a reset.
+    pub(super) fn refused(&self, refusal: Refusal) {
+        self.answer(Err(refusal));
+        self.end(Cut::Local);
+    }
+
+    fn answer(&self, answer: Result<(), Refusal>) {
+        if let Some(asker) = self.answer.take() {
+            // Whoever asked may have stopped listening; the stream goes on without.
+            let _ = asker.send(answer);
         }
     }
 
@@ -144,7 +186,9 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     }
     let (source, sink) = tokio::join!(source(driver, io), sink(driver, io));
     let clean = source == End::Clean && sink == End::Clean && io.cut.get().is_none();
-    driver.telemetry.stream_ended(clean);
+    if io.opened.get() {
+        driver.telemetry.stream_ended(clean);
+    }
     if !clean {
         reset(io).await;
     }

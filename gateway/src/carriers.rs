@@ -1,0 +1,73 @@
+//! The carriers of one worker while they run.
+//!
+//! The entry keeps the one that takes new streams, and those that drain; the exit keeps all that were
+//! accepted. Who adds one bounds how many there are.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+use crate::driver::{CarrierEnd, Driver};
+
+/// Running carriers, oldest first.
+#[derive(Default)]
+pub(crate) struct Carriers {
+    running: RefCell<BTreeMap<u64, Rc<Driver>>>,
+    next: Cell<u64>,
+    ended: Notify,
+}
+
+impl Carriers {
+    /// Runs `driver` to its end.
+    pub(crate) async fn run(&self, driver: &Rc<Driver>) -> CarrierEnd {
+        let id = self.next.replace(self.next.get() + 1);
+        self.running.borrow_mut().insert(id, Rc::clone(driver));
+        let end = driver.run().await;
+        self.running.borrow_mut().remove(&id);
+        self.ended.notify_waiters();
+        end
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.running.borrow().len()
+    }
+
+    /// The one that has run longest.
+    pub(crate) fn oldest(&self) -> Option<Rc<Driver>> {
+        self.running.borrow().values().next().cloned()
+    }
+
+    fn all(&self) -> Vec<Rc<Driver>> {
+        self.running.borrow().values().cloned().collect()
+    }
+
+    /// Every peer learns that no more streams are taken.
+    pub(crate) fn go_away(&self) {
+        self.all().iter().for_each(|carrier| carrier.go_away());
+    }
+
+    /// Waits until no carrier has a stream.
+    pub(crate) async fn drained(&self) {
+        for carrier in self.all() {
+            carrier.idle().await;
+        }
+    }
+
+    /// Resets what is left, and waits until it is gone.
+    pub(crate) async fn end_all(&self) {
+        let carriers = self.all();
+        carriers.iter().for_each(|carrier| carrier.shut_down());
+        loop {
+            let ended = self.ended.notified();
+            if self.running.borrow().is_empty() {
+                break;
+            }
+            ended.await;
+        }
+        for carrier in &carriers {
+            carrier.streams_gone().await;
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The peer's streams while their targets are dialled.
+//!
+//! Payload that comes before the target has answered waits in the stream's inbox, within the credit
+//! that the peer was given at first. A stream that is cut meanwhile ends its dial.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use muxtunnel_proto::{Outcome, Refusal, StreamId};
+use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
+
+use super::Driver;
+use super::inbox::Inbox;
+use super::stream::StreamIo;
+
+/// The way to a target: a connection, or why there is none.
+pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<TcpStream, Refusal>>>>;
+
+/// Called for each open of the peer's with the target as the peer wrote it.
+pub(crate) type Dialler = Box<dyn Fn(String) -> Dial>;
+
+/// One stream without a socket yet.
+pub(super) struct Incoming {
+    dial: AbortHandle,
+    inbox: Inbox,
+    finished: bool,
+}
+
+impl Driver {
+    pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String) {
+        let driver = Rc::clone(self);
+        let dial = (self.dialler)(target);
+        let task = tokio::task::spawn_local(async move {
+            let dialled = dial.await;
+            driver.dialled(stream, dialled);
+        });
+        let incoming = Incoming {
+            dial: task.abort_handle(),
+            inbox: Inbox::default(),
+            finished: false,
+        };
+        self.incoming.borrow_mut().insert(stream, incoming);
+    }
+
+    /// Answers the open; a stream that was cut meanwhile has no answer any more.
+    fn dialled(self: &Rc<Self>, stream: StreamId, dialled: Result<TcpStream, Refusal>) {
+        let Some(incoming) = self.incoming.borrow_mut().remove(&stream) else {
+            return;
+        };
+        match dialled {
+            Ok(tcp) => {
+                let address = tcp.peer_addr().map(|address| address.to_string());
+                self.session
+                    .borrow_mut()
+                    .accept(stream, &address.unwrap_or_default());
+                let io = StreamIo::accepted(stream, tcp, incoming.inbox, incoming.finished);
+                io.opened(&self.telemetry);
+                self.start(io);
+                self.publish();
+            }
+            Err(refusal) => {
+                self.session.borrow_mut().refuse(stream, refusal);
+                self.idle_wake.notify_waiters();
+            }
+        }
+        self.wake_transmit();
+    }
+
+    /// Keeps payload of a stream whose target is being dialled.
+    pub(super) fn keep(&self, stream: StreamId, slices: &[std::io::IoSlice<'_>]) {
+        if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
+            slices.iter().for_each(|slice| incoming.inbox.push(slice));
+        }
+    }
+
+    pub(super) fn incoming_finished(&self, stream: StreamId) {
+        if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
+            incoming.finished = true;
+        }
+    }
+
+    pub(super) fn incoming_cut(&self, stream: StreamId, cause: Outcome) {
+        let incoming = self.incoming.borrow_mut().remove(&stream);
+        if let Some(incoming) = incoming {
+            tracing::debug!(
+                stream = stream.number(),
+                ?cause,
+                "Stream was cut while its target was dialled"
+            );
+            incoming.dial.abort();
+            self.idle_wake.notify_waiters();
+        }
+    }
+}
