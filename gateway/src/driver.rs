@@ -33,6 +33,7 @@ use tokio::sync::{Notify, oneshot, watch};
 
 use crate::telemetry::{CarrierStats, Telemetry};
 use buffers::BufferPool;
+use carrier_out::Queue;
 use incoming::Incoming;
 use stream::StreamIo;
 
@@ -76,6 +77,7 @@ pub(crate) struct Driver {
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
     incoming: RefCell<BTreeMap<StreamId, Incoming>>,
     pool: BufferPool,
+    queue: RefCell<Queue>,
     /// There may be something to transmit.
     transmit_wake: Notify,
     /// The deadlines may have changed.
@@ -105,6 +107,7 @@ impl Driver {
             streams: RefCell::default(),
             incoming: RefCell::default(),
             pool: BufferPool::new(),
+            queue: RefCell::default(),
             transmit_wake: Notify::new(),
             timer_wake: Notify::new(),
             shutdown_wake: Notify::new(),
@@ -128,10 +131,17 @@ impl Driver {
         };
         self.ended.set(true);
         self.pool.close();
+        if let CarrierEnd::Protocol(error) = &end {
+            self.session.borrow_mut().close(error);
+            self.gather_last_word();
+        }
         self.session
             .borrow_mut()
             .handle_carrier_lost(CarrierId::ONLY);
         self.handle_events();
+        if matches!(end, CarrierEnd::Protocol(_)) {
+            let _ = tokio::time::timeout(LAST_WORD_MAX, carrier_out::say_last_word(self)).await;
+        }
         if self.was_ready() {
             self.telemetry.remove_carrier(&self.stats);
         }
@@ -330,6 +340,8 @@ impl Driver {
 
 /// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
 const RESETS_MAX: Duration = Duration::from_secs(3);
+/// How long the peer may take to read why its session ends.
+const LAST_WORD_MAX: Duration = Duration::from_secs(1);
 /// A carrier whose peer vanished is given up after this long without an acknowledgement.
 const CARRIER_DEAD_AFTER: Duration = Duration::from_secs(15);
 /// An idle carrier is probed at this interval.

@@ -17,6 +17,9 @@ const QUEUED_BYTES_MAX: usize = 512 << 10;
 /// Slices of one write.
 const SLICES_MAX: usize = 64;
 
+/// Bytes thrown away at once while a peer reads the last word.
+const DISCARD_BYTES: usize = 16 << 10;
+
 enum Chunk {
     Control(Vec<u8>),
     /// The batch and how many bytes of its buffer are frames.
@@ -34,7 +37,7 @@ impl Chunk {
 
 /// What waits for the kernel, oldest first; `written` bytes of the first are gone.
 #[derive(Default)]
-struct Queue {
+pub(super) struct Queue {
     chunks: VecDeque<Chunk>,
     written: usize,
     bytes: usize,
@@ -78,35 +81,60 @@ impl Queue {
 }
 
 pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
-    let mut queue = Queue::default();
     loop {
-        driver.gather(&mut queue);
+        driver.gather();
         driver.publish();
-        driver.stats.set_writing(queue.bytes > 0);
-        if queue.bytes == 0 {
-            driver.idle_wake.notify_one();
+        let idle = driver.queue.borrow().bytes == 0;
+        driver.stats.set_writing(!idle);
+        if idle {
+            driver.idle_wake.notify_waiters();
             driver.transmit_wake.notified().await;
-            continue;
-        }
-        if let Err(error) = driver.tcp.writable().await {
+        } else if let Err(error) = write(driver).await {
             return error.into();
         }
-        let written = driver.tcp.try_write_vectored(&queue.slices());
-        match written {
-            Ok(length) => {
-                driver.stats.add_sent(length);
-                queue.advance(length);
-            }
+    }
+}
+
+/// One write of what waits.
+async fn write(driver: &Driver) -> std::io::Result<()> {
+    driver.tcp.writable().await?;
+    let mut queue = driver.queue.borrow_mut();
+    let written = driver.tcp.try_write_vectored(&queue.slices());
+    match written {
+        Ok(length) => {
+            driver.stats.add_sent(length);
+            queue.advance(length);
+            Ok(())
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// The session is over: writes what waits, with why at its end, and lets the peer read it. Closing
+/// with unread bytes would be a reset, which takes the word away from the peer.
+pub(super) async fn say_last_word(driver: &Driver) -> std::io::Result<()> {
+    while driver.queue.borrow().bytes > 0 {
+        write(driver).await?;
+    }
+    socket2::SockRef::from(&driver.tcp).shutdown(std::net::Shutdown::Write)?;
+    let mut discarded = vec![0; DISCARD_BYTES];
+    loop {
+        driver.tcp.readable().await?;
+        match driver.tcp.try_read(&mut discarded) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return error.into(),
+            Err(error) => return Err(error),
         }
     }
 }
 
 impl Driver {
     /// Takes frames from the session while there is room for them.
-    fn gather(&self, queue: &mut Queue) {
+    fn gather(&self) {
         let mut session = self.session.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
         let mut in_batch = false;
         while in_batch || queue.bytes < QUEUED_BYTES_MAX {
             match session.poll_transmit() {
@@ -129,6 +157,15 @@ impl Driver {
                     }
                 }
             }
+        }
+    }
+
+    /// What a closed session still has to say.
+    pub(super) fn gather_last_word(&self) {
+        let mut session = self.session.borrow_mut();
+        let mut queue = self.queue.borrow_mut();
+        while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit() {
+            queue.push_control(&bytes);
         }
     }
 }
