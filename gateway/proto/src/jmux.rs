@@ -153,10 +153,10 @@ impl Session for JmuxSession {
     }
 
     fn source_ready(&mut self, stream: StreamId, length: usize, token: Token) {
-        if let Some(state) = self.streams.get_mut(&stream) {
-            if state.queue_batch(length, token) {
-                self.data_ready.push(stream, length);
-            }
+        if let Some(state) = self.streams.get_mut(&stream)
+            && state.queue_batch(length, token)
+        {
+            self.data_ready.push(stream, length);
         }
     }
 

@@ -22,9 +22,11 @@
 //! their wires in `jmux/codec.rs` and `native/codec.rs`.
 
 pub mod jmux;
+pub mod native;
 mod session;
 
 pub use jmux::{JmuxConfig, JmuxSession};
+pub use native::{Identity, NativeConfig, NativeSession};
 pub use session::{
     CarrierId, CreditView, Event, FrameHeader, HEADER_BYTES_MAX, Header, OpenError, Outcome,
     Payload, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId,

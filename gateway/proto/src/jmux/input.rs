@@ -69,7 +69,7 @@ impl JmuxSession {
             } => self.handle_credit(StreamId(recipient.0.into()), increment),
             Control::Finish { recipient } => self.handle_eof(StreamId(recipient.0.into())),
             Control::Close { recipient, abort } => {
-                self.handle_close(StreamId(recipient.0.into()), abort)
+                self.handle_close(StreamId(recipient.0.into()), abort);
             }
         }
         Ok(())
@@ -133,7 +133,10 @@ impl JmuxSession {
             });
             return;
         }
-        self.events.push_back(Event::Opened { stream });
+        self.events.push_back(Event::Opened {
+            stream,
+            address: String::new(),
+        });
     }
 
     fn handle_open_failed(&mut self, stream: StreamId, reason: u32, description: String) {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::jmux;
+use crate::{jmux, native};
 
 /// A stream, as this side numbers it. In JMUX it is the local channel id (32 bits), in the native
 /// protocol the number that both sides know (48 bits).
@@ -171,6 +171,8 @@ pub enum Event {
     Opened {
         /// The stream.
         stream: StreamId,
+        /// What the peer connected to; empty where the protocol does not say.
+        address: String,
     },
     /// Our open failed; the stream is gone.
     OpenFailed {
@@ -201,7 +203,7 @@ pub enum Event {
 /// What cut a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
-    /// The peer cut it, for this reason where it named one.
+    /// It was cut for this reason, by the peer but for [`ResetCode::OffsetsExhausted`].
     PeerReset(ResetCode),
     /// Its carrier ended.
     CarrierLost,
@@ -223,11 +225,48 @@ pub enum ResetCode {
     Draining,
     /// The open was not answered in time.
     OpenTimeout,
+    /// 2^48 bytes have been sent on the stream.
+    OffsetsExhausted,
     /// It was never opened: the refusal, as answered to an open.
     Refused(Reason),
     /// Any other number.
     Other(u16),
 }
+
+impl ResetCode {
+    /// The number on the wire of the native protocol.
+    #[must_use]
+    pub fn code(self) -> u16 {
+        match self {
+            Self::Cancelled => 1,
+            Self::IdleTimeout => 2,
+            Self::HalfOpenTimeout => 3,
+            Self::Draining => 4,
+            Self::OpenTimeout => 5,
+            Self::OffsetsExhausted => 6,
+            Self::Refused(reason) => REFUSED | (reason.code().min(0xff) as u16),
+            Self::Other(code) => code,
+        }
+    }
+
+    /// The class of a number on the wire.
+    #[must_use]
+    pub fn from_code(code: u16) -> Self {
+        match code {
+            1 => Self::Cancelled,
+            2 => Self::IdleTimeout,
+            3 => Self::HalfOpenTimeout,
+            4 => Self::Draining,
+            5 => Self::OpenTimeout,
+            6 => Self::OffsetsExhausted,
+            0x100..=0x1ff => Self::Refused(Reason::from_code(u32::from(code & 0xff))),
+            code => Self::Other(code),
+        }
+    }
+}
+
+/// Codes of refused opens: this, and SOCKS5's reply number.
+const REFUSED: u16 = 0x100;
 
 /// Why a stream was not opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -351,4 +390,26 @@ pub enum SessionError {
     /// The peer makes us answer faster than it reads.
     #[error("the peer sent more than 1024 frames that need an answer without reading the answers")]
     TooManyOrphans,
+    /// The carrier's bytes are not the native protocol.
+    #[error(transparent)]
+    Native(#[from] native::DecodeError),
+    /// The peer broke a rule of the native protocol.
+    #[error("{code:?}: {problem}")]
+    Violation {
+        /// What it is told.
+        code: native::SessionCode,
+        /// Which rule, and how.
+        problem: String,
+    },
+    /// No hello came.
+    #[error("the other side did not say hello in time; does it speak the native protocol?")]
+    HelloTimeout,
+    /// The peer ended the session.
+    #[error("the peer ended the session, code {code:#x}: {reason}")]
+    ClosedByPeer {
+        /// [`native::SessionCode`] as a number.
+        code: u64,
+        /// Its words.
+        reason: String,
+    },
 }

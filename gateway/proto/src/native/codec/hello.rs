@@ -1,0 +1,225 @@
+//! HELLO and HELLO_ACK: who speaks which version, and within which limits.
+//!
+//! A fixed part, then parameters as `id u16 | length u16 | value`; an unknown id is skipped, so that a
+//! later version can say more. At most [`HELLO_BYTES_MAX`] in all.
+
+use super::{DecodeError, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO as HELLO_TYPE, OFFSET_MAX};
+
+/// What a HELLO begins with.
+pub const MAGIC: [u8; 8] = *b"MUXTUNEL";
+/// The version that is specified and spoken here.
+pub const VERSION: u16 = 1;
+/// The features that this implementation has; bit 0 is RESUME, bit 1 STRIPE (docs/protocol.md).
+pub const FEATURES: u32 = 0;
+
+/// Longest body of either, bytes.
+pub(super) const HELLO_BYTES_MAX: usize = 1024;
+/// magic, least version, greatest version, features, carrier number, reserved, session id, token
+pub(super) const HELLO_FIXED: usize = 8 + 2 + 2 + 4 + 1 + 3 + 16 + 32;
+/// version, reserved, features, session id, token
+pub(super) const ACK_FIXED: usize = 2 + 2 + 4 + 16 + 32;
+
+const INITIAL_MAX_DATA: u16 = 1;
+const INITIAL_MAX_STREAM_DATA: u16 = 2;
+const INITIAL_MAX_STREAMS: u16 = 3;
+const FRAME_MAX: u16 = 4;
+
+/// What one side takes: RFC 9000's transport parameters of the same names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Parameters {
+    /// Bytes of all streams together; raised by MAX_DATA.
+    pub initial_max_data: u64,
+    /// Bytes of each stream, at most 2^48 - 1; raised by MAX_STREAM_DATA.
+    pub initial_max_stream_data: u64,
+    /// Streams that the other side may open; raised by MAX_STREAMS.
+    pub initial_max_streams: u64,
+    /// Longest payload of a STREAM frame, 16 KiB to 1 MiB.
+    pub frame_max: u32,
+}
+
+impl Default for Parameters {
+    /// What holds where a parameter is missing.
+    fn default() -> Self {
+        Self {
+            initial_max_data: 0,
+            initial_max_stream_data: 0,
+            initial_max_streams: 0,
+            frame_max: FRAME_BYTES_MIN,
+        }
+    }
+}
+
+impl Parameters {
+    fn write(self, out: &mut Vec<u8>) {
+        for (id, value) in [
+            (INITIAL_MAX_DATA, self.initial_max_data),
+            (INITIAL_MAX_STREAM_DATA, self.initial_max_stream_data),
+            (INITIAL_MAX_STREAMS, self.initial_max_streams),
+        ] {
+            out.extend(id.to_be_bytes());
+            out.extend(8u16.to_be_bytes());
+            out.extend(value.to_be_bytes());
+        }
+        out.extend(FRAME_MAX.to_be_bytes());
+        out.extend(4u16.to_be_bytes());
+        out.extend(self.frame_max.to_be_bytes());
+    }
+
+    fn read(mut fields: Fields<'_>) -> Result<Self, DecodeError> {
+        let mut parameters = Self::default();
+        let mut seen = [false; FRAME_MAX as usize + 1];
+        while !fields.0.is_empty() {
+            let (id, value) = fields.parameter()?;
+            let bad = DecodeError::BadParameter(id);
+            if let Some(seen) = seen.get_mut(usize::from(id))
+                && std::mem::replace(seen, true)
+            {
+                return Err(bad);
+            }
+            let long = || value.try_into().map(u64::from_be_bytes);
+            match id {
+                INITIAL_MAX_DATA => parameters.initial_max_data = long().map_err(|_| bad)?,
+                INITIAL_MAX_STREAM_DATA => {
+                    let limit = long().ok().filter(|limit| *limit <= OFFSET_MAX);
+                    parameters.initial_max_stream_data = limit.ok_or(bad)?;
+                }
+                INITIAL_MAX_STREAMS => parameters.initial_max_streams = long().map_err(|_| bad)?,
+                FRAME_MAX => {
+                    let bytes = value.try_into().ok().map(u32::from_be_bytes);
+                    let range = FRAME_BYTES_MIN..=FRAME_BYTES_MAX;
+                    parameters.frame_max =
+                        bytes.filter(|bytes| range.contains(bytes)).ok_or(bad)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(parameters)
+    }
+}
+
+/// The dialler's first frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hello {
+    /// The least version that it speaks.
+    pub version_min: u16,
+    /// The greatest.
+    pub version_max: u16,
+    /// Feature bits offered.
+    pub features: u32,
+    /// This carrier's number within the session, from 0.
+    pub carrier: u8,
+    /// Zero: a new session; otherwise the session to join (feature RESUME).
+    pub session_id: [u8; 16],
+    /// The session's token when joining, else zero.
+    pub token: [u8; 32],
+    /// What the dialler takes.
+    pub parameters: Parameters,
+}
+
+impl Hello {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        out.extend(self.version_min.to_be_bytes());
+        out.extend(self.version_max.to_be_bytes());
+        out.extend(self.features.to_be_bytes());
+        out.extend([self.carrier, 0, 0, 0]);
+        out.extend(self.session_id);
+        out.extend(self.token);
+        self.parameters.write(&mut out);
+        out
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields(body);
+        if fields.array() != MAGIC {
+            return Err(DecodeError::NotNative);
+        }
+        let version_min = u16::from_be_bytes(fields.array());
+        let version_max = u16::from_be_bytes(fields.array());
+        let features = u32::from_be_bytes(fields.array());
+        let [carrier, reserved @ ..] = fields.array::<4>();
+        if reserved != [0; 3] || version_min > version_max {
+            return Err(DecodeError::BadField(HELLO_TYPE));
+        }
+        Ok(Self {
+            version_min,
+            version_max,
+            features,
+            carrier,
+            session_id: fields.array(),
+            token: fields.array(),
+            parameters: Parameters::read(fields)?,
+        })
+    }
+}
+
+/// The acceptor's answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HelloAck {
+    /// The version that is spoken from here on.
+    pub version: u16,
+    /// Feature bits agreed, a part of those offered.
+    pub features: u32,
+    /// The session's name.
+    pub session_id: [u8; 16],
+    /// What another carrier must show to join it.
+    pub token: [u8; 32],
+    /// What the acceptor takes.
+    pub parameters: Parameters,
+}
+
+impl HelloAck {
+    pub(super) fn write(&self) -> Vec<u8> {
+        let mut out = self.version.to_be_bytes().to_vec();
+        out.extend([0, 0]);
+        out.extend(self.features.to_be_bytes());
+        out.extend(self.session_id);
+        out.extend(self.token);
+        self.parameters.write(&mut out);
+        out
+    }
+
+    pub(super) fn read(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut fields = Fields(body);
+        let version = u16::from_be_bytes(fields.array());
+        if fields.array() != [0; 2] {
+            return Err(DecodeError::BadField(super::HELLO_ACK));
+        }
+        Ok(Self {
+            version,
+            features: u32::from_be_bytes(fields.array()),
+            session_id: fields.array(),
+            token: fields.array(),
+            parameters: Parameters::read(fields)?,
+        })
+    }
+}
+
+/// The rest of a body. Its fixed part has been vouched for by the length check of the header; what is
+/// missing reads as zero.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn array<const N: usize>(&mut self) -> [u8; N] {
+        match self.0.split_first_chunk::<N>() {
+            Some((array, rest)) => {
+                self.0 = rest;
+                *array
+            }
+            None => [0; N],
+        }
+    }
+
+    fn parameter(&mut self) -> Result<(u16, &'a [u8]), DecodeError> {
+        let Some((&[a, b, c, d], rest)) = self.0.split_first_chunk::<4>() else {
+            return Err(DecodeError::BadParameter(0));
+        };
+        let id = u16::from_be_bytes([a, b]);
+        let length = usize::from(u16::from_be_bytes([c, d]));
+        let (value, rest) = rest
+            .split_at_checked(length)
+            .ok_or(DecodeError::BadParameter(id))?;
+        self.0 = rest;
+        Ok((id, value))
+    }
+}

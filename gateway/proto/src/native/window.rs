@@ -1,0 +1,356 @@
+//! Receive windows: what the peer may send, a stream and all together.
+//!
+//! Limits are absolute offsets, so a frame that says one coalesces with the next and none is ever
+//! lost. The session's limit is the bound of memory: `MAX_DATA - consumed <= receive`, always. A
+//! stream's window is what it is worth: it begins small, doubles while half of it is consumed in less
+//! than two round trips (the window is then what limits the stream), and falls back once nothing has
+//! been consumed for [`IDLE`]. Windows grow only while all of them together leave a quarter of `receive`
+//! free, so streams that stall cannot take the session's credit from the others, however far they had
+//! grown; only the least windows may overcommit.
+
+use std::time::{Duration, Instant};
+
+use super::codec::OFFSET_MAX;
+
+/// Least window of a stream, bytes.
+pub const WINDOW_BYTES_MIN: u64 = 16 << 10;
+/// Largest window of a stream, bytes: 4 Gbit/s at an RTT of 130 ms.
+pub const WINDOW_BYTES_MAX: u64 = 64 << 20;
+/// Most of a stream's first window, bytes.
+const INITIAL_BYTES_MAX: u64 = 64 << 10;
+/// A first window is at most this part of `receive`, so that as many stalled streams are harmless.
+const INITIAL_SHARE: u64 = 1024;
+/// Credit goes back once it is this part of a window...
+const RETURN_SHARE: u64 = 8;
+/// ...or this many bytes.
+const RETURN_BYTES_MAX: u64 = 1 << 20;
+/// A stream that consumed nothing for this long has the window of a new one.
+pub(super) const IDLE: Duration = Duration::from_secs(10);
+
+/// The window of a new stream, bytes.
+pub(super) fn initial(receive: u64) -> u64 {
+    (receive / INITIAL_SHARE).clamp(WINDOW_BYTES_MIN, INITIAL_BYTES_MAX)
+}
+
+/// Received more than was granted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct LimitExceeded;
+
+/// All streams together.
+#[derive(Debug)]
+pub(super) struct SessionWindow {
+    receive: u64,
+    /// What the peer has been told.
+    advertised: u64,
+    received: u64,
+    consumed: u64,
+    /// The windows of all streams.
+    windows: u64,
+}
+
+impl SessionWindow {
+    /// The first limit, `receive` bytes, is told by the hello.
+    pub(super) fn new(receive: u64) -> Self {
+        Self {
+            receive,
+            advertised: receive,
+            received: 0,
+            consumed: 0,
+            windows: 0,
+        }
+    }
+
+    pub(super) fn buffered(&self) -> u64 {
+        self.received - self.consumed
+    }
+
+    pub(super) fn advertised(&self) -> u64 {
+        self.advertised
+    }
+
+    fn ingest(&mut self, length: u64) -> Result<(), LimitExceeded> {
+        if length > self.advertised - self.received {
+            return Err(LimitExceeded);
+        }
+        self.received += length;
+        Ok(())
+    }
+
+    fn consume(&mut self, length: u64) {
+        debug_assert!(length <= self.buffered());
+        self.consumed += length.min(self.buffered());
+    }
+
+    /// Whether enough was consumed to be worth a frame: an eighth, or as much as the peer has left,
+    /// for where streams stall, little goes round.
+    pub(super) fn due(&self) -> bool {
+        let owed = self.consumed + self.receive - self.advertised;
+        let left = self.advertised - self.received;
+        owed > 0 && owed >= (self.receive / RETURN_SHARE).min(left)
+    }
+
+    /// The limit to tell the peer now.
+    pub(super) fn advertise(&mut self) -> u64 {
+        self.advertised = self.consumed + self.receive;
+        self.advertised
+    }
+
+    /// What is left of three quarters of `receive` after all windows.
+    fn room(&self) -> u64 {
+        (self.receive / 4 * 3).saturating_sub(self.windows)
+    }
+}
+
+/// One stream.
+#[derive(Debug)]
+pub(super) struct StreamWindow {
+    size: u64,
+    initial: u64,
+    advertised: u64,
+    received: u64,
+    consumed: u64,
+    /// When the measured stretch began, and what had been consumed then.
+    since: Instant,
+    consumed_before: u64,
+    last_consumed: Instant,
+}
+
+impl StreamWindow {
+    pub(super) fn new(now: Instant, initial: u64, session: &mut SessionWindow) -> Self {
+        session.windows += initial;
+        Self {
+            size: initial,
+            initial,
+            advertised: initial,
+            received: 0,
+            consumed: 0,
+            since: now,
+            consumed_before: 0,
+            last_consumed: now,
+        }
+    }
+
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
+    pub(super) fn buffered(&self) -> u64 {
+        self.received - self.consumed
+    }
+
+    /// What the peer may still send.
+    pub(super) fn credit(&self) -> u64 {
+        self.advertised - self.received
+    }
+
+    /// What has been consumed and not been given back.
+    pub(super) fn owed(&self) -> u64 {
+        (self.consumed + self.size)
+            .min(OFFSET_MAX)
+            .saturating_sub(self.advertised)
+    }
+
+    /// Payload is about to arrive. Checked before a byte of it is stored.
+    pub(super) fn ingest(
+        &mut self,
+        length: u64,
+        session: &mut SessionWindow,
+    ) -> Result<(), LimitExceeded> {
+        if length > self.credit() {
+            return Err(LimitExceeded);
+        }
+        session.ingest(length)?;
+        self.received += length;
+        Ok(())
+    }
+
+    /// The local socket took `length` bytes. Grows the window where it is what limits the stream;
+    /// returns whether it grew beyond the first one just now.
+    pub(super) fn consume(
+        &mut self,
+        now: Instant,
+        length: u64,
+        rtt: Duration,
+        session: &mut SessionWindow,
+    ) -> bool {
+        debug_assert!(length <= self.buffered());
+        let length = length.min(self.buffered());
+        self.consumed += length;
+        self.last_consumed = now;
+        session.consume(length);
+        if self.consumed - self.consumed_before < self.size / 2 {
+            return false;
+        }
+        let limited = now.saturating_duration_since(self.since) < 2 * rtt;
+        self.since = now;
+        self.consumed_before = self.consumed;
+        let was_first = self.size == self.initial;
+        if limited {
+            let more = self
+                .size
+                .min(WINDOW_BYTES_MAX - self.size)
+                .min(session.room());
+            self.size += more;
+            session.windows += more;
+        }
+        was_first && self.size > self.initial
+    }
+
+    /// What is buffered, and what is still to come, is thrown away.
+    pub(super) fn discard(&mut self, session: &mut SessionWindow) {
+        let buffered = self.buffered();
+        self.consumed += buffered;
+        session.consume(buffered);
+    }
+
+    /// Falls back to the first window after [`IDLE`] without consumption; else says when to look
+    /// again. What has been promised stays promised.
+    pub(super) fn shrink(&mut self, now: Instant, session: &mut SessionWindow) -> Option<Instant> {
+        let idle_at = self.last_consumed + IDLE;
+        if now < idle_at {
+            return Some(idle_at);
+        }
+        session.windows -= self.size - self.initial;
+        self.size = self.initial;
+        None
+    }
+
+    /// Whether enough was consumed to be worth a frame.
+    pub(super) fn due(&self) -> bool {
+        let owed = self.owed();
+        owed > 0 && owed >= (self.size / RETURN_SHARE).min(RETURN_BYTES_MAX)
+    }
+
+    /// The limit to tell the peer now.
+    pub(super) fn advertise(&mut self) -> u64 {
+        self.advertised += self.owed();
+        self.advertised
+    }
+
+    /// The stream is gone.
+    pub(super) fn release(&mut self, session: &mut SessionWindow) {
+        self.discard(session);
+        session.windows -= self.size;
+        self.size = 0;
+        self.initial = 0;
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock has to begin somewhere"
+)]
+mod tests {
+    use super::*;
+
+    const RECEIVE: u64 = 64 << 20;
+    const RTT: Duration = Duration::from_millis(100);
+
+    fn both() -> (Instant, SessionWindow, StreamWindow) {
+        let now = Instant::now();
+        let mut session = SessionWindow::new(RECEIVE);
+        let stream = StreamWindow::new(now, initial(RECEIVE), &mut session);
+        (now, session, stream)
+    }
+
+    fn pass(
+        stream: &mut StreamWindow,
+        session: &mut SessionWindow,
+        now: Instant,
+        length: u64,
+    ) -> bool {
+        stream.ingest(length, session).unwrap();
+        stream.consume(now, length, RTT, session)
+    }
+
+    #[test]
+    fn a_window_consumed_within_two_round_trips_doubles() {
+        let (now, mut session, mut stream) = both();
+        let size = stream.size;
+        assert!(pass(&mut stream, &mut session, now + RTT, size / 2));
+        assert_eq!(stream.size, 2 * size);
+        assert_eq!(stream.advertise(), size / 2 + 2 * size);
+    }
+
+    #[test]
+    fn a_slow_stream_keeps_its_window() {
+        let (now, mut session, mut stream) = both();
+        let size = stream.size;
+        assert!(!pass(&mut stream, &mut session, now + 3 * RTT, size / 2));
+        assert_eq!(stream.size, size);
+    }
+
+    #[test]
+    fn windows_leave_a_quarter_of_the_memory_free() {
+        let (mut now, mut session, mut stream) = both();
+        for _ in 0..100 {
+            now += RTT / 10;
+            let length = stream.credit();
+            pass(&mut stream, &mut session, now, length);
+            stream.advertise();
+            session.advertise();
+        }
+        assert!(session.windows <= RECEIVE / 4 * 3, "{}", session.windows);
+        assert!(stream.size > RECEIVE / 4);
+    }
+
+    #[test]
+    fn an_idle_stream_falls_back_and_is_given_nothing_until_the_promise_is_used() {
+        let (now, mut session, mut stream) = both();
+        let first = stream.size;
+        pass(&mut stream, &mut session, now, first);
+        stream.advertise();
+        let promised = stream.credit();
+        assert_eq!(stream.shrink(now, &mut session), Some(now + IDLE));
+        assert_eq!(stream.shrink(now + IDLE, &mut session), None);
+        assert_eq!((stream.size, session.windows), (first, first));
+        assert_eq!((stream.credit(), stream.owed()), (promised, 0));
+    }
+
+    #[test]
+    fn more_than_either_limit_is_refused_before_it_is_stored() {
+        let (now, mut session, mut stream) = both();
+        let beyond = stream.credit() + 1;
+        assert_eq!(stream.ingest(beyond, &mut session), Err(LimitExceeded));
+        assert_eq!((stream.buffered(), session.buffered()), (0, 0));
+        let mut small = SessionWindow::new(10);
+        let mut stream = StreamWindow::new(now, 100, &mut small);
+        assert_eq!(stream.ingest(11, &mut small), Err(LimitExceeded));
+        assert_eq!(stream.buffered(), 0);
+    }
+
+    #[test]
+    fn what_a_stream_leaves_behind_goes_back_to_the_session() {
+        let (_, mut session, mut stream) = both();
+        stream.ingest(1000, &mut session).unwrap();
+        stream.release(&mut session);
+        assert_eq!((session.buffered(), session.windows), (0, 0));
+    }
+
+    #[test]
+    fn credit_goes_round_where_stalled_streams_hold_nearly_all_of_it() {
+        let (now, mut session, mut stalled) = both();
+        stalled.advertised = RECEIVE;
+        stalled.ingest(RECEIVE - 1000, &mut session).unwrap();
+        let mut stream = StreamWindow::new(now, initial(RECEIVE), &mut session);
+        pass(&mut stream, &mut session, now, 400);
+        assert!(!session.due());
+        pass(&mut stream, &mut session, now, 100);
+        assert!(session.due());
+    }
+
+    #[test]
+    fn an_offset_never_passes_48_bits() {
+        let (now, mut session, mut stream) = both();
+        session.receive = OFFSET_MAX * 2;
+        session.advertise();
+        stream.advertised = OFFSET_MAX - 1;
+        stream.received = OFFSET_MAX - 1;
+        stream.consumed = OFFSET_MAX - 1;
+        stream.consumed_before = OFFSET_MAX - 1;
+        assert_eq!(stream.advertise(), OFFSET_MAX);
+        pass(&mut stream, &mut session, now, 1);
+        assert_eq!(stream.owed(), 0);
+    }
+}
