@@ -257,7 +257,7 @@ impl Driver {
                 Event::Ready => self.ready(),
                 Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
                 Event::Incoming { stream, target } => self.dial(stream, target),
-                Event::Opened { stream } => self.opened(stream),
+                Event::Opened { stream, .. } => self.opened(stream),
                 Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
                 Event::Writable { stream } => {
                     if let Some(io) = self.stream(stream) {
