@@ -61,7 +61,7 @@ struct Common {
     /// How the kernel paces carriers.
     #[arg(long, value_enum, default_value = "auto")]
     congestion_control: CongestionControlArg,
-    /// Event loops that share the streams, 1..=64 [default: one a core].
+    /// Event loops that share the streams, 1..=64 [default: one a core; one for a JMUX entry].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
     /// Reset a stream without a byte in either direction for this long; 0: never.

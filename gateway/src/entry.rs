@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 use crate::carriers::Carriers;
 use crate::dial;
 use crate::driver::{CarrierEnd, Dial, Driver, Progress};
-use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session, wait_for};
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, session, wait_for};
 use crate::telemetry::Telemetry;
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
@@ -48,6 +48,7 @@ enum Link {
 }
 
 struct Entry {
+    worker: usize,
     telemetry: Arc<Telemetry>,
     link: watch::Sender<Link>,
     carriers: Carriers,
@@ -65,12 +66,15 @@ struct Listener {
 ///
 /// # Errors
 /// [`WorkerError`]: a forward's port cannot be listened on at the start.
-pub(crate) async fn run(
-    mut config: watch::Receiver<Arc<Config>>,
-    phase: watch::Receiver<Phase>,
-    telemetry: Arc<Telemetry>,
-) -> Result<(), WorkerError> {
+pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
+    let Worker {
+        index,
+        mut config,
+        phase,
+        telemetry,
+    } = worker;
     let entry = Rc::new(Entry {
+        worker: index,
         telemetry,
         link: watch::Sender::default(),
         carriers: Carriers::default(),
@@ -80,7 +84,7 @@ pub(crate) async fn run(
     if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
         return Err(error);
     }
-    entry.telemetry.set_listening(true);
+    entry.telemetry.set_listening(index, true);
     let dialler = tokio::task::spawn_local(keep_carrier(Rc::clone(&entry), first));
     tokio::select! {
         () = follow(&entry, config) => {}
@@ -124,7 +128,7 @@ async fn keep_carrier(entry: Rc<Entry>, config: Arc<Config>) {
             }
             Err(error) => {
                 tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
-                entry.link.send_replace(Link::Down);
+                entry.set_link(Link::Down);
                 failures += 1;
             }
         }
@@ -166,20 +170,26 @@ impl Entry {
         let mut run = self.run(Rc::clone(&driver), exit);
         tokio::select! {
             _ = &mut run => {
-                self.link.send_replace(Link::Down);
+                self.set_link(Link::Down);
                 return;
             }
             () = driver.reached(Progress::Ready) => {}
         }
         tracing::info!(exit = %exit, peer = driver.peer(), "Carrier is up");
-        self.link.send_replace(Link::Up(Rc::clone(&driver)));
+        self.set_link(Link::Up(Rc::clone(&driver)));
         tokio::select! {
-            _ = &mut run => drop(self.link.send_replace(Link::Down)),
+            _ = &mut run => self.set_link(Link::Down),
             () = driver.reached(Progress::GoingAway) => {
                 tracing::info!(exit = %exit, peer = driver.peer(), "The exit takes no more streams; those that are open go on");
-                self.link.send_replace(Link::Replacing);
+                self.set_link(Link::Replacing);
             }
         }
+    }
+
+    fn set_link(&self, link: Link) {
+        self.telemetry
+            .set_linked(self.worker, !matches!(link, Link::Down));
+        self.link.send_replace(link);
     }
 
     fn run(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) -> JoinHandle<()> {
@@ -237,12 +247,12 @@ impl Entry {
                 error,
             });
         }
-        self.telemetry.set_forwards(reports);
+        self.telemetry.set_forwards(self.worker, reports);
         errors
     }
 
     fn start(self: &Rc<Self>, forward: &Forward) -> Result<Listener, WorkerError> {
-        let socket = bind(&forward.listen)?;
+        let socket = listen_shared(&forward.listen)?;
         tracing::info!(forward = %forward.name, listen = %forward.listen, "Listening");
         let forward = Rc::new(RefCell::new(forward.clone()));
         let task = tokio::task::spawn_local(accept(Rc::clone(self), socket, Rc::clone(&forward)));
@@ -250,7 +260,7 @@ impl Entry {
     }
 
     fn stop_listening(&self) {
-        self.telemetry.set_listening(false);
+        self.telemetry.set_listening(self.worker, false);
         for listener in std::mem::take(&mut *self.listeners.borrow_mut()).into_values() {
             listener.task.abort();
         }

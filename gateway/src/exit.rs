@@ -4,21 +4,19 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
 use muxtunnel_proto::{Reason, Refusal};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::mpsc::Receiver;
 
 use crate::carriers::Carriers;
 use crate::dial;
 use crate::driver::{Dial, Driver, Progress};
-use crate::process::{ACCEPT_RETRY, Phase, WorkerError, bind, session, wait_for};
-use crate::telemetry::Telemetry;
+use crate::handover::{Handed, Handover};
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, session, wait_for};
 
 struct Exit {
-    config: watch::Receiver<Arc<Config>>,
-    phase: watch::Receiver<Phase>,
-    telemetry: Arc<Telemetry>,
+    worker: Worker,
+    handover: Arc<Handover>,
     carriers: Carriers,
 }
 
@@ -27,40 +25,51 @@ struct Exit {
 /// # Errors
 /// [`WorkerError`]: the carrier port cannot be listened on.
 pub(crate) async fn run(
-    config: watch::Receiver<Arc<Config>>,
-    phase: watch::Receiver<Phase>,
-    telemetry: Arc<Telemetry>,
+    worker: Worker,
+    handover: Arc<Handover>,
+    handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
-    let address = config.borrow().listen.clone().unwrap_or_default();
-    let listener = bind(&address)?;
+    let address = worker.config.borrow().listen.clone().unwrap_or_default();
+    let listener = listen_shared(&address)?;
     tracing::info!(listen = %address, "Listening for carriers");
-    telemetry.set_listening(true);
+    worker.telemetry.set_listening(worker.index, true);
+    let phase = worker.phase.clone();
     let exit = Rc::new(Exit {
-        config,
-        phase,
-        telemetry,
+        worker,
+        handover,
         carriers: Carriers::default(),
     });
     tokio::select! {
         () = accept(&exit, &listener) => {}
-        () = wait_for(exit.phase.clone(), Phase::Closed) => {}
+        () = take(&exit, handed) => {}
+        () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     drop(listener);
-    exit.telemetry.set_listening(false);
+    exit.worker
+        .telemetry
+        .set_listening(exit.worker.index, false);
     // Not before: until the port is closed, load balancers may lead an entry that dials anew back here.
     exit.carriers.go_away();
     tokio::select! {
         () = exit.carriers.drained() => {}
-        () = wait_for(exit.phase.clone(), Phase::Deadline) => {}
+        () = wait_for(phase, Phase::Deadline) => {}
     }
     exit.carriers.end_all().await;
     Ok(())
 }
 
-async fn accept(exit: &Rc<Exit>, listener: &TcpListener) {
+/// Accepts carriers for all workers.
+async fn accept(exit: &Exit, listener: &TcpListener) {
     loop {
-        match listener.accept().await {
-            Ok((tcp, _)) => exit.add(tcp),
+        let accepted = listener.accept().await;
+        match accepted.and_then(|(tcp, _)| tcp.into_std()) {
+            Ok(tcp) => {
+                if exit.handover.pass_on(tcp).is_err() {
+                    exit.worker.telemetry.count_refused(Code::TooManyCarriers);
+                    let limit = exit.worker.config.borrow().limits.carriers;
+                    tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
+                }
+            }
             Err(error) => {
                 tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -69,14 +78,18 @@ async fn accept(exit: &Rc<Exit>, listener: &TcpListener) {
     }
 }
 
-impl Exit {
-    fn add(self: &Rc<Self>, tcp: TcpStream) {
-        let config = Arc::clone(&self.config.borrow());
-        if self.carriers.len() >= config.limits.carriers as usize {
-            self.telemetry.count_refused(Code::TooManyCarriers);
-            tracing::warn!(code = %Code::TooManyCarriers, limit = config.limits.carriers, "Carrier refused");
-            return;
+/// Takes up the carriers that are this worker's.
+async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
+    while let Some(carrier) = handed.recv().await {
+        if let Err(error) = exit.add(carrier) {
+            tracing::warn!(%error, "Carrier could not be set up");
         }
+    }
+}
+
+impl Exit {
+    fn add(self: &Rc<Self>, Handed { tcp, place }: Handed) -> std::io::Result<()> {
+        let tcp = TcpStream::from_std(tcp)?;
         let exit = Rc::downgrade(self);
         let dialler = Box::new(move |target: String| -> Dial {
             let exit = exit.upgrade();
@@ -87,14 +100,9 @@ impl Exit {
                 }
             })
         });
-        let driver = match Driver::new(tcp, session(&config), Arc::clone(&self.telemetry), dialler)
-        {
-            Ok(driver) => driver,
-            Err(error) => {
-                tracing::warn!(%error, "Carrier could not be set up");
-                return;
-            }
-        };
+        let session = session(&self.worker.config.borrow());
+        let telemetry = Arc::clone(&self.worker.telemetry);
+        let driver = Driver::new(tcp, session, telemetry, dialler)?;
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let run = exit.carriers.run(&driver);
@@ -108,19 +116,21 @@ impl Exit {
                 end = up => end,
             };
             tracing::info!(code = %Code::CarrierLost, peer = driver.peer(), ready = driver.was_ready(), reason = %end, "Carrier ended");
+            drop(place);
         });
+        Ok(())
     }
 
     /// Connects to a target that a peer asks for.
     async fn dial(&self, target: &str) -> Result<TcpStream, Refusal> {
-        if *self.phase.borrow() >= Phase::Closed {
-            self.telemetry.count_refused(Code::Draining);
+        if *self.worker.phase.borrow() >= Phase::Closed {
+            self.worker.telemetry.count_refused(Code::Draining);
             return Err(draining());
         }
-        let config = Arc::clone(&self.config.borrow());
+        let config = Arc::clone(&self.worker.config.borrow());
         dial::dial(target, &config.allow).await.map_err(|error| {
-            self.telemetry.count_refused(error.code);
-            if self.telemetry.may_log_refusal() {
+            self.worker.telemetry.count_refused(error.code);
+            if self.worker.telemetry.may_log_refusal() {
                 tracing::warn!(code = %error.code, %target, reason = %error.refusal.description, "Open refused");
             }
             error.refusal

@@ -4,7 +4,8 @@
 //! the session (`gateway/proto`) cuts frames, the carrier takes them; at the [`exit`] the driver
 //! parses them in place and writes to the target that [`dial`] reached. Around it: [`process`]
 //! (threads, signals, reload), [`admin`] (HTTP), [`telemetry`] (counters), [`policy`] (who may dial
-//! what). The worker's thread and the admin's share telemetry and two watch channels, nothing else.
+//! what). Nothing on the way of a byte crosses threads: the workers and the admin thread share
+//! telemetry and two watch channels, and an exit's workers the [`handover`] of new carriers.
 
 mod admin;
 mod carriers;
@@ -13,6 +14,7 @@ mod dial;
 mod driver;
 mod entry;
 mod exit;
+mod handover;
 mod metrics;
 mod policy;
 pub mod process;

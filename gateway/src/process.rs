@@ -1,22 +1,29 @@
-//! One muxgate process: its two threads, its signals, its end.
+//! One muxgate process: its threads, its signals, its end.
 //!
-//! The main thread is the worker: one single-threaded loop that carries all bytes. A second thread
-//! serves the admin port, follows the configuration file and hears signals; it reaches the worker by
-//! two watch channels ([`Phase`] and the configuration) and shares telemetry with it.
+//! Each worker is a thread with one single-threaded loop, which carries the bytes of the connections
+//! that the kernel gave its listeners. One more thread serves the admin port, follows the
+//! configuration file and hears signals; it reaches the workers by two watch channels ([`Phase`] and
+//! the configuration) and shares telemetry with them.
 
 use std::net::SocketAddr;
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, ConfigError, Drain, Protocol, Role};
-use muxtunnel_proto::{JmuxConfig, JmuxSession, Session};
+use muxtunnel_gateway_config::{Config, ConfigError, Drain, Protocol, Role, WORKERS_MAX};
+use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
+use rand::RngExt;
+use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
+use crate::handover::{Handed, Handover};
 use crate::telemetry::Telemetry;
 use crate::{admin, entry, exit, reload};
 
@@ -41,7 +48,7 @@ pub(crate) enum Phase {
 /// Why the worker could not start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WorkerError {
-    /// A port is not to be had.
+    /// A port cannot be had.
     #[error("{}: cannot listen on {address}: {source}", Code::ListenFailed)]
     Listen {
         /// As configured.
@@ -49,6 +56,15 @@ pub(crate) enum WorkerError {
         /// The system's error.
         source: std::io::Error,
     },
+}
+
+impl WorkerError {
+    fn listen(address: &str, source: std::io::Error) -> Self {
+        Self::Listen {
+            address: address.to_owned(),
+            source,
+        }
+    }
 }
 
 /// Where the configuration comes from.
@@ -93,20 +109,20 @@ pub enum Failure {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
-    if config.protocol == Protocol::Native {
-        return Err(Failure::Config(anyhow::anyhow!(
-            "{}: protocol: Native cannot be used yet; use Jmux",
-            Code::ConfigInvalid
-        )));
-    }
     serve(source, config, &text).map_err(Failure::Runtime)
 }
 
 fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
-    let telemetry = Telemetry::new(config.clone(), text);
+    raise_open_files();
+    let workers = workers(&config);
+    let telemetry = Telemetry::new(config.clone(), text, workers);
     let (config_sender, config_receiver) = watch::channel(Arc::new(config.clone()));
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
-    let admin_listener = config.admin.as_deref().map(std_listener).transpose()?;
+    let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
+    let ports = config.forwards.iter().map(|forward| &forward.listen);
+    for address in ports.chain(&config.listen) {
+        check_free(address)?;
+    }
     let file = match source {
         Source::File(path) => Some(path.clone()),
         Source::Flags(_) => None,
@@ -121,22 +137,87 @@ fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
         .name("admin".to_owned())
         .spawn(move || control.run(admin_listener, file.as_deref()))
         .context("cannot start the admin thread")?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let local = tokio::task::LocalSet::new();
-    let role = config.role;
-    local
-        .block_on(&runtime, async move {
-            match role {
-                Role::Entry => entry::run(config_receiver, phase_receiver, telemetry).await,
-                Role::Exit => exit::run(config_receiver, phase_receiver, telemetry).await,
-            }
-        })
-        .map_err(Into::into)
+    let (ended, ends) = mpsc::channel();
+    let (handover, handed) = Handover::new(workers, config.limits.carriers as usize);
+    for (index, handed) in handed.into_iter().enumerate() {
+        let worker = Worker {
+            index,
+            config: config_receiver.clone(),
+            phase: phase_receiver.clone(),
+            telemetry: Arc::clone(&telemetry),
+        };
+        let (ended, handover, role) = (ended.clone(), Arc::clone(&handover), config.role);
+        std::thread::Builder::new()
+            .name(format!("worker-{index}"))
+            .spawn(move || {
+                let end = catch_unwind(AssertUnwindSafe(|| worker.run(role, handover, handed)));
+                let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
+                // Nobody listens any more once another worker has failed.
+                let _ = ended.send(end);
+            })
+            .context("cannot start a worker")?;
+    }
+    drop(ended);
+    ends.iter().collect()
 }
 
-/// The second thread's work.
+/// One a core, unless configured otherwise. A JMUX entry has one: each worker has a carrier of its own,
+/// and a jetsocat at the other end takes a single one.
+fn workers(config: &Config) -> usize {
+    let workers = match (config.workers, config.role, config.protocol) {
+        (Some(workers), ..) => workers.into(),
+        (None, Role::Entry, Protocol::Jmux) => 1,
+        (None, ..) => std::thread::available_parallelism().map_or(1, NonZero::get),
+    };
+    workers.clamp(1, WORKERS_MAX.into())
+}
+
+/// What each worker has from the process.
+pub(crate) struct Worker {
+    /// 0 and up.
+    pub(crate) index: usize,
+    /// The configuration in force.
+    pub(crate) config: watch::Receiver<Arc<Config>>,
+    /// How far the shutdown is.
+    pub(crate) phase: watch::Receiver<Phase>,
+    /// Shared by all workers.
+    pub(crate) telemetry: Arc<Telemetry>,
+}
+
+impl Worker {
+    fn run(
+        self,
+        role: Role,
+        handover: Arc<Handover>,
+        handed: Receiver<Handed>,
+    ) -> anyhow::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let local = tokio::task::LocalSet::new();
+        let run = async move {
+            match role {
+                Role::Entry => entry::run(self).await,
+                Role::Exit => exit::run(self, handover, handed).await,
+            }
+        };
+        Ok(local.block_on(&runtime, run)?)
+    }
+}
+
+/// Sockets are what a gateway holds most of; the soft limit is there for programs that use select(2).
+fn raise_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
+        tracing::warn!(%error, "The limit of open files stays as it is");
+    }
+}
+
+/// The work of the thread beside the workers.
 struct Control {
     drain: Drain,
     phase: watch::Sender<Phase>,
@@ -215,42 +296,77 @@ pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
     }
 }
 
-/// Listens on `address` (`addr:port`); must be called on the worker.
-pub(crate) fn bind(address: &str) -> Result<TcpListener, WorkerError> {
-    std_listener(address).and_then(|listener| {
-        TcpListener::from_std(listener).map_err(|source| WorkerError::Listen {
-            address: address.to_owned(),
-            source,
-        })
-    })
-}
-
-fn std_listener(address: &str) -> Result<std::net::TcpListener, WorkerError> {
+/// One worker's listener on `address` (`addr:port`), which the kernel gives its share of the
+/// connections; must be called on the worker.
+pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, WorkerError> {
     let listen = || {
-        let parsed: SocketAddr = address.parse().map_err(|_| {
-            std::io::Error::new(std::io::ErrorKind::InvalidInput, "not ADDRESS:PORT")
-        })?;
-        let socket = socket2::Socket::new(
-            socket2::Domain::for_address(parsed),
-            socket2::Type::STREAM.nonblocking(),
-            Some(socket2::Protocol::TCP),
-        )?;
-        socket.set_reuse_address(true)?;
-        socket.bind(&parsed.into())?;
+        let socket = bind(address, true)?;
         socket.listen(BACKLOG.cast_signed())?;
-        Ok(std::net::TcpListener::from(socket))
+        TcpListener::from_std(socket.into())
     };
-    listen().map_err(|source| WorkerError::Listen {
-        address: address.to_owned(),
-        source,
-    })
+    listen().map_err(|source| WorkerError::listen(address, source))
 }
 
-/// A session of the configured protocol.
+fn listen_alone(address: &str) -> Result<std::net::TcpListener, WorkerError> {
+    let listen = || {
+        let socket = bind(address, false)?;
+        socket.listen(BACKLOG.cast_signed())?;
+        Ok(socket.into())
+    };
+    listen().map_err(|source| WorkerError::listen(address, source))
+}
+
+/// Whether the port is free of other processes: with another muxgate of the same user a shared one
+/// would be shared without a word.
+fn check_free(address: &str) -> Result<(), WorkerError> {
+    bind(address, false)
+        .map(drop)
+        .map_err(|source| WorkerError::listen(address, source))
+}
+
+fn bind(address: &str, shared: bool) -> std::io::Result<socket2::Socket> {
+    let parsed: SocketAddr = address
+        .parse()
+        .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not ADDRESS:PORT"))?;
+    let socket = socket2::Socket::new(
+        socket2::Domain::for_address(parsed),
+        socket2::Type::STREAM.nonblocking(),
+        Some(socket2::Protocol::TCP),
+    )?;
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.bind(&parsed.into())?;
+    Ok(socket)
+}
+
+/// A session of the configured protocol; an entry dials, an exit accepts.
 pub(crate) fn session(config: &Config) -> Box<dyn Session> {
-    Box::new(JmuxSession::new(JmuxConfig {
-        streams_max: config.limits.streams,
-        receive_budget: config.memory.receive.0,
-        ..JmuxConfig::default()
-    }))
+    let (streams_max, receive_budget) = (config.limits.streams, config.memory.receive.0);
+    match config.protocol {
+        Protocol::Jmux => Box::new(JmuxSession::new(JmuxConfig {
+            streams_max,
+            receive_budget,
+            ..JmuxConfig::default()
+        })),
+        Protocol::Native => {
+            let now = Instant::now();
+            let bounds = NativeConfig {
+                streams_max,
+                receive_budget,
+                ..NativeConfig::default()
+            };
+            Box::new(match config.role {
+                Role::Entry => NativeSession::dial(bounds, now),
+                Role::Exit => NativeSession::accept(bounds, identity(), now),
+            })
+        }
+    }
+}
+
+fn identity() -> Identity {
+    let mut random = rand::rng();
+    Identity {
+        session_id: random.random(),
+        token: random.random(),
+    }
 }

@@ -1,7 +1,7 @@
-//! What the gateway knows of itself, shared between the worker's thread and the admin's.
+//! What the gateway knows of itself, shared between the workers' threads and the admin's.
 //!
-//! The worker writes relaxed atomics on the data path and short mutexes elsewhere; the admin thread
-//! reads. Bounded by the carriers and forwards that exist.
+//! The workers write relaxed atomics on the data path and short mutexes elsewhere; the admin thread
+//! reads. Bounded by the carriers, forwards and workers that exist.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,11 +25,11 @@ pub(crate) struct Telemetry {
     config: Mutex<InForce>,
     carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
     next_carrier: AtomicU64,
-    forwards: Mutex<Vec<status::Forward>>,
+    /// By worker.
+    workers: Vec<WorkerState>,
     refused: Mutex<BTreeMap<Code, u64>>,
     /// The second since the start, and refusals logged in it.
     refusals_logged: Mutex<(u64, u32)>,
-    listening: AtomicBool,
     draining: AtomicBool,
     open: AtomicU64,
     opened: AtomicU64,
@@ -38,6 +38,14 @@ pub(crate) struct Telemetry {
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     carriers_lost: AtomicU64,
+}
+
+/// What one worker says of itself.
+#[derive(Debug, Default)]
+struct WorkerState {
+    listening: AtomicBool,
+    linked: AtomicBool,
+    forwards: Mutex<Vec<status::Forward>>,
 }
 
 #[derive(Debug)]
@@ -49,7 +57,7 @@ struct InForce {
 
 impl Telemetry {
     /// `text`: the configuration file's, whose hash names the version in force.
-    pub(crate) fn new(config: Config, text: &str) -> Arc<Self> {
+    pub(crate) fn new(config: Config, text: &str, workers: usize) -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
             config: Mutex::new(InForce {
@@ -59,10 +67,9 @@ impl Telemetry {
             }),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
-            forwards: Mutex::default(),
+            workers: (0..workers).map(|_| WorkerState::default()).collect(),
             refused: Mutex::default(),
             refusals_logged: Mutex::default(),
-            listening: AtomicBool::new(false),
             draining: AtomicBool::new(false),
             open: AtomicU64::new(0),
             opened: AtomicU64::new(0),
@@ -134,16 +141,35 @@ impl Telemetry {
         logged.1 <= REFUSALS_LOGGED
     }
 
-    pub(crate) fn set_listening(&self, listening: bool) {
-        self.listening.store(listening, Relaxed);
+    pub(crate) fn set_listening(&self, worker: usize, listening: bool) {
+        self.workers[worker].listening.store(listening, Relaxed);
+    }
+
+    /// Whether connections that this worker of an entry gets find a carrier, or wait for one.
+    pub(crate) fn set_linked(&self, worker: usize, linked: bool) {
+        self.workers[worker].linked.store(linked, Relaxed);
     }
 
     pub(crate) fn set_draining(&self) {
         self.draining.store(true, Relaxed);
     }
 
-    pub(crate) fn set_forwards(&self, forwards: Vec<status::Forward>) {
-        *lock(&self.forwards) = forwards;
+    pub(crate) fn set_forwards(&self, worker: usize, forwards: Vec<status::Forward>) {
+        *lock(&self.workers[worker].forwards) = forwards;
+    }
+
+    /// All workers have the same; one that does not listen on one worker is reported.
+    fn forwards(&self) -> Vec<status::Forward> {
+        let mut workers = self.workers.iter().map(|worker| lock(&worker.forwards));
+        let mut merged = workers.next().map_or_else(Vec::new, |first| first.clone());
+        for other in workers {
+            for (forward, other) in merged.iter_mut().zip(other.iter()) {
+                if forward.error.is_none() {
+                    forward.error.clone_from(&other.error);
+                }
+            }
+        }
+        merged
     }
 
     /// A new configuration is in force.
@@ -160,13 +186,15 @@ impl Telemetry {
         lock(&self.config).error = Some(error);
     }
 
-    /// The exit listens; the entry listens and has a carrier; neither is draining.
+    /// Every worker listens; those of an entry have a carrier each, for a worker without one resets
+    /// its share of the connections; and the gateway is not draining.
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed =
             lock(&self.config).config.role == muxtunnel_gateway_config::Role::Entry;
-        self.listening.load(Relaxed)
-            && !self.draining.load(Relaxed)
-            && (!carrier_needed || !lock(&self.carriers).is_empty())
+        let ready = |worker: &WorkerState| {
+            worker.listening.load(Relaxed) && (!carrier_needed || worker.linked.load(Relaxed))
+        };
+        !self.draining.load(Relaxed) && self.workers.iter().all(ready)
     }
 
     /// Carriers that have ended.
@@ -203,7 +231,7 @@ impl Telemetry {
                 bytes_sent: self.bytes_sent.load(Relaxed),
                 bytes_received: self.bytes_received.load(Relaxed),
             },
-            forwards: lock(&self.forwards).clone(),
+            forwards: self.forwards(),
             process: status::Process {
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss_bytes,

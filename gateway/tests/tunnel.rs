@@ -224,6 +224,54 @@ fn many_streams_share_one_carrier() {
     });
 }
 
+/// Connections spread over the workers of both gateways; each worker of the entry has a carrier of its
+/// own, and the exit puts each on a worker of its own.
+#[test]
+fn two_workers_carry_many_streams_and_drain_together() {
+    let (listener, address) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         workers: 2\nallow: ['{address}']\n"
+    ));
+    let entry = Gate::with_file(&format!(
+        "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         workers: 2\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
+         - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        address.port()
+    ))
+    .until_ready();
+    let forward = ([127, 0, 0, 1], forward).into();
+    let pairs: Vec<_> = (0..64)
+        .map(|_| (connect(forward), accept(&listener)))
+        .collect();
+    let carriers = exit.status()["carriers"].clone();
+    let streams: Vec<_> = carriers.as_array().unwrap().iter().collect();
+    assert_eq!(streams.len(), 2);
+    assert!(
+        streams.iter().all(|carrier| carrier["streams"] != 0),
+        "64 connections fell on one worker: {carriers}"
+    );
+    for (seed, (client, server)) in (0..).zip(&pairs) {
+        send_in_background(client, pattern(seed, MIB), true);
+        send_in_background(server, pattern(seed + 1000, MIB), true);
+    }
+    std::thread::spawn(move || listener.incoming().for_each(drop));
+    entry.signal("TERM");
+    until("the port is closed", || {
+        std::net::TcpStream::connect(forward).is_err()
+    });
+    for (seed, (client, server)) in (0..).zip(&pairs) {
+        assert!(read_all(server) == pattern(seed, MIB), "stream {seed}");
+        assert!(
+            read_all(client) == pattern(seed + 1000, MIB),
+            "stream {seed}"
+        );
+    }
+    drop(pairs);
+    assert!(entry.wait().success());
+}
+
 #[test]
 fn targets_that_do_not_read_cost_no_more_than_the_budget() {
     let (listener, address) = target();

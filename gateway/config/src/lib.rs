@@ -80,7 +80,8 @@ pub struct Config {
     /// Exit: which targets may be dialled, at most [`ALLOW_MAX`]. Empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow: Vec<Allow>,
-    /// Single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]; absent: one a core.
+    /// Single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]; absent: one a core,
+    /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
     /// Streams that nothing happens on.

@@ -36,12 +36,15 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// `muxgate ARGS... --admin 127.0.0.1:PORT`.
+    /// `muxgate ARGS... --admin 127.0.0.1:PORT`, with one worker unless `args` say otherwise, so that
+    /// what a test counts is in one place.
     pub fn with_flags(args: &[&str]) -> Self {
         let admin = free_port();
+        let one_worker = (!args.contains(&"--workers")).then_some(["--workers", "1"]);
         let child = Command::new(env!("CARGO_BIN_EXE_muxgate"))
             .args(args)
             .args(["--admin", &format!("127.0.0.1:{admin}")])
+            .args(one_worker.iter().flatten())
             .stderr(Stdio::inherit())
             .spawn()
             .unwrap();
@@ -94,7 +97,8 @@ impl Gate {
         Self::with_flags(&args)
     }
 
-    /// `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin address.
+    /// `muxgate run --config FILE` with `yaml`, in which `ADMIN` is replaced by the admin address; with
+    /// one worker unless `yaml` says otherwise.
     pub fn with_file(yaml: &str) -> Self {
         let admin = free_port();
         let dir = tempfile::tempdir().unwrap();
@@ -105,11 +109,7 @@ impl Gate {
             config: Some(config.clone()),
             _dir: Some(dir),
         };
-        std::fs::write(
-            &config,
-            yaml.replace("ADMIN", &format!("127.0.0.1:{admin}")),
-        )
-        .unwrap();
+        std::fs::write(&config, filled_in(yaml, admin)).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_muxgate"))
             .arg("run")
             .arg("--config")
@@ -128,7 +128,7 @@ impl Gate {
 
     pub fn rewrite(&self, yaml: &str) {
         let config = self.config.as_ref().unwrap();
-        let text = yaml.replace("ADMIN", &format!("127.0.0.1:{}", self.admin));
+        let text = filled_in(yaml, self.admin);
         let staged = config.with_extension("new");
         std::fs::write(&staged, text).unwrap();
         std::fs::rename(staged, config).unwrap();
@@ -190,6 +190,15 @@ impl Drop for Gate {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn filled_in(yaml: &str, admin: u16) -> String {
+    let workers = if yaml.contains("workers:") {
+        ""
+    } else {
+        "workers: 1\n"
+    };
+    workers.to_owned() + &yaml.replace("ADMIN", &format!("127.0.0.1:{admin}"))
 }
 
 /// Waits for `condition`.
