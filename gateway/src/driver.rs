@@ -15,6 +15,7 @@
 mod buffers;
 mod carrier_in;
 mod carrier_out;
+mod idle;
 mod inbox;
 mod incoming;
 mod stream;
@@ -25,12 +26,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use muxtunnel_gateway_config::Config;
 use muxtunnel_proto::{
     CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionError, StreamId,
 };
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot, watch};
 
+use crate::account::Local;
+use crate::closing::Reason;
 use crate::telemetry::{CarrierStats, Telemetry};
 use buffers::BufferPool;
 use carrier_out::Queue;
@@ -86,6 +90,9 @@ pub(crate) struct Driver {
     idle_wake: Notify,
     progress: watch::Sender<Progress>,
     ended: Cell<bool>,
+    /// It was ended by [`Self::shut_down`].
+    was_shut_down: Cell<bool>,
+    config: watch::Receiver<Arc<Config>>,
     dialler: Dialler,
     stats: Arc<CarrierStats>,
     telemetry: Arc<Telemetry>,
@@ -96,6 +103,7 @@ impl Driver {
     pub(crate) fn new(
         tcp: TcpStream,
         session: Box<dyn Session>,
+        config: watch::Receiver<Arc<Config>>,
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
     ) -> std::io::Result<Rc<Self>> {
@@ -114,6 +122,8 @@ impl Driver {
             idle_wake: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),
             ended: Cell::new(false),
+            was_shut_down: Cell::new(false),
+            config,
             dialler,
             stats,
             telemetry,
@@ -127,10 +137,12 @@ impl Driver {
             end = carrier_in::run(self) => end,
             end = carrier_out::run(self) => end,
             end = self.run_timeouts() => end,
+            end = idle::run(self) => end,
             () = self.shutdown_wake.notified() => CarrierEnd::ShutDown,
         };
         self.ended.set(true);
         self.pool.close();
+        self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
         if let CarrierEnd::Protocol(error) = &end {
             self.session.borrow_mut().close(error);
             self.gather_last_word();
@@ -156,7 +168,12 @@ impl Driver {
     ///
     /// # Errors
     /// There is no stream, for a reason on this side; `tcp` has been reset.
-    pub(crate) fn open(self: &Rc<Self>, target: &str, tcp: TcpStream) -> Result<Answer, OpenError> {
+    pub(crate) fn open(
+        self: &Rc<Self>,
+        target: &str,
+        tcp: TcpStream,
+        client: Local,
+    ) -> Result<Answer, OpenError> {
         let opened = self.session.borrow_mut().open(Instant::now(), target);
         let stream = match opened {
             Ok(stream) => stream,
@@ -166,7 +183,7 @@ impl Driver {
             }
         };
         let (answer, answered) = oneshot::channel();
-        self.start(StreamIo::opening(stream, tcp, answer));
+        self.start(StreamIo::opening(stream, tcp, client, answer));
         self.timer_wake.notify_one();
         self.wake_transmit();
         Ok(answered)
@@ -299,7 +316,8 @@ impl Driver {
 
     fn cut(&self, stream: StreamId, cause: Outcome) {
         match self.stream(stream) {
-            Some(io) => io.cut(cause),
+            Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
+            Some(io) => io.cut(cause.into()),
             None => self.incoming_cut(stream, cause),
         }
     }

@@ -5,23 +5,26 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, Forward, status};
+use muxtunnel_gateway_config::{self as config, Config};
 use muxtunnel_proto::{OpenError, Reason, Refusal};
 use rand::RngExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::account::Local;
 use crate::carriers::Carriers;
 use crate::dial;
 use crate::driver::{CarrierEnd, Dial, Driver, Progress};
+use crate::forward::Forward;
 use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, session, wait_for};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{Listened, Telemetry};
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -49,17 +52,24 @@ enum Link {
 
 struct Entry {
     worker: usize,
+    config: watch::Receiver<Arc<Config>>,
     telemetry: Arc<Telemetry>,
     link: watch::Sender<Link>,
     carriers: Carriers,
     listeners: RefCell<BTreeMap<String, Listener>>,
 }
 
-/// One port that is listened on. Its forward is looked up anew for each connection, so a changed
-/// target needs no new listener.
+/// One port that is listened on. Its route is looked up anew for each connection, so a changed target
+/// needs no new listener.
 struct Listener {
-    forward: Rc<RefCell<Forward>>,
+    route: Rc<RefCell<Route>>,
     task: JoinHandle<()>,
+}
+
+/// Where connections lead, and what they may take.
+struct Route {
+    forward: Arc<Forward>,
+    url: Rc<str>,
 }
 
 /// Runs until the shutdown is complete.
@@ -75,6 +85,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
     } = worker;
     let entry = Rc::new(Entry {
         worker: index,
+        config: config.clone(),
         telemetry,
         link: watch::Sender::default(),
         carriers: Carriers::default(),
@@ -161,7 +172,13 @@ async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<
             text,
         ))))
     });
-    Driver::new(tcp, session(config), Arc::clone(&entry.telemetry), dialler)
+    Driver::new(
+        tcp,
+        session(config),
+        entry.config.clone(),
+        Arc::clone(&entry.telemetry),
+        dialler,
+    )
 }
 
 impl Entry {
@@ -216,9 +233,9 @@ impl Entry {
 
     /// Listens on exactly what `forwards` ask for; those that stay keep their listener. Returns the
     /// ports that could not be had; the others work.
-    fn listen(self: &Rc<Self>, forwards: &[Forward]) -> Vec<WorkerError> {
+    fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
-        let mut reports = Vec::new();
+        let mut listened = Vec::new();
         let mut listeners = self.listeners.borrow_mut();
         listeners.retain(|address, listener| {
             let stays = forwards.iter().any(|forward| forward.listen == *address);
@@ -227,36 +244,42 @@ impl Entry {
             }
             stays
         });
-        for forward in forwards {
+        for wanted in forwards {
+            let forward = self.telemetry.forwards.get(wanted);
+            let target = &wanted.target;
+            let route = Route {
+                forward: Arc::clone(&forward),
+                url: dial::url(&target.host, target.port).into(),
+            };
             let mut error = None;
-            if let Some(listener) = listeners.get(&forward.listen) {
-                listener.forward.replace(forward.clone());
+            if let Some(listener) = listeners.get(&wanted.listen) {
+                listener.route.replace(route);
             } else {
-                match self.start(forward) {
-                    Ok(listener) => drop(listeners.insert(forward.listen.clone(), listener)),
+                match self.start(&wanted.listen, route) {
+                    Ok(listener) => drop(listeners.insert(wanted.listen.clone(), listener)),
                     Err(refused) => {
                         error = Some(refused.to_string());
                         errors.push(refused);
                     }
                 }
             }
-            reports.push(status::Forward {
-                name: forward.name.clone(),
-                listen: forward.listen.clone(),
-                target: format!("{}:{}", forward.target.host, forward.target.port),
+            listened.push(Listened {
+                forward,
+                listen: wanted.listen.clone(),
+                target: format!("{}:{}", target.host, target.port),
                 error,
             });
         }
-        self.telemetry.set_forwards(self.worker, reports);
+        self.telemetry.set_listened(self.worker, listened);
         errors
     }
 
-    fn start(self: &Rc<Self>, forward: &Forward) -> Result<Listener, WorkerError> {
-        let socket = listen_shared(&forward.listen)?;
-        tracing::info!(forward = %forward.name, listen = %forward.listen, "Listening");
-        let forward = Rc::new(RefCell::new(forward.clone()));
-        let task = tokio::task::spawn_local(accept(Rc::clone(self), socket, Rc::clone(&forward)));
-        Ok(Listener { forward, task })
+    fn start(self: &Rc<Self>, listen: &str, route: Route) -> Result<Listener, WorkerError> {
+        let socket = listen_shared(listen)?;
+        tracing::info!(forward = route.forward.name, listen, "Listening");
+        let route = Rc::new(RefCell::new(route));
+        let task = tokio::task::spawn_local(accept(Rc::clone(self), socket, Rc::clone(&route)));
+        Ok(Listener { route, task })
     }
 
     fn stop_listening(&self) {
@@ -267,56 +290,67 @@ impl Entry {
     }
 
     /// Sends a new connection on its way, or resets it.
-    fn take(&self, tcp: TcpStream, forward: &Forward) {
+    fn take(&self, tcp: TcpStream, client: SocketAddr, route: &Route) {
+        let refused = Refused {
+            telemetry: Arc::clone(&self.telemetry),
+            forward: Arc::clone(&route.forward),
+            client,
+        };
+        let admission = match route.forward.admit(Instant::now()) {
+            Ok(admission) => admission,
+            Err(code) => {
+                let _ = tcp.set_zero_linger();
+                return refused.report(code, code.cause());
+            }
+        };
         let Link::Up(carrier) = self.link.borrow().clone() else {
             let _ = tcp.set_zero_linger();
-            self.refused(
-                &forward.name,
-                Code::CarrierConnecting,
-                "there is no carrier to the exit",
-            );
-            return;
+            return refused.report(Code::CarrierConnecting, "there is no carrier to the exit");
         };
-        match carrier.open(&dial::url(&forward.target.host, forward.target.port), tcp) {
-            Err(error) => {
-                let code = match error {
-                    OpenError::NotReady | OpenError::GoingAway => Code::CarrierConnecting,
-                    OpenError::TooManyStreams { .. } | OpenError::PeerStreamLimit { .. } => {
-                        Code::TooManyStreams
-                    }
-                    OpenError::BudgetExhausted { .. } => Code::MemoryExhausted,
-                    OpenError::TargetTooLong { .. } => Code::ConfigInvalid,
-                };
-                self.refused(&forward.name, code, &error.to_string());
-            }
+        let local = Local::Client {
+            address: client,
+            target: Rc::clone(&route.url),
+            admission,
+        };
+        match carrier.open(&route.url, tcp, local) {
+            Err(error) => refused.report(code_of_open(&error), &error.to_string()),
             Ok(answer) => {
-                let (telemetry, name) = (Arc::clone(&self.telemetry), forward.name.clone());
                 tokio::task::spawn_local(async move {
                     if let Ok(Err(refusal)) = answer.await {
-                        refused(
-                            &telemetry,
-                            &name,
-                            code_of(refusal.reason),
-                            &refusal.description,
-                        );
+                        refused.report(code_of(refusal.reason), &refusal.description);
                     }
                 });
             }
         }
     }
+}
 
-    fn refused(&self, forward: &str, code: Code, reason: &str) {
-        refused(&self.telemetry, forward, code, reason);
+/// A connection that may be refused.
+struct Refused {
+    telemetry: Arc<Telemetry>,
+    forward: Arc<Forward>,
+    client: SocketAddr,
+}
+
+impl Refused {
+    /// It was.
+    fn report(&self, code: Code, reason: &str) {
+        self.telemetry.streams.refused(code);
+        self.forward.streams.refused(code);
+        if self.telemetry.may_log_refusal() {
+            let (forward, client) = (&self.forward.name, self.client);
+            tracing::warn!(%code, forward, %client, reason, "Connection refused");
+        }
     }
 }
 
-async fn accept(entry: Rc<Entry>, socket: TcpListener, forward: Rc<RefCell<Forward>>) {
+async fn accept(entry: Rc<Entry>, socket: TcpListener, route: Rc<RefCell<Route>>) {
     let mut link = entry.link.subscribe();
     loop {
         // It cannot fail: the sender is in `entry`.
         let _ = link.wait_for(|link| !matches!(link, Link::Replacing)).await;
         match socket.accept().await {
-            Ok((tcp, _)) => entry.take(tcp, &forward.borrow()),
+            Ok((tcp, client)) => entry.take(tcp, client, &route.borrow()),
             Err(error) => {
                 tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -336,10 +370,14 @@ fn report(driver: &Driver, exit: &str, end: &CarrierEnd) {
     }
 }
 
-fn refused(telemetry: &Telemetry, forward: &str, code: Code, reason: &str) {
-    telemetry.count_refused(code);
-    if telemetry.may_log_refusal() {
-        tracing::warn!(%code, forward, reason, "Connection refused");
+fn code_of_open(error: &OpenError) -> Code {
+    match error {
+        OpenError::NotReady | OpenError::GoingAway => Code::CarrierConnecting,
+        OpenError::TooManyStreams { .. } | OpenError::PeerStreamLimit { .. } => {
+            Code::TooManyStreams
+        }
+        OpenError::BudgetExhausted { .. } => Code::MemoryExhausted,
+        OpenError::TargetTooLong { .. } => Code::ConfigInvalid,
     }
 }
 

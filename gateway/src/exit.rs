@@ -65,7 +65,7 @@ async fn accept(exit: &Exit, listener: &TcpListener) {
         match accepted.and_then(|(tcp, _)| tcp.into_std()) {
             Ok(tcp) => {
                 if exit.handover.pass_on(tcp).is_err() {
-                    exit.worker.telemetry.count_refused(Code::TooManyCarriers);
+                    exit.worker.telemetry.streams.refused(Code::TooManyCarriers);
                     let limit = exit.worker.config.borrow().limits.carriers;
                     tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
                 }
@@ -101,8 +101,9 @@ impl Exit {
             })
         });
         let session = session(&self.worker.config.borrow());
+        let config = self.worker.config.clone();
         let telemetry = Arc::clone(&self.worker.telemetry);
-        let driver = Driver::new(tcp, session, telemetry, dialler)?;
+        let driver = Driver::new(tcp, session, config, telemetry, dialler)?;
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let run = exit.carriers.run(&driver);
@@ -124,12 +125,12 @@ impl Exit {
     /// Connects to a target that a peer asks for.
     async fn dial(&self, target: &str) -> Result<TcpStream, Refusal> {
         if *self.worker.phase.borrow() >= Phase::Closed {
-            self.worker.telemetry.count_refused(Code::Draining);
+            self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }
         let config = Arc::clone(&self.worker.config.borrow());
         dial::dial(target, &config.allow).await.map_err(|error| {
-            self.worker.telemetry.count_refused(error.code);
+            self.worker.telemetry.streams.refused(error.code);
             if self.worker.telemetry.may_log_refusal() {
                 tracing::warn!(code = %error.code, %target, reason = %error.refusal.description, "Open refused");
             }

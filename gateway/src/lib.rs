@@ -3,19 +3,27 @@
 //! The way of a byte: [`entry`] accepts a local connection, [`driver`] reads it into packet slots,
 //! the session (`gateway/proto`) cuts frames, the carrier takes them; at the [`exit`] the driver
 //! parses them in place and writes to the target that [`dial`] reached. Around it: [`process`]
-//! (threads, signals, reload), [`admin`] (HTTP), [`telemetry`] (counters), [`policy`] (who may dial
-//! what). Nothing on the way of a byte crosses threads: the workers and the admin thread share
-//! telemetry and two watch channels, and an exit's workers the [`handover`] of new carriers.
+//! (threads, signals, reload), [`admin`] (HTTP), [`telemetry`] (counters), [`forward`] (limits),
+//! [`account`] (the line of a closed stream), [`policy`] (who may dial what). Nothing on the way of a
+//! byte crosses threads: the workers and the admin thread share telemetry, forwards and two watch
+//! channels, and an exit's workers the [`handover`] of new carriers.
 
+mod account;
 mod admin;
+mod bucket;
 mod carriers;
 pub mod cli;
+mod closing;
+mod counters;
 mod dial;
 mod driver;
 mod entry;
 mod exit;
+mod forward;
 mod handover;
+pub mod log;
 mod metrics;
+mod pace;
 mod policy;
 pub mod process;
 mod reload;

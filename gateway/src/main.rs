@@ -4,16 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use muxgate::cli::Cli;
+use muxgate::log;
 use muxgate::process::{self, Failure};
-use tracing_subscriber::EnvFilter;
 
 fn main() -> ExitCode {
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .init();
-    match process::run(&Cli::parse().source()) {
+    let source = Cli::parse().source();
+    let _log = log::start();
+    match process::run(&source) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(error)) => {
             eprintln!("muxgate: {error:#}");

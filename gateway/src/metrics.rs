@@ -1,14 +1,16 @@
 //! The metrics page, in OpenMetrics text, made from the status document at each scrape.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::status::Status;
+use muxtunnel_gateway_config::status::{Forward, Status, Streams};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::log;
 use crate::telemetry::Telemetry;
 
 /// What `/metrics` is.
@@ -22,7 +24,8 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Snapshot {
         status: telemetry.status(),
-        lost: telemetry.carriers_lost(),
+        carriers_lost: telemetry.carriers_lost(),
+        log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
     text::encode(&mut page, &registry)?;
@@ -32,7 +35,8 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
 #[derive(Debug)]
 struct Snapshot {
     status: Status,
-    lost: u64,
+    carriers_lost: u64,
+    log_lines_dropped: u64,
 }
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;
@@ -67,9 +71,38 @@ fn gauge<'a>(labels: Labels<'a>, value: f64) -> (Labels<'a>, ConstGauge<f64>) {
     (labels, ConstGauge::new(value))
 }
 
+/// A counter for each entry of a table, whose keys are the values of `label`.
+fn by<'a>(
+    label: &'a str,
+    table: &'a BTreeMap<String, u64>,
+    labels: &[(&'a str, &'a str)],
+) -> Vec<(Labels<'a>, ConstCounter<u64>)> {
+    let sample = |(key, value): (&'a String, &u64)| {
+        let own = [(label, key.as_str())];
+        counter([labels, &own].concat(), *value)
+    };
+    table.iter().map(sample).collect()
+}
+
+fn named(forward: &Forward) -> (Labels<'_>, &Streams) {
+    (vec![("forward", forward.name.as_str())], &forward.streams)
+}
+
+fn payload<'a>(
+    streams: &Streams,
+    labels: &[(&'a str, &'a str)],
+) -> [(Labels<'a>, ConstCounter<u64>); 2] {
+    let sample = |direction, bytes| counter([labels, &[("direction", direction)]].concat(), bytes);
+    [
+        sample("sent", streams.bytes_sent),
+        sample("received", streams.bytes_received),
+    ]
+}
+
 impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.encode_streams(&mut encoder)?;
+        self.encode_forwards(&mut encoder)?;
         self.encode_carriers(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
@@ -90,19 +123,13 @@ impl Snapshot {
         )?;
         family(
             encoder,
-            ("muxgate_streams_ended", "Streams ended, by how"),
-            [
-                counter(vec![("result", "completed")], streams.completed),
-                counter(vec![("result", "reset")], streams.reset),
-            ],
+            ("muxgate_streams_closed", "Streams closed, by reason"),
+            by("reason", &streams.closed, &[]),
         )?;
         family(
             encoder,
             ("muxgate_opens_refused", "Opens refused or failed, by code"),
-            streams
-                .refused
-                .iter()
-                .map(|(code, count)| counter(vec![("code", code.as_str())], *count)),
+            by("code", &streams.refused, &[]),
         )?;
         family(
             encoder,
@@ -110,10 +137,51 @@ impl Snapshot {
                 "muxgate_payload_bytes",
                 "Payload between local sockets and carriers",
             ),
-            [
-                counter(vec![("direction", "sent")], streams.bytes_sent),
-                counter(vec![("direction", "received")], streams.bytes_received),
-            ],
+            payload(streams, &[]),
+        )
+    }
+
+    fn encode_forwards(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let forwards = || self.status.forwards.iter().map(named);
+        family(
+            encoder,
+            (
+                "muxgate_forward_streams_open",
+                "Streams of a forward open now",
+            ),
+            forwards().map(|(labels, streams)| gauge(labels, streams.open as f64)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_streams_opened",
+                "Streams of a forward opened",
+            ),
+            forwards().map(|(labels, streams)| counter(labels, streams.opened)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_streams_closed",
+                "Streams of a forward closed, by reason",
+            ),
+            forwards().flat_map(|(labels, streams)| by("reason", &streams.closed, &labels)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_opens_refused",
+                "Opens of a forward refused or failed, by code",
+            ),
+            forwards().flat_map(|(labels, streams)| by("code", &streams.refused, &labels)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_payload_bytes",
+                "Payload of a forward between clients and carriers",
+            ),
+            forwards().flat_map(|(labels, streams)| payload(streams, &labels)),
         )
     }
 
@@ -127,7 +195,7 @@ impl Snapshot {
         family(
             encoder,
             ("muxgate_carriers_lost", "Carriers that have ended"),
-            [counter(vec![], self.lost)],
+            [counter(vec![], self.carriers_lost)],
         )?;
         family(
             encoder,
@@ -138,6 +206,17 @@ impl Snapshot {
             carriers
                 .iter()
                 .map(|c| gauge(vec![("peer", c.peer.as_str())], c.rtt_milliseconds / 1e3)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_congestion_control",
+                "1: the congestion control in force",
+            ),
+            carriers.iter().map(|c| {
+                let algorithm = ("algorithm", c.congestion_control.as_str());
+                gauge(vec![("peer", c.peer.as_str()), algorithm], 1.0)
+            }),
         )?;
         family(
             encoder,
@@ -195,6 +274,14 @@ impl Snapshot {
                 "1: the newest configuration file was not taken over",
             ),
             [gauge(vec![], on(status.config_error.is_some()))],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_log_lines_dropped",
+                "Lines that the log had no room for",
+            ),
+            [counter(vec![], self.log_lines_dropped)],
         )?;
         family(
             encoder,

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, config_hash, status};
 use tokio::net::TcpStream;
 
+use crate::counters::StreamCounters;
+use crate::forward::{Forward, Forwards};
 use crate::{sys, sysctls};
 
 /// Refusals written to the log in one second.
@@ -27,16 +28,13 @@ pub(crate) struct Telemetry {
     next_carrier: AtomicU64,
     /// By worker.
     workers: Vec<WorkerState>,
-    refused: Mutex<BTreeMap<Code, u64>>,
+    /// Streams of all sessions.
+    pub(crate) streams: StreamCounters,
+    /// What workers know of forwards together.
+    pub(crate) forwards: Forwards,
     /// The second since the start, and refusals logged in it.
     refusals_logged: Mutex<(u64, u32)>,
     draining: AtomicBool,
-    open: AtomicU64,
-    opened: AtomicU64,
-    completed: AtomicU64,
-    reset: AtomicU64,
-    bytes_sent: AtomicU64,
-    bytes_received: AtomicU64,
     carriers_lost: AtomicU64,
 }
 
@@ -45,7 +43,29 @@ pub(crate) struct Telemetry {
 struct WorkerState {
     listening: AtomicBool,
     linked: AtomicBool,
-    forwards: Mutex<Vec<status::Forward>>,
+    listened: Mutex<Vec<Listened>>,
+}
+
+/// A forward in force.
+#[derive(Debug)]
+pub(crate) struct Listened {
+    pub(crate) forward: Arc<Forward>,
+    pub(crate) listen: String,
+    pub(crate) target: String,
+    /// Why it does not listen.
+    pub(crate) error: Option<String>,
+}
+
+impl Listened {
+    fn status(&self) -> status::Forward {
+        status::Forward {
+            name: self.forward.name.clone(),
+            listen: self.listen.clone(),
+            target: self.target.clone(),
+            streams: self.forward.streams.status(),
+            error: self.error.clone(),
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -68,15 +88,10 @@ impl Telemetry {
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
-            refused: Mutex::default(),
+            streams: StreamCounters::default(),
+            forwards: Forwards::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
-            open: AtomicU64::new(0),
-            opened: AtomicU64::new(0),
-            completed: AtomicU64::new(0),
-            reset: AtomicU64::new(0),
-            bytes_sent: AtomicU64::new(0),
-            bytes_received: AtomicU64::new(0),
             carriers_lost: AtomicU64::new(0),
         })
     }
@@ -106,29 +121,6 @@ impl Telemetry {
         self.carriers_lost.fetch_add(1, Relaxed);
     }
 
-    pub(crate) fn stream_opened(&self) {
-        self.open.fetch_add(1, Relaxed);
-        self.opened.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn stream_ended(&self, clean: bool) {
-        self.open.fetch_sub(1, Relaxed);
-        if clean { &self.completed } else { &self.reset }.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn add_bytes_sent(&self, bytes: usize) {
-        self.bytes_sent.fetch_add(bytes as u64, Relaxed);
-    }
-
-    pub(crate) fn add_bytes_received(&self, bytes: usize) {
-        self.bytes_received.fetch_add(bytes as u64, Relaxed);
-    }
-
-    /// Counts an open that was refused or failed.
-    pub(crate) fn count_refused(&self, code: Code) {
-        *lock(&self.refused).entry(code).or_default() += 1;
-    }
-
     /// Whether one more refusal may be written to the log: at most [`REFUSALS_LOGGED`] a second, so
     /// that a flood of them is counted and does not fill the disk.
     pub(crate) fn may_log_refusal(&self) -> bool {
@@ -154,14 +146,19 @@ impl Telemetry {
         self.draining.store(true, Relaxed);
     }
 
-    pub(crate) fn set_forwards(&self, worker: usize, forwards: Vec<status::Forward>) {
-        *lock(&self.workers[worker].forwards) = forwards;
+    pub(crate) fn set_listened(&self, worker: usize, listened: Vec<Listened>) {
+        *lock(&self.workers[worker].listened) = listened;
     }
 
     /// All workers have the same; one that does not listen on one worker is reported.
     fn forwards(&self) -> Vec<status::Forward> {
-        let mut workers = self.workers.iter().map(|worker| lock(&worker.forwards));
-        let mut merged = workers.next().map_or_else(Vec::new, |first| first.clone());
+        let mut workers = self.workers.iter().map(|worker| lock(&worker.listened));
+        let first = workers.next();
+        let mut merged: Vec<_> = first
+            .iter()
+            .flat_map(|f| f.iter())
+            .map(Listened::status)
+            .collect();
         for other in workers {
             for (forward, other) in merged.iter_mut().zip(other.iter()) {
                 if forward.error.is_none() {
@@ -219,18 +216,7 @@ impl Telemetry {
             ready: self.ready(),
             draining: self.draining.load(Relaxed),
             carriers: carriers.iter().map(|carrier| carrier.status()).collect(),
-            streams: status::Streams {
-                open: self.open.load(Relaxed),
-                opened: self.opened.load(Relaxed),
-                completed: self.completed.load(Relaxed),
-                reset: self.reset.load(Relaxed),
-                refused: lock(&self.refused)
-                    .iter()
-                    .map(|(code, count)| (code.to_string(), *count))
-                    .collect(),
-                bytes_sent: self.bytes_sent.load(Relaxed),
-                bytes_received: self.bytes_received.load(Relaxed),
-            },
+            streams: self.streams.status(),
             forwards: self.forwards(),
             process: status::Process {
                 cpu_seconds: usage.cpu.as_secs_f64(),

@@ -36,7 +36,7 @@ fn bytes_arrive_exactly_in_both_directions_at_once() {
     until("both gateways count the stream as completed", || {
         [&pair.entry, &pair.exit]
             .iter()
-            .all(|gate| gate.status()["streams"]["completed"] == 1)
+            .all(|gate| gate.status()["streams"]["closed"]["completed"] == 1)
     });
     assert_eq!(pair.entry.status()["streams"]["bytesSent"], up.len());
 }

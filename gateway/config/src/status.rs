@@ -69,7 +69,7 @@ pub struct Carrier {
     pub receive_budget_used: u64,
 }
 
-/// Streams of all sessions since the start.
+/// Streams since the start, of all sessions or of one forward.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Streams {
@@ -77,10 +77,8 @@ pub struct Streams {
     pub open: u64,
     /// Opened since the start.
     pub opened: u64,
-    /// Ended cleanly in both directions.
-    pub completed: u64,
-    /// Ended by a reset.
-    pub reset: u64,
+    /// Ended, by reason; `completed` is the clean end.
+    pub closed: BTreeMap<String, u64>,
     /// Opens refused or failed, by `MT` code.
     pub refused: BTreeMap<String, u64>,
     /// Payload bytes from local sockets into carriers.
@@ -99,6 +97,8 @@ pub struct Forward {
     pub listen: String,
     /// `host:port` it leads to.
     pub target: String,
+    /// Its streams. Those of an earlier forward of the same name count as long as one is open.
+    pub streams: Streams,
     /// Why it does not listen, with its `MT` code.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,

@@ -119,7 +119,7 @@ impl Driver {
             self.session
                 .borrow_mut()
                 .sink_took(Instant::now(), stream, taken);
-            self.telemetry.add_bytes_received(taken);
+            io.account.received(&self.telemetry, taken);
         }
     }
 }

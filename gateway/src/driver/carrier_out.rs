@@ -153,7 +153,7 @@ impl Driver {
                         if let Some((batch, span)) = io.take_batch(length) {
                             queue.push_batch(batch, span);
                         }
-                        self.telemetry.add_bytes_sent(length);
+                        io.account.sent(&self.telemetry, length);
                     }
                 }
             }

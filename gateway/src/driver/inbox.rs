@@ -41,11 +41,13 @@ impl Inbox {
         }
     }
 
-    /// The oldest bytes, as many as one write takes.
-    pub(crate) fn slices(&self) -> Vec<IoSlice<'_>> {
-        let mut skip = self.taken;
+    /// The oldest bytes, as many as one write takes and at most `limit`.
+    pub(crate) fn slices(&self, limit: usize) -> Vec<IoSlice<'_>> {
+        let (mut skip, mut left) = (self.taken, limit);
         let slices = self.chunks.iter().take(SLICES_MAX).map(|chunk| {
-            let slice = IoSlice::new(&chunk[skip..]);
+            let length = (chunk.len() - skip).min(left);
+            let slice = IoSlice::new(&chunk[skip..skip + length]);
+            left -= length;
             skip = 0;
             slice
         });
@@ -88,7 +90,7 @@ mod tests {
                 let bytes: Vec<u8> = std::iter::repeat_with(|| { next = next.wrapping_add(1); next }).take(push).collect();
                 inbox.push(&bytes);
                 model.extend(&bytes);
-                let out: Vec<u8> = inbox.slices().iter().flat_map(|slice| slice.to_vec()).take(take).collect();
+                let out: Vec<u8> = inbox.slices(take).iter().flat_map(|slice| slice.to_vec()).collect();
                 let expected: Vec<u8> = model.drain(..out.len()).collect();
                 prop_assert_eq!(&out, &expected);
                 inbox.consume(out.len());

@@ -14,6 +14,7 @@ use tokio::task::AbortHandle;
 use super::Driver;
 use super::inbox::Inbox;
 use super::stream::StreamIo;
+use crate::account::Local;
 
 /// The way to a target: a connection, or why there is none.
 pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<TcpStream, Refusal>>>>;
@@ -24,6 +25,7 @@ pub(crate) type Dialler = Box<dyn Fn(String) -> Dial>;
 /// One stream without a socket yet.
 pub(super) struct Incoming {
     dial: AbortHandle,
+    target: String,
     inbox: Inbox,
     finished: bool,
 }
@@ -31,13 +33,14 @@ pub(super) struct Incoming {
 impl Driver {
     pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String) {
         let driver = Rc::clone(self);
-        let dial = (self.dialler)(target);
+        let dial = (self.dialler)(target.clone());
         let task = tokio::task::spawn_local(async move {
             let dialled = dial.await;
             driver.dialled(stream, dialled);
         });
         let incoming = Incoming {
             dial: task.abort_handle(),
+            target,
             inbox: Inbox::default(),
             finished: false,
         };
@@ -51,11 +54,16 @@ impl Driver {
         };
         match dialled {
             Ok(tcp) => {
-                let address = tcp.peer_addr().map(|address| address.to_string());
+                let address = tcp.peer_addr().ok();
+                let text = address.map(|address| address.to_string());
                 self.session
                     .borrow_mut()
-                    .accept(stream, &address.unwrap_or_default());
-                let io = StreamIo::accepted(stream, tcp, incoming.inbox, incoming.finished);
+                    .accept(stream, &text.unwrap_or_default());
+                let target = Local::Target {
+                    target: incoming.target,
+                    address,
+                };
+                let io = StreamIo::accepted(stream, tcp, target, incoming.inbox, incoming.finished);
                 io.opened(&self.telemetry);
                 self.start(io);
                 self.publish();

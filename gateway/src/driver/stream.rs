@@ -11,13 +11,16 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_proto::{Outcome, Refusal, ResetCode, StreamId, Token};
+use muxtunnel_proto::{Refusal, ResetCode, StreamId, Token};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
 use super::Driver;
 use super::buffers::{BUFFER_BYTES, Batch, Layout};
 use super::inbox::Inbox;
+use crate::account::{Account, Local};
+use crate::closing::Reason;
+use crate::pace::{Pace, Turn};
 use crate::telemetry::Telemetry;
 
 /// How long a cut stream's socket may take to accept what had come for it.
@@ -38,20 +41,27 @@ pub(super) struct StreamIo {
     /// Where the answer to our open goes, until it comes.
     answer: Cell<Option<oneshot::Sender<Result<(), Refusal>>>>,
     opened: Cell<bool>,
+    pub(super) account: Account,
     batch: RefCell<Option<Batch>>,
     inbox: RefCell<Inbox>,
+    /// The local socket has no more to send.
+    ended: Cell<bool>,
+    /// The peer has no more to send.
     finished: Cell<bool>,
     cut: Cell<Option<Cut>>,
     source_wake: Notify,
     sink_wake: Notify,
 }
 
+/// Why a stream was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Cut {
-    /// By the peer or the carrier: what came is still delivered.
-    Remote,
-    /// The local socket failed, or the open did: nothing can be delivered.
-    Local,
+struct Cut {
+    /// Whether what came is still delivered: it was the peer, or the carrier. Else the local socket
+    /// failed, nothing happened on it, or the open failed.
+    deliver: bool,
+    reason: Reason,
+    /// What the local socket failed with.
+    error: Option<ErrorKind>,
 }
 
 impl StreamIo {
@@ -60,22 +70,31 @@ impl StreamIo {
     pub(super) fn opening(
         id: StreamId,
         tcp: TcpStream,
+        client: Local,
         answer: oneshot::Sender<Result<(), Refusal>>,
     ) -> Self {
         Self {
             answer: Cell::new(Some(answer)),
-            ..Self::accepted(id, tcp, Inbox::default(), false)
+            ..Self::accepted(id, tcp, client, Inbox::default(), false)
         }
     }
 
     /// A stream of the peer's. `inbox`: what came while its target was dialled; `finished`: that was
     /// all.
-    pub(super) fn accepted(id: StreamId, tcp: TcpStream, inbox: Inbox, finished: bool) -> Self {
+    pub(super) fn accepted(
+        id: StreamId,
+        tcp: TcpStream,
+        local: Local,
+        inbox: Inbox,
+        finished: bool,
+    ) -> Self {
         Self {
             id,
             tcp,
             answer: Cell::new(None),
             opened: Cell::new(false),
+            account: Account::new(local),
+            ended: Cell::new(false),
             batch: RefCell::default(),
             inbox: RefCell::new(inbox),
             finished: Cell::new(finished),
@@ -88,7 +107,7 @@ impl StreamIo {
     /// Both sides agree on the stream.
     pub(super) fn opened(&self, telemetry: &Telemetry) {
         self.opened.set(true);
-        telemetry.stream_opened();
+        self.account.opened(telemetry);
         self.answer(Ok(()));
         self.source_wake.notify_one();
     }
@@ -96,7 +115,11 @@ impl StreamIo {
     /// The open failed: the client learns it at once, by a reset.
     pub(super) fn refused(&self, refusal: Refusal) {
         self.answer(Err(refusal));
-        self.end(Cut::Local);
+        self.end(Cut {
+            deliver: false,
+            reason: Reason::PeerReset,
+            error: None,
+        });
     }
 
     fn answer(&self, answer: Result<(), Refusal>) {
@@ -115,9 +138,46 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    pub(super) fn cut(&self, cause: Outcome) {
-        tracing::debug!(stream = self.id.number(), ?cause, "Stream was cut");
-        self.end(Cut::Remote);
+    /// The peer cut it, or the carrier ended.
+    pub(super) fn cut(&self, reason: Reason) {
+        tracing::debug!(stream = self.id.number(), ?reason, "Stream was cut");
+        self.end(Cut {
+            deliver: true,
+            reason,
+            error: None,
+        });
+    }
+
+    /// Cuts it from this side, because nothing can be delivered any more: the peer must learn it.
+    /// `error`: what the local socket failed with.
+    pub(super) fn abandon(&self, driver: &Driver, reason: Reason, error: Option<ErrorKind>) {
+        self.end(Cut {
+            deliver: false,
+            reason,
+            error,
+        });
+        self.inbox.borrow_mut().clear();
+        driver
+            .session
+            .borrow_mut()
+            .reset(self.id, reason.reset_code());
+        driver.wake_transmit();
+    }
+
+    /// Whether both sides agree on it.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened.get()
+    }
+
+    pub(super) fn half_open(&self) -> bool {
+        self.ended.get() || self.finished.get()
+    }
+
+    /// How long, as far as was asked before, nothing has happened: no byte, no end of a half, no open.
+    pub(super) fn quiet_for(&self, now: Instant) -> Duration {
+        let flags = [&self.opened, &self.ended, &self.finished];
+        let changes = flags.iter().filter(|flag| flag.get()).count() as u64;
+        self.account.quiet_for(now, changes)
     }
 
     fn end(&self, cut: Cut) {
@@ -131,11 +191,11 @@ impl StreamIo {
 
     /// Passes payload on; returns how much of it the socket took at once. The rest is kept.
     pub(super) fn deliver(&self, mut slices: &mut [IoSlice<'_>]) -> usize {
-        if self.cut.get() == Some(Cut::Local) {
+        if self.cut.get().is_some_and(|cut| !cut.deliver) {
             return 0;
         }
         let mut taken = 0;
-        if self.inbox.borrow().is_empty() {
+        if self.inbox.borrow().is_empty() && self.account.down().is_none() {
             while !slices.is_empty() {
                 match self.tcp.try_write_vectored(slices) {
                     Ok(length) => {
@@ -187,10 +247,38 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     let (source, sink) = tokio::join!(source(driver, io), sink(driver, io));
     let clean = source == End::Clean && sink == End::Clean && io.cut.get().is_none();
     if io.opened.get() {
-        driver.telemetry.stream_ended(clean);
+        report(driver, io, clean);
     }
     if !clean {
         reset(io).await;
+    }
+}
+
+fn report(driver: &Driver, io: &StreamIo, clean: bool) {
+    let cut = io.cut.get();
+    let reason = match cut {
+        Some(cut) => cut.reason,
+        None if clean => Reason::Completed,
+        None => Reason::CarrierLost,
+    };
+    let error = cut.and_then(|cut| cut.error);
+    io.account
+        .closed(&driver.telemetry, driver.peer(), reason, error);
+}
+
+/// Waits for the stream's turn where its forward has a rate limit; `None`: it was cut meanwhile.
+async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'a>> {
+    // The turn keeps its place in the queue when something else wakes the stream.
+    let mut turn = Box::pin(pace.turn());
+    loop {
+        tokio::select! {
+            biased;
+            turn = &mut turn => return Some(turn),
+            () = wake.notified() => {}
+        }
+        if io.cut.get().is_some() {
+            return None;
+        }
     }
 }
 
@@ -213,16 +301,29 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
             () = io.source_wake.notified() => continue,
             readable = io.tcp.readable() => readable,
         };
+        let mut paced = None;
+        if let Some(pace) = io.account.up() {
+            let Some(turn) = turn(pace, io, &io.source_wake).await else {
+                return End::Cut;
+            };
+            paced = Some(turn);
+        }
         let Some(mut buffer) = driver.pool.acquire().await else {
             return End::Cut;
         };
         let header = capacity.header_bytes;
         let payload = capacity.payload_max.min(BUFFER_BYTES - header);
         let layout = Layout::new(header, payload);
-        let limit = usize::try_from(capacity.bytes).unwrap_or(usize::MAX);
+        let limit = usize::try_from(capacity.bytes)
+            .unwrap_or(usize::MAX)
+            .min(paced.as_ref().map_or(usize::MAX, Turn::most));
         let read = readable.and_then(|()| io.read_batch(&mut buffer, layout, limit));
+        if let (Some(turn), Ok(length)) = (paced, &read) {
+            turn.charge(*length);
+        }
         match read {
             Ok(0) => {
+                io.ended.set(true);
                 driver.session.borrow_mut().finish(io.id);
                 driver.wake_transmit();
                 return End::Clean;
@@ -246,8 +347,8 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
 async fn sink(driver: &Driver, io: &StreamIo) -> End {
     loop {
         match io.cut.get() {
-            Some(Cut::Local) => return End::Cut,
-            Some(Cut::Remote) => return deliver_rest(driver, io).await,
+            Some(Cut { deliver: true, .. }) => return deliver_rest(driver, io).await,
+            Some(_) => return End::Cut,
             None => {}
         }
         if !io.inbox.borrow().is_empty() {
@@ -272,7 +373,18 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
         writable = io.tcp.writable() => writable?,
         () = io.sink_wake.notified() => return Ok(()),
     }
-    let written = io.tcp.try_write_vectored(&io.inbox.borrow().slices());
+    let mut paced = None;
+    if let Some(pace) = io.account.down() {
+        let Some(turn) = turn(pace, io, &io.sink_wake).await else {
+            return Ok(());
+        };
+        paced = Some(turn);
+    }
+    let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
+    let written = io.tcp.try_write_vectored(&io.inbox.borrow().slices(limit));
+    if let (Some(turn), Ok(length)) = (paced, &written) {
+        turn.charge(*length);
+    }
     match written {
         Ok(length) => {
             io.inbox.borrow_mut().consume(length);
@@ -280,7 +392,7 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
                 .session
                 .borrow_mut()
                 .sink_took(Instant::now(), io.id, length);
-            driver.telemetry.add_bytes_received(length);
+            io.account.received(&driver.telemetry, length);
             driver.wake_transmit();
             Ok(())
         }
@@ -311,13 +423,7 @@ async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
 /// The local socket failed: the peer must learn that the stream was cut.
 fn fail(driver: &Driver, io: &StreamIo, error: &std::io::Error) -> End {
     tracing::debug!(stream = io.id.number(), %error, "Local socket failed");
-    io.end(Cut::Local);
-    io.inbox.borrow_mut().clear();
-    driver
-        .session
-        .borrow_mut()
-        .reset(io.id, ResetCode::Cancelled);
-    driver.wake_transmit();
+    io.abandon(driver, io.account.local_reset(), Some(error.kind()));
     End::Cut
 }
 
@@ -331,7 +437,7 @@ async fn reset(io: &StreamIo) {
             tokio::time::sleep(ACKNOWLEDGED_POLL).await;
         }
     };
-    if io.cut.get() == Some(Cut::Remote) {
+    if io.cut.get().is_some_and(|cut| cut.deliver) {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, delivered).await;
     }
     let _ = io.tcp.set_zero_linger();

@@ -218,6 +218,7 @@ fn a_ready_gateway_that_does_not_answer_is_unreachable() {
 fn a_port_that_cannot_be_listened_on_is_named() {
     let mut case = case(SMALLEST);
     case.status(End::Entry).forwards = vec![Forward {
+        streams: Streams::default(),
         name: "web".to_owned(),
         listen: "0.0.0.0:8080".to_owned(),
         target: "shop.site.svc:80".to_owned(),

@@ -1,0 +1,74 @@
+//! Counters of streams: one set for the whole gateway, one for each forward.
+//!
+//! Relaxed atomics, written by workers, read by the admin thread. Bounded by the reasons and codes
+//! that exist.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::status;
+
+use crate::closing::Reason;
+
+/// Streams since the start.
+#[derive(Debug, Default)]
+pub(crate) struct StreamCounters {
+    open: AtomicU64,
+    opened: AtomicU64,
+    closed: [AtomicU64; Reason::ALL.len()],
+    refused: Mutex<BTreeMap<Code, u64>>,
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+}
+
+impl StreamCounters {
+    pub(crate) fn opened(&self) {
+        self.open.fetch_add(1, Relaxed);
+        self.opened.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn closed(&self, reason: Reason) {
+        self.open.fetch_sub(1, Relaxed);
+        self.closed[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts an open that was refused or failed.
+    pub(crate) fn refused(&self, code: Code) {
+        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        *refused.entry(code).or_default() += 1;
+    }
+
+    /// Payload from a local socket.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.bytes_sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Payload that a local socket took.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.bytes_received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// As of now.
+    pub(crate) fn status(&self) -> status::Streams {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        status::Streams {
+            open: self.open.load(Relaxed),
+            opened: self.opened.load(Relaxed),
+            closed: Reason::ALL
+                .into_iter()
+                .map(|reason| {
+                    let count = self.closed[reason as usize].load(Relaxed);
+                    (reason.label().to_owned(), count)
+                })
+                .collect(),
+            refused: refused
+                .iter()
+                .map(|(code, count)| (code.to_string(), *count))
+                .collect(),
+            bytes_sent: self.bytes_sent.load(Relaxed),
+            bytes_received: self.bytes_received.load(Relaxed),
+        }
+    }
+}
