@@ -13,7 +13,7 @@ test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N pass
 	e2e/test-all
 
 bench: ## the data plane alone against its peers, on loopback and in network namespaces
-	cargo build --release --package muxtunnel-gateway
+	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 
 interop: ## muxgate against the jetsocat that is on the PATH

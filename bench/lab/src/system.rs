@@ -1,295 +1,344 @@
-//! What is compared: a direct connection, our gateways, and the peers found on this machine.
+//! What is compared: a direct connection, our own relays as controls, our gateways, and the peers found
+//! on this machine; one file each says how it is started.
 //!
-//! Owns the ports, the command lines and the processes of each [`System`]. A system is up when an
-//! exchange through it to the echo server has worked. A new peer starts here.
+//! A system forwards the ports of all [`Service`]s and is up when an exchange through it to the echo
+//! server has worked. One system runs at a time, so all use the same ports. A new peer starts here.
+
+mod chisel;
+mod frp;
+mod haproxy;
+mod jetsocat;
+mod muxgate;
+mod openssh;
+mod rathole;
+mod relay;
 
 use std::{
-    fs::File,
-    io::{ErrorKind, Read, Write},
+    io::{Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
 
-/// Where the iperf server listens.
-pub(crate) const IPERF_PORT: u16 = muxtunnel_bench_api::IPERF_PORT;
-/// Where the echo server listens.
-pub(crate) const ECHO_PORT: u16 = muxtunnel_bench_api::ECHO_PORT;
+use crate::{
+    load::wire::Request,
+    process::{Process, find, wait_until},
+    topology::{Addresses, Network, Place},
+};
+
+/// The port on which entry and exit meet.
+pub(crate) const CARRIER_PORT: u16 = 6100;
 
 /// How long a system may take until the first exchange works.
-const START_TIMEOUT: Duration = Duration::from_secs(15);
-/// The pause between two attempts at it.
-const ATTEMPT_INTERVAL: Duration = Duration::from_millis(50);
+const START_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an attempt waits for the answer.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// One of the systems that are compared.
+/// What runs on the server's side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Service {
+    /// iperf, version 2.
+    Iperf2,
+    /// `muxlab serve`.
+    Load,
+    /// iperf, version 3.
+    Iperf3,
+}
+
+impl Service {
+    /// All of them; each system forwards each.
+    pub(crate) const ALL: [Self; 3] = [Self::Iperf2, Self::Load, Self::Iperf3];
+
+    /// Where the server listens.
+    pub(crate) fn port(self) -> u16 {
+        match self {
+            Self::Iperf2 => muxtunnel_bench_api::IPERF_PORT,
+            Self::Load => muxtunnel_bench_api::ECHO_PORT,
+            Self::Iperf3 => 5201,
+        }
+    }
+
+    /// Where the entry listens for it.
+    pub(crate) fn entry_port(self) -> u16 {
+        self.port() + 1000
+    }
+
+    /// A name for configuration files.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Iperf2 => "iperf2",
+            Self::Load => "load",
+            Self::Iperf3 => "iperf3",
+        }
+    }
+}
+
+/// One of the systems that are compared, in the order of the tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum System {
     /// No gateway at all.
     Direct,
+    /// Our own relay without a mux, two in a row, copying.
+    RelayCopy,
+    /// The same, splicing.
+    RelaySplice,
     /// A pair of our gateways with the JMUX protocol.
     MuxgateJmux,
+    /// A pair of our gateways with the native protocol.
+    MuxgateNative,
     /// A pair of jetsocat processes.
     Jetsocat,
-}
-
-/// The programs to be run.
-#[derive(Debug)]
-pub(crate) struct Programs {
-    pub(crate) muxgate: PathBuf,
-    pub(crate) jetsocat: PathBuf,
+    /// HAProxy, two in a row, splicing.
+    Haproxy,
+    /// A forward of OpenSSH.
+    Openssh,
+    /// A rathole server and client.
+    Rathole,
+    /// frps and frpc.
+    Frp,
+    /// A chisel server and client.
+    Chisel,
 }
 
 impl System {
-    /// All systems, in the order of the table; the first is what the others are divided by.
-    pub(crate) const ALL: [Self; 3] = [Self::Direct, Self::MuxgateJmux, Self::Jetsocat];
-
-    /// The name in the table and in the JSON lines.
+    /// The name in tables, JSON lines and flags.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Direct => "direct",
+            Self::RelayCopy => "relay-copy",
+            Self::RelaySplice => "relay-splice",
             Self::MuxgateJmux => "muxgate-jmux",
+            Self::MuxgateNative => "muxgate-native",
             Self::Jetsocat => "jetsocat",
+            Self::Haproxy => "haproxy",
+            Self::Openssh => "openssh",
+            Self::Rathole => "rathole",
+            Self::Frp => "frp",
+            Self::Chisel => "chisel",
         }
+    }
+
+    /// All of them.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Direct,
+        Self::RelayCopy,
+        Self::RelaySplice,
+        Self::MuxgateJmux,
+        Self::MuxgateNative,
+        Self::Jetsocat,
+        Self::Haproxy,
+        Self::Openssh,
+        Self::Rathole,
+        Self::Frp,
+        Self::Chisel,
+    ];
+
+    /// Whether its program is installed; what is our own always is.
+    pub(crate) fn is_found(self) -> bool {
+        let program = match self {
+            Self::Jetsocat | Self::Haproxy | Self::Rathole | Self::Chisel => self.name(),
+            Self::Openssh => openssh::SSHD,
+            Self::Frp => "frps",
+            _ => return true,
+        };
+        find(Path::new(program)).is_ok()
     }
 
     /// Whether a missing program is a row of the table and no failure: peers are optional.
     pub(crate) fn is_peer(self) -> bool {
-        self == Self::Jetsocat
+        self >= Self::Jetsocat
     }
 
-    /// Where iperf's client connects to.
-    pub(crate) fn iperf_port(self) -> u16 {
-        IPERF_PORT + self.offset()
-    }
-
-    /// Where the ping-pong connects to.
-    pub(crate) fn echo_port(self) -> u16 {
-        ECHO_PORT + self.offset()
-    }
-
-    fn carrier_port(self) -> u16 {
-        6000 + self.offset()
-    }
-
-    fn offset(self) -> u16 {
+    /// The protocol of the carriers, for our gateways.
+    pub(crate) fn protocol(self) -> Option<&'static str> {
         match self {
-            Self::Direct => 0,
-            Self::MuxgateJmux => 100,
-            Self::Jetsocat => 200,
+            Self::MuxgateJmux => Some("jmux"),
+            Self::MuxgateNative => Some("native"),
+            _ => None,
         }
     }
 
-    /// The command lines of the side that dials the servers and of the side that clients connect to,
-    /// in the order of their start. Empty for a direct connection.
-    fn commands(self, programs: &Programs) -> Vec<(PathBuf, Vec<String>)> {
-        let carrier = self.carrier_port();
-        let (iperf, echo) = (self.iperf_port(), self.echo_port());
-        let lines = match self {
-            Self::Direct => return Vec::new(),
-            Self::MuxgateJmux => [
-                format!(
-                    "exit --protocol jmux --security none --listen 127.0.0.1:{carrier} \
-                     --allow 127.0.0.1:{IPERF_PORT} --allow 127.0.0.1:{ECHO_PORT}"
-                ),
-                format!(
-                    "entry --protocol jmux --security none --connect 127.0.0.1:{carrier} \
-                     --forward {iperf}:127.0.0.1:{IPERF_PORT} --forward {echo}:127.0.0.1:{ECHO_PORT}"
-                ),
-            ],
-            Self::Jetsocat => [
-                format!("jmux-proxy tcp-listen://127.0.0.1:{carrier} --allow-all --log-term"),
-                format!(
-                    "jmux-proxy tcp://127.0.0.1:{carrier} \
-                     tcp-listen://127.0.0.1:{iperf}/127.0.0.1:{IPERF_PORT} \
-                     tcp-listen://127.0.0.1:{echo}/127.0.0.1:{ECHO_PORT} --log-term"
-                ),
-            ],
-        };
-        let program = match self {
-            Self::Jetsocat => &programs.jetsocat,
-            _ => &programs.muxgate,
-        };
-        lines
-            .map(|line| {
-                (
-                    program.clone(),
-                    line.split(' ').map(str::to_owned).collect(),
-                )
-            })
-            .into()
+    /// Where clients connect to for a service.
+    pub(crate) fn address(self, service: Service, addresses: &Addresses) -> SocketAddr {
+        match self {
+            Self::Direct => SocketAddr::from((addresses.server, service.port())),
+            _ => SocketAddr::from((addresses.entry, service.entry_port())),
+        }
     }
 
-    /// Starts the system's processes, with their output in `logs`, and waits until it carries bytes.
+    fn launches(self, setup: &Setup<'_>) -> Result<Vec<Launch>> {
+        match self {
+            Self::Direct => Ok(Vec::new()),
+            Self::RelayCopy => relay::launches(setup, "copy"),
+            Self::RelaySplice => relay::launches(setup, "splice"),
+            Self::MuxgateJmux => muxgate::launches(setup, "Jmux"),
+            Self::MuxgateNative => muxgate::launches(setup, "Native"),
+            Self::Jetsocat => Ok(jetsocat::launches(setup)),
+            Self::Haproxy => haproxy::launches(setup),
+            Self::Openssh => openssh::launches(setup),
+            Self::Rathole => rathole::launches(setup),
+            Self::Frp => frp::launches(setup),
+            Self::Chisel => Ok(chisel::launches(setup)),
+        }
+    }
+
+    /// Starts the system's processes, with their files and logs in `folder`, and waits until it
+    /// carries bytes.
     ///
     /// # Errors
-    /// `not found` when the program is missing; else what failed, with the name of the log.
-    pub(crate) fn start(self, programs: &Programs, logs: &Path) -> Result<Running> {
+    /// `not found` when a program is missing; else what failed, with the folder of the logs.
+    pub(crate) fn start(
+        self,
+        network: &Network,
+        muxgate: &Path,
+        limits: Limits,
+        folder: &Path,
+    ) -> Result<Running> {
+        network.tune(self == Self::Direct)?;
+        let addresses = network.topology.addresses();
+        let setup = Setup {
+            addresses,
+            muxgate,
+            limits,
+            folder,
+        };
         let mut running = Running {
             system: self,
             processes: Vec::new(),
         };
-        for (index, (program, arguments)) in self.commands(programs).into_iter().enumerate() {
-            let path = logs.join(format!("{}-{}.log", self.name(), ["exit", "entry"][index]));
-            let log = File::create(&path).with_context(|| format!("making {}", path.display()))?;
-            let child = Command::new(&program)
-                .args(arguments)
-                .stdin(Stdio::null())
-                .stdout(log.try_clone()?)
-                .stderr(log)
-                .spawn();
-            match child {
-                Ok(child) => running.processes.push(child),
-                Err(error) if error.kind() == ErrorKind::NotFound => bail!("not found"),
-                Err(error) => return Err(error).context(format!("starting {}", program.display())),
+        for launch in self.launches(&setup)? {
+            let log = folder.join(format!("{}-{}.log", self.name(), launch.role()));
+            let namespace = network.namespace(launch.place);
+            let mut process = Process::start(namespace, &launch.program, &launch.arguments, &log)?;
+            if let Some(port) = launch.listens {
+                wait_until(START_PATIENCE, "its port to listen", || {
+                    ensure!(!process.has_ended(), "it has ended");
+                    network.listens(launch.place, port)
+                })
+                .with_context(|| format!("see {}", log.display()))?;
             }
-            if index == 0 {
-                wait_for(
-                    || listens(self.carrier_port()),
-                    "its carrier's port to listen",
-                )
-                .with_context(|| format!("see {}", path.display()))?;
-            }
+            running.processes.push((launch.place, process));
         }
-        wait_for(
-            || exchange(self.echo_port()).is_ok(),
-            "an exchange through it",
-        )
-        .with_context(|| format!("see {}", logs.display()))?;
+        let echo = self.address(Service::Load, &addresses);
+        let client = network.namespace(Place::Client);
+        wait_until(START_PATIENCE, "an exchange through it", || {
+            for (_, process) in &mut running.processes {
+                ensure!(!process.has_ended(), "one of its processes has ended");
+            }
+            Ok(client.enter(|| exchange(echo))?.is_ok())
+        })
+        .with_context(|| format!("see {}", folder.display()))?;
         Ok(running)
     }
 }
 
-/// The processes of a system; they end with this value.
+/// What our gateways are allowed in a scenario; the peers run with their own limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Streams of one session.
+    pub(crate) streams: u32,
+    /// `memory.receive`, bytes.
+    pub(crate) receive_bytes: u64,
+}
+
+/// What a system's processes are made of.
+struct Setup<'a> {
+    addresses: Addresses,
+    muxgate: &'a Path,
+    limits: Limits,
+    /// For configuration files.
+    folder: &'a Path,
+}
+
+impl Setup<'_> {
+    /// Writes a configuration file and returns its path.
+    fn file(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+}
+
+/// One process to be started.
+#[derive(Debug)]
+struct Launch {
+    place: Place,
+    program: PathBuf,
+    arguments: Vec<String>,
+    /// The port that listens when the next process may start.
+    listens: Option<u16>,
+}
+
+impl Launch {
+    /// `line`: the program and its arguments, separated by single spaces.
+    fn new(place: Place, line: &str) -> Self {
+        let mut words = line.split(' ').map(str::to_owned);
+        Self {
+            place,
+            program: words.next().unwrap_or_default().into(),
+            arguments: words.collect(),
+            listens: None,
+        }
+    }
+
+    /// The same, to be waited for.
+    fn listening(mut self, port: u16) -> Self {
+        self.listens = Some(port);
+        self
+    }
+
+    fn role(&self) -> &'static str {
+        match self.place {
+            Place::Exit => "exit",
+            _ => "entry",
+        }
+    }
+}
+
+/// The processes of a system; they end with this value, the entry's first.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) system: System,
-    processes: Vec<Child>,
+    processes: Vec<(Place, Process)>,
 }
 
 impl Running {
-    /// The process ids of both sides.
-    pub(crate) fn pids(&self) -> Vec<u32> {
-        self.processes.iter().map(Child::id).collect()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for process in &mut self.processes {
-            // An error says that it has ended already.
-            let _ = process.kill();
-            let _ = process.wait();
-        }
-    }
-}
-
-/// Asks again and again, up to [`START_TIMEOUT`].
-fn wait_for(mut is_so: impl FnMut() -> bool, what: &str) -> Result<()> {
-    let deadline = Instant::now() + START_TIMEOUT;
-    while !is_so() {
-        if Instant::now() >= deadline {
-            bail!("waited {START_TIMEOUT:?} for {what}");
-        }
-        thread::sleep(ATTEMPT_INTERVAL);
-    }
-    Ok(())
-}
-
-/// Whether a socket listens on this port; connecting to find out could use up a peer's one carrier.
-fn listens(port: u16) -> bool {
-    std::fs::read_to_string("/proc/net/tcp").is_ok_and(|table| lists_listener(&table, port))
-}
-
-/// `table`: `/proc/net/tcp`, where state 0A is LISTEN.
-fn lists_listener(table: &str, port: u16) -> bool {
-    table.lines().any(|line| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let local = fields.get(1).and_then(|address| address.rsplit_once(':'));
-        local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
-            && fields.get(3) == Some(&"0A")
-    })
-}
-
-fn exchange(port: u16) -> std::io::Result<()> {
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, ATTEMPT_TIMEOUT)?;
-    stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
-    stream.write_all(b"x")?;
-    stream.read_exact(&mut [0])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lines(system: System) -> Vec<String> {
-        let programs = Programs {
-            muxgate: "muxgate".into(),
-            jetsocat: "jetsocat".into(),
-        };
-        system
-            .commands(&programs)
-            .into_iter()
-            .map(|(program, arguments)| format!("{} {}", program.display(), arguments.join(" ")))
+    /// The process ids of one gateway.
+    pub(crate) fn pids_at(&self, at: Place) -> Vec<u32> {
+        self.processes
+            .iter()
+            .filter(|(place, _)| *place == at)
+            .flat_map(|(_, process)| process.pids())
             .collect()
     }
 
-    #[test]
-    fn a_direct_connection_has_no_processes() {
-        assert!(lines(System::Direct).is_empty());
-        assert_eq!(System::Direct.iperf_port(), IPERF_PORT);
-    }
-
-    #[test]
-    fn the_gateways_forward_both_servers_over_one_carrier() {
-        assert_eq!(
-            lines(System::MuxgateJmux),
-            [
-                "muxgate exit --protocol jmux --security none --listen 127.0.0.1:6100 \
-                 --allow 127.0.0.1:5001 --allow 127.0.0.1:5002",
-                "muxgate entry --protocol jmux --security none --connect 127.0.0.1:6100 \
-                 --forward 5101:127.0.0.1:5001 --forward 5102:127.0.0.1:5002",
-            ]
-        );
-    }
-
-    #[test]
-    fn the_peer_runs_with_its_users_command_line() {
-        assert_eq!(
-            lines(System::Jetsocat),
-            [
-                "jetsocat jmux-proxy tcp-listen://127.0.0.1:6200 --allow-all --log-term",
-                "jetsocat jmux-proxy tcp://127.0.0.1:6200 tcp-listen://127.0.0.1:5201/127.0.0.1:5001 \
-                 tcp-listen://127.0.0.1:5202/127.0.0.1:5002 --log-term",
-            ]
-        );
-    }
-
-    #[test]
-    fn a_program_that_is_not_installed_is_not_found() {
-        let programs = Programs {
-            muxgate: "muxgate".into(),
-            jetsocat: "/no/such/program".into(),
-        };
-        let folder = tempfile::tempdir().unwrap();
-        let error = System::Jetsocat
-            .start(&programs, folder.path())
-            .unwrap_err();
-        assert_eq!(error.to_string(), "not found");
-    }
-
-    #[test]
-    fn a_listening_port_is_told_from_a_connected_one() {
-        let table = "  sl  local_address rem_address   st tx_queue\n\
-                        0: 0100007F:1838 00000000:0000 0A 00000000:00000000\n\
-                        1: 0100007F:1839 0100007F:1838 01 00000000:00000000\n";
-        assert!(lists_listener(table, 6200));
-        assert!(!lists_listener(table, 6201));
+    /// The process ids of both gateways.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        [Place::Entry, Place::Exit]
+            .map(|place| self.pids_at(place))
+            .concat()
     }
 }
+
+fn exchange(address: SocketAddr) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect_timeout(&address, ATTEMPT_TIMEOUT)?;
+    stream.set_read_timeout(Some(ATTEMPT_TIMEOUT))?;
+    stream.write_all(&[Request::Echo as u8, b'x'])?;
+    stream.read_exact(&mut [0])
+}
+
+/// `ADDRESS:PORT` for `address` and the service's port on the entry.
+fn entry_at(address: Ipv4Addr, service: Service) -> String {
+    crate::topology::at(address, service.entry_port())
+}
+
+/// `ADDRESS:PORT` for `address` and the service's port on the server.
+fn target_at(address: Ipv4Addr, service: Service) -> String {
+    crate::topology::at(address, service.port())
+}
+
+#[cfg(test)]
+mod tests;

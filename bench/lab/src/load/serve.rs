@@ -1,0 +1,122 @@
+//! `muxlab serve`: the server of the load. One task a connection; a buffer only while bytes move.
+
+use std::{
+    io,
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpListener, TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+};
+
+use super::wire::{BULK_BYTES, MESSAGE_BYTES, Request};
+
+/// Bytes of an echo's buffer: there may be 10,000 of them.
+const ECHO_BYTES: usize = 1 << 10;
+
+/// What `muxlab serve` is told.
+#[derive(Debug, Args)]
+pub(crate) struct ServeArgs {
+    /// Where to listen.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: SocketAddr,
+}
+
+/// Serves until the process is ended.
+///
+/// # Errors
+/// When the address cannot be listened on.
+pub(crate) fn run(args: &ServeArgs) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_io()
+        .build()?;
+    runtime.block_on(async {
+        let listener = TcpListener::bind(args.listen).await;
+        let listener = listener.with_context(|| format!("listening on {}", args.listen))?;
+        let discarded = Arc::new(AtomicU64::new(0));
+        loop {
+            let (stream, _) = listener.accept().await?;
+            let discarded = Arc::clone(&discarded);
+            // A connection that breaks is its client's to report.
+            tokio::spawn(async move { serve(stream, &discarded).await });
+        }
+    })
+}
+
+async fn serve(mut stream: TcpStream, discarded: &AtomicU64) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let request = Request::parse(stream.read_u8().await?);
+    let (mut input, mut output) = stream.split();
+    match request {
+        Some(Request::Echo) => echo(&mut input, &mut output).await,
+        Some(Request::Send) => send(&mut output).await,
+        Some(Request::Receive) => receive(&mut input, discarded).await,
+        Some(Request::Both) => {
+            tokio::try_join!(receive(&mut input, discarded), send(&mut output)).map(drop)
+        }
+        Some(Request::Turn) => turn(&mut input, &mut output).await,
+        Some(Request::Count) => count(&mut input, &mut output, discarded).await,
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+async fn echo(input: &mut ReadHalf<'_>, output: &mut WriteHalf<'_>) -> io::Result<()> {
+    let mut buffer = [0; ECHO_BYTES];
+    loop {
+        match input.read(&mut buffer).await? {
+            0 => return Ok(()),
+            bytes => output.write_all(&buffer[..bytes]).await?,
+        }
+    }
+}
+
+async fn send(output: &mut WriteHalf<'_>) -> io::Result<()> {
+    let buffer = vec![0x5a; BULK_BYTES];
+    loop {
+        output.write_all(&buffer).await?;
+    }
+}
+
+async fn receive(input: &mut ReadHalf<'_>, discarded: &AtomicU64) -> io::Result<()> {
+    let mut buffer = vec![0; BULK_BYTES];
+    loop {
+        match input.read(&mut buffer).await? {
+            0 => return Ok(()),
+            bytes => discarded.fetch_add(bytes as u64, Ordering::Relaxed),
+        };
+    }
+}
+
+async fn turn(input: &mut ReadHalf<'_>, output: &mut WriteHalf<'_>) -> io::Result<()> {
+    let mut message = [0; MESSAGE_BYTES];
+    loop {
+        input.read_exact(&mut message).await?;
+        if message[0] == Request::Send as u8 {
+            return send(output).await;
+        }
+        output.write_all(&message).await?;
+    }
+}
+
+async fn count(
+    input: &mut ReadHalf<'_>,
+    output: &mut WriteHalf<'_>,
+    discarded: &AtomicU64,
+) -> io::Result<()> {
+    loop {
+        input.read_u8().await?;
+        output
+            .write_u64_le(discarded.load(Ordering::Relaxed))
+            .await?;
+    }
+}

@@ -1,0 +1,38 @@
+//! What is measured: the figures of one run of a scenario, by name and unit.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A figure; its name in JSON has the unit last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Metric {
+    /// Payload that the receiver got, 10^6 bit/s.
+    MbitS,
+    /// Median time of an exchange, microseconds.
+    P50Us,
+    /// The time that 99 of 100 exchanges stay below, microseconds.
+    P99Us,
+    /// Connections opened, used and closed a second.
+    OpensS,
+    /// What the readers get beside a stalled one, of what they get without it, per cent.
+    OthersPercent,
+    /// Jain's index of fairness.
+    Jain,
+    /// Both directions together, of one alone, per cent.
+    DuplexPercent,
+    /// Seconds without progress in one of the directions.
+    StalledSeconds,
+    /// Streams that were open at once.
+    Streams,
+    /// CPU seconds of both gateways for 10^9 bytes of payload.
+    CpuSPerGb,
+    /// Most memory of the entry at once, MiB.
+    EntryRssMib,
+    /// Most memory of the exit at once, MiB.
+    ExitRssMib,
+}
+
+/// The figures of one run.
+pub(crate) type Figures = BTreeMap<Metric, f64>;

@@ -1,0 +1,214 @@
+//! What a run measures: environments (topology, congestion control), in each of them cells (scenario,
+//! connections), in each cell the systems that are compared.
+//!
+//! Pure but for the look at which programs are installed. What is not chosen has a default that keeps a
+//! whole run at about half an hour: not every system in every cell.
+
+use crate::{
+    scenario::{Scenario, Times},
+    system::System,
+    topology::Topology,
+};
+
+/// The congestion control of most machines; everything is measured with it.
+pub(crate) const USUAL: &str = "cubic";
+
+/// What was chosen on the command line; `None`: the default.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Selection {
+    pub(crate) topologies: Option<Vec<Topology>>,
+    pub(crate) congestion_controls: Vec<String>,
+    pub(crate) scenarios: Option<Vec<Scenario>>,
+    pub(crate) connections: Option<Vec<u32>>,
+    pub(crate) systems: Option<Vec<System>>,
+}
+
+/// One network and what is measured in it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Environment {
+    pub(crate) topology: Topology,
+    pub(crate) congestion_control: String,
+    pub(crate) cells: Vec<Cell>,
+}
+
+/// One comparison.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Cell {
+    pub(crate) scenario: Scenario,
+    pub(crate) connections: u32,
+    pub(crate) systems: Vec<System>,
+}
+
+/// The environments of a selection, without those in which nothing is measured.
+pub(crate) fn environments(selection: &Selection) -> Vec<Environment> {
+    const TOPOLOGIES: [Topology; 4] = [
+        Topology::Loopback,
+        Topology::Veth,
+        Topology::Wan,
+        Topology::WanTuned,
+    ];
+    let topologies = selection.topologies.as_deref().unwrap_or(&TOPOLOGIES);
+    let pairs = topologies.iter().flat_map(|&topology| {
+        let all = &selection.congestion_controls;
+        all.iter().map(move |control| (topology, control))
+    });
+    pairs
+        .map(|(topology, congestion_control)| Environment {
+            topology,
+            congestion_control: congestion_control.clone(),
+            cells: cells(selection, topology, congestion_control == USUAL),
+        })
+        .filter(|environment| !environment.cells.is_empty())
+        .collect()
+}
+
+fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
+    let default = default_scenarios(topology, usual);
+    let scenarios = selection.scenarios.as_deref().unwrap_or(default);
+    let pairs = scenarios.iter().flat_map(|&scenario| {
+        let default = scenario.connections(topology);
+        let connections: &[u32] = match &selection.connections {
+            Some(chosen) if scenario.is_bulk() => chosen,
+            // Over the WAN it is the one carrier that shows what a congestion control does.
+            _ if scenario.is_bulk() && topology.is_wan() && !usual => &[1],
+            _ => default,
+        };
+        connections.iter().map(move |&count| (scenario, count))
+    });
+    pairs
+        .map(|(scenario, connections)| Cell {
+            scenario,
+            connections,
+            systems: match &selection.systems {
+                Some(chosen) => chosen.clone(),
+                None => default_systems(scenario, connections, topology, usual).to_vec(),
+            },
+        })
+        .collect()
+}
+
+/// `usual`: with [`USUAL`].
+fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
+    match (topology, usual) {
+        (Topology::Loopback, true) => &Scenario::ALL,
+        (Topology::Loopback, false) | (Topology::WanTuned, false) => &[],
+        _ => &[Scenario::BulkIperf2],
+    }
+}
+
+fn default_systems(
+    scenario: Scenario,
+    connections: u32,
+    topology: Topology,
+    usual: bool,
+) -> &'static [System] {
+    use System::{Direct, Haproxy, Jetsocat, MuxgateJmux, MuxgateNative};
+    match scenario {
+        Scenario::BulkIperf2 if topology.is_wan() && (connections, usual) != (1, true) => {
+            &[Direct, MuxgateJmux, MuxgateNative]
+        }
+        Scenario::BulkIperf2 if topology == Topology::WanTuned => {
+            &[Direct, MuxgateJmux, MuxgateNative]
+        }
+        Scenario::BulkIperf2 if topology == Topology::Wan || !usual || connections == 2 => {
+            &[Direct, MuxgateJmux, MuxgateNative, Jetsocat]
+        }
+        Scenario::BulkIperf2 => &System::ALL,
+        Scenario::BulkIperf3 => &[Direct, MuxgateJmux, MuxgateNative],
+        Scenario::Opens => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat, Haproxy],
+        Scenario::PingPong => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat],
+        Scenario::StalledReader | Scenario::Fairness => &[MuxgateJmux, MuxgateNative, Jetsocat],
+        Scenario::FullDuplex => &[MuxgateJmux, MuxgateNative],
+        Scenario::IdleStreams | Scenario::StalledStreams => &[MuxgateJmux, MuxgateNative],
+    }
+}
+
+/// About how many seconds one round takes, of the systems for which `is_found` holds.
+pub(crate) fn estimate(
+    environments: &[Environment],
+    times: Times,
+    is_found: impl Fn(System) -> bool,
+) -> f64 {
+    environments
+        .iter()
+        .flat_map(|environment| {
+            environment
+                .cells
+                .iter()
+                .map(move |cell| (environment, cell))
+        })
+        .map(|(environment, cell)| {
+            let systems = cell
+                .systems
+                .iter()
+                .filter(|system| is_found(**system))
+                .count();
+            systems as f64 * times.estimate(cell.scenario, environment.topology)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIMES: Times = Times {
+        seconds: 2,
+        warm_up_seconds: 1,
+        duplex_seconds: 4,
+    };
+
+    fn default() -> Selection {
+        Selection {
+            congestion_controls: vec!["cubic".to_owned(), "bbr".to_owned()],
+            ..Selection::default()
+        }
+    }
+
+    #[test]
+    fn five_rounds_of_everything_take_at_most_35_minutes() {
+        // frp and chisel are in no distribution.
+        let found = |system| !matches!(system, System::Frp | System::Chisel);
+        let seconds = 5.0 * estimate(&environments(&default()), TIMES, found);
+        assert!(seconds < 35.0 * 60.0, "{seconds}");
+    }
+
+    #[test]
+    fn every_comparison_has_its_direct_control_or_is_of_itself() {
+        for environment in environments(&default()) {
+            for cell in environment.cells {
+                let with_direct = matches!(
+                    cell.scenario,
+                    Scenario::BulkIperf2
+                        | Scenario::BulkIperf3
+                        | Scenario::PingPong
+                        | Scenario::Opens
+                );
+                assert_eq!(cell.systems[0] == System::Direct, with_direct, "{cell:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_chosen_replaces_the_defaults() {
+        let selection = Selection {
+            topologies: Some(vec![Topology::Veth]),
+            congestion_controls: vec!["bbr".to_owned()],
+            scenarios: Some(vec![Scenario::BulkIperf2, Scenario::Opens]),
+            connections: Some(vec![4]),
+            systems: Some(vec![System::MuxgateJmux]),
+        };
+        let [environment] = &environments(&selection)[..] else {
+            panic!("not one environment");
+        };
+        let cells: Vec<(Scenario, u32, usize)> = environment
+            .cells
+            .iter()
+            .map(|cell| (cell.scenario, cell.connections, cell.systems.len()))
+            .collect();
+        assert_eq!(
+            cells,
+            [(Scenario::BulkIperf2, 4, 1), (Scenario::Opens, 64, 1)]
+        );
+    }
+}

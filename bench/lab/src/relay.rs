@@ -1,0 +1,151 @@
+//! `muxlab relay`: forwards connections one to one, without a mux: the control that shows what this
+//! machine can give a gateway. Two in a row make a system.
+//!
+//! One thread, one task a connection. Copying uses a buffer of 128 KiB a direction, splicing a pipe of
+//! 1 MiB; a connection holds no more.
+
+use std::{io, net::SocketAddr, os::fd::OwnedFd};
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use nix::{
+    errno::Errno,
+    fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice},
+    unistd::pipe2,
+};
+use socket2::SockRef;
+use tokio::{
+    io::{Interest, copy_bidirectional_with_sizes},
+    net::{TcpListener, TcpStream},
+};
+
+/// Bytes of a copying buffer.
+const BUFFER_BYTES: usize = 128 << 10;
+/// Bytes of a pipe: the most that a process may ask for unless the machine is told otherwise.
+const PIPE_BYTES: usize = 1 << 20;
+
+/// What `muxlab relay` is told.
+#[derive(Debug, Args)]
+pub(crate) struct RelayArgs {
+    /// How bytes go from socket to socket.
+    #[arg(long, value_enum)]
+    mode: Mode,
+    /// Listen on the first address and connect to the second; repeatable.
+    #[arg(long, value_name = "ADDR:PORT=ADDR:PORT", required = true, value_parser = parse_forward)]
+    forward: Vec<Forward>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Mode {
+    /// Through a buffer.
+    Copy,
+    /// Through a pipe in the kernel.
+    Splice,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Forward {
+    listen: SocketAddr,
+    target: SocketAddr,
+}
+
+fn parse_forward(text: &str) -> Result<Forward, String> {
+    let (listen, target) = text.split_once('=').ok_or("expected ADDR:PORT=ADDR:PORT")?;
+    let address = |text: &str| text.parse().map_err(|error| format!("{text:?}: {error}"));
+    Ok(Forward {
+        listen: address(listen)?,
+        target: address(target)?,
+    })
+}
+
+/// Relays until the process is ended.
+///
+/// # Errors
+/// When an address cannot be listened on.
+pub(crate) fn run(args: &RelayArgs) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    runtime.block_on(async {
+        let mut listeners = Vec::new();
+        for forward in &args.forward {
+            let listener = TcpListener::bind(forward.listen).await;
+            let listener = listener.with_context(|| format!("listening on {}", forward.listen))?;
+            listeners.push(tokio::spawn(accept(listener, forward.target, args.mode)));
+        }
+        for listener in listeners {
+            listener.await??;
+        }
+        Ok(())
+    })
+}
+
+async fn accept(listener: TcpListener, target: SocketAddr, mode: Mode) -> io::Result<()> {
+    loop {
+        let (client, _) = listener.accept().await?;
+        // A connection that fails is reset on both sides; its client says so.
+        tokio::spawn(relay(client, target, mode));
+    }
+}
+
+async fn relay(mut client: TcpStream, target: SocketAddr, mode: Mode) -> io::Result<()> {
+    let mut server = TcpStream::connect(target).await?;
+    client.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    match mode {
+        Mode::Copy => {
+            copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER_BYTES, BUFFER_BYTES)
+                .await?;
+        }
+        Mode::Splice => {
+            tokio::try_join!(one_way(&client, &server), one_way(&server, &client))?;
+        }
+    }
+    Ok(())
+}
+
+/// Splices until the end of file, and passes that on. The pipe is empty before each read, so that a
+/// read that would block has waited for the socket.
+async fn one_way(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
+    let (output, input) = pipe()?;
+    loop {
+        let fill = || Ok(splice_once(from, &input, PIPE_BYTES)?);
+        let mut held = from.async_io(Interest::READABLE, fill).await?;
+        if held == 0 {
+            return SockRef::from(to).shutdown(std::net::Shutdown::Write);
+        }
+        while held > 0 {
+            let drain = || Ok(splice_once(&output, to, held)?);
+            held -= to.async_io(Interest::WRITABLE, drain).await?;
+        }
+    }
+}
+
+fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+    let (output, input) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
+    fcntl(&input, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES as i32))?;
+    Ok((output, input))
+}
+
+fn splice_once(
+    from: impl std::os::fd::AsFd,
+    to: impl std::os::fd::AsFd,
+    bytes: usize,
+) -> Result<usize, Errno> {
+    let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
+    splice(from, None, to, None, bytes, flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forward_is_two_addresses() {
+        let forward = parse_forward("127.0.0.1:1=127.0.0.2:2").unwrap();
+        assert_eq!(forward.listen, "127.0.0.1:1".parse().unwrap());
+        assert_eq!(forward.target, "127.0.0.2:2".parse().unwrap());
+        assert!(parse_forward("127.0.0.1:1").is_err());
+        assert!(parse_forward("a=b").is_err());
+    }
+}

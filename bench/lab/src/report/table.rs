@@ -1,0 +1,208 @@
+//! The tables of at most 100 columns: one a topology, congestion control and scenario.
+
+use std::fmt::Write as _;
+
+use super::{Report, Row};
+use crate::{metric::Metric, scenario::Scenario, system::System};
+
+/// A column.
+#[derive(Debug, Clone, Copy)]
+enum Column {
+    /// Median, least and most.
+    Range(Metric),
+    /// The median.
+    Median(Metric),
+    /// The median, divided by that of the direct connection.
+    OfDirect(Metric),
+    /// The median, less that of the direct connection.
+    Added(Metric),
+}
+
+/// Cells of a range, and of every other column.
+const RANGE_WIDTH: usize = 26;
+const WIDTH: usize = 13;
+/// The longest reason that fits beside connections and system.
+const REASON_CHARACTERS: usize = 75;
+
+/// Every table, in the order of the rows.
+pub(crate) fn tables(report: &Report) -> String {
+    let mut text = String::new();
+    let mut done: Vec<(usize, usize)> = Vec::new();
+    let heads = |row: &Row| {
+        let key = &row.key;
+        (key.topology, key.congestion_control.clone(), key.scenario)
+    };
+    for (index, first) in report.rows.iter().enumerate() {
+        let known = |other: &(usize, usize)| heads(&report.rows[other.0]) == heads(first);
+        if done.iter().any(known) {
+            continue;
+        }
+        let mut rows: Vec<&Row> = report
+            .rows
+            .iter()
+            .filter(|row| heads(row) == heads(first))
+            .collect();
+        rows.sort_by_key(|row| (row.key.connections, row.key.system));
+        done.push((index, rows.len()));
+        push_table(&mut text, report, &rows);
+    }
+    text
+}
+
+fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
+    let Some(key) = rows.first().map(|row| &row.key) else {
+        return;
+    };
+    let columns = columns(key.scenario);
+    let _ = writeln!(
+        text,
+        "\n{}, {}, {}",
+        key.scenario.name(),
+        key.topology.name(),
+        key.congestion_control
+    );
+    let mut line = format!("{:>6}  {:<14}", "conns", "system");
+    for column in columns {
+        let _ = write!(line, "{:>width$}", column.heading(), width = column.width());
+    }
+    text.push_str(line.trim_end());
+    text.push('\n');
+    for row in rows {
+        let (connections, name) = (row.key.connections, row.key.system.name());
+        let mut line = format!("{connections:>6}  {name:<14}");
+        match &row.reason {
+            Some(reason) => line.push_str(&format!("  {}", short(reason))),
+            None => {
+                for column in columns {
+                    let _ = write!(
+                        line,
+                        "{:>width$}",
+                        column.cell(report, row),
+                        width = column.width()
+                    );
+                }
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}
+
+fn columns(scenario: Scenario) -> &'static [Column] {
+    use Column::{Added, Median, OfDirect, Range};
+    match scenario {
+        Scenario::BulkIperf2 | Scenario::BulkIperf3 => &[
+            Range(Metric::MbitS),
+            OfDirect(Metric::MbitS),
+            Median(Metric::CpuSPerGb),
+            Median(Metric::EntryRssMib),
+            Median(Metric::ExitRssMib),
+        ],
+        Scenario::PingPong => &[
+            Range(Metric::P50Us),
+            Added(Metric::P50Us),
+            Median(Metric::P99Us),
+            Median(Metric::CpuSPerGb),
+        ],
+        Scenario::Opens => &[
+            Range(Metric::OpensS),
+            OfDirect(Metric::OpensS),
+            Median(Metric::EntryRssMib),
+            Median(Metric::ExitRssMib),
+        ],
+        Scenario::StalledReader => &[
+            Range(Metric::OthersPercent),
+            Median(Metric::MbitS),
+            Median(Metric::CpuSPerGb),
+            Median(Metric::EntryRssMib),
+        ],
+        Scenario::Fairness => &[
+            Range(Metric::Jain),
+            Median(Metric::MbitS),
+            Median(Metric::CpuSPerGb),
+            Median(Metric::EntryRssMib),
+        ],
+        Scenario::FullDuplex => &[
+            Range(Metric::DuplexPercent),
+            Median(Metric::MbitS),
+            Median(Metric::StalledSeconds),
+            Median(Metric::CpuSPerGb),
+        ],
+        Scenario::IdleStreams | Scenario::StalledStreams => {
+            &[Range(Metric::EntryRssMib), Range(Metric::ExitRssMib)]
+        }
+    }
+}
+
+impl Column {
+    fn width(self) -> usize {
+        match self {
+            Self::Range(_) => RANGE_WIDTH,
+            _ => WIDTH,
+        }
+    }
+
+    fn heading(self) -> String {
+        match self {
+            Self::Range(metric) => format!("{} (min..max)", unit(metric)),
+            Self::Median(metric) => unit(metric).to_owned(),
+            Self::OfDirect(_) => "of direct".to_owned(),
+            Self::Added(_) => "us added".to_owned(),
+        }
+    }
+
+    /// `-` where there is no figure.
+    fn cell(self, report: &Report, row: &Row) -> String {
+        let is_direct = row.key.system == System::Direct;
+        let text = match self {
+            Self::Range(metric) => row.spread(metric).map(|spread| {
+                let [median, min, max] =
+                    [spread.median, spread.min, spread.max].map(|value| shown(metric, value));
+                format!("{median} ({min}..{max})")
+            }),
+            Self::Median(metric) => row.median(metric).map(|value| shown(metric, value)),
+            Self::OfDirect(metric) => report
+                .ratio(row, metric, System::Direct)
+                .map(|ratio| format!("{ratio:.2}")),
+            Self::Added(_) if is_direct => None,
+            Self::Added(metric) => report
+                .added(row, metric, System::Direct)
+                .map(|added| shown(metric, added)),
+        };
+        text.unwrap_or_else(|| "-".to_owned())
+    }
+}
+
+fn unit(metric: Metric) -> &'static str {
+    match metric {
+        Metric::MbitS => "Gbit/s",
+        Metric::P50Us => "p50 us",
+        Metric::P99Us => "p99 us",
+        Metric::OpensS => "opens/s",
+        Metric::OthersPercent => "others %",
+        Metric::Jain => "Jain",
+        Metric::DuplexPercent => "of one way %",
+        Metric::StalledSeconds => "stalled s",
+        Metric::Streams => "streams",
+        Metric::CpuSPerGb => "CPU-s/GB",
+        Metric::EntryRssMib => "entry MiB",
+        Metric::ExitRssMib => "exit MiB",
+    }
+}
+
+/// A figure with as many digits as it is worth.
+fn shown(metric: Metric, value: f64) -> String {
+    match metric {
+        Metric::MbitS => format!("{:.2}", value / 1e3),
+        Metric::CpuSPerGb => format!("{value:.2}"),
+        Metric::Jain => format!("{value:.3}"),
+        Metric::EntryRssMib | Metric::ExitRssMib => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// The first line of a reason, cut to what fits beside the row's name.
+fn short(reason: &str) -> String {
+    let first = reason.lines().next().unwrap_or_default();
+    first.chars().take(REASON_CHARACTERS).collect()
+}

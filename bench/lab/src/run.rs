@@ -1,0 +1,172 @@
+//! The order of a run: in each environment, rounds; in each round, every cell; in each cell, the
+//! systems in turn, so that a slow minute of the machine hits all of them alike.
+
+use std::{fs, path::Path, process::ExitCode, time::Instant};
+
+use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+use crate::{
+    cli::RunArgs,
+    plan::{self, Environment},
+    process::NOT_FOUND,
+    report::{Conditions, Key, Report, json, table::tables},
+    scenario::{Bench, Programs, Times, iperf2},
+    system::System,
+    verdict::verdicts,
+};
+
+/// Seconds of full duplex in the first round of a run that is a gate.
+const GATE_DUPLEX_SECONDS: u32 = 60;
+
+/// Measures what was chosen, prints the tables and the verdicts, writes the JSON lines.
+///
+/// # Errors
+/// When nothing can be measured at all; a system that fails has a row that says so.
+pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    let folder = args.output.parent().context("--output has no folder")?;
+    let logs = folder.join("logs");
+    fs::create_dir_all(&logs).with_context(|| format!("making the folder {}", logs.display()))?;
+    // Processes inherit it: gateways with 10,000 streams need it too.
+    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    let programs = args.programs()?;
+    let environments = plan::environments(&args.selection());
+    let mut report = Report {
+        conditions: conditions(args, &programs)?,
+        rows: Vec::new(),
+    };
+    println!("{}", report.conditions.heading());
+    let estimate = estimate(args, &environments);
+    println!("about {:.0} minutes", (estimate / 60.0).ceil());
+    let mut progress = Progress {
+        start: Instant::now(),
+        estimate,
+        rounds: args.rounds,
+    };
+    for environment in &environments {
+        measure(
+            args,
+            environment,
+            &programs,
+            &logs,
+            &mut report,
+            &mut progress,
+        );
+        json::write(&report, &args.output)?;
+    }
+    println!("{}", tables(&report));
+    if let Some(line) = report.foreign_work() {
+        println!("{line}");
+    }
+    let verdicts = verdicts(&report);
+    verdicts
+        .iter()
+        .for_each(|verdict| println!("{}", verdict.text));
+    println!("JSON lines: {}", args.output.display());
+    let missed = verdicts.iter().any(|verdict| !verdict.is_met);
+    let good = report.is_complete() && !(args.gate && missed);
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn conditions(args: &RunArgs, programs: &Programs) -> Result<Conditions> {
+    Ok(Conditions {
+        iperf2: iperf2::version(&programs.iperf2)?,
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
+            .trim()
+            .to_owned(),
+        cpus: std::thread::available_parallelism().map_or(0, usize::from),
+        times: args.times(),
+        rounds: args.rounds,
+    })
+}
+
+fn estimate(args: &RunArgs, environments: &[Environment]) -> f64 {
+    let rounds = 1..=args.rounds;
+    rounds
+        .map(|round| plan::estimate(environments, times(args, round), System::is_found))
+        .sum()
+}
+
+fn times(args: &RunArgs, round: u32) -> Times {
+    let times = args.times();
+    let duplex_seconds = match args.gate && round == 1 {
+        true => GATE_DUPLEX_SECONDS.max(times.duplex_seconds),
+        false => times.duplex_seconds,
+    };
+    Times {
+        duplex_seconds,
+        ..times
+    }
+}
+
+/// What the progress lines say.
+struct Progress {
+    start: Instant,
+    estimate: f64,
+    rounds: u32,
+}
+
+impl Progress {
+    fn tell(&self, environment: &Environment, round: u32) {
+        eprintln!(
+            "{}, {}: round {round}/{} done after {} s of about {:.0} s",
+            environment.topology.name(),
+            environment.congestion_control,
+            self.rounds,
+            self.start.elapsed().as_secs(),
+            self.estimate
+        );
+    }
+}
+
+fn measure(
+    args: &RunArgs,
+    environment: &Environment,
+    programs: &Programs,
+    logs: &Path,
+    report: &mut Report,
+    progress: &mut Progress,
+) {
+    let (topology, control) = (environment.topology, &environment.congestion_control);
+    let bench = Bench::build(topology, control, programs, logs).map_err(|e| format!("{e:#}"));
+    for round in 1..=args.rounds {
+        for cell in &environment.cells {
+            for &system in &cell.systems {
+                let row = report.row_mut(Key {
+                    topology,
+                    congestion_control: control.clone(),
+                    scenario: cell.scenario,
+                    connections: cell.connections,
+                    system,
+                });
+                if row.reason.is_some() {
+                    continue;
+                }
+                let measured = bench.as_ref().map_err(Clone::clone).and_then(|bench| {
+                    bench
+                        .measure(cell.scenario, system, cell.connections, times(args, round))
+                        .map_err(|error| format!("{error:#}"))
+                });
+                match measured {
+                    Ok(measured) => row.add(measured),
+                    Err(reason) => {
+                        if reason != NOT_FOUND {
+                            let (scenario, name) = (cell.scenario.name(), system.name());
+                            eprintln!(
+                                "{name}, {scenario}, {} connections: {reason}",
+                                cell.connections
+                            );
+                        }
+                        row.reason = Some(reason);
+                    }
+                }
+            }
+        }
+        progress.tell(environment, round);
+    }
+}

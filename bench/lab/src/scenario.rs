@@ -1,0 +1,367 @@
+//! What is done with a system: one [`Scenario`] a question, one [`Bench`] that asks it.
+//!
+//! Owns a run from the start of the system to its end: fresh processes each time, so that what one run
+//! left behind does not count in the next, and nothing else runs beside it. Beside each scenario's own
+//! figures stand the CPU time a byte and the peak memory of both gateways. How the rates come about is
+//! in [`iperf2`], [`iperf3`] and [`crate::load`].
+
+pub(crate) mod iperf2;
+pub(crate) mod iperf3;
+mod load;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use clap::ValueEnum;
+use muxbench::statistics::Window;
+use muxtunnel_gateway_config::{RECEIVE_DEFAULT, STREAMS_DEFAULT};
+use nix::sys::resource::{UsageWho, getrusage};
+
+use crate::{
+    metric::{Figures, Metric},
+    process::Process,
+    system::{Limits, Running, System},
+    topology::{Network, Place, Topology},
+    usage,
+};
+
+/// Idle streams of that scenario: below what one process may have open.
+const IDLE_STREAMS: u32 = 10_000;
+/// Streams that nobody reads.
+const STALLED_STREAMS: u32 = 1_000;
+/// `memory.receive` while nobody reads.
+pub(crate) const STALLED_RECEIVE_BYTES: u64 = 64 << 20;
+/// Seconds that idle and stalled streams are held.
+const HOLD_SECONDS: u32 = 2;
+/// Streams that are read in the scenario of the stalled reader.
+const READERS: u32 = 4;
+/// Streams of the scenario of fairness.
+const FAIR_STREAMS: u32 = 10;
+/// Opens at once.
+const OPENS_AT_ONCE: u32 = 64;
+/// Rates need this many seconds to settle at an RTT of 100 ms: slow start up to large windows.
+const WAN_WARM_UP_SECONDS: u32 = 4;
+
+/// A question.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+pub(crate) enum Scenario {
+    /// How much goes through, by iperf 2.
+    BulkIperf2,
+    /// The same by iperf 3.
+    BulkIperf3,
+    /// How long an exchange of 64 bytes takes, alone and beside bulk.
+    PingPong,
+    /// How many connections can be opened, used and closed a second.
+    Opens,
+    /// What a stream that is not read costs the others.
+    StalledReader,
+    /// Whether ten streams get the same.
+    Fairness,
+    /// Whether both directions work at once.
+    FullDuplex,
+    /// What idle streams cost in memory.
+    IdleStreams,
+    /// What streams that nobody reads cost in memory.
+    StalledStreams,
+}
+
+impl Scenario {
+    /// All of them, in the order of the tables.
+    pub(crate) const ALL: [Self; 9] = [
+        Self::BulkIperf2,
+        Self::BulkIperf3,
+        Self::PingPong,
+        Self::Opens,
+        Self::StalledReader,
+        Self::Fairness,
+        Self::FullDuplex,
+        Self::IdleStreams,
+        Self::StalledStreams,
+    ];
+
+    /// The name in tables, JSON lines and flags.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::BulkIperf2 => "bulk-iperf2",
+            Self::BulkIperf3 => "bulk-iperf3",
+            Self::PingPong => "ping-pong",
+            Self::Opens => "opens",
+            Self::StalledReader => "stalled-reader",
+            Self::Fairness => "fairness",
+            Self::FullDuplex => "full-duplex",
+            Self::IdleStreams => "idle-streams",
+            Self::StalledStreams => "stalled-streams",
+        }
+    }
+
+    /// Whether `--connections` chooses how many there are.
+    pub(crate) fn is_bulk(self) -> bool {
+        matches!(self, Self::BulkIperf2 | Self::BulkIperf3)
+    }
+
+    /// The numbers of connections it is made with unless others are chosen; of the ping-pong, those
+    /// of the bulk beside it.
+    pub(crate) fn connections(self, topology: Topology) -> &'static [u32] {
+        match (self, topology) {
+            (Self::BulkIperf2, Topology::Loopback) => &[1, 2, 10],
+            (Self::BulkIperf2, Topology::WanTuned) => &[1],
+            (Self::BulkIperf2 | Self::BulkIperf3, _) => &[1, 10],
+            (Self::PingPong, _) => &[0, 1, 10],
+            (Self::Opens, _) => &[OPENS_AT_ONCE],
+            (Self::StalledReader, _) => &[READERS],
+            (Self::Fairness, _) => &[FAIR_STREAMS],
+            (Self::FullDuplex, _) => &[1],
+            (Self::IdleStreams, _) => &[IDLE_STREAMS],
+            (Self::StalledStreams, _) => &[STALLED_STREAMS],
+        }
+    }
+
+    /// The figure that its table is about.
+    pub(crate) fn metric(self) -> Metric {
+        match self {
+            Self::BulkIperf2 | Self::BulkIperf3 => Metric::MbitS,
+            Self::PingPong => Metric::P50Us,
+            Self::Opens => Metric::OpensS,
+            Self::StalledReader => Metric::OthersPercent,
+            Self::Fairness => Metric::Jain,
+            Self::FullDuplex => Metric::DuplexPercent,
+            Self::IdleStreams | Self::StalledStreams => Metric::ExitRssMib,
+        }
+    }
+
+    fn limits(self) -> Limits {
+        match self {
+            Self::IdleStreams => Limits {
+                streams: IDLE_STREAMS + 64,
+                receive_bytes: RECEIVE_DEFAULT.0,
+            },
+            Self::StalledStreams => Limits {
+                streams: STALLED_STREAMS + 64,
+                receive_bytes: STALLED_RECEIVE_BYTES,
+            },
+            _ => Limits {
+                streams: STREAMS_DEFAULT,
+                receive_bytes: RECEIVE_DEFAULT.0,
+            },
+        }
+    }
+}
+
+/// How long things take.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Times {
+    /// Seconds that count.
+    pub(crate) seconds: u32,
+    /// Seconds before them.
+    pub(crate) warm_up_seconds: u32,
+    /// Seconds of full duplex.
+    pub(crate) duplex_seconds: u32,
+}
+
+impl Times {
+    /// The part of a run of iperf that counts.
+    pub(crate) fn window(self, topology: Topology) -> Window {
+        let warm_up_s = match topology.is_wan() {
+            true => WAN_WARM_UP_SECONDS.max(self.warm_up_seconds),
+            false => self.warm_up_seconds,
+        };
+        Window {
+            warm_up_s,
+            duration_s: warm_up_s + self.seconds,
+        }
+    }
+
+    /// About how long one run takes, start and end of the processes included.
+    pub(crate) fn estimate(self, scenario: Scenario, topology: Topology) -> f64 {
+        const START_AND_END: f64 = 0.6;
+        let once = self.warm_up_seconds + self.seconds;
+        let seconds = match scenario {
+            Scenario::BulkIperf2 | Scenario::BulkIperf3 => self.window(topology).duration_s,
+            Scenario::PingPong | Scenario::Opens => once,
+            Scenario::StalledReader => 3 * once,
+            Scenario::Fairness => once + self.warm_up_seconds,
+            Scenario::FullDuplex => once + self.warm_up_seconds + self.duplex_seconds,
+            Scenario::IdleStreams | Scenario::StalledStreams => HOLD_SECONDS + 2,
+        };
+        f64::from(seconds) + START_AND_END
+    }
+}
+
+/// The programs to be run.
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) muxgate: PathBuf,
+    pub(crate) muxwan: PathBuf,
+    pub(crate) iperf2: PathBuf,
+    pub(crate) iperf3: PathBuf,
+}
+
+/// One network with its server of the load, in which scenarios are run.
+#[derive(Debug)]
+pub(crate) struct Bench<'a> {
+    pub(crate) network: Network,
+    programs: &'a Programs,
+    logs: &'a Path,
+    server: Process,
+}
+
+/// One run.
+#[derive(Debug, Clone)]
+pub(crate) struct Measured {
+    pub(crate) figures: Figures,
+    /// The part of all processors that other programs took meanwhile, 0 to 1.
+    pub(crate) foreign_share: f64,
+}
+
+/// What a scenario gave: its own figures, and the payload that the CPU time is divided by.
+struct Outcome {
+    /// 0 where there is no rate.
+    bytes: u64,
+    figures: Figures,
+}
+
+/// One run to be made.
+struct Run<'a> {
+    bench: &'a Bench<'a>,
+    running: &'a Running,
+    times: Times,
+    connections: u32,
+}
+
+impl<'a> Bench<'a> {
+    /// Builds the network and starts the server of the load in it.
+    ///
+    /// # Errors
+    /// What is missing, or what the system said.
+    pub(crate) fn build(
+        topology: Topology,
+        congestion_control: &str,
+        programs: &'a Programs,
+        logs: &'a Path,
+    ) -> Result<Self> {
+        let network = Network::build(topology, congestion_control, &programs.muxwan, logs)?;
+        let server = load::serve(&network, &logs.join("serve.log"))?;
+        Ok(Self {
+            network,
+            programs,
+            logs,
+            server,
+        })
+    }
+
+    /// Starts the system, runs the scenario once, ends the system.
+    ///
+    /// # Errors
+    /// `not found` when a peer is not installed; else what failed.
+    pub(crate) fn measure(
+        &self,
+        scenario: Scenario,
+        system: System,
+        connections: u32,
+        times: Times,
+    ) -> Result<Measured> {
+        let folder = self.logs.join(system.name());
+        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+        let muxgate = &self.programs.muxgate;
+        let running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
+        let (clock, own, machine) = (
+            Instant::now(),
+            self.own_time_in_programs(&running)?,
+            usage::machine_in_programs()?,
+        );
+        let before = usage::cpu(&running.pids());
+        let run = Run {
+            bench: self,
+            running: &running,
+            times,
+            connections,
+        };
+        let outcome = run.ask(scenario)?;
+        let used = usage::cpu(&running.pids())
+            .total()
+            .saturating_sub(before.total());
+        let own = self.own_time_in_programs(&running)?.saturating_sub(own);
+        let foreign = usage::machine_in_programs()?
+            .saturating_sub(machine)
+            .saturating_sub(own);
+        let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
+        let mut figures = outcome.figures;
+        if system != System::Direct {
+            if outcome.bytes > 0 {
+                let gigabytes = outcome.bytes as f64 / 1e9;
+                figures.insert(Metric::CpuSPerGb, used.as_secs_f64() / gigabytes);
+            }
+            let mib =
+                |place| usage::peak_rss_bytes(&running.pids_at(place)) as f64 / 1024.0 / 1024.0;
+            figures.insert(Metric::EntryRssMib, mib(Place::Entry));
+            figures.insert(Metric::ExitRssMib, mib(Place::Exit));
+        }
+        Ok(Measured {
+            figures,
+            foreign_share: foreign.as_secs_f64() / (clock.elapsed().as_secs_f64() * processors),
+        })
+    }
+
+    /// CPU time that what is measured, and what measures it, have spent in programs.
+    fn own_time_in_programs(&self, running: &Running) -> Result<Duration> {
+        let mut alive = running.pids();
+        alive.extend(self.server.pids());
+        alive.extend(self.network.delay_pids());
+        let mut time = usage::cpu(&alive).user;
+        // What has ended and was waited for: the clients.
+        for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
+            let user = getrusage(who)?.user_time();
+            time += Duration::from_micros((user.tv_sec() * 1_000_000 + user.tv_usec()).try_into()?);
+        }
+        Ok(time)
+    }
+}
+
+impl Run<'_> {
+    fn ask(&self, scenario: Scenario) -> Result<Outcome> {
+        match scenario {
+            Scenario::BulkIperf2 => self.bulk_iperf2(),
+            Scenario::BulkIperf3 => self.bulk_iperf3(),
+            Scenario::PingPong => self.ping_pong(),
+            Scenario::Opens => self.opens(),
+            Scenario::StalledReader => self.stalled_reader(),
+            Scenario::Fairness => self.fairness(),
+            Scenario::FullDuplex => self.full_duplex(),
+            Scenario::IdleStreams => self.hold(false),
+            Scenario::StalledStreams => self.hold(true),
+        }
+    }
+
+    fn window(&self) -> Window {
+        self.times.window(self.bench.network.topology)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_the_flags() {
+        for scenario in Scenario::ALL {
+            let flag = scenario.to_possible_value().unwrap();
+            assert_eq!(flag.get_name(), scenario.name());
+        }
+    }
+
+    #[test]
+    fn a_wan_warms_up_for_longer() {
+        let times = Times {
+            seconds: 2,
+            warm_up_seconds: 1,
+            duplex_seconds: 4,
+        };
+        assert_eq!(times.window(Topology::Veth).duration_s, 3);
+        assert_eq!(times.window(Topology::Wan).warm_up_s, WAN_WARM_UP_SECONDS);
+    }
+}

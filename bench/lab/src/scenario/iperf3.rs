@@ -1,0 +1,108 @@
+//! Bulk by iperf 3: what its receiver says in the client's JSON, the warm-up left out by iperf itself.
+
+use std::{process::Stdio, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::{Outcome, Run};
+use crate::{
+    metric::{Figures, Metric},
+    process::{self, Process, wait_until},
+    system::Service,
+    topology::Place,
+};
+
+/// How long iperf may take to listen, and to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The part of the client's JSON that is read.
+#[derive(Debug, Deserialize)]
+struct Output {
+    #[serde(default)]
+    error: Option<String>,
+    #[serde(default)]
+    end: End,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct End {
+    sum_received: Option<Sum>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+struct Sum {
+    bytes: u64,
+    bits_per_second: f64,
+}
+
+impl Run<'_> {
+    pub(super) fn bulk_iperf3(&self) -> Result<Outcome> {
+        let network = &self.bench.network;
+        let port = Service::Iperf3.port();
+        let mut command = self.iperf3(&format!("-s -1 -4 -p {port}"))?;
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let _server = Process::spawn(network.namespace(Place::Server), &mut command)?;
+        wait_until(PATIENCE, "the iperf3 server", || {
+            network.listens(Place::Server, port)
+        })?;
+        let addresses = network.topology.addresses();
+        let to = self.running.system.address(Service::Iperf3, &addresses);
+        let window = self.window();
+        let seconds = window.duration_s - window.warm_up_s;
+        let mut command = self.iperf3(&format!(
+            "-c {} -p {} -t {seconds} -O {} -P {} -J",
+            to.ip(),
+            to.port(),
+            window.warm_up_s,
+            self.connections
+        ))?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let client = Process::spawn(network.namespace(Place::Client), &mut command)?;
+        let patience = PATIENCE + Duration::from_secs(window.duration_s.into());
+        let finished = client.finish(patience).context("the iperf3 client")?;
+        let received = parse(&finished.output)?;
+        // The CPU time is that of the warm-up too, so its bytes are estimated at the same rate.
+        let whole = f64::from(window.duration_s) / f64::from(seconds);
+        Ok(Outcome {
+            bytes: (received.bytes as f64 * whole) as u64,
+            figures: Figures::from([(Metric::MbitS, received.bits_per_second / 1e6)]),
+        })
+    }
+
+    fn iperf3(&self, line: &str) -> Result<std::process::Command> {
+        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        process::command(&self.bench.programs.iperf3, &arguments).context("iperf3 (Debian: iperf3)")
+    }
+}
+
+fn parse(output: &str) -> Result<Sum> {
+    let parsed: Output = serde_json::from_str(output).context("reading iperf3's JSON")?;
+    match (parsed.error, parsed.end.sum_received) {
+        (Some(error), _) => bail!("iperf3: {error}"),
+        (None, Some(sum)) if sum.bytes > 0 => Ok(sum),
+        _ => bail!("iperf3's receiver got nothing"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_receivers_sum_is_read() {
+        let output = r#"{"start":{},"end":{"sum_sent":{"bytes":9,"bits_per_second":9.0},
+            "sum_received":{"start":0,"bytes":250000000,"bits_per_second":1e9}}}"#;
+        let sum = parse(output).unwrap();
+        assert_eq!((sum.bytes, sum.bits_per_second), (250_000_000, 1e9));
+    }
+
+    #[test]
+    fn an_error_is_told_in_its_own_words() {
+        let output = r#"{"start":{},"end":{},"error":"unable to connect to server"}"#;
+        let error = parse(output).unwrap_err().to_string();
+        assert_eq!(error, "iperf3: unable to connect to server");
+        assert!(parse("{}").is_err());
+        assert!(parse("").is_err());
+    }
+}

@@ -1,0 +1,136 @@
+//! The scenarios of our own load: the command line of each, and the server.
+
+use std::{env, path::Path, process::Stdio, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{HOLD_SECONDS, Outcome, Run};
+use crate::{
+    load,
+    process::{self, Process, wait_until},
+    system::{Service, System},
+    topology::{Network, Place},
+};
+
+/// How long the server may take to listen.
+const START_PATIENCE: Duration = Duration::from_secs(10);
+/// How much longer than it was told a load may take.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// Starts `muxlab serve` on the server's side.
+pub(super) fn serve(network: &Network, log: &Path) -> Result<Process> {
+    let port = Service::Load.port();
+    let arguments = [
+        "serve".to_owned(),
+        "--listen".to_owned(),
+        format!("0.0.0.0:{port}"),
+    ];
+    let server = network.namespace(Place::Server);
+    let mut process = Process::start(server, &env::current_exe()?, &arguments, log)?;
+    wait_until(START_PATIENCE, "the load's server", || {
+        ensure!(!process.has_ended(), "it has ended");
+        network.listens(Place::Server, port)
+    })
+    .with_context(|| format!("see {}", log.display()))?;
+    Ok(process)
+}
+
+impl Run<'_> {
+    pub(super) fn ping_pong(&self) -> Result<Outcome> {
+        self.load(
+            self.times.seconds,
+            &format!("ping-pong --bulk {}{}", self.connections, self.durations()),
+        )
+    }
+
+    pub(super) fn opens(&self) -> Result<Outcome> {
+        let direct = self.running.system == System::Direct;
+        let sources = self.bench.network.topology.sources(direct);
+        let sources: Vec<String> = sources.iter().map(ToString::to_string).collect();
+        self.load(
+            self.times.seconds,
+            &format!(
+                "opens --sources {} --concurrency {}{}",
+                sources.join(","),
+                self.connections,
+                self.durations()
+            ),
+        )
+    }
+
+    pub(super) fn stalled_reader(&self) -> Result<Outcome> {
+        self.load(
+            3 * self.times.seconds,
+            &format!(
+                "stalled-reader --readers {}{}",
+                self.connections,
+                self.durations()
+            ),
+        )
+    }
+
+    pub(super) fn fairness(&self) -> Result<Outcome> {
+        self.load(
+            self.times.seconds,
+            &format!(
+                "fairness --streams {}{}",
+                self.connections,
+                self.durations()
+            ),
+        )
+    }
+
+    pub(super) fn full_duplex(&self) -> Result<Outcome> {
+        let addresses = self.bench.network.topology.addresses();
+        let server = System::Direct.address(Service::Load, &addresses);
+        let (one_way, both_ways) = (self.times.seconds, self.times.duplex_seconds);
+        self.load(
+            one_way + both_ways,
+            &format!(
+                "full-duplex --server {server} --one-way-seconds {one_way} --seconds {both_ways} \
+                 --warm-up-seconds {}",
+                self.times.warm_up_seconds
+            ),
+        )
+    }
+
+    pub(super) fn hold(&self, stalled: bool) -> Result<Outcome> {
+        let stalled = if stalled { " --stalled" } else { "" };
+        self.load(
+            HOLD_SECONDS,
+            &format!(
+                "hold --streams {} --seconds {HOLD_SECONDS}{stalled}",
+                self.connections
+            ),
+        )
+    }
+
+    fn durations(&self) -> String {
+        let (seconds, warm_up) = (self.times.seconds, self.times.warm_up_seconds);
+        format!(" --seconds {seconds} --warm-up-seconds {warm_up}")
+    }
+
+    /// Runs `muxlab load` on the client's side. `seconds`: about how long it takes; `line`: its kind
+    /// and flags but where to connect to.
+    fn load(&self, seconds: u32, line: &str) -> Result<Outcome> {
+        let network = &self.bench.network;
+        let addresses = network.topology.addresses();
+        let to = self.running.system.address(Service::Load, &addresses);
+        let arguments: Vec<String> = format!("load {line} --connect {to}")
+            .split(' ')
+            .map(str::to_owned)
+            .collect();
+        let mut command = process::command(&env::current_exe()?, &arguments)?;
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let process = Process::spawn(network.namespace(Place::Client), &mut command)?;
+        let patience = PATIENCE + Duration::from_secs(seconds.into());
+        let finished = process.finish(patience).context("the load")?;
+        ensure!(finished.succeeded, "the load failed: {}", finished.errors);
+        let outcome: load::Outcome = serde_json::from_str(&finished.output)
+            .with_context(|| format!("the load printed {:?}", finished.output))?;
+        Ok(Outcome {
+            bytes: outcome.bytes,
+            figures: outcome.figures,
+        })
+    }
+}

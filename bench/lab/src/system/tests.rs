@@ -1,0 +1,112 @@
+use super::*;
+use crate::topology::Topology;
+
+const LIMITS: Limits = Limits {
+    streams: 1024,
+    receive_bytes: 64 << 20,
+};
+
+/// The command lines of a system over veth, without the folder of its files.
+fn lines(system: System) -> (tempfile::TempDir, Vec<String>) {
+    let folder = tempfile::tempdir().unwrap();
+    let setup = Setup {
+        addresses: Topology::Veth.addresses(),
+        muxgate: Path::new("muxgate"),
+        limits: LIMITS,
+        folder: folder.path(),
+    };
+    let lines = system
+        .launches(&setup)
+        .unwrap()
+        .into_iter()
+        .map(|launch| {
+            format!(
+                "{} {}",
+                launch.program.display(),
+                launch.arguments.join(" ")
+            )
+        })
+        .map(|line| line.replace(&format!("{}/", folder.path().display()), ""))
+        .collect();
+    (folder, lines)
+}
+
+#[test]
+fn a_direct_connection_has_no_processes() {
+    assert!(lines(System::Direct).1.is_empty());
+    let addresses = Topology::Veth.addresses();
+    let address = System::Direct.address(Service::Iperf2, &addresses);
+    assert_eq!(address.to_string(), "10.70.4.2:5001");
+}
+
+#[test]
+fn the_gateways_forward_all_servers_with_the_limits_of_the_scenario() {
+    let (folder, lines) = lines(System::MuxgateJmux);
+    assert_eq!(
+        lines,
+        [
+            "muxgate run --config muxgate-exit.yaml",
+            "muxgate run --config muxgate-entry.yaml"
+        ]
+    );
+    let read = |name| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
+    };
+    let (exit, entry) = (read("muxgate-exit.yaml"), read("muxgate-entry.yaml"));
+    assert_eq!(exit["listen"], entry["connect"]);
+    assert_eq!(exit["allow"][1], "10.70.3.2:5002");
+    assert_eq!(entry["forwards"][1]["listen"], "10.70.1.2:6002");
+    assert_eq!(entry["memory"]["receive"], "67108864");
+    assert_eq!(entry["limits"]["streams"], 1024);
+}
+
+#[test]
+fn jetsocat_runs_with_its_users_command_line() {
+    assert_eq!(
+        lines(System::Jetsocat).1,
+        [
+            "jetsocat jmux-proxy tcp-listen://10.70.2.2:6100 --allow-all --log-term",
+            "jetsocat jmux-proxy tcp://10.70.2.2:6100 tcp-listen://10.70.1.2:6001/10.70.3.2:5001 \
+             tcp-listen://10.70.1.2:6002/10.70.3.2:5002 \
+             tcp-listen://10.70.1.2:6201/10.70.3.2:5201 --log-term",
+        ]
+    );
+}
+
+#[test]
+fn two_relays_in_a_row_lead_to_the_target() {
+    let lines = lines(System::RelaySplice).1;
+    assert!(lines[0].contains("relay --mode splice --forward 10.70.2.2:7001=10.70.3.2:5001"));
+    assert!(lines[1].contains("relay --mode splice --forward 10.70.1.2:6001=10.70.2.2:7001"));
+}
+
+#[test]
+fn the_servers_of_rathole_and_frp_stand_where_visitors_come() {
+    for (system, file) in [
+        (System::Rathole, "rathole-server.toml"),
+        (System::Frp, "frps.toml"),
+    ] {
+        let (folder, lines) = lines(system);
+        assert!(lines[0].ends_with(file), "{lines:?}");
+        let text = std::fs::read_to_string(folder.path().join(file)).unwrap();
+        assert!(text.contains("10.70.2.1"), "{text}");
+    }
+}
+
+#[test]
+fn ports_of_all_services_and_carriers_are_different() {
+    let mut ports: Vec<u16> = Service::ALL
+        .iter()
+        .flat_map(|service| {
+            [
+                service.port(),
+                service.entry_port(),
+                service.entry_port() + 1000,
+            ]
+        })
+        .chain([CARRIER_PORT])
+        .collect();
+    ports.sort_unstable();
+    ports.dedup();
+    assert_eq!(ports.len(), 10);
+}

@@ -1,0 +1,185 @@
+//! What processes have used: CPU time and peak memory, from `/proc`.
+//!
+//! Also the CPU time of all programs on the machine, which shows foreign work.
+
+use std::{collections::BTreeMap, fs, iter::Sum, ops::Add, time::Duration};
+
+use anyhow::{Context, Result};
+
+/// The unit of the times in `/proc`: Linux gives user space 100 a second on every architecture that
+/// Rust runs on.
+const TICK: Duration = Duration::from_millis(10);
+
+/// CPU time of processes, all threads included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Cpu {
+    pub(crate) user: Duration,
+    pub(crate) system: Duration,
+}
+
+impl Cpu {
+    /// User and system time together.
+    pub(crate) fn total(self) -> Duration {
+        self.user + self.system
+    }
+}
+
+/// What one line of `/proc/PID/stat` says.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    parent: u32,
+    cpu: Cpu,
+}
+
+/// What these processes have used so far; one that has ended counts nothing.
+pub(crate) fn cpu(pids: &[u32]) -> Cpu {
+    pids.iter().filter_map(|pid| Some(stat(*pid)?.cpu)).sum()
+}
+
+/// The most memory that these processes have held at once, each by itself, bytes: `VmHWM`.
+pub(crate) fn peak_rss_bytes(pids: &[u32]) -> u64 {
+    pids.iter()
+        .filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/status")).ok())
+        .filter_map(|status| parse_peak_rss(&status))
+        .sum()
+}
+
+/// A process and all its descendants that live.
+pub(crate) fn tree(root: u32) -> Vec<u32> {
+    let parents: BTreeMap<u32, u32> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|pid| Some((pid, stat(pid)?.parent)))
+        .collect();
+    descendants(root, &parents)
+}
+
+/// `parents`: process id -> that of its parent.
+fn descendants(root: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
+    let mut tree = vec![root];
+    let mut next = 0;
+    while let Some(&parent) = tree.get(next) {
+        let children = parents
+            .iter()
+            .filter(|(pid, of)| **of == parent && **pid != parent);
+        tree.extend(children.map(|(pid, _)| *pid));
+        next += 1;
+    }
+    tree
+}
+
+fn stat(pid: u32) -> Option<Stat> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The parent is field 4, `utime` and `stime` are the fields 14 and 15; the name in field 2 may hold
+/// spaces and brackets.
+fn parse(stat: &str) -> Option<Stat> {
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let time = |index: usize| Some(TICK * fields.get(index)?.parse::<u32>().ok()?);
+    Some(Stat {
+        parent: fields.get(1)?.parse().ok()?,
+        cpu: Cpu {
+            user: time(11)?,
+            system: time(12)?,
+        },
+    })
+}
+
+fn parse_peak_rss(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The time that all processors together have spent in programs (not in the kernel), or were taken
+/// away by the hypervisor. What is measured here works in the kernel, compilers and the like do not;
+/// so this shows foreign work.
+///
+/// # Errors
+/// When `/proc/stat` has another form.
+pub(crate) fn machine_in_programs() -> Result<Duration> {
+    let stat = fs::read_to_string("/proc/stat").context("reading /proc/stat")?;
+    parse_machine(&stat).context("/proc/stat has another form")
+}
+
+/// The first line: `cpu`, then user, nice, system, idle, iowait, irq, softirq, steal.
+fn parse_machine(stat: &str) -> Option<Duration> {
+    let line = stat.lines().next()?.strip_prefix("cpu ")?;
+    let fields: Vec<u64> = line
+        .split_whitespace()
+        .map_while(|f| f.parse().ok())
+        .collect();
+    let ticks = fields.first()? + fields.get(1)? + fields.get(7)?;
+    Some(Duration::from_millis(
+        ticks.checked_mul(TICK.as_millis() as u64)?,
+    ))
+}
+
+impl Add for Cpu {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            user: self.user + other.user,
+            system: self.system + other.system,
+        }
+    }
+}
+
+impl Sum for Cpu {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), Add::add)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parent_user_and_system_time_are_read_whatever_the_process_is_called() {
+        let stat = "42 (a b) c) S 7 42 42 0 -1 4194560 90 0 0 0 150 25 0 0 20 0 1 0 7 8 9";
+        let ms = Duration::from_millis;
+        let cpu = Cpu {
+            user: ms(1500),
+            system: ms(250),
+        };
+        assert_eq!(parse(stat), Some(Stat { parent: 7, cpu }));
+        assert_eq!(parse("42 (a) S 1"), None);
+    }
+
+    #[test]
+    fn the_peak_of_memory_is_read_in_bytes() {
+        assert_eq!(
+            parse_peak_rss("VmPeak:\t 9 kB\nVmHWM:\t  2048 kB\n"),
+            Some(2 << 20)
+        );
+        assert_eq!(parse_peak_rss("VmRSS:\t 1 kB\n"), None);
+    }
+
+    #[test]
+    fn descendants_are_found_over_all_generations() {
+        let parents = BTreeMap::from([(2, 1), (3, 2), (4, 3), (5, 1), (6, 2)]);
+        assert_eq!(descendants(2, &parents), [2, 3, 6, 4]);
+    }
+
+    #[test]
+    fn time_in_programs_is_user_nice_and_stolen_time() {
+        let stat = "cpu  100 20 999 999 9 0 9 3 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(parse_machine(stat), Some(Duration::from_millis(1230)));
+        assert_eq!(parse_machine("intr 1"), None);
+        assert!(machine_in_programs().is_ok());
+    }
+
+    #[test]
+    fn this_process_has_used_some_memory() {
+        let pids = tree(std::process::id());
+        assert!(peak_rss_bytes(&pids) > 0);
+        assert_eq!(cpu(&[u32::MAX]), Cpu::default());
+    }
+}
