@@ -84,7 +84,8 @@ pub(crate) struct Driver {
     queue: RefCell<Queue>,
     /// There may be something to transmit.
     transmit_wake: Notify,
-    /// The deadlines may have changed.
+    /// The session's next deadline, and that it has changed.
+    deadline: Cell<Option<Instant>>,
     timer_wake: Notify,
     shutdown_wake: Notify,
     idle_wake: Notify,
@@ -117,6 +118,7 @@ impl Driver {
             pool: BufferPool::new(),
             queue: RefCell::default(),
             transmit_wake: Notify::new(),
+            deadline: Cell::new(None),
             timer_wake: Notify::new(),
             shutdown_wake: Notify::new(),
             idle_wake: Notify::new(),
@@ -184,7 +186,6 @@ impl Driver {
         };
         let (answer, answered) = oneshot::channel();
         self.start(StreamIo::opening(stream, tcp, client, answer));
-        self.timer_wake.notify_one();
         self.wake_transmit();
         Ok(answered)
     }
@@ -297,14 +298,12 @@ impl Driver {
         if let Some(io) = self.stream(stream) {
             io.opened(&self.telemetry);
         }
-        self.timer_wake.notify_one();
     }
 
     fn open_failed(&self, stream: StreamId, refusal: Refusal) {
         if let Some(io) = self.stream(stream) {
             io.refused(refusal);
         }
-        self.timer_wake.notify_one();
     }
 
     fn finished(&self, stream: StreamId) {
@@ -328,13 +327,19 @@ impl Driver {
         }
     }
 
+    /// Tells the status page, and [`Self::run_timeouts`] when its deadline has moved. Called once for
+    /// all that was read or is to be written together.
     fn publish(&self) {
         let session = self.session.borrow();
         self.stats
             .set_session(session.stream_count() as u64, session.receive_budget_used());
+        let deadline = session.poll_timeout();
+        if self.deadline.replace(deadline) != deadline {
+            self.timer_wake.notify_one();
+        }
     }
 
-    /// Lets overdue opens fail. Not on the data path: it sleeps until the earliest open's deadline.
+    /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
     async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
         loop {
             let deadline = self.session.borrow().poll_timeout();
