@@ -133,6 +133,10 @@ impl JmuxSession {
             });
             return;
         }
+        // An end of file may have been waiting for the answer.
+        if state.finishing() {
+            self.control_ready.push(stream);
+        }
         self.events.push_back(Event::Opened {
             stream,
             address: String::new(),
