@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use muxtunnel_proto::{Outcome, Refusal, StreamId};
+use muxtunnel_proto::{Outcome, Refusal, ResetCode, StreamId};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -98,6 +98,10 @@ impl Driver {
                 "Stream was cut while its target was dialled"
             );
             incoming.dial.abort();
+            // Nobody will take what came; with that the stream is over.
+            self.session
+                .borrow_mut()
+                .reset(stream, ResetCode::Cancelled);
             self.idle_wake.notify_waiters();
         }
     }

@@ -1,0 +1,239 @@
+//! Peers that break the native protocol's rules, against a real exit: each is cut off with the word that
+//! says why, before it has cost memory.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use common::{Gate, accept, assert_reset, connect, end_of, free_port, target};
+use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, Hello, Parameters};
+use muxtunnel_proto::native::{SessionCode, codec::stream_header};
+use muxtunnel_proto::{NativeConfig, NativeSession, Session, StreamId, Transmit};
+
+const RECEIVE: usize = 16 << 20;
+
+/// An exit with [`RECEIVE`] bytes for a session, which may dial `targets`.
+fn exit(carrier: u16, allow: &str) -> Gate {
+    Gate::with_file(&format!(
+        "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
+         admin: ADMIN\nworkers: 1\nallow: [\"{allow}\"]\nmemory: {{receive: 16Mi}}\n\
+         limits: {{streams: 64}}\n"
+    ))
+    .until_ready()
+}
+
+/// A peer that writes frames by hand.
+struct Peer {
+    tcp: TcpStream,
+    unread: Vec<u8>,
+}
+
+impl Peer {
+    fn connect(carrier: u16) -> Self {
+        let tcp = connect(([127, 0, 0, 1], carrier).into());
+        Self {
+            tcp,
+            unread: Vec::new(),
+        }
+    }
+
+    fn established(carrier: u16) -> (Self, Parameters) {
+        let mut peer = Self::connect(carrier);
+        peer.send(&Frame::Hello(hello(1)));
+        let Frame::HelloAck(ack) = peer.next() else {
+            panic!("expected the answer to the hello");
+        };
+        (peer, ack.parameters)
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.tcp.write_all(&codec::encode(frame)).unwrap();
+    }
+
+    /// The next frame; payload is skipped.
+    fn next(&mut self) -> Frame {
+        loop {
+            let needed = match codec::decode(&self.unread).unwrap() {
+                Decoded::Frame { frame, consumed } => {
+                    self.unread.drain(..consumed);
+                    return frame;
+                }
+                Decoded::Stream { length, .. } => {
+                    let all = HEADER_BYTES + length as usize;
+                    if self.unread.len() >= all {
+                        self.unread.drain(..all);
+                        continue;
+                    }
+                    all
+                }
+                Decoded::Incomplete { needed } => needed,
+            };
+            let mut more = vec![0; needed - self.unread.len()];
+            self.tcp.read_exact(&mut more).unwrap();
+            self.unread.extend(more);
+        }
+    }
+
+    /// The session ends with this code, and the connection behind it.
+    fn assert_closed(&mut self, expected: SessionCode) -> String {
+        loop {
+            if let Frame::SessionClose { code, reason } = self.next() {
+                assert_eq!(code, expected as u64, "{reason}");
+                // What the exit did not read any more may turn its end into a reset.
+                let _ = end_of(&self.tcp);
+                return reason;
+            }
+        }
+    }
+}
+
+fn hello(version: u16) -> Hello {
+    Hello {
+        version_min: version,
+        version_max: version,
+        features: 0,
+        carrier: 0,
+        session_id: [0; 16],
+        token: [0; 32],
+        parameters: Parameters {
+            initial_max_data: 1 << 20,
+            initial_max_stream_data: 1 << 20,
+            initial_max_streams: 10,
+            frame_max: codec::FRAME_BYTES_MAX,
+        },
+    }
+}
+
+/// An id of the dialler's, as a session gives it out.
+fn stream_ids(count: usize) -> Vec<StreamId> {
+    #[allow(clippy::disallowed_methods, reason = "any moment will do")]
+    let now = Instant::now();
+    let mut session = NativeSession::dial(NativeConfig::default(), now);
+    let answer = Frame::HelloAck(codec::HelloAck {
+        version: 1,
+        features: 0,
+        session_id: [1; 16],
+        token: [1; 32],
+        parameters: Parameters {
+            initial_max_streams: count as u64,
+            ..hello(1).parameters
+        },
+    });
+    let carrier = muxtunnel_proto::CarrierId::ONLY;
+    session
+        .handle_header(now, carrier, &codec::encode(&answer))
+        .unwrap();
+    assert!(matches!(
+        session.poll_transmit(),
+        Some(Transmit::Control { .. })
+    ));
+    (0..count)
+        .map(|_| session.open(now, "tcp://x:1").unwrap())
+        .collect()
+}
+
+fn open(stream: StreamId, target: impl std::fmt::Display) -> Frame {
+    Frame::Open {
+        stream,
+        priority: 0,
+        target: format!("tcp://{target}"),
+    }
+}
+
+fn peak_rss_bytes(exit: &Gate) -> usize {
+    let status = exit.status();
+    let bytes = status["process"]["maxRssBytes"].as_u64();
+    usize::try_from(bytes.unwrap_or_else(|| panic!("no peak memory in {status}"))).unwrap()
+}
+
+#[test]
+fn a_peer_that_ignores_a_streams_credit_is_cut_off_before_it_costs_memory() {
+    let (listener, address) = target();
+    let carrier = free_port();
+    let exit = exit(carrier, &address.to_string());
+    let (mut peer, parameters) = Peer::established(carrier);
+    let stream = stream_ids(1)[0];
+    peer.send(&open(stream, address));
+    let _stalled = accept(&listener);
+    let mut flood = peer.tcp.try_clone().unwrap();
+    let flood = std::thread::spawn(move || {
+        let payload = vec![0; 64 << 10];
+        let mut offset = 0;
+        // Far more than was granted, and more than the sockets between take.
+        while offset < 20 * RECEIVE as u64 {
+            let header = stream_header(stream, offset, payload.len() as u32, false);
+            if flood.write_all(&[&header, &payload[..]].concat()).is_err() {
+                return;
+            }
+            offset += payload.len() as u64;
+        }
+    });
+    let reason = peer.assert_closed(SessionCode::FlowControlError);
+    assert!(reason.contains("were granted"), "{reason}");
+    flood.join().unwrap();
+    exit.line(&["FlowControlError"]);
+    assert!(parameters.initial_max_stream_data < 1 << 20);
+    let peak = peak_rss_bytes(&exit);
+    assert!(peak <= RECEIVE + (16 << 20), "{peak}");
+}
+
+#[test]
+fn a_peer_that_opens_more_streams_than_it_may_is_cut_off_and_all_are_forgotten() {
+    let (listener, address) = target();
+    let carrier = free_port();
+    let _exit = exit(carrier, &address.to_string());
+    let (mut peer, parameters) = Peer::established(carrier);
+    let streams = stream_ids(parameters.initial_max_streams as usize + 1);
+    let (last, granted) = streams.split_last().unwrap();
+    let mut stalled = Vec::new();
+    for stream in granted {
+        peer.send(&open(*stream, address));
+        stalled.push(accept(&listener));
+    }
+    peer.send(&open(*last, address));
+    peer.assert_closed(SessionCode::StreamLimitError);
+    for target in &stalled {
+        assert_reset(target);
+    }
+}
+
+#[test]
+fn what_is_not_the_protocol_is_told_from_a_version_that_nobody_has() {
+    let carrier = free_port();
+    let exit = exit(carrier, "127.0.0.1:1");
+    let mut other = Peer::connect(carrier);
+    other.tcp.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(matches!(end_of(&other.tcp), Ok(0) | Err(_)));
+    exit.line(&["does the other end speak it?"]);
+    let mut newer = Peer::connect(carrier);
+    newer.send(&Frame::Hello(hello(7)));
+    newer.assert_closed(SessionCode::VersionUnsupported);
+}
+
+#[test]
+fn a_peer_that_says_nothing_is_cut_off() {
+    let carrier = free_port();
+    let exit = exit(carrier, "127.0.0.1:1");
+    let mut silent = Peer::connect(carrier);
+    silent.assert_closed(SessionCode::HelloTimeout);
+    exit.line(&["did not say hello in time"]);
+}
+
+#[test]
+fn a_frame_that_nobody_agreed_on_ends_the_session() {
+    let carrier = free_port();
+    let _exit = exit(carrier, "127.0.0.1:1");
+    let (mut peer, _) = Peer::established(carrier);
+    peer.send(&Frame::Ack { received: 1 });
+    peer.assert_closed(SessionCode::ProtocolViolation);
+}
