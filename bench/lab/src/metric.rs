@@ -34,5 +34,25 @@ pub(crate) enum Metric {
     ExitRssMib,
 }
 
+impl Metric {
+    /// What people read; rates are shown in 10^9 bit/s.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::MbitS => "Gbit/s",
+            Self::P50Us => "p50 us",
+            Self::P99Us => "p99 us",
+            Self::OpensS => "opens/s",
+            Self::OthersPercent => "others %",
+            Self::Jain => "Jain",
+            Self::DuplexPercent => "of one way %",
+            Self::StalledSeconds => "stalled s",
+            Self::Streams => "streams",
+            Self::CpuSPerGb => "CPU-s/GB",
+            Self::EntryRssMib => "entry MiB",
+            Self::ExitRssMib => "exit MiB",
+        }
+    }
+}
+
 /// The figures of one run.
 pub(crate) type Figures = BTreeMap<Metric, f64>;

@@ -16,7 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 use muxbench::statistics::Window;
 use muxtunnel_gateway_config::{RECEIVE_DEFAULT, STREAMS_DEFAULT};
@@ -268,7 +268,7 @@ impl<'a> Bench<'a> {
         let folder = self.logs.join(system.name());
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let muxgate = &self.programs.muxgate;
-        let running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
+        let mut running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
         let (clock, own, machine) = (
             Instant::now(),
             self.own_time_in_programs(&running)?,
@@ -291,20 +291,37 @@ impl<'a> Bench<'a> {
             .saturating_sub(own);
         let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
         let mut figures = outcome.figures;
-        if system != System::Direct {
-            if outcome.bytes > 0 {
-                let gigabytes = outcome.bytes as f64 / 1e9;
-                figures.insert(Metric::CpuSPerGb, used.as_secs_f64() / gigabytes);
-            }
-            let mib =
-                |place| usage::peak_rss_bytes(&running.pids_at(place)) as f64 / 1024.0 / 1024.0;
-            figures.insert(Metric::EntryRssMib, mib(Place::Entry));
-            figures.insert(Metric::ExitRssMib, mib(Place::Exit));
-        }
+        figures.extend(self.cost(&mut running, outcome.bytes, used)?);
         Ok(Measured {
             figures,
             foreign_share: foreign.as_secs_f64() / (clock.elapsed().as_secs_f64() * processors),
         })
+    }
+
+    /// What the gateways have cost: CPU time for `bytes` of payload, peak memory.
+    ///
+    /// A peer that has ended with its last client has no such figures; one of ours must not.
+    fn cost(&self, running: &mut Running, bytes: u64, used: Duration) -> Result<Figures> {
+        let mut cost = Figures::new();
+        if running.system == System::Direct {
+            return Ok(cost);
+        }
+        if running.has_ended() {
+            ensure!(running.system.is_peer(), "a gateway has ended");
+            return Ok(cost);
+        }
+        if bytes > 0 {
+            let gigabytes = bytes as f64 / 1e9;
+            cost.insert(Metric::CpuSPerGb, used.as_secs_f64() / gigabytes);
+        }
+        for (metric, place) in [
+            (Metric::EntryRssMib, Place::Entry),
+            (Metric::ExitRssMib, Place::Exit),
+        ] {
+            let peak = usage::peak_rss_bytes(&running.pids_at(place));
+            cost.insert(metric, peak as f64 / 1024.0 / 1024.0);
+        }
+        Ok(cost)
     }
 
     /// CPU time that what is measured, and what measures it, have spent in programs.

@@ -225,9 +225,7 @@ impl System {
         let echo = self.address(Service::Load, &addresses);
         let client = network.namespace(Place::Client);
         wait_until(START_PATIENCE, "an exchange through it", || {
-            for (_, process) in &mut running.processes {
-                ensure!(!process.has_ended(), "one of its processes has ended");
-            }
+            ensure!(!running.has_ended(), "one of its processes has ended");
             Ok(client.enter(|| exchange(echo))?.is_ok())
         })
         .with_context(|| format!("see {}", folder.display()))?;
@@ -313,6 +311,12 @@ impl Running {
             .filter(|(place, _)| *place == at)
             .flat_map(|(_, process)| process.pids())
             .collect()
+    }
+
+    /// Whether one of them has ended by itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let mut processes = self.processes.iter_mut();
+        processes.any(|(_, process)| process.has_ended())
     }
 
     /// The process ids of both gateways.

@@ -224,7 +224,7 @@ impl Target {
         let key = &row.key;
         let verdict = if is_met { "met" } else { "MISSED" };
         let text = format!(
-            "{}, {}, {}, {} connections, {}: {verdict} ({}, wanted {wanted})",
+            "{}, {}, {} x {}, {}: {verdict} ({}, wanted {wanted})",
             key.system.name(),
             key.topology.name(),
             key.scenario.name(),
@@ -252,12 +252,13 @@ impl Measure {
 
     fn name(self) -> String {
         match self {
-            Self::Value(metric) => format!("{metric:?}"),
-            Self::Most(metric) => format!("most {metric:?}"),
-            Self::Ratio(metric, to) => format!("{metric:?} of {}", to.name()),
-            Self::Added(metric, to) => format!("{metric:?} added to {}", to.name()),
+            Self::Value(metric) => metric.unit().to_owned(),
+            Self::Most(metric) => format!("most {}", metric.unit()),
+            Self::Ratio(metric, to) => format!("{} of {}", metric.unit(), to.name()),
+            Self::Added(metric, to) => format!("{} added to {}", metric.unit(), to.name()),
             Self::OfLower(metric, constant, part, of) => format!(
-                "{metric:?} of the lower of {constant} and {:.0} % of {}",
+                "{} of the lower of {constant} and {:.0} % of {}",
+                metric.unit(),
                 100.0 * part,
                 of.name()
             ),

@@ -144,8 +144,8 @@ impl Column {
 
     fn heading(self) -> String {
         match self {
-            Self::Range(metric) => format!("{} (min..max)", unit(metric)),
-            Self::Median(metric) => unit(metric).to_owned(),
+            Self::Range(metric) => format!("{} (min..max)", metric.unit()),
+            Self::Median(metric) => metric.unit().to_owned(),
             Self::OfDirect(_) => "of direct".to_owned(),
             Self::Added(_) => "us added".to_owned(),
         }
@@ -173,26 +173,10 @@ impl Column {
     }
 }
 
-fn unit(metric: Metric) -> &'static str {
-    match metric {
-        Metric::MbitS => "Gbit/s",
-        Metric::P50Us => "p50 us",
-        Metric::P99Us => "p99 us",
-        Metric::OpensS => "opens/s",
-        Metric::OthersPercent => "others %",
-        Metric::Jain => "Jain",
-        Metric::DuplexPercent => "of one way %",
-        Metric::StalledSeconds => "stalled s",
-        Metric::Streams => "streams",
-        Metric::CpuSPerGb => "CPU-s/GB",
-        Metric::EntryRssMib => "entry MiB",
-        Metric::ExitRssMib => "exit MiB",
-    }
-}
-
 /// A figure with as many digits as it is worth.
 fn shown(metric: Metric, value: f64) -> String {
     match metric {
+        Metric::MbitS if value < 1e3 => format!("{:.3}", value / 1e3),
         Metric::MbitS => format!("{:.2}", value / 1e3),
         Metric::CpuSPerGb => format!("{value:.2}"),
         Metric::Jain => format!("{value:.3}"),

@@ -114,9 +114,9 @@ fn targets_that_the_run_covers_are_judged_and_no_others() {
     assert_eq!(
         texts,
         [
-            "muxgate-jmux, loopback, bulk-iperf2, 1 connections, MbitS of direct: \
+            "muxgate-jmux, loopback, bulk-iperf2 x 1, Gbit/s of direct: \
              MISSED (0.5, wanted >= 0.6)",
-            "muxgate-jmux, loopback, ping-pong, 0 connections, P50Us added to direct: \
+            "muxgate-jmux, loopback, ping-pong x 0, p50 us added to direct: \
              met (100, wanted <= 100)",
         ]
     );
