@@ -9,10 +9,20 @@ use muxtunnel_e2e::{PodSecurity, tunnel, with_temp_ns};
 use crate::tunnel_to_web;
 
 #[tokio::test]
-async fn a_tunnel_carries_one_gibibyte_byte_exact() -> Result<()> {
-    with_temp_ns("traffic", PodSecurity::Restricted, async |ns| {
+async fn a_jmux_tunnel_carries_one_gibibyte_byte_exact() -> Result<()> {
+    one_gibibyte("traffic-jmux", "Jmux").await
+}
+
+#[tokio::test]
+async fn a_native_tunnel_carries_one_gibibyte_byte_exact() -> Result<()> {
+    one_gibibyte("traffic-native", "Native").await
+}
+
+async fn one_gibibyte(namespace: &str, protocol: &str) -> Result<()> {
+    with_temp_ns(namespace, PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
-        tunnel::up(ns, &tunnel_to_web("")).await?;
+        let yaml = tunnel_to_web("").replace("protocol: Jmux", &format!("protocol: {protocol}"));
+        tunnel::up(ns, &yaml).await?;
         // The script compares the SHA-256 of what was sent with the one that the far side took of what came.
         let send = ["send-hashed.sh", "t-entry", "8080", "1073741824"];
         let printed = pods::run(ns, "client", &send, Duration::from_secs(300)).await?;
