@@ -74,6 +74,7 @@ codes! {
     LocalReset = 215, "A client or target reset its connection, or its connection failed.", "Look at the application that the log line names: its `error` is what its connection ended with.";
     PeerReset = 216, "The other gateway reset a stream.", "Look for the stream's line in the other gateway's log, which says why.";
     DrainDeadline = 217, "A stream was still open at the deadline of a shutdown and was reset.", "Nothing, if streams may end with a roll-out. Otherwise let applications end them within `drain.deadlineSeconds`.";
+    OpenAbandoned = 218, "A client closed its connection before the target was reached.", "Compare how long the target takes to be reached with how long the client is willing to wait.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All is as asked.", "Nothing.";

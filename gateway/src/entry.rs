@@ -316,8 +316,15 @@ impl Entry {
             Err(error) => refused.report(code_of_open(&error), &error.to_string()),
             Ok(answer) => {
                 tokio::task::spawn_local(async move {
-                    if let Ok(Err(refusal)) = answer.await {
-                        refused.report(code_of(refusal.reason), &refusal.description);
+                    match answer.await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(refusal)) => {
+                            refused.report(code_of(refusal.reason), &refusal.description);
+                        }
+                        Err(_) => {
+                            let code = Code::OpenAbandoned;
+                            refused.report(code, code.cause());
+                        }
                     }
                 });
             }

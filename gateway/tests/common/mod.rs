@@ -9,14 +9,17 @@
     reason = "shared by tests"
 )]
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything; reaching it fails the test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+
+const CONFIG: &str = "config.yaml";
+const LOG: &str = "log";
 
 /// A port that was free a moment ago.
 pub fn free_port() -> u16 {
@@ -31,8 +34,8 @@ pub fn free_port() -> u16 {
 pub struct Gate {
     child: Child,
     pub admin: u16,
-    pub config: Option<PathBuf>,
-    _dir: Option<tempfile::TempDir>,
+    /// Where its configuration and its log are.
+    dir: tempfile::TempDir,
 }
 
 impl Gate {
@@ -41,20 +44,12 @@ impl Gate {
     pub fn with_flags(args: &[&str]) -> Self {
         let admin = free_port();
         let one_worker = (!args.contains(&"--workers")).then_some(["--workers", "1"]);
-        let child = Command::new(env!("CARGO_BIN_EXE_muxgate"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
+        command
             .args(args)
             .args(["--admin", &format!("127.0.0.1:{admin}")])
-            .args(one_worker.iter().flatten())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .unwrap();
-        Self {
-            child,
-            admin,
-            config: None,
-            _dir: None,
-        }
-        .until_up()
+            .args(one_worker.iter().flatten());
+        Self::start(command, admin, tempfile::tempdir().unwrap())
     }
 
     /// An exit whose carriers arrive on `carrier` of loopback and that may dial `allow`.
@@ -102,32 +97,47 @@ impl Gate {
     pub fn with_file(yaml: &str) -> Self {
         let admin = free_port();
         let dir = tempfile::tempdir().unwrap();
-        let config = dir.path().join("config.yaml");
-        let gate = |child| Self {
-            child,
-            admin,
-            config: Some(config.clone()),
-            _dir: Some(dir),
-        };
+        let config = dir.path().join(CONFIG);
         std::fs::write(&config, filled_in(yaml, admin)).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_muxgate"))
-            .arg("run")
-            .arg("--config")
-            .arg(&config)
-            .spawn()
-            .unwrap();
-        gate(child).until_up()
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
+        command.arg("run").arg("--config").arg(config);
+        Self::start(command, admin, dir)
     }
 
-    fn until_up(self) -> Self {
+    fn start(mut command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
+        let log = File::create(dir.path().join(LOG)).unwrap();
+        let gate = Self {
+            child: command.stderr(log).spawn().unwrap(),
+            admin,
+            dir,
+        };
         until("the admin port answers", || {
-            TcpStream::connect(("127.0.0.1", self.admin)).is_ok()
+            TcpStream::connect(("127.0.0.1", gate.admin)).is_ok()
         });
-        self
+        gate
+    }
+
+    /// What it has written to its log.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join(LOG)).unwrap()
+    }
+
+    /// The line of its log that has all of `parts`, once it is there.
+    pub fn line(&self, parts: &[&str]) -> String {
+        let mut found = None;
+        until(&format!("the log has a line with {parts:?}"), || {
+            let log = self.log();
+            let line = log
+                .lines()
+                .find(|line| parts.iter().all(|part| line.contains(part)));
+            found = line.map(str::to_owned);
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     pub fn rewrite(&self, yaml: &str) {
-        let config = self.config.as_ref().unwrap();
+        let config = self.dir.path().join(CONFIG);
         let text = filled_in(yaml, self.admin);
         let staged = config.with_extension("new");
         std::fs::write(&staged, text).unwrap();
@@ -169,11 +179,16 @@ impl Gate {
         assert!(done.success());
     }
 
-    pub fn wait(mut self) -> ExitStatus {
+    pub fn wait(self) -> ExitStatus {
+        self.wait_for_log().0
+    }
+
+    /// How it ended, and all of its log.
+    pub fn wait_for_log(mut self) -> (ExitStatus, String) {
         let start = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
+                return (status, self.log());
             }
             assert!(start.elapsed() < PATIENCE, "muxgate does not end");
             std::thread::sleep(Duration::from_millis(20));
@@ -189,6 +204,10 @@ impl Drop for Gate {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of the gateway with admin port {}:", self.admin);
+            eprintln!("{}", self.log());
+        }
     }
 }
 

@@ -1,0 +1,451 @@
+//! Two muxgate processes on loopback: what forwards are limited to, what quiet streams come to, and
+//! what is said of both.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use common::*;
+
+const MIB: usize = 1 << 20;
+const WELCOME: &[u8] = b"welcome";
+
+/// An entry with a forward named `a`, an exit, and a target.
+struct Tunnel {
+    entry: Gate,
+    exit: Gate,
+    listener: TcpListener,
+    forward: SocketAddr,
+    /// The entry's configuration, without its forwards.
+    head: String,
+}
+
+/// `head`: lines for both configurations; `limits`: those of the forward.
+fn tunnel(protocol: &str, head: &str, limits: &str) -> Tunnel {
+    tunnel_to(target().0, protocol, head, limits)
+}
+
+fn tunnel_to(listener: TcpListener, protocol: &str, head: &str, limits: &str) -> Tunnel {
+    let address = listener.local_addr().unwrap();
+    let (carrier, forward) = (free_port(), free_port());
+    let both = format!("protocol: {protocol}\nsecurity: {{mode: None}}\nadmin: ADMIN\n{head}");
+    let exit = Gate::with_file(&format!(
+        "role: Exit\n{both}listen: 127.0.0.1:{carrier}\nallow: ['{address}']\n"
+    ));
+    let head = format!("role: Entry\n{both}connect: 127.0.0.1:{carrier}\n");
+    let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, forward));
+    let entry = Gate::with_file(&format!(
+        "{head}{}",
+        forwards(&[(forward, address, limits)])
+    ));
+    Tunnel {
+        entry: entry.until_ready(),
+        exit,
+        listener,
+        forward,
+        head,
+    }
+}
+
+/// Forwards `a`, `b`, ... : where each listens, its target, its limits.
+fn forwards(forwards: &[(SocketAddr, SocketAddr, &str)]) -> String {
+    let lines = ["a", "b"].iter().zip(forwards).map(|(name, forward)| {
+        let (listen, target, limits) = forward;
+        let (host, port) = (target.ip(), target.port());
+        format!("- {{name: {name}, listen: '{listen}', target: {{host: {host}, port: {port}}}, limits: {{{limits}}}}}\n")
+    });
+    "forwards:\n".to_owned() + &lines.collect::<String>()
+}
+
+impl Tunnel {
+    /// A client and its target, which both gateways know of.
+    fn stream(&self) -> (TcpStream, TcpStream) {
+        let (mut client, mut target) = (connect(self.forward), accept(&self.listener));
+        target.write_all(WELCOME).unwrap();
+        client.read_exact(&mut [0; WELCOME.len()]).unwrap();
+        (client, target)
+    }
+
+    /// Every client that gets through is greeted, and closed once it has closed.
+    fn welcome(&self) {
+        let listener = self.listener.try_clone().unwrap();
+        std::thread::spawn(move || {
+            for tcp in listener.incoming() {
+                let mut tcp = tcp.unwrap();
+                std::thread::spawn(move || {
+                    tcp.write_all(WELCOME).unwrap();
+                    read_all(&tcp)
+                });
+            }
+        });
+    }
+
+    fn closed(&self, reason: &str) -> [u64; 2] {
+        [&self.entry, &self.exit]
+            .map(|gate| gate.status()["streams"]["closed"][reason].as_u64().unwrap())
+    }
+}
+
+/// Whether the target's greeting comes, and no reset.
+fn is_welcome(mut client: &TcpStream) -> bool {
+    let mut greeting = [0; WELCOME.len()];
+    match client.read_exact(&mut greeting) {
+        Ok(()) => greeting == WELCOME,
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => false,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn metric(gate: &Gate, sample: &str) -> f64 {
+    let page = gate.get("/metrics").1;
+    let line = page.lines().find_map(|line| line.strip_prefix(sample));
+    let value = line.unwrap_or_else(|| panic!("no {sample} in\n{page}"));
+    value.trim().parse().unwrap()
+}
+
+#[test]
+fn a_connection_too_many_is_reset_and_counted_and_a_place_given_up_is_free() {
+    let tunnel = tunnel("Jmux", "", "streams: 2");
+    tunnel.welcome();
+    let first = connect(tunnel.forward);
+    let second = connect(tunnel.forward);
+    assert!(is_welcome(&first) && is_welcome(&second));
+    assert_reset(&connect(tunnel.forward));
+    let status = tunnel.entry.status();
+    assert_eq!(status["streams"]["refused"]["MT0211"], 1);
+    assert_eq!(status["forwards"][0]["streams"]["refused"]["MT0211"], 1);
+    assert_eq!(status["forwards"][0]["streams"]["open"], 2);
+    let refused = "muxgate_forward_opens_refused_total{forward=\"a\",code=\"MT0211\"}";
+    assert_eq!(metric(&tunnel.entry, refused), 1.0);
+    let line = tunnel.entry.line(&["Connection refused", "MT0211"]);
+    assert!(line.contains("forward=\"a\" client=127.0.0.1:"), "{line}");
+    drop(first);
+    until("there is room again", || {
+        is_welcome(&connect(tunnel.forward))
+    });
+}
+
+#[test]
+fn workers_share_the_limits_of_a_forward() {
+    let tunnel = tunnel("Jmux", "workers: 2\n", "streams: 3");
+    let clients: Vec<_> = (0..20).map(|_| connect(tunnel.forward)).collect();
+    until("all but three are refused", || {
+        tunnel.entry.status()["streams"]["refused"]["MT0211"] == 17
+    });
+    let forward = &tunnel.entry.status()["forwards"][0];
+    assert_eq!(forward["streams"]["refused"]["MT0211"], 17);
+    until("three are open", || {
+        tunnel.entry.status()["streams"]["open"] == 3
+    });
+    drop(clients);
+}
+
+#[test]
+fn connections_that_come_too_fast_are_reset_and_counted() {
+    let tunnel = tunnel("Jmux", "", "opensPerSecond: 1");
+    tunnel.welcome();
+    let clients: Vec<_> = (0..20).map(|_| connect(tunnel.forward)).collect();
+    let refused = clients.iter().filter(|client| !is_welcome(client)).count();
+    assert!((1..20).contains(&refused), "{refused} of 20");
+    assert_eq!(
+        tunnel.entry.status()["streams"]["refused"]["MT0212"],
+        refused
+    );
+}
+
+#[test]
+fn bytes_arrive_exactly_under_a_rate() {
+    let tunnel = tunnel("Jmux", "", "rate: 100Mbit");
+    let streams: Vec<_> = (0..3).map(|_| tunnel.stream()).collect();
+    for (seed, (client, server)) in (0..).zip(&streams) {
+        send_in_background(client, pattern(seed, MIB), true);
+        send_in_background(server, pattern(seed + 100, MIB), true);
+    }
+    for (seed, (client, server)) in (0..).zip(&streams) {
+        assert!(read_all(server) == pattern(seed, MIB), "to target {seed}");
+        assert!(
+            read_all(client) == pattern(seed + 100, MIB),
+            "to client {seed}"
+        );
+    }
+    until("all are counted as completed", || {
+        tunnel.closed("completed") == [3, 3]
+    });
+    let payload = |direction| {
+        let sample = format!(
+            "muxgate_forward_payload_bytes_total{{forward=\"a\",direction=\"{direction}\"}}"
+        );
+        metric(&tunnel.entry, &sample)
+    };
+    assert_eq!(payload("sent"), 3.0 * MIB as f64);
+    let received = 3 * (MIB + WELCOME.len());
+    assert_eq!(payload("received"), received as f64);
+}
+
+/// A megabyte takes 80 s at the least rate.
+#[test]
+fn a_rate_holds_back_its_own_forward_in_both_directions_and_no_other() {
+    let tunnel = tunnel("Jmux", "", "rate: 100kbit");
+    let address = tunnel.listener.local_addr().unwrap();
+    let free = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let two = forwards(&[
+        (tunnel.forward, address, "rate: 100kbit"),
+        (free, address, ""),
+    ]);
+    tunnel.entry.rewrite(&format!("{}{two}", tunnel.head));
+    until("the other port listens", || {
+        TcpStream::connect(free).is_ok()
+    });
+    drop(accept(&tunnel.listener));
+    let (slow_client, slow_server) = tunnel.stream();
+    send_in_background(&slow_client, pattern(1, MIB), false);
+    send_in_background(&slow_server, pattern(2, MIB), false);
+    until("both directions have begun", || {
+        let slow = &tunnel.entry.status()["forwards"][0]["streams"];
+        slow["bytesSent"] != 0 && slow["bytesReceived"] != 0
+    });
+    let (client, server) = (connect(free), accept(&tunnel.listener));
+    send_in_background(&client, pattern(3, 8 * MIB), true);
+    assert!(read_all(&server) == pattern(3, 8 * MIB));
+    let slow = &tunnel.entry.status()["forwards"][0]["streams"];
+    for direction in ["bytesSent", "bytesReceived"] {
+        assert!(slow[direction].as_u64().unwrap() < MIB as u64, "{slow}");
+    }
+}
+
+#[test]
+fn changed_limits_are_taken_over_by_the_running_gateway() {
+    let tunnel = tunnel("Jmux", "", "");
+    let address = tunnel.listener.local_addr().unwrap();
+    let (mut client, mut server) = tunnel.stream();
+    let hash = tunnel.entry.status()["configHash"].clone();
+    let limited = forwards(&[(tunnel.forward, address, "streams: 1, rate: 10Mbit")]);
+    tunnel.entry.rewrite(&format!("{}{limited}", tunnel.head));
+    until("the new configuration is in force", || {
+        tunnel.entry.status()["configHash"] != hash
+    });
+    until("a second stream is refused", || {
+        drop(connect(tunnel.forward));
+        tunnel.entry.status()["streams"]["refused"]["MT0211"] != serde_json::Value::Null
+    });
+    client.write_all(b"still").unwrap();
+    let mut still = [0; 5];
+    server.read_exact(&mut still).unwrap();
+    assert_eq!(&still, b"still");
+}
+
+#[test]
+fn a_stream_without_a_byte_is_reset_and_one_that_talks_stays() {
+    for (protocol, exit_reason) in [("Jmux", "peer-reset"), ("Native", "idle-timeout")] {
+        let entry_alone = "timeouts: {idleSeconds: 3}\n";
+        let tunnel = idle_entry(protocol, entry_alone);
+        let (client, server) = tunnel.stream();
+        let (mut talking, _other) = tunnel.stream();
+        let talks = std::thread::spawn(move || {
+            while tunnel.closed("idle-timeout")[0] == 0 {
+                talking.write_all(b"still here").unwrap();
+                std::thread::sleep(std::time::Duration::from_millis(100));
+            }
+            tunnel
+        });
+        assert_reset(&client);
+        assert_reset(&server);
+        let tunnel = talks.join().unwrap();
+        until("both gateways have closed it", || {
+            let exit = tunnel.exit.status();
+            tunnel.closed("idle-timeout")[0] == 1 && exit["streams"]["closed"][exit_reason] == 1
+        });
+        assert_eq!(tunnel.entry.status()["streams"]["open"], 1);
+        let line = tunnel.entry.line(&["Stream closed", "idle-timeout"]);
+        assert!(line.contains("code=MT0213"), "{line}");
+        tunnel
+            .exit
+            .line(&["Stream closed", exit_reason, "code=MT02"]);
+    }
+}
+
+/// A tunnel whose entry has time-outs and whose exit has none.
+fn idle_entry(protocol: &str, timeouts: &str) -> Tunnel {
+    let tunnel = tunnel(protocol, "timeouts: {halfOpenSeconds: 0}\n", "");
+    let address = tunnel.listener.local_addr().unwrap();
+    let hash = tunnel.entry.status()["configHash"].clone();
+    let head = tunnel
+        .head
+        .replace("timeouts: {halfOpenSeconds: 0}\n", timeouts);
+    let lines = forwards(&[(tunnel.forward, address, "")]);
+    tunnel.entry.rewrite(&format!("{head}{lines}"));
+    until("the time-outs are in force", || {
+        tunnel.entry.status()["configHash"] != hash
+    });
+    tunnel
+}
+
+#[test]
+fn a_stream_that_is_half_closed_and_quiet_is_reset_and_one_that_is_open_stays() {
+    let tunnel = tunnel("Jmux", "timeouts: {halfOpenSeconds: 2}\n", "");
+    let (mut open, mut other) = tunnel.stream();
+    let (client, server) = tunnel.stream();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), b"");
+    assert_reset(&client);
+    until("both gateways have closed it", || {
+        let [entry, exit] = [&tunnel.entry, &tunnel.exit].map(Gate::status);
+        [entry, exit]
+            .iter()
+            .all(|status| status["streams"]["open"] == 1)
+    });
+    let [entry, exit] = tunnel.closed("half-open-timeout");
+    assert!(entry + exit >= 1, "whoever looked first");
+    let sample = "muxgate_streams_closed_total{reason=\"half-open-timeout\"}";
+    assert_eq!(metric(&tunnel.entry, sample), entry as f64);
+    open.write_all(b"quiet for long").unwrap();
+    let mut bytes = [0; 14];
+    other.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"quiet for long");
+}
+
+#[test]
+fn a_closed_stream_has_a_line_on_both_sides() {
+    let tunnel = tunnel("Jmux", "", "");
+    let (mut client, mut server) = tunnel.stream();
+    client.write_all(b"request").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), b"request");
+    server.write_all(b"the answer").unwrap();
+    let address = client.local_addr().unwrap();
+    drop(server);
+    assert_eq!(read_all(&client), b"the answer");
+    let target = tunnel.listener.local_addr().unwrap();
+    let line = tunnel.entry.line(&["Stream closed"]);
+    for part in [
+        "INFO muxgate::streams: ",
+        "forward=\"a\"",
+        &format!("client={address}"),
+        &format!("target=\"tcp://{target}\""),
+        "carrier=\"127.0.0.1:",
+        "sent=7 received=17 milliseconds=",
+        "reason=\"completed\"",
+    ] {
+        assert!(line.contains(part), "{part} is missing in {line}");
+    }
+    assert!(!line.contains("code="), "{line}");
+    let line = tunnel.exit.line(&["Stream closed"]);
+    for part in [
+        &format!("target=\"tcp://{target}\""),
+        &format!("dialled={target}"),
+        "carrier=\"127.0.0.1:",
+        "sent=17 received=7 milliseconds=",
+        "reason=\"completed\"",
+    ] {
+        assert!(line.contains(part), "{part} is missing in {line}");
+    }
+}
+
+#[test]
+fn whoever_reset_a_stream_is_named() {
+    let tunnel = tunnel("Jmux", "", "");
+    let (client, server) = tunnel.stream();
+    reset(client);
+    assert_reset(&server);
+    let line = tunnel
+        .entry
+        .line(&["reason=\"client-reset\"", "code=MT0215"]);
+    assert!(line.contains("error=connection reset"), "{line}");
+    tunnel.exit.line(&["reason=\"peer-reset\"", "code=MT0216"]);
+    let (client, server) = tunnel.stream();
+    reset(server);
+    assert_reset(&client);
+    tunnel
+        .exit
+        .line(&["reason=\"target-reset\"", "code=MT0215"]);
+    let (client, _server) = tunnel.stream();
+    tunnel.exit.signal("KILL");
+    assert_reset(&client);
+    tunnel
+        .entry
+        .line(&["reason=\"carrier-lost\"", "code=MT0202"]);
+}
+
+#[test]
+fn a_stream_that_outlasts_the_shutdown_is_told_as_such() {
+    let tunnel = tunnel(
+        "Jmux",
+        "drain: {acceptSeconds: 0, deadlineSeconds: 1}\n",
+        "",
+    );
+    let (client, _server) = tunnel.stream();
+    tunnel.entry.signal("TERM");
+    assert_reset(&client);
+    let (status, log) = tunnel.entry.wait_for_log();
+    assert!(status.success());
+    assert!(
+        log.contains("reason=\"drained\" code=MT0217"),
+        "the last lines are written: {log}"
+    );
+}
+
+#[test]
+fn a_target_that_does_not_listen_resets_the_client_at_once() {
+    let tunnel = tunnel("Jmux", "", "");
+    drop(tunnel.listener);
+    assert_reset(&connect(tunnel.forward));
+    until("both count it", || {
+        [&tunnel.entry, &tunnel.exit]
+            .iter()
+            .all(|gate| gate.status()["streams"]["refused"]["MT0205"] == 1)
+    });
+    let line = tunnel.entry.line(&["Connection refused", "MT0205"]);
+    assert!(line.contains("Connection refused (os error"), "{line}");
+}
+
+/// JMUX gives no credit before the answer, so there nothing is read of the client until then.
+#[test]
+fn a_client_that_gives_up_before_its_target_is_reached_is_counted() {
+    let (full, _waiting) = full_target();
+    let tunnel = tunnel_to(full, "Native", "", "");
+    let client = connect(tunnel.forward);
+    until("the open is under way", || {
+        tunnel.entry.status()["carriers"][0]["streams"] == 1
+    });
+    reset(client);
+    until("it is counted", || {
+        tunnel.entry.status()["streams"]["refused"]["MT0218"] == 1
+    });
+    let line = tunnel.entry.line(&["Connection refused", "MT0218"]);
+    assert!(line.contains("client=127.0.0.1:"), "{line}");
+}
+
+/// A listener whose backlog is full: who connects gets no answer.
+fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
+    let socket = || {
+        let (domain, kind) = (socket2::Domain::IPV4, socket2::Type::STREAM);
+        socket2::Socket::new(domain, kind.nonblocking(), None).unwrap()
+    };
+    let listener = socket();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    listener.bind(&any.into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = |_| {
+        let client = socket();
+        // It is under way now, or waits for ever.
+        let _ = client.connect(&address);
+        client
+    };
+    let waiting = (0..4).map(connect).collect();
+    (listener.into(), waiting)
+}
+
+fn reset(tcp: TcpStream) {
+    socket2::SockRef::from(&tcp)
+        .set_linger(Some(std::time::Duration::ZERO))
+        .unwrap();
+}
