@@ -55,7 +55,7 @@ struct Mixed {
 fn jetsocat_exit(target: SocketAddr) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
     let jetsocat = Jetsocat::start(&[&format!("tcp-listen://127.0.0.1:{carrier}"), "--allow-all"]);
-    let gate = Gate::entry(carrier, &[(forward, target)]).until_ready();
+    let gate = Gate::entry("Jmux", carrier, &[(forward, target)]).until_ready();
     Mixed {
         gate,
         forward: ([127, 0, 0, 1], forward).into(),
@@ -66,7 +66,7 @@ fn jetsocat_exit(target: SocketAddr) -> Mixed {
 /// jetsocat's listener, we dial.
 fn jetsocat_entry(target: SocketAddr) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
-    let gate = Gate::exit(carrier, &[&target.to_string()]);
+    let gate = Gate::exit("Jmux", carrier, &[&target.to_string()]);
     let jetsocat = Jetsocat::start(&[
         &format!("tcp://127.0.0.1:{carrier}"),
         &format!("tcp-listen://127.0.0.1:{forward}/{target}"),

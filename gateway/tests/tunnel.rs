@@ -16,10 +16,46 @@ use common::*;
 
 const MIB: usize = 1 << 20;
 
-#[test]
-fn bytes_arrive_exactly_in_both_directions_at_once() {
+/// Runs each of the tests with each protocol.
+macro_rules! with_each_protocol {
+    ($($test:ident),* $(,)?) => {
+        mod jmux {
+            $(#[test]
+            fn $test() {
+                super::$test("Jmux");
+            })*
+        }
+        mod native {
+            $(#[test]
+            fn $test() {
+                super::$test("Native");
+            })*
+        }
+    };
+}
+
+with_each_protocol!(
+    bytes_arrive_exactly_in_both_directions_at_once,
+    each_direction_ends_on_its_own,
+    the_server_may_end_first,
+    a_stalled_target_stops_only_its_own_stream,
+    a_target_that_resets_resets_the_client,
+    a_client_that_resets_resets_the_target,
+    a_cut_answer_is_a_reset_even_after_the_request_ended,
+    a_killed_exit_resets_its_streams_and_the_entry_comes_back,
+    the_entry_dials_again_when_the_exit_is_back,
+    a_target_that_is_not_allowed_is_refused_and_counted,
+    many_streams_share_one_carrier,
+    two_workers_carry_many_streams_and_drain_together,
+    targets_that_do_not_read_cost_no_more_than_the_budget,
+    a_changed_forward_takes_effect_and_open_streams_stay,
+    sigterm_takes_no_new_streams_and_waits_for_the_open_ones,
+    a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline,
+);
+
+fn bytes_arrive_exactly_in_both_directions_at_once(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let client = pair.connect();
     let server = accept(&listener);
     let (up, down) = (pattern(1, 64 * MIB), pattern(2, 64 * MIB));
@@ -41,10 +77,9 @@ fn bytes_arrive_exactly_in_both_directions_at_once() {
     assert_eq!(pair.entry.status()["streams"]["bytesSent"], up.len());
 }
 
-#[test]
-fn each_direction_ends_on_its_own() {
+fn each_direction_ends_on_its_own(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let mut client = pair.connect();
     let mut server = accept(&listener);
     client.write_all(b"request").unwrap();
@@ -60,10 +95,9 @@ fn each_direction_ends_on_its_own() {
     );
 }
 
-#[test]
-fn the_server_may_end_first() {
+fn the_server_may_end_first(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let mut client = pair.connect();
     let server = accept(&listener);
     server.shutdown(Shutdown::Write).unwrap();
@@ -73,10 +107,9 @@ fn the_server_may_end_first() {
     assert_eq!(read_all(&server), b"late");
 }
 
-#[test]
-fn a_stalled_target_stops_only_its_own_stream() {
+fn a_stalled_target_stops_only_its_own_stream(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let stalled_client = pair.connect();
     let stalled = accept(&listener);
     let flood = pattern(3, 96 * MIB);
@@ -104,20 +137,18 @@ fn a_stalled_target_stops_only_its_own_stream() {
     sender.join().unwrap();
 }
 
-#[test]
-fn a_target_that_resets_resets_the_client() {
+fn a_target_that_resets_resets_the_client(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let client = pair.connect();
     let server = accept(&listener);
     reset(server);
     assert_reset(&client);
 }
 
-#[test]
-fn a_client_that_resets_resets_the_target() {
+fn a_client_that_resets_resets_the_target(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let client = pair.connect();
     let server = accept(&listener);
     reset(client);
@@ -125,10 +156,9 @@ fn a_client_that_resets_resets_the_target() {
 }
 
 /// The case that plain JMUX cannot say: after the client's end of file, the server's half is cut.
-#[test]
-fn a_cut_answer_is_a_reset_even_after_the_request_ended() {
+fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let mut client = pair.connect();
     let mut server = accept(&listener);
     client.write_all(b"request").unwrap();
@@ -141,10 +171,9 @@ fn a_cut_answer_is_a_reset_even_after_the_request_ended() {
     assert_reset(&client);
 }
 
-#[test]
-fn a_killed_exit_resets_its_streams_and_the_entry_comes_back() {
+fn a_killed_exit_resets_its_streams_and_the_entry_comes_back(protocol: &str) {
     let (listener, address) = target();
-    let mut pair = Pair::to(address);
+    let mut pair = Pair::to(protocol, address);
     let client = pair.connect();
     let mut server = accept(&listener);
     server.write_all(&pattern(5, MIB)).unwrap();
@@ -158,15 +187,14 @@ fn a_killed_exit_resets_its_streams_and_the_entry_comes_back() {
     assert_eq!(pair.entry.status()["streams"]["refused"]["MT0201"], 1);
 }
 
-#[test]
-fn the_entry_dials_again_when_the_exit_is_back() {
+fn the_entry_dials_again_when_the_exit_is_back(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
-    let exit = Gate::exit(carrier, &[&address.to_string()]);
-    let entry = Gate::entry(carrier, &[(forward, address)]).until_ready();
+    let exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
+    let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     drop(exit);
     until("the entry notices", || entry.get("/readyz").0 == 503);
-    let _exit = Gate::exit(carrier, &[&address.to_string()]);
+    let _exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
     let _entry = entry.until_ready();
     let mut client = connect(([127, 0, 0, 1], forward).into());
     client.write_all(b"again").unwrap();
@@ -174,14 +202,13 @@ fn the_entry_dials_again_when_the_exit_is_back() {
     assert_eq!(read_all(&accept(&listener)), b"again");
 }
 
-#[test]
-fn a_target_that_is_not_allowed_is_refused_and_counted() {
+fn a_target_that_is_not_allowed_is_refused_and_counted(protocol: &str) {
     let (listener, allowed) = target();
     let (_other, forbidden) = target();
     let carrier = free_port();
-    let exit = Gate::exit(carrier, &[&allowed.to_string(), "0.0.0.0/0"]);
+    let exit = Gate::exit(protocol, carrier, &[&allowed.to_string(), "0.0.0.0/0"]);
     let (good, bad) = (free_port(), free_port());
-    let entry = Gate::entry(carrier, &[(good, allowed), (bad, forbidden)]).until_ready();
+    let entry = Gate::entry(protocol, carrier, &[(good, allowed), (bad, forbidden)]).until_ready();
     assert_reset(&connect(([127, 0, 0, 1], bad).into()));
     assert_eq!(exit.status()["streams"]["refused"]["MT0204"], 1);
     until("the entry counts it", || {
@@ -191,10 +218,9 @@ fn a_target_that_is_not_allowed_is_refused_and_counted() {
     assert_eq!(read_all(&accept(&listener)), b"");
 }
 
-#[test]
-fn many_streams_share_one_carrier() {
+fn many_streams_share_one_carrier(protocol: &str) {
     let (listener, address) = target();
-    let pair = Pair::to(address);
+    let pair = Pair::to(protocol, address);
     let echo = std::thread::spawn(move || {
         let streams: Vec<_> = (0..300).map(|_| accept(&listener)).collect();
         let workers: Vec<_> = streams
@@ -226,16 +252,15 @@ fn many_streams_share_one_carrier() {
 
 /// Connections spread over the workers of both gateways; each worker of the entry has a carrier of its
 /// own, and the exit puts each on a worker of its own.
-#[test]
-fn two_workers_carry_many_streams_and_drain_together() {
+fn two_workers_carry_many_streams_and_drain_together(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
-        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          workers: 2\nallow: ['{address}']\n"
     ));
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          workers: 2\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
          - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         address.port()
@@ -272,15 +297,14 @@ fn two_workers_carry_many_streams_and_drain_together() {
     assert!(entry.wait().success());
 }
 
-#[test]
-fn targets_that_do_not_read_cost_no_more_than_the_budget() {
+fn targets_that_do_not_read_cost_no_more_than_the_budget(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
-        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: ['{address}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
     ));
-    let entry = Gate::entry(carrier, &[(forward, address)]).until_ready();
+    let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
     let clients: Vec<_> = (0..40)
         .map(|_| connect(([127, 0, 0, 1], forward).into()))
@@ -313,18 +337,18 @@ fn targets_that_do_not_read_cost_no_more_than_the_budget() {
     assert!(entry.status()["streams"]["open"] == 40 && stalled.len() == 40);
 }
 
-#[test]
-fn a_changed_forward_takes_effect_and_open_streams_stay() {
+fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
     let ((one, one_address), (two, two_address)) = (target(), target());
     let carrier = free_port();
     let _exit = Gate::exit(
+        protocol,
         carrier,
         &[&one_address.to_string(), &two_address.to_string()],
     );
     let (kept, added) = (free_port(), free_port());
     let yaml = |forwards: &[(u16, std::net::SocketAddr)]| {
         let head = format!(
-            "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
+            "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\nforwards:\n"
         );
         forwards.iter().fold(head, |text, (port, target)| {
             text + &format!(
@@ -384,13 +408,12 @@ fn a_changed_forward_takes_effect_and_open_streams_stay() {
     });
 }
 
-#[test]
-fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones() {
+fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
-    let _exit = Gate::exit(carrier, &[&address.to_string()]);
+    let _exit = Gate::exit(protocol, carrier, &[&address.to_string()]);
     let entry = Gate::with_file(&format!(
-        "role: Entry\nprotocol: Jmux\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
          - {{name: a, listen: '127.0.0.1:{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         address.port()
@@ -414,15 +437,14 @@ fn sigterm_takes_no_new_streams_and_waits_for_the_open_ones() {
     assert!(entry.wait().success());
 }
 
-#[test]
-fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline() {
+fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(protocol: &str) {
     let (listener, address) = target();
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
-        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 2}}\n"
     ));
-    let _entry = Gate::entry(carrier, &[(forward, address)]).until_ready();
+    let _entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
     let client = connect(([127, 0, 0, 1], forward).into());
     let server = accept(&listener);
     exit.signal("TERM");

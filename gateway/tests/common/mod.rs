@@ -53,12 +53,13 @@ impl Gate {
     }
 
     /// An exit whose carriers arrive on `carrier` of loopback and that may dial `allow`.
-    pub fn exit(carrier: u16, allow: &[&str]) -> Self {
+    pub fn exit(protocol: &str, carrier: u16, allow: &[&str]) -> Self {
+        let protocol = protocol.to_lowercase();
         let listen = format!("127.0.0.1:{carrier}");
         let mut args = vec![
             "exit",
             "--protocol",
-            "jmux",
+            &protocol,
             "--security",
             "none",
             "--listen",
@@ -71,7 +72,8 @@ impl Gate {
     }
 
     /// An entry to the exit on `carrier`; port and target of each forward.
-    pub fn entry(carrier: u16, forwards: &[(u16, SocketAddr)]) -> Self {
+    pub fn entry(protocol: &str, carrier: u16, forwards: &[(u16, SocketAddr)]) -> Self {
+        let protocol = protocol.to_lowercase();
         let connect = format!("127.0.0.1:{carrier}");
         let forwards: Vec<_> = forwards
             .iter()
@@ -80,7 +82,7 @@ impl Gate {
         let mut args = vec![
             "entry",
             "--protocol",
-            "jmux",
+            &protocol,
             "--security",
             "none",
             "--connect",
@@ -237,10 +239,10 @@ pub struct Pair {
 }
 
 impl Pair {
-    pub fn to(target: SocketAddr) -> Self {
+    pub fn to(protocol: &str, target: SocketAddr) -> Self {
         let (carrier, forward) = (free_port(), free_port());
-        let exit = Gate::exit(carrier, &[&target.to_string()]);
-        let entry = Gate::entry(carrier, &[(forward, target)]).until_ready();
+        let exit = Gate::exit(protocol, carrier, &[&target.to_string()]);
+        let entry = Gate::entry(protocol, carrier, &[(forward, target)]).until_ready();
         Self {
             entry,
             exit,
