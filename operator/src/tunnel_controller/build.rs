@@ -9,6 +9,7 @@ pub mod deployment;
 pub mod quantity;
 pub mod service;
 pub mod service_account;
+mod sizing;
 mod wan;
 
 use k8s_openapi::api::apps::v1::Deployment;

@@ -3,19 +3,16 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Allow, CARRIER_PORT, Config, CongestionControl, Drain, Forward, Limits, Memory,
-    Protocol, RECEIVE_DEFAULT, RECEIVE_MIN, Role, STREAM_RECEIVE_MIN, Security, SecurityMode,
-    Target,
+    ADMIN_PORT, Allow, AllowHost, CARRIER_PORT, Config, CongestionControl, Drain, Forward,
+    Protocol, Role, Security, SecurityMode, Target, config_hash,
 };
-use muxtunnel_gateway_config::{AllowHost, ByteSize, config_hash};
 
-use super::{BuildError, End, metadata, quantity};
+use super::sizing::sizing;
+use super::{BuildError, End, metadata};
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 
 /// Key of the ConfigMap, and name of the mounted file.
 pub(super) const FILE: &str = "config.yaml";
-/// Carriers that an exit has room for besides those of its own entries: reconnects overlap.
-const SPARE_CARRIERS: u64 = 1;
 
 /// The configuration of the gateways of one end, checked as a gateway checks it.
 pub(super) fn config(
@@ -23,7 +20,7 @@ pub(super) fn config(
     end: End,
     gateway: &ValidatedGateway,
 ) -> Result<Config, BuildError> {
-    let memory = memory(tunnel, end, gateway);
+    let sizing = sizing(tunnel, end, gateway);
     let config = Config {
         role: match end {
             End::Entry => Role::Entry,
@@ -47,10 +44,10 @@ pub(super) fn config(
         } else {
             Vec::new()
         },
-        workers: None,
+        workers: sizing.workers,
         timeouts: tunnel.timeouts,
-        limits: limits(tunnel.protocol, &memory),
-        memory,
+        limits: sizing.limits,
+        memory: sizing.memory,
         drain: Drain::default(),
     };
     config.check().map_err(|source| BuildError::Config {
@@ -108,40 +105,6 @@ fn allow(tunnel: &ValidatedTunnel) -> Vec<Allow> {
         }
     }
     allow
-}
-
-/// Half of the container's memory limit, shared by its sessions; without a limit the default.
-fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Memory {
-    let limit = gateway
-        .template
-        .resources
-        .as_ref()
-        .and_then(|resources| resources.limits.get("memory"))
-        .and_then(quantity::bytes);
-    let Some(limit) = limit else {
-        return Memory::default();
-    };
-    let sessions = match (end, &tunnel.entry) {
-        (End::Entry, _) | (End::Exit, None) => 1,
-        (End::Exit, Some(entry)) => u64::try_from(entry.replicas).unwrap_or(1) + SPARE_CARRIERS,
-    };
-    let share = limit / 2 / sessions;
-    Memory {
-        receive: ByteSize(share.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),
-    }
-}
-
-/// As many streams as there are by default; with JMUX, as the memory has room for.
-fn limits(protocol: crds::Protocol, memory: &Memory) -> Limits {
-    let limits = Limits::default();
-    if protocol == crds::Protocol::Native {
-        return limits;
-    }
-    let room = u32::try_from(memory.receive.0 / STREAM_RECEIVE_MIN.0).unwrap_or(u32::MAX);
-    Limits {
-        streams: limits.streams.min(room),
-        ..limits
-    }
 }
 
 /// The hash of what a running gateway cannot take over.

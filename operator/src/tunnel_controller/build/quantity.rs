@@ -1,4 +1,4 @@
-//! Reads Kubernetes quantities of memory.
+//! Reads Kubernetes quantities of memory and CPU.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -30,9 +30,34 @@ pub(super) fn bytes(quantity: &Quantity) -> Option<u64> {
         .then_some(bytes as u64)
 }
 
+/// CPUs of a quantity such as `2`, `1.5` or `500m`, rounded up; `None` where it is none, or not
+/// positive.
+pub(super) fn cores(quantity: &Quantity) -> Option<u16> {
+    let text = quantity.0.trim();
+    let (number, factor) = text.strip_suffix('m').map_or((text, 1.0), |n| (n, 1e-3));
+    let cores = number.parse::<f64>().ok()? * factor;
+    (cores > 0.0 && cores <= f64::from(u16::MAX)).then_some(cores.ceil() as u16)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_are_rounded_up() {
+        for (text, expected) in [
+            ("2", Some(2)),
+            ("1.5", Some(2)),
+            ("500m", Some(1)),
+            ("2500m", Some(3)),
+            ("0", None),
+            ("", None),
+            ("2Ki", None),
+            ("nan", None),
+        ] {
+            assert_eq!(cores(&Quantity(text.to_owned())), expected, "{text}");
+        }
+    }
 
     #[test]
     fn binary_and_decimal_suffixes_are_read() {

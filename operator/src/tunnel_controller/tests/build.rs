@@ -448,3 +448,32 @@ exit: {template: {resources: {limits: {memory: 64Mi}}}}
         256 << 20
     );
 }
+
+#[test]
+fn workers_are_counted_where_memory_is_and_each_has_its_session() {
+    let native = |extra: &str| {
+        let resources = built(&with(extra).replace("protocol: Jmux", "protocol: Native"));
+        (
+            config(&resources, "office-entry"),
+            config(&resources, "office-exit"),
+        )
+    };
+    let (entry, exit) = native("");
+    assert_eq!((entry.workers, exit.workers), (None, None));
+    assert_eq!(exit.limits.carriers, 128, "64 cores, twice");
+    let (entry, exit) = native(
+        "
+entry: {replicas: 3, template: {resources: {limits: {memory: 64Mi, cpu: 1500m}}}}
+exit: {template: {resources: {limits: {memory: 112Mi}}}}
+",
+    );
+    assert_eq!((entry.workers, exit.workers), (Some(2), Some(4)));
+    assert_eq!(entry.memory.receive.0, 16 << 20);
+    assert_eq!(exit.memory.receive.0, 8 << 20, "seven sessions");
+    assert_eq!(exit.limits.carriers, 64);
+    let jmux = built(&with(
+        "entry: {template: {resources: {limits: {memory: 64Mi, cpu: 2}}}}",
+    ));
+    assert_eq!(config(&jmux, "office-entry").workers, None);
+    assert_eq!(config(&jmux, "office-entry").memory.receive.0, 32 << 20);
+}
