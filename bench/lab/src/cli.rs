@@ -6,12 +6,13 @@ use anyhow::Result;
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    bench::Programs,
     load::{LoadArgs, serve::ServeArgs},
     namespace::Namespace,
     plan::{Selection, USUAL},
     process::ChildArgs,
     relay::RelayArgs,
-    scenario::{Programs, Scenario, Times},
+    scenario::{Scenario, Times},
     system::System,
     topology::Topology,
 };

@@ -8,9 +8,10 @@ use muxbench::statistics::spread;
 use muxtunnel_bench_api::result::Spread;
 
 use crate::{
+    bench::{Basis, Measured},
     metric::{Figures, Metric},
     process::NOT_FOUND,
-    scenario::{Measured, Scenario, Times},
+    scenario::{Scenario, Times},
     system::System,
     topology::Topology,
 };
@@ -34,6 +35,7 @@ pub(crate) struct Row {
     pub(crate) key: Key,
     figures: Vec<Figures>,
     foreign_share: Vec<f64>,
+    basis: Basis,
     /// Why there are no figures, or not from all rounds.
     pub(crate) reason: Option<String>,
 }
@@ -61,6 +63,7 @@ impl Row {
             key,
             figures: Vec::new(),
             foreign_share: Vec::new(),
+            basis: Basis::default(),
             reason: None,
         }
     }
@@ -68,6 +71,7 @@ impl Row {
     pub(crate) fn add(&mut self, measured: Measured) {
         self.figures.push(measured.figures);
         self.foreign_share.push(measured.foreign_share);
+        self.basis = measured.basis;
     }
 
     /// Median and range of a figure; `None` unless the row was measured in every round.

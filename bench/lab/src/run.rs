@@ -7,11 +7,12 @@ use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 use crate::{
+    bench::{Bench, Programs},
     cli::RunArgs,
     plan::{self, Environment},
     process::NOT_FOUND,
     report::{Conditions, Key, Report, json, table::tables},
-    scenario::{Bench, Programs, Times, iperf2},
+    scenario::{Times, iperf2},
     system::System,
     verdict::verdicts,
 };
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         .iter()
         .for_each(|verdict| println!("{}", verdict.text));
     println!("JSON lines: {}", args.output.display());
-    let missed = verdicts.iter().any(|verdict| !verdict.is_met);
+    let missed = verdicts.iter().any(|verdict| verdict.is_missed);
     let good = report.is_complete() && !(args.gate && missed);
     Ok(if good {
         ExitCode::SUCCESS

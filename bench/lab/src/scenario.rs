@@ -1,33 +1,22 @@
-//! What is done with a system: one [`Scenario`] a question, one [`Bench`] that asks it.
+//! What is asked of a system: one [`Scenario`] a question, one [`Run`] that asks it once.
 //!
-//! Owns a run from the start of the system to its end: fresh processes each time, so that what one run
-//! left behind does not count in the next, and nothing else runs beside it. Beside each scenario's own
-//! figures stand the CPU time a byte and the peak memory of both gateways. How the rates come about is
-//! in [`iperf2`], [`iperf3`] and [`crate::load`].
+//! How the rates come about is in [`iperf2`], [`iperf3`] and [`crate::load`]; [`crate::bench`] starts the
+//! system before and looks at its cost after.
 
 pub(crate) mod iperf2;
 pub(crate) mod iperf3;
-mod load;
+pub(crate) mod load;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
 use clap::ValueEnum;
 use muxbench::statistics::Window;
 use muxtunnel_gateway_config::{RECEIVE_DEFAULT, STREAMS_DEFAULT};
-use nix::sys::resource::{UsageWho, getrusage};
 
 use crate::{
+    bench::Bench,
     metric::{Figures, Metric},
-    process::Process,
-    system::{Limits, Running, System},
-    topology::{Network, Place, Topology},
-    usage,
+    system::{Limits, Running},
+    topology::Topology,
 };
 
 /// Idle streams of that scenario: below what one process may have open.
@@ -134,7 +123,8 @@ impl Scenario {
         }
     }
 
-    fn limits(self) -> Limits {
+    /// What our gateways are allowed in it.
+    pub(crate) fn limits(self) -> Limits {
         match self {
             Self::IdleStreams => Limits {
                 streams: IDLE_STREAMS + 64,
@@ -192,155 +182,27 @@ impl Times {
     }
 }
 
-/// The programs to be run.
-#[derive(Debug)]
-pub(crate) struct Programs {
-    pub(crate) muxgate: PathBuf,
-    pub(crate) muxwan: PathBuf,
-    pub(crate) iperf2: PathBuf,
-    pub(crate) iperf3: PathBuf,
-}
-
-/// One network with its server of the load, in which scenarios are run.
-#[derive(Debug)]
-pub(crate) struct Bench<'a> {
-    pub(crate) network: Network,
-    programs: &'a Programs,
-    logs: &'a Path,
-    server: Process,
-}
-
-/// One run.
-#[derive(Debug, Clone)]
-pub(crate) struct Measured {
-    pub(crate) figures: Figures,
-    /// The part of all processors that other programs took meanwhile, 0 to 1.
-    pub(crate) foreign_share: f64,
-}
-
 /// What a scenario gave: its own figures, and the payload that the CPU time is divided by.
-struct Outcome {
+pub(crate) struct Outcome {
     /// 0 where there is no rate.
-    bytes: u64,
-    figures: Figures,
+    pub(crate) bytes: u64,
+    pub(crate) figures: Figures,
 }
 
 /// One run to be made.
-struct Run<'a> {
-    bench: &'a Bench<'a>,
-    running: &'a Running,
-    times: Times,
-    connections: u32,
-}
-
-impl<'a> Bench<'a> {
-    /// Builds the network and starts the server of the load in it.
-    ///
-    /// # Errors
-    /// What is missing, or what the system said.
-    pub(crate) fn build(
-        topology: Topology,
-        congestion_control: &str,
-        programs: &'a Programs,
-        logs: &'a Path,
-    ) -> Result<Self> {
-        let network = Network::build(topology, congestion_control, &programs.muxwan, logs)?;
-        let server = load::serve(&network, &logs.join("serve.log"))?;
-        Ok(Self {
-            network,
-            programs,
-            logs,
-            server,
-        })
-    }
-
-    /// Starts the system, runs the scenario once, ends the system.
-    ///
-    /// # Errors
-    /// `not found` when a peer is not installed; else what failed.
-    pub(crate) fn measure(
-        &self,
-        scenario: Scenario,
-        system: System,
-        connections: u32,
-        times: Times,
-    ) -> Result<Measured> {
-        let folder = self.logs.join(system.name());
-        fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        let muxgate = &self.programs.muxgate;
-        let mut running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
-        let (clock, own, machine) = (
-            Instant::now(),
-            self.own_time_in_programs(&running)?,
-            usage::machine_in_programs()?,
-        );
-        let before = usage::cpu(&running.pids());
-        let run = Run {
-            bench: self,
-            running: &running,
-            times,
-            connections,
-        };
-        let outcome = run.ask(scenario)?;
-        let used = usage::cpu(&running.pids())
-            .total()
-            .saturating_sub(before.total());
-        let own = self.own_time_in_programs(&running)?.saturating_sub(own);
-        let foreign = usage::machine_in_programs()?
-            .saturating_sub(machine)
-            .saturating_sub(own);
-        let processors = thread::available_parallelism().map_or(1, usize::from) as f64;
-        let mut figures = outcome.figures;
-        figures.extend(self.cost(&mut running, outcome.bytes, used)?);
-        Ok(Measured {
-            figures,
-            foreign_share: foreign.as_secs_f64() / (clock.elapsed().as_secs_f64() * processors),
-        })
-    }
-
-    /// What the gateways have cost: CPU time for `bytes` of payload, peak memory.
-    ///
-    /// A peer that has ended with its last client has no such figures; one of ours must not.
-    fn cost(&self, running: &mut Running, bytes: u64, used: Duration) -> Result<Figures> {
-        let mut cost = Figures::new();
-        if running.system == System::Direct {
-            return Ok(cost);
-        }
-        if running.has_ended() {
-            ensure!(running.system.is_peer(), "a gateway has ended");
-            return Ok(cost);
-        }
-        if bytes > 0 {
-            let gigabytes = bytes as f64 / 1e9;
-            cost.insert(Metric::CpuSPerGb, used.as_secs_f64() / gigabytes);
-        }
-        for (metric, place) in [
-            (Metric::EntryRssMib, Place::Entry),
-            (Metric::ExitRssMib, Place::Exit),
-        ] {
-            let peak = usage::peak_rss_bytes(&running.pids_at(place));
-            cost.insert(metric, peak as f64 / 1024.0 / 1024.0);
-        }
-        Ok(cost)
-    }
-
-    /// CPU time that what is measured, and what measures it, have spent in programs.
-    fn own_time_in_programs(&self, running: &Running) -> Result<Duration> {
-        let mut alive = running.pids();
-        alive.extend(self.server.pids());
-        alive.extend(self.network.delay_pids());
-        let mut time = usage::cpu(&alive).user;
-        // What has ended and was waited for: the clients.
-        for who in [UsageWho::RUSAGE_SELF, UsageWho::RUSAGE_CHILDREN] {
-            let user = getrusage(who)?.user_time();
-            time += Duration::from_micros((user.tv_sec() * 1_000_000 + user.tv_usec()).try_into()?);
-        }
-        Ok(time)
-    }
+pub(crate) struct Run<'a> {
+    pub(crate) bench: &'a Bench<'a>,
+    pub(crate) running: &'a Running,
+    pub(crate) times: Times,
+    pub(crate) connections: u32,
 }
 
 impl Run<'_> {
-    fn ask(&self, scenario: Scenario) -> Result<Outcome> {
+    /// Asks it.
+    ///
+    /// # Errors
+    /// When the load fails, or not all of its connections arrive.
+    pub(crate) fn ask(&self, scenario: Scenario) -> Result<Outcome> {
         match scenario {
             Scenario::BulkIperf2 => self.bulk_iperf2(),
             Scenario::BulkIperf3 => self.bulk_iperf3(),

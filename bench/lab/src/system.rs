@@ -25,8 +25,9 @@ use clap::ValueEnum;
 
 use crate::{
     load::wire::Request,
+    network::Network,
     process::{Process, find, wait_until},
-    topology::{Addresses, Network, Place},
+    topology::{Addresses, Place},
 };
 
 /// The port on which entry and exit meet.
@@ -296,7 +297,7 @@ impl Launch {
     }
 }
 
-/// The processes of a system; they end with this value, the entry's first.
+/// The processes of a system; they end with this value.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) system: System,

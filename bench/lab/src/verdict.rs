@@ -1,7 +1,9 @@
 //! What our gateways have to show: targets as data, judged on a report.
 //!
-//! A target is judged when its row was measured; one whose row, or the row it is compared with, is
-//! not in the run has no verdict. All of them hold on the usual congestion control.
+//! A target is judged when its row was measured; where the system that it is compared with is not
+//! installed or failed, a line says so. All of them hold on the usual congestion control.
+
+use muxbench::statistics::rounded;
 
 use crate::{
     metric::Metric,
@@ -30,8 +32,7 @@ enum Measure {
     Most(Metric),
     Ratio(Metric, System),
     Added(Metric, System),
-    /// The value, or so much more than this part of another system's that it is enough: the value
-    /// divided by the lower of the constant and that part.
+    /// The value, divided by the lower of a constant and this part of another system's value.
     OfLower(Metric, f64, f64, System),
 }
 
@@ -44,7 +45,7 @@ enum Bound {
 /// A judged target.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Verdict {
-    pub(crate) is_met: bool,
+    pub(crate) is_missed: bool,
     /// A line of the log.
     pub(crate) text: String,
 }
@@ -216,23 +217,33 @@ impl Target {
     }
 
     fn judge_row(&self, report: &Report, row: &Row) -> Option<Verdict> {
-        let value = self.measure.of(report, row)?;
-        let (is_met, wanted) = match self.bound {
-            Bound::AtLeast(least) => (value >= least, format!(">= {least}")),
-            Bound::AtMost(most) => (value <= most, format!("<= {most}")),
-        };
         let key = &row.key;
-        let verdict = if is_met { "met" } else { "MISSED" };
-        let text = format!(
-            "{}, {}, {} x {}, {}: {verdict} ({}, wanted {wanted})",
+        let what = format!(
+            "{}, {}, {} x {}, {}",
             key.system.name(),
             key.topology.name(),
             key.scenario.name(),
             key.connections,
-            self.measure.name(),
-            muxbench::statistics::rounded(value, 3)
+            self.measure.name()
         );
-        Some(Verdict { is_met, text })
+        let Some(value) = self.measure.of(report, row) else {
+            let other = report.beside(row, self.measure.compared_with()?)?;
+            let reason = other.reason.as_ref()?;
+            return Some(Verdict {
+                is_missed: false,
+                text: format!("{what}: not judged ({}: {reason})", other.key.system.name()),
+            });
+        };
+        let (is_met, wanted) = match self.bound {
+            Bound::AtLeast(least) => (value >= least, format!(">= {least}")),
+            Bound::AtMost(most) => (value <= most, format!("<= {most}")),
+        };
+        let verdict = if is_met { "met" } else { "MISSED" };
+        let value = rounded(value, 3);
+        Some(Verdict {
+            is_missed: !is_met,
+            text: format!("{what}: {verdict} ({value}, wanted {wanted})"),
+        })
     }
 }
 
@@ -247,6 +258,13 @@ impl Measure {
                 let other = report.beside(row, of)?.median(metric)?;
                 Some(row.median(metric)? / constant.min(part * other))
             }
+        }
+    }
+
+    fn compared_with(self) -> Option<System> {
+        match self {
+            Self::Value(_) | Self::Most(_) => None,
+            Self::Ratio(_, to) | Self::Added(_, to) | Self::OfLower(_, _, _, to) => Some(to),
         }
     }
 

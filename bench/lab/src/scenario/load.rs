@@ -7,9 +7,10 @@ use anyhow::{Context, Result, ensure};
 use super::{HOLD_SECONDS, Outcome, Run};
 use crate::{
     load,
+    network::Network,
     process::{self, Process, wait_until},
     system::{Service, System},
-    topology::{Network, Place},
+    topology::Place,
 };
 
 /// How long the server may take to listen.
@@ -18,7 +19,7 @@ const START_PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Starts `muxlab serve` on the server's side.
-pub(super) fn serve(network: &Network, log: &Path) -> Result<Process> {
+pub(crate) fn serve(network: &Network, log: &Path) -> Result<Process> {
     let port = Service::Load.port();
     let arguments = [
         "serve".to_owned(),

@@ -1,0 +1,198 @@
+//! A [`Topology`] that exists: namespaces, veth pairs, sysctls, delay lines. All of it is gone when the
+//! value is, or when muxlab ends.
+
+use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    namespace::Namespace,
+    process::{Process, wait_until},
+    topology::{Link, Place, SOURCES, Topology, WAN_DELAY_MS},
+};
+
+/// Ports of the outgoing connections; what listens is below.
+const PORT_RANGE: &str = "10000 63999";
+/// How long a delay line may take until it has proved its delay.
+const DELAY_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is raised by tuning: the values of the operator's profile `Wan`.
+const TUNED: [(&str, &str); 2] = [
+    ("net/ipv4/tcp_rmem", "4096 131072 134217728"),
+    ("net/ipv4/tcp_wmem", "4096 65536 67108864"),
+];
+
+/// A topology that exists.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub(crate) topology: Topology,
+    /// One, or one a place.
+    namespaces: Vec<Namespace>,
+    /// What the kernel gave the sysctls of [`TUNED`].
+    defaults: Vec<String>,
+    delays: Vec<Process>,
+}
+
+impl Network {
+    /// Builds it. `muxwan`: the program that makes delays; `logs`: a folder for what it says.
+    ///
+    /// # Errors
+    /// What is missing, or what the system said.
+    pub(crate) fn build(
+        topology: Topology,
+        congestion_control: &str,
+        muxwan: &Path,
+        logs: &Path,
+    ) -> Result<Self> {
+        let count = if topology == Topology::Loopback { 1 } else { 4 };
+        let namespaces: Vec<Namespace> = (0..count)
+            .map(|_| Namespace::new(congestion_control))
+            .collect::<Result<_>>()?;
+        let mut this = Self {
+            topology,
+            namespaces,
+            defaults: Vec::new(),
+            delays: Vec::new(),
+        };
+        for namespace in &this.namespaces {
+            namespace.set("net/ipv4/ip_local_port_range", PORT_RANGE)?;
+            // Ports of ended connections are used again after a second, on every topology alike.
+            namespace.set("net/ipv4/tcp_tw_reuse", "1")?;
+        }
+        let first = this.namespace(Place::Client);
+        this.defaults = TUNED
+            .iter()
+            .map(|(key, _)| first.sysctl(key))
+            .collect::<Result<_>>()?;
+        if topology != Topology::Loopback {
+            Link::ALL.into_iter().try_for_each(|link| this.lay(link))?;
+        }
+        if topology.is_wan() {
+            this.delay(muxwan, logs)?;
+        }
+        Ok(this)
+    }
+
+    /// The namespace of a place.
+    pub(crate) fn namespace(&self, place: Place) -> &Namespace {
+        &self.namespaces[place as usize % self.namespaces.len()]
+    }
+
+    /// Gives the ends of the delayed link what the topology's tuning says, everyone else the kernel's
+    /// defaults. `direct`: the ends are client and server, else the gateways.
+    ///
+    /// # Errors
+    /// When the kernel does not take a value.
+    pub(crate) fn tune(&self, direct: bool) -> Result<()> {
+        if self.topology != Topology::WanTuned {
+            return Ok(());
+        }
+        for place in [Place::Client, Place::Entry, Place::Exit, Place::Server] {
+            let is_end = matches!(place, Place::Client | Place::Server) == direct;
+            for ((key, tuned), default) in TUNED.iter().zip(&self.defaults) {
+                self.namespace(place)
+                    .set(key, if is_end { tuned } else { default })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The sysctls in force at the ends of the delayed link, by name.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn sysctls(&self, direct: bool) -> Result<BTreeMap<String, String>> {
+        let end = self.namespace(if direct { Place::Client } else { Place::Entry });
+        TUNED
+            .iter()
+            .map(|(key, _)| Ok((key.replace('/', "."), end.sysctl(key)?)))
+            .collect()
+    }
+
+    /// The process ids of the delay lines.
+    pub(crate) fn delay_pids(&self) -> Vec<u32> {
+        self.delays.iter().flat_map(Process::pids).collect()
+    }
+
+    /// Whether a socket listens on `port` in the namespace of `place`; connecting to find out could use
+    /// up a peer's one carrier.
+    pub(crate) fn listens(&self, place: Place, port: u16) -> Result<bool> {
+        self.namespace(place).enter(|| {
+            ["tcp", "tcp6"].iter().any(|table| {
+                fs::read_to_string(format!("/proc/thread-self/net/{table}"))
+                    .is_ok_and(|table| lists_listener(&table, port))
+            })
+        })
+    }
+
+    fn lay(&self, link: Link) -> Result<()> {
+        let [left, right] = link.ends().map(|place| self.namespace(place));
+        let name = link.name();
+        left.ip(&format!(
+            "link add name {name} netns {} type veth peer name {name} netns {}",
+            left.path(),
+            right.path()
+        ))?;
+        let mut addresses = vec![link.left()];
+        if link.ends()[0] == Place::Client {
+            addresses.extend((0..SOURCES).map(|number| link.source(number)));
+        }
+        for address in addresses {
+            left.ip(&format!("addr add {address}/24 dev {name}"))?;
+        }
+        right.ip(&format!("addr add {}/24 dev {name}", link.right()))?;
+        [left, right]
+            .into_iter()
+            .try_for_each(|end| end.ip(&format!("link set {name} up")))
+    }
+
+    /// Starts a delay line at both ends of each long link, and waits until they have proved it.
+    fn delay(&mut self, muxwan: &Path, logs: &Path) -> Result<()> {
+        for link in Link::ALL.into_iter().filter(|link| link.is_long()) {
+            for (place, end) in link.ends().into_iter().zip(["left", "right"]) {
+                let name = format!("muxwan-{}-{end}", link.name());
+                let [log, report] = ["log", "json"].map(|kind| logs.join(format!("{name}.{kind}")));
+                let line = format!(
+                    "run --delay {WAN_DELAY_MS}ms --all --interface {} --backend nfqueue --report {}",
+                    link.name(),
+                    report.display()
+                );
+                let _ = fs::remove_file(&report);
+                let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+                let process = Process::start(self.namespace(place), muxwan, &arguments, &log);
+                let mut process = process.with_context(|| format!("{}", muxwan.display()))?;
+                wait_until(DELAY_PATIENCE, "the delay line", || {
+                    ensure!(!process.has_ended(), "the delay line was refused");
+                    Ok(report.is_file())
+                })
+                .with_context(|| format!("see {}", log.display()))?;
+                self.delays.push(process);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `table`: `/proc/net/tcp` or `tcp6`, where state 0A is LISTEN.
+fn lists_listener(table: &str, port: u16) -> bool {
+    table.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let local = fields.get(1).and_then(|address| address.rsplit_once(':'));
+        local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
+            && fields.get(3) == Some(&"0A")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listening_port_is_told_from_a_connected_one() {
+        let table = "  sl  local_address rem_address   st tx_queue\n\
+                        0: 0100007F:1838 00000000:0000 0A 00000000:00000000\n\
+                        1: 0100007F:1839 0100007F:1838 01 00000000:00000000\n";
+        assert!(lists_listener(table, 6200));
+        assert!(!lists_listener(table, 6201));
+    }
+}
