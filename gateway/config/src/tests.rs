@@ -159,6 +159,18 @@ fn everything_that_can_be_written_round_trips() {
 }
 
 #[test]
+fn the_documented_configurations_can_be_used() {
+    let page = include_str!("../../../docs/gateway.md");
+    let blocks: Vec<_> = page
+        .split("```yaml\n")
+        .skip(1)
+        .filter_map(|rest| rest.split_once("```"))
+        .map(|(block, _)| Config::from_yaml(block).unwrap().role)
+        .collect();
+    assert_eq!(blocks, [Role::Entry, Role::Exit]);
+}
+
+#[test]
 fn the_streams_of_jmux_alone_must_fit_into_the_memory() {
     let small = ENTRY.replace("admin: 0.0.0.0:64001", "memory: {receive: 16Mi}");
     let error = Config::from_yaml(&small).unwrap_err();
