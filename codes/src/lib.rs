@@ -75,6 +75,7 @@ codes! {
     PeerReset = 216, "The other gateway reset a stream.", "Look for the stream's line in the other gateway's log, which says why.";
     DrainDeadline = 217, "A stream was still open at the deadline of a shutdown and was reset.", "Nothing, if streams may end with a roll-out. Otherwise let applications end them within `drain.deadlineSeconds`.";
     OpenAbandoned = 218, "A client closed its connection before the target was reached.", "Compare how long the target takes to be reached with how long the client is willing to wait.";
+    CongestionControlRefused = 219, "The system does not give carriers the congestion control that was asked for; they keep its default.", "Add it to the node's `net.ipv4.tcp_allowed_congestion_control`, load its kernel module, or ask for `Auto`.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All is as asked.", "Nothing.";

@@ -1,7 +1,7 @@
 //! The carriers of one worker while they run.
 //!
 //! The entry keeps the one that takes new streams, and those that drain; the exit keeps all that were
-//! accepted. Who adds one bounds how many there are.
+//! accepted. Who adds one bounds how many there are. They share the worker's buffers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use crate::driver::{CarrierEnd, Driver};
+use crate::driver::{CarrierEnd, Driver, Pool};
 
 /// Running carriers, oldest first.
 #[derive(Default)]
@@ -17,6 +17,7 @@ pub(crate) struct Carriers {
     running: RefCell<BTreeMap<u64, Rc<Driver>>>,
     next: Cell<u64>,
     ended: Notify,
+    pool: Rc<Pool>,
 }
 
 impl Carriers {
@@ -28,6 +29,11 @@ impl Carriers {
         self.running.borrow_mut().remove(&id);
         self.ended.notify_waiters();
         end
+    }
+
+    /// The buffers of the worker.
+    pub(crate) fn pool(&self) -> Rc<Pool> {
+        Rc::clone(&self.pool)
     }
 
     pub(crate) fn len(&self) -> usize {

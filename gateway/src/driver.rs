@@ -7,17 +7,20 @@
 //! and the carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled
 //! local socket does not take stays in its own inbox, within its own credit.
 //!
-//! Memory of a carrier: 256 KiB to read, [`buffers::BUFFERS`] x 128 KiB to write, 512 KiB queued for
-//! the carrier (of those buffers), and the session's receive budget. An idle stream holds no buffer.
+//! Memory: see docs/architecture.md, "Bounds of a gateway". An idle stream, or an idle carrier, holds
+//! no buffer.
 //!
 //! The session decides; see `gateway/proto/src/lib.rs` for its contract.
 
+mod backlog;
+mod batch;
 mod buffers;
 mod carrier_in;
 mod carrier_out;
 mod idle;
 mod inbox;
 mod incoming;
+mod socket;
 mod stream;
 
 use std::cell::{Cell, RefCell};
@@ -36,11 +39,13 @@ use tokio::sync::{Notify, oneshot, watch};
 use crate::account::Local;
 use crate::closing::Reason;
 use crate::telemetry::{CarrierStats, Telemetry};
-use buffers::BufferPool;
+use backlog::Backlog;
+use buffers::Share;
 use carrier_out::Queue;
 use incoming::Incoming;
 use stream::StreamIo;
 
+pub(crate) use buffers::Pool;
 pub(crate) use incoming::{Dial, Dialler};
 
 /// Why a carrier ended.
@@ -80,7 +85,8 @@ pub(crate) struct Driver {
     session: RefCell<Box<dyn Session>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
     incoming: RefCell<BTreeMap<StreamId, Incoming>>,
-    pool: BufferPool,
+    share: Share,
+    backlog: Backlog,
     queue: RefCell<Queue>,
     /// There may be something to transmit.
     transmit_wake: Notify,
@@ -104,18 +110,21 @@ impl Driver {
     pub(crate) fn new(
         tcp: TcpStream,
         session: Box<dyn Session>,
+        pool: Rc<Pool>,
         config: watch::Receiver<Arc<Config>>,
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
     ) -> std::io::Result<Rc<Self>> {
-        prepare_carrier(&tcp)?;
+        socket::prepare_carrier(&tcp, config.borrow().congestion_control)?;
+        let backlog = Backlog::new(&tcp)?;
         let stats = telemetry.carrier(&tcp)?;
         Ok(Rc::new(Self {
             tcp,
             session: RefCell::new(session),
             streams: RefCell::default(),
             incoming: RefCell::default(),
-            pool: BufferPool::new(),
+            share: Share::new(pool),
+            backlog,
             queue: RefCell::default(),
             transmit_wake: Notify::new(),
             deadline: Cell::new(None),
@@ -143,7 +152,7 @@ impl Driver {
             () = self.shutdown_wake.notified() => CarrierEnd::ShutDown,
         };
         self.ended.set(true);
-        self.pool.close();
+        self.share.close();
         self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
         if let CarrierEnd::Protocol(error) = &end {
             self.session.borrow_mut().close(error);
@@ -241,7 +250,7 @@ impl Driver {
 
     fn is_idle(&self) -> bool {
         let session = self.session.borrow();
-        session.stream_count() == 0 && !session.wants_transmit() && !self.stats.writing()
+        session.stream_count() == 0 && !session.wants_transmit() && self.queue.borrow().is_empty()
     }
 
     /// The other end's address.
@@ -365,20 +374,3 @@ impl Driver {
 const RESETS_MAX: Duration = Duration::from_secs(3);
 /// How long the peer may take to read why its session ends.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
-/// A carrier whose peer vanished is given up after this long without an acknowledgement.
-const CARRIER_DEAD_AFTER: Duration = Duration::from_secs(15);
-/// An idle carrier is probed at this interval.
-const CARRIER_KEEPALIVE: Duration = Duration::from_secs(5);
-
-/// Own batching makes Nagle's pointless; a dead path is noticed within 15 s. SO_SNDBUF and SO_RCVBUF
-/// are left alone, since setting them ends the kernel's autotuning.
-fn prepare_carrier(tcp: &TcpStream) -> std::io::Result<()> {
-    tcp.set_nodelay(true)?;
-    let socket = socket2::SockRef::from(tcp);
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(CARRIER_KEEPALIVE)
-        .with_interval(CARRIER_KEEPALIVE)
-        .with_retries(2);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(CARRIER_DEAD_AFTER))
-}

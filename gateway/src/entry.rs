@@ -175,6 +175,7 @@ async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<
     Driver::new(
         tcp,
         session(config),
+        entry.carriers.pool(),
         entry.config.clone(),
         Arc::clone(&entry.telemetry),
         dialler,

@@ -103,7 +103,8 @@ impl Exit {
         let session = session(&self.worker.config.borrow());
         let config = self.worker.config.clone();
         let telemetry = Arc::clone(&self.worker.telemetry);
-        let driver = Driver::new(tcp, session, config, telemetry, dialler)?;
+        let pool = self.carriers.pool();
+        let driver = Driver::new(tcp, session, pool, config, telemetry, dialler)?;
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
             let run = exit.carriers.run(&driver);

@@ -18,9 +18,12 @@ pub(crate) struct TcpInfo {
     pub(crate) unacknowledged: u32,
     /// Bytes in the send buffer that have not been sent once.
     pub(crate) not_sent_bytes: u32,
+    /// Bytes a second that the peer acknowledged of late; the most that was measured, where less was
+    /// offered than the path could take. 0: not known.
+    pub(crate) delivery_rate: u64,
 }
 
-/// Kernel layout up to `tcpi_min_rtt`; the kernel writes as much as it is given room for.
+/// Kernel layout up to `tcpi_delivery_rate`; the kernel writes as much as it is given room for.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct RawTcpInfo {
@@ -48,6 +51,9 @@ struct RawTcpInfo {
     segments: [u32; 2],
     notsent_bytes: u32,
     min_rtt: u32,
+    /// data_segs_in, data_segs_out
+    data_segments: [u32; 2],
+    delivery_rate: u64,
 }
 
 /// Reads TCP_INFO (tcp(7)).
@@ -83,6 +89,7 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
         retransmits: raw.total_retrans.into(),
         unacknowledged: raw.unacked,
         not_sent_bytes: raw.notsent_bytes,
+        delivery_rate: raw.delivery_rate,
     })
 }
 

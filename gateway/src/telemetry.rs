@@ -107,7 +107,6 @@ impl Telemetry {
             received: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             budget_used: AtomicU64::new(0),
-            writing: AtomicBool::new(false),
         }))
     }
 
@@ -240,7 +239,6 @@ pub(crate) struct CarrierStats {
     received: AtomicU64,
     streams: AtomicU64,
     budget_used: AtomicU64,
-    writing: AtomicBool,
 }
 
 impl CarrierStats {
@@ -255,15 +253,6 @@ impl CarrierStats {
     pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
         self.streams.store(streams, Relaxed);
         self.budget_used.store(budget_used, Relaxed);
-    }
-
-    /// Frames wait for the kernel.
-    pub(crate) fn set_writing(&self, writing: bool) {
-        self.writing.store(writing, Relaxed);
-    }
-
-    pub(crate) fn writing(&self) -> bool {
-        self.writing.load(Relaxed)
     }
 
     fn status(&self) -> status::Carrier {

@@ -1,51 +1,126 @@
-//! Buffers for payload on its way from local sockets to the carrier.
+//! Buffers for payload: on its way from local sockets to the carrier, just read from the carrier, or
+//! waiting for a local socket.
 //!
-//! A batch is read into slots of one packet each, with room for the header in front, so that a full
-//! buffer leaves in one contiguous write. The pool bounds what all streams of a carrier hold.
+//! A [`Pool`] keeps the idle ones of a worker, last used first, so that a few stay in the processor's
+//! cache. A [`Share`] bounds what the sources of one carrier hold, so that a carrier that stalls takes
+//! nothing from the others of its worker: streams with little to send have buffers of their own and
+//! do not wait behind bulk. See docs/architecture.md, "Bounds of a gateway".
 
 use std::cell::RefCell;
-use std::io::IoSliceMut;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Bytes of one buffer: prototype runs with 64, 128 and 256 KiB had 128 KiB ahead
-/// (docs/performance.md).
-pub(crate) const BUFFER_BYTES: usize = 128 << 10;
-/// Buffers of one carrier: 2 MiB in all.
-pub(crate) const BUFFERS: usize = 16;
-/// Slots filled by one read; the kernel takes up to 1,024.
-const SLOTS_MAX: usize = 256;
+/// Bytes of a small buffer: four packets of JMUX's default size.
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
+/// Bytes of a large buffer.
+pub(crate) const LARGE_BYTES: usize = 128 << 10;
+/// Small buffers that the sources of a carrier hold: 1 MiB.
+pub(crate) const SMALL_MAX: usize = 64;
+/// Large buffers that the sources of a carrier hold: 1 MiB.
+pub(crate) const LARGE_MAX: usize = 8;
+/// Idle buffers that a worker keeps: 1 MiB of small ones...
+const SMALL_IDLE_MAX: usize = 64;
+/// ...and 2 MiB of large ones.
+const LARGE_IDLE_MAX: usize = 16;
 
-/// [`BUFFERS`] buffers, handed out first come first served.
-#[derive(Debug)]
-pub(crate) struct BufferPool {
-    available: std::sync::Arc<Semaphore>,
-    idle: Rc<RefCell<Vec<Box<[u8]>>>>,
+/// The two kinds of buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// [`SMALL_BYTES`].
+    Small,
+    /// [`LARGE_BYTES`].
+    Large,
 }
 
-impl BufferPool {
-    pub(crate) fn new() -> Self {
-        Self {
-            available: std::sync::Arc::new(Semaphore::new(BUFFERS)),
-            idle: Rc::default(),
+impl Size {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Small => SMALL_BYTES,
+            Self::Large => LARGE_BYTES,
         }
     }
 
-    /// Waits for a buffer; `None` once the pool is closed.
-    pub(crate) async fn acquire(&self) -> Option<Buffer> {
-        let permit = self.available.clone().acquire_owned().await.ok()?;
-        let bytes = self.idle.borrow_mut().pop();
-        Some(Buffer {
-            bytes: bytes.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice()),
-            idle: Rc::clone(&self.idle),
+    const fn idle_max(self) -> usize {
+        match self {
+            Self::Small => SMALL_IDLE_MAX,
+            Self::Large => LARGE_IDLE_MAX,
+        }
+    }
+}
+
+/// The idle buffers of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    small: RefCell<Vec<Box<[u8]>>>,
+    large: RefCell<Vec<Box<[u8]>>>,
+}
+
+impl Pool {
+    fn idle(&self, size: Size) -> &RefCell<Vec<Box<[u8]>>> {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    /// A buffer that something else bounds: the one that a carrier is read into, or those of inboxes,
+    /// which credit bounds.
+    pub(crate) fn take(self: &Rc<Self>, size: Size) -> Buffer {
+        self.hand_out(size, None)
+    }
+
+    fn hand_out(self: &Rc<Self>, size: Size, permit: Option<OwnedSemaphorePermit>) -> Buffer {
+        let bytes = self.idle(size).borrow_mut().pop();
+        Buffer {
+            bytes: bytes.unwrap_or_else(|| vec![0; size.bytes()].into_boxed_slice()),
+            size,
+            pool: Rc::clone(self),
             _permit: permit,
-        })
+        }
+    }
+}
+
+/// What the sources of one carrier may hold of a worker's buffers.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pool: Rc<Pool>,
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+}
+
+impl Share {
+    pub(crate) fn new(pool: Rc<Pool>) -> Self {
+        Self {
+            pool,
+            small: Arc::new(Semaphore::new(SMALL_MAX)),
+            large: Arc::new(Semaphore::new(LARGE_MAX)),
+        }
+    }
+
+    pub(crate) fn pool(&self) -> &Rc<Pool> {
+        &self.pool
+    }
+
+    fn permits(&self, size: Size) -> &Arc<Semaphore> {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    /// Waits for a buffer, first come first served; `None` once the share is closed.
+    pub(crate) async fn acquire(&self, size: Size) -> Option<Buffer> {
+        let permits = Arc::clone(self.permits(size));
+        let permit = permits.acquire_owned().await.ok()?;
+        Some(self.pool.hand_out(size, Some(permit)))
     }
 
     /// No buffer is handed out any more.
     pub(crate) fn close(&self) {
-        self.available.close();
+        self.small.close();
+        self.large.close();
     }
 }
 
@@ -53,86 +128,31 @@ impl BufferPool {
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
-    idle: Rc<RefCell<Vec<Box<[u8]>>>>,
-    _permit: OwnedSemaphorePermit,
+    size: Size,
+    pool: Rc<Pool>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        self.idle.borrow_mut().push(std::mem::take(&mut self.bytes));
-    }
-}
-
-/// How a buffer is cut into packets.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Layout {
-    header: usize,
-    payload: usize,
-}
-
-impl Layout {
-    /// `header` and `payload` bytes of a full packet; `payload` at least 1 and at most a buffer.
-    pub(crate) fn new(header: usize, payload: usize) -> Self {
-        debug_assert!(payload > 0 && header + payload <= BUFFER_BYTES);
-        Self { header, payload }
-    }
-
-    /// Where payload byte `index` lies.
-    fn position(self, index: usize) -> usize {
-        index / self.payload * (self.header + self.payload) + self.header + index % self.payload
-    }
-
-    /// Bytes, headers included, that `length` payload bytes take from the buffer's start.
-    pub(crate) fn span(self, length: usize) -> usize {
-        length + length.div_ceil(self.payload) * self.header
-    }
-
-    /// Slices for up to `limit` payload bytes, packet after packet.
-    pub(crate) fn slots<'a>(self, buffer: &'a mut Buffer, limit: usize) -> Vec<IoSliceMut<'a>> {
-        let mut left = limit;
-        let mut slots = Vec::with_capacity(
-            BUFFER_BYTES
-                .div_ceil(self.header + self.payload)
-                .min(SLOTS_MAX),
-        );
-        for packet in buffer
-            .bytes
-            .chunks_mut(self.header + self.payload)
-            .take(SLOTS_MAX)
-        {
-            let Some((_, payload)) = packet.split_at_mut_checked(self.header) else {
-                break;
-            };
-            let length = payload.len().min(left);
-            if length == 0 {
-                break;
-            }
-            left -= length;
-            slots.push(IoSliceMut::new(&mut payload[..length]));
+        let mut idle = self.pool.idle(self.size).borrow_mut();
+        if idle.len() < self.size.idle_max() {
+            idle.push(std::mem::take(&mut self.bytes));
         }
-        slots
     }
 }
 
-/// Payload in a buffer, waiting for its headers.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    pub(crate) buffer: Buffer,
-    pub(crate) layout: Layout,
+impl std::ops::Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
-impl Batch {
-    /// Puts the header of the packet that begins at payload byte `start` before it.
-    pub(crate) fn put_header(&mut self, start: usize, header: &[u8]) {
-        debug_assert_eq!(start % self.layout.payload, 0);
-        debug_assert_eq!(header.len(), self.layout.header);
-        let position = self.layout.position(start);
-        self.buffer.bytes[position - header.len()..position].copy_from_slice(header);
-    }
-
-    /// The first `span` bytes, ready for the carrier.
-    pub(crate) fn frames(&self, span: usize) -> &[u8] {
-        &self.buffer.bytes[..span]
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
     }
 }
 
@@ -141,35 +161,27 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_batch_read_into_slots_is_contiguous_frames() {
-        let pool = BufferPool::new();
-        let mut buffer = pool.acquire().await.unwrap();
-        let layout = Layout::new(2, 3);
-        let input = b"abcdefgh";
-        let mut at = 0;
-        for slot in &mut layout.slots(&mut buffer, input.len()) {
-            let length = slot.len();
-            slot.copy_from_slice(&input[at..at + length]);
-            at += length;
+    async fn a_share_hands_out_its_number_of_buffers_and_takes_them_back() {
+        let share = Share::new(Rc::default());
+        let mut held = Vec::new();
+        for _ in 0..LARGE_MAX {
+            held.push(share.acquire(Size::Large).await.unwrap());
         }
-        let mut batch = Batch { buffer, layout };
-        for start in [0, 3, 6] {
-            batch.put_header(start, b"--");
-        }
-        assert_eq!(batch.frames(layout.span(input.len())), b"--abc--def--gh");
+        assert_eq!(share.large.available_permits(), 0);
+        assert!(share.acquire(Size::Small).await.is_some());
+        held.pop();
+        assert!(share.acquire(Size::Large).await.is_some());
+        share.close();
+        assert!(share.acquire(Size::Large).await.is_none());
     }
 
-    #[tokio::test]
-    async fn the_pool_hands_out_its_number_of_buffers_and_takes_them_back() {
-        let pool = BufferPool::new();
-        let mut held = Vec::new();
-        for _ in 0..BUFFERS {
-            held.push(pool.acquire().await.unwrap());
-        }
-        assert_eq!(pool.available.available_permits(), 0);
-        held.pop();
-        assert!(pool.acquire().await.is_some());
-        pool.close();
-        assert!(pool.acquire().await.is_none());
+    #[test]
+    fn a_pool_keeps_a_bounded_number_of_idle_buffers() {
+        let pool = Rc::new(Pool::default());
+        let held: Vec<_> = (0..2 * LARGE_IDLE_MAX)
+            .map(|_| pool.take(Size::Large))
+            .collect();
+        drop(held);
+        assert_eq!(pool.large.borrow().len(), LARGE_IDLE_MAX);
     }
 }

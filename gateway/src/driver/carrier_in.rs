@@ -4,47 +4,64 @@
 //! read buffer. What the local socket does not take is copied into its inbox. Never waits for
 //! anything but the carrier.
 
-use std::io::{ErrorKind, IoSlice};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::{CarrierId, Header, SessionError, StreamId};
 
-use super::{CarrierEnd, Driver};
+use super::buffers::{LARGE_BYTES, Size};
+use super::{CarrierEnd, Driver, socket};
 
-/// Bytes read at once; more than the largest frame, so that a frame is never stuck.
-const READ_BYTES: usize = 256 << 10;
-const _: () = assert!(READ_BYTES > 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
+/// A control frame is never stuck for want of room behind another.
+const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
+/// Payload frames of one stream that are passed on by one write.
+const RANGES_MAX: usize = 64;
 
 /// Payload of one stream in the read buffer, not passed on yet.
 #[derive(Default)]
 struct Run {
     stream: Option<StreamId>,
     ranges: Vec<Range<usize>>,
+    bytes: usize,
 }
 
 pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
-    let mut buffer = vec![0; READ_BYTES].into_boxed_slice();
+    // The beginning of a frame whose end has not come: only then a buffer is held while waiting.
+    let mut unread = None;
     let mut filled = 0;
     let mut run = Run::default();
     loop {
         if let Err(error) = driver.tcp.readable().await {
             return error.into();
         }
-        match driver.tcp.try_read(&mut buffer[filled..]) {
+        let mut buffer = unread
+            .take()
+            .unwrap_or_else(|| driver.share.pool().take(Size::Large));
+        let room = buffer.len() - filled;
+        let read = socket::read(
+            &driver.tcp,
+            &mut [IoSliceMut::new(&mut buffer[filled..])],
+            room,
+        );
+        match read {
             Ok(0) => return CarrierEnd::Closed,
             Ok(length) => {
                 driver.stats.add_received(length);
                 filled += length;
             }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                unread = Some(buffer).filter(|_| filled > 0);
+                continue;
+            }
             Err(error) => return error.into(),
         }
         match driver.consume(&buffer[..filled], &mut run) {
             Ok(consumed) => {
                 buffer.copy_within(consumed..filled, 0);
                 filled -= consumed;
+                unread = Some(buffer).filter(|_| filled > 0);
             }
             Err(error) => return error.into(),
         }
@@ -69,7 +86,7 @@ impl Driver {
                 session.payload_moved(CarrierId::ONLY, length);
                 drop(session);
                 if let Some(stream) = receive.stream {
-                    self.append(run, stream, position..position + length, bytes);
+                    self.append(now, run, stream, position..position + length, bytes);
                 }
                 position += length;
                 continue;
@@ -81,44 +98,51 @@ impl Driver {
                     position += consumed;
                     drop(session);
                     // An end of the stream must find all payload before it passed on.
-                    self.pass_on(run, bytes);
+                    self.pass_on(now, run, bytes);
                     self.handle_events();
                 }
                 Err(error) => break Err(error),
             }
         };
-        self.pass_on(run, bytes);
+        self.pass_on(now, run, bytes);
         self.handle_events();
         result
     }
 
-    fn append(&self, run: &mut Run, stream: StreamId, range: Range<usize>, bytes: &[u8]) {
-        if run.stream != Some(stream) {
-            self.pass_on(run, bytes);
+    fn append(
+        &self,
+        now: Instant,
+        run: &mut Run,
+        stream: StreamId,
+        range: Range<usize>,
+        bytes: &[u8],
+    ) {
+        if run.stream != Some(stream) || run.ranges.len() == RANGES_MAX {
+            self.pass_on(now, run, bytes);
             run.stream = Some(stream);
         }
+        run.bytes += range.len();
         run.ranges.push(range);
     }
 
     /// Writes a run to its local socket, or keeps it in the inbox.
-    fn pass_on(&self, run: &mut Run, bytes: &[u8]) {
+    fn pass_on(&self, now: Instant, run: &mut Run, bytes: &[u8]) {
         let Some(stream) = run.stream.take() else {
             return;
         };
-        let mut slices: Vec<IoSlice<'_>> = run
-            .ranges
-            .drain(..)
-            .map(|range| IoSlice::new(&bytes[range]))
-            .collect();
+        let mut slices = [IoSlice::new(&[]); RANGES_MAX];
+        let count = run.ranges.len();
+        for (slice, range) in slices.iter_mut().zip(run.ranges.drain(..)) {
+            *slice = IoSlice::new(&bytes[range]);
+        }
+        let total = std::mem::take(&mut run.bytes);
         let Some(io) = self.stream(stream) else {
-            self.keep(stream, &slices);
+            self.keep(stream, &slices[..count]);
             return;
         };
-        let taken = io.deliver(&mut slices);
+        let taken = io.deliver(self.share.pool(), &mut slices[..count], total);
         if taken > 0 {
-            self.session
-                .borrow_mut()
-                .sink_took(Instant::now(), stream, taken);
+            self.session.borrow_mut().sink_took(now, stream, taken);
             io.account.received(&self.telemetry, taken);
         }
     }

@@ -1,19 +1,20 @@
 //! The carrier's writing loop: one gathered write of all that is ready.
 //!
 //! It runs after the tasks that made something ready and stops when there is nothing more, so it
-//! flushes by itself and never by a timer.
+//! flushes by itself and never by a timer. Frames are taken from the session only when the kernel has
+//! room, and no more than [`super::backlog`] allows: what is taken cannot be overtaken.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
 
+use std::time::Instant;
+
 use muxtunnel_proto::Transmit;
 
-use super::buffers::Batch;
-use super::{CarrierEnd, Driver};
+use super::batch::Batch;
+use super::{CarrierEnd, Driver, socket};
 
-/// Frames are taken from the session until this many bytes wait for the kernel.
-const QUEUED_BYTES_MAX: usize = 512 << 10;
 /// Slices of one write.
 const SLICES_MAX: usize = 64;
 
@@ -44,11 +45,15 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    fn push_control(&mut self, control: &[u8]) {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    fn push_control(&mut self, control: Vec<u8>) {
         self.bytes += control.len();
         match self.chunks.back_mut() {
-            Some(Chunk::Control(bytes)) => bytes.extend_from_slice(control),
-            _ => self.chunks.push_back(Chunk::Control(control.to_vec())),
+            Some(Chunk::Control(bytes)) => bytes.extend_from_slice(&control),
+            _ => self.chunks.push_back(Chunk::Control(control)),
         }
     }
 
@@ -57,14 +62,16 @@ impl Queue {
         self.chunks.push_back(Chunk::Batch(batch, span));
     }
 
-    fn slices(&self) -> Vec<IoSlice<'_>> {
-        let mut skip = self.written;
-        let slices = self.chunks.iter().take(SLICES_MAX).map(|chunk| {
-            let slice = IoSlice::new(&chunk.bytes()[skip..]);
+    /// Puts what is oldest into `slices`; returns how many slices and bytes these are.
+    fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> (usize, usize) {
+        let (mut count, mut total, mut skip) = (0, 0, self.written);
+        for (chunk, slice) in self.chunks.iter().zip(slices) {
+            *slice = IoSlice::new(&chunk.bytes()[skip..]);
+            count += 1;
+            total += slice.len();
             skip = 0;
-            slice
-        });
-        slices.collect()
+        }
+        (count, total)
     }
 
     fn advance(&mut self, length: usize) {
@@ -82,29 +89,33 @@ impl Queue {
 
 pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
     loop {
+        if let Err(error) = driver.tcp.writable().await {
+            return error.into();
+        }
         driver.gather();
         driver.publish();
-        let idle = driver.queue.borrow().bytes == 0;
-        driver.stats.set_writing(!idle);
-        if idle {
+        if driver.queue.borrow().is_empty() {
             driver.idle_wake.notify_waiters();
             driver.transmit_wake.notified().await;
-        } else if let Err(error) = write(driver).await {
+        } else if let Err(error) = write(driver) {
             return error.into();
         }
     }
 }
 
 /// One write of what waits.
-async fn write(driver: &Driver) -> std::io::Result<()> {
-    driver.tcp.writable().await?;
+fn write(driver: &Driver) -> std::io::Result<()> {
     let mut queue = driver.queue.borrow_mut();
-    let written = driver.tcp.try_write_vectored(&queue.slices());
+    let written = {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, total) = queue.slices(&mut slices);
+        socket::write(&driver.tcp, &slices[..count], total)
+    };
     match written {
         Ok(length) => {
             driver.stats.add_sent(length);
             queue.advance(length);
-            Ok(())
+            driver.backlog.look(&driver.tcp, Instant::now())
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         Err(error) => Err(error),
@@ -114,8 +125,9 @@ async fn write(driver: &Driver) -> std::io::Result<()> {
 /// The session is over: writes what waits, with why at its end, and lets the peer read it. Closing
 /// with unread bytes would be a reset, which takes the word away from the peer.
 pub(super) async fn say_last_word(driver: &Driver) -> std::io::Result<()> {
-    while driver.queue.borrow().bytes > 0 {
-        write(driver).await?;
+    while !driver.queue.borrow().is_empty() {
+        driver.tcp.writable().await?;
+        write(driver)?;
     }
     socket2::SockRef::from(&driver.tcp).shutdown(std::net::Shutdown::Write)?;
     let mut discarded = vec![0; DISCARD_BYTES];
@@ -135,11 +147,12 @@ impl Driver {
     fn gather(&self) {
         let mut session = self.session.borrow_mut();
         let mut queue = self.queue.borrow_mut();
+        let queued_max = self.backlog.queued_max();
         let mut in_batch = false;
-        while in_batch || queue.bytes < QUEUED_BYTES_MAX {
+        while in_batch || queue.bytes < queued_max {
             match session.poll_transmit() {
                 None => break,
-                Some(Transmit::Control { bytes, .. }) => queue.push_control(&bytes),
+                Some(Transmit::Control { bytes, .. }) => queue.push_control(bytes),
                 Some(Transmit::Data {
                     header, payload, ..
                 }) => {
@@ -165,7 +178,7 @@ impl Driver {
         let mut session = self.session.borrow_mut();
         let mut queue = self.queue.borrow_mut();
         while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit() {
-            queue.push_control(&bytes);
+            queue.push_control(bytes);
         }
     }
 }

@@ -1,22 +1,31 @@
 //! Payload that a local socket has not taken yet.
 //!
-//! Filled only when the socket's own buffer is full. Bounded by the stream's credit; chunks of one
-//! size, so that what is allocated exceeds what is useful by at most one chunk.
+//! Filled only when the socket's own buffer is full. Bounded by the stream's credit; in small buffers
+//! of the worker's, so that what is held exceeds what is useful by at most one of them.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
+use std::rc::Rc;
 
-/// Bytes of one chunk: the least window, so that a stream never holds more than its window + one.
-const CHUNK_BYTES: usize = muxtunnel_proto::jmux::WINDOW_BYTES_MIN as usize;
+use super::buffers::{Buffer, Pool, SMALL_BYTES, Size};
+
+/// A stream never holds more than its window and one chunk.
+const _: () = assert!(SMALL_BYTES <= muxtunnel_proto::jmux::WINDOW_BYTES_MIN as usize);
 /// Slices of one write.
-const SLICES_MAX: usize = 16;
+pub(super) const SLICES_MAX: usize = 16;
 
 /// A byte queue.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    chunks: VecDeque<Vec<u8>>,
+    chunks: VecDeque<Chunk>,
     /// Bytes of the first chunk that are gone.
     taken: usize,
+}
+
+#[derive(Debug)]
+struct Chunk {
+    buffer: Buffer,
+    length: usize,
 }
 
 impl Inbox {
@@ -24,40 +33,48 @@ impl Inbox {
         self.chunks.is_empty()
     }
 
-    pub(crate) fn push(&mut self, mut bytes: &[u8]) {
+    pub(super) fn push(&mut self, pool: &Rc<Pool>, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            match self
-                .chunks
-                .back_mut()
-                .filter(|chunk| chunk.len() < CHUNK_BYTES)
-            {
-                Some(chunk) => {
-                    let room = (CHUNK_BYTES - chunk.len()).min(bytes.len());
-                    chunk.extend_from_slice(&bytes[..room]);
+            match self.chunks.back_mut() {
+                Some(Chunk { buffer, length }) if *length < buffer.len() => {
+                    let room = (buffer.len() - *length).min(bytes.len());
+                    buffer[*length..*length + room].copy_from_slice(&bytes[..room]);
+                    *length += room;
                     bytes = &bytes[room..];
                 }
-                None => self.chunks.push_back(Vec::with_capacity(CHUNK_BYTES)),
+                _ => self.chunks.push_back(Chunk {
+                    buffer: pool.take(Size::Small),
+                    length: 0,
+                }),
             }
         }
     }
 
-    /// The oldest bytes, as many as one write takes and at most `limit`.
-    pub(crate) fn slices(&self, limit: usize) -> Vec<IoSlice<'_>> {
-        let (mut skip, mut left) = (self.taken, limit);
-        let slices = self.chunks.iter().take(SLICES_MAX).map(|chunk| {
-            let length = (chunk.len() - skip).min(left);
-            let slice = IoSlice::new(&chunk[skip..skip + length]);
-            left -= length;
+    /// Puts the oldest bytes, as many as one write takes and at most `limit`, into `slices`; returns how
+    /// many slices and bytes these are.
+    pub(super) fn slices<'a>(
+        &'a self,
+        limit: usize,
+        slices: &mut [IoSlice<'a>; SLICES_MAX],
+    ) -> (usize, usize) {
+        let (mut count, mut total, mut skip) = (0, 0, self.taken);
+        for (chunk, slice) in self.chunks.iter().zip(slices) {
+            let length = (chunk.length - skip).min(limit - total);
+            if length == 0 {
+                break;
+            }
+            *slice = IoSlice::new(&chunk.buffer[skip..skip + length]);
+            count += 1;
+            total += length;
             skip = 0;
-            slice
-        });
-        slices.collect()
+        }
+        (count, total)
     }
 
     /// Forgets the oldest `length` bytes.
     pub(crate) fn consume(&mut self, length: usize) {
         self.taken += length;
-        while let Some(first) = self.chunks.front().map(Vec::len) {
+        while let Some(first) = self.chunks.front().map(|chunk| chunk.length) {
             if self.taken < first {
                 break;
             }
@@ -83,14 +100,17 @@ mod tests {
         fn bytes_come_out_in_the_order_they_went_in(
             steps in proptest::collection::vec((0usize..40_000, 0usize..60_000), 1..20)
         ) {
+            let pool = Rc::new(Pool::default());
             let mut inbox = Inbox::default();
             let mut model = VecDeque::new();
             let mut next = 0u8;
             for (push, take) in steps {
                 let bytes: Vec<u8> = std::iter::repeat_with(|| { next = next.wrapping_add(1); next }).take(push).collect();
-                inbox.push(&bytes);
+                inbox.push(&pool, &bytes);
                 model.extend(&bytes);
-                let out: Vec<u8> = inbox.slices(take).iter().flat_map(|slice| slice.to_vec()).collect();
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let (count, _) = inbox.slices(take, &mut slices);
+                let out: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
                 let expected: Vec<u8> = model.drain(..out.len()).collect();
                 prop_assert_eq!(&out, &expected);
                 inbox.consume(out.len());

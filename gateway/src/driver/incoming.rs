@@ -79,7 +79,9 @@ impl Driver {
     /// Keeps payload of a stream whose target is being dialled.
     pub(super) fn keep(&self, stream: StreamId, slices: &[std::io::IoSlice<'_>]) {
         if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
-            slices.iter().for_each(|slice| incoming.inbox.push(slice));
+            for slice in slices {
+                incoming.inbox.push(self.share.pool(), slice);
+            }
         }
     }
 

@@ -6,7 +6,7 @@
 //! end of file.
 
 use std::cell::{Cell, RefCell};
-use std::io::{ErrorKind, IoSlice};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -15,9 +15,10 @@ use muxtunnel_proto::{Refusal, ResetCode, StreamId, Token};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, oneshot};
 
-use super::Driver;
-use super::buffers::{BUFFER_BYTES, Batch, Layout};
-use super::inbox::Inbox;
+use super::batch::{Appetite, Batch, Layout};
+use super::buffers::{Buffer, Pool};
+use super::inbox::{self, Inbox};
+use super::{Driver, socket};
 use crate::account::{Account, Local};
 use crate::closing::Reason;
 use crate::pace::{Pace, Turn};
@@ -189,27 +190,26 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// Passes payload on; returns how much of it the socket took at once. The rest is kept.
-    pub(super) fn deliver(&self, mut slices: &mut [IoSlice<'_>]) -> usize {
+    /// Passes payload of `total` bytes on; returns how much of it the socket took at once. The rest is
+    /// kept.
+    pub(super) fn deliver(
+        &self,
+        pool: &Rc<Pool>,
+        mut slices: &mut [IoSlice<'_>],
+        total: usize,
+    ) -> usize {
         if self.cut.get().is_some_and(|cut| !cut.deliver) {
             return 0;
         }
         let mut taken = 0;
         if self.inbox.borrow().is_empty() && self.account.down().is_none() {
-            while !slices.is_empty() {
-                match self.tcp.try_write_vectored(slices) {
-                    Ok(length) => {
-                        taken += length;
-                        IoSlice::advance_slices(&mut slices, length);
-                    }
-                    // An error shows again in the sink, which deals with it.
-                    Err(_) => break,
-                }
-            }
+            // An error shows again in the sink, which deals with it.
+            taken = socket::write(&self.tcp, slices, total).unwrap_or(0);
+            IoSlice::advance_slices(&mut slices, taken);
         }
         if !slices.is_empty() {
             let mut inbox = self.inbox.borrow_mut();
-            slices.iter().for_each(|slice| inbox.push(slice));
+            slices.iter().for_each(|slice| inbox.push(pool, slice));
             self.sink_wake.notify_one();
         }
         taken
@@ -229,13 +229,17 @@ impl StreamIo {
         Some((batch, span))
     }
 
-    fn read_batch(
+    /// Reads up to `limit` bytes of payload; returns how many, and for how many there was room.
+    fn read(
         &self,
-        buffer: &mut super::buffers::Buffer,
+        buffer: &mut Buffer,
         layout: Layout,
         limit: usize,
-    ) -> std::io::Result<usize> {
-        self.tcp.try_read_vectored(&mut layout.slots(buffer, limit))
+    ) -> std::io::Result<(usize, usize)> {
+        let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, room) = layout.fill(buffer, limit, &mut slots);
+        let length = socket::read(&self.tcp, &mut slots[..count], room)?;
+        Ok((length, room))
     }
 }
 
@@ -284,6 +288,7 @@ async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'
 
 /// Local socket -> carrier.
 async fn source(driver: &Driver, io: &StreamIo) -> End {
+    let mut appetite = Appetite::default();
     loop {
         if io.cut.get().is_some() {
             return End::Cut;
@@ -308,27 +313,28 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
             };
             paced = Some(turn);
         }
-        let Some(mut buffer) = driver.pool.acquire().await else {
+        let batch_max = driver.backlog.batch_max();
+        let Some(mut buffer) = driver.share.acquire(appetite.size(batch_max)).await else {
             return End::Cut;
         };
-        let header = capacity.header_bytes;
-        let payload = capacity.payload_max.min(BUFFER_BYTES - header);
-        let layout = Layout::new(header, payload);
+        let layout = Layout::new(capacity.header_bytes, capacity.payload_max, buffer.len());
         let limit = usize::try_from(capacity.bytes)
             .unwrap_or(usize::MAX)
+            .min(appetite.bytes().min(batch_max))
             .min(paced.as_ref().map_or(usize::MAX, Turn::most));
-        let read = readable.and_then(|()| io.read_batch(&mut buffer, layout, limit));
-        if let (Some(turn), Ok(length)) = (paced, &read) {
+        let read = readable.and_then(|()| io.read(&mut buffer, layout, limit));
+        if let (Some(turn), Ok((length, _))) = (paced, &read) {
             turn.charge(*length);
         }
         match read {
-            Ok(0) => {
+            Ok((0, _)) => {
                 io.ended.set(true);
                 driver.session.borrow_mut().finish(io.id);
                 driver.wake_transmit();
                 return End::Clean;
             }
-            Ok(length) if io.cut.get().is_none() => {
+            Ok((length, room)) if io.cut.get().is_none() => {
+                appetite.learn(length, room);
                 io.batch.replace(Some(Batch { buffer, layout }));
                 driver
                     .session
@@ -381,7 +387,12 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
         paced = Some(turn);
     }
     let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-    let written = io.tcp.try_write_vectored(&io.inbox.borrow().slices(limit));
+    let written = {
+        let inbox = io.inbox.borrow();
+        let mut slices = [IoSlice::new(&[]); inbox::SLICES_MAX];
+        let (count, total) = inbox.slices(limit, &mut slices);
+        socket::write(&io.tcp, &slices[..count], total)
+    };
     if let (Some(turn), Ok(length)) = (paced, &written) {
         turn.charge(*length);
     }

@@ -1,0 +1,182 @@
+//! Payload read from a local socket, in slots of one packet each.
+//!
+//! There is room for a header in front of each slot, so that a full buffer leaves in one contiguous
+//! write. How much is read at once follows the stream: [`Appetite`].
+
+use std::io::IoSliceMut;
+
+use super::buffers::{Buffer, LARGE_BYTES, SMALL_BYTES, Size};
+
+/// Slots filled by one read: more than a large buffer of JMUX's default packets has.
+pub(super) const SLOTS_MAX: usize = 64;
+
+/// How a buffer is cut into packets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Layout {
+    header: usize,
+    payload: usize,
+}
+
+impl Layout {
+    /// `header` and `payload` bytes of a full packet, `payload` at least 1, in a buffer of
+    /// `buffer_bytes`.
+    pub(super) fn new(header: usize, payload: usize, buffer_bytes: usize) -> Self {
+        debug_assert!(payload > 0);
+        Self {
+            header,
+            payload: payload.min(buffer_bytes - header),
+        }
+    }
+
+    /// Where payload byte `index` lies.
+    fn position(self, index: usize) -> usize {
+        index / self.payload * (self.header + self.payload) + self.header + index % self.payload
+    }
+
+    /// Bytes, headers included, that `length` payload bytes take from the buffer's start.
+    pub(super) fn span(self, length: usize) -> usize {
+        length + length.div_ceil(self.payload) * self.header
+    }
+
+    /// Puts slices for up to `limit` payload bytes into `slots`, packet after packet; returns how many
+    /// slots and bytes these are.
+    pub(super) fn fill<'a>(
+        self,
+        bytes: &'a mut [u8],
+        limit: usize,
+        slots: &mut [IoSliceMut<'a>; SLOTS_MAX],
+    ) -> (usize, usize) {
+        let (mut count, mut total) = (0, 0);
+        for (packet, slot) in bytes.chunks_mut(self.header + self.payload).zip(slots) {
+            let Some((_, payload)) = packet.split_at_mut_checked(self.header) else {
+                break;
+            };
+            let length = payload.len().min(limit - total);
+            if length == 0 {
+                break;
+            }
+            *slot = IoSliceMut::new(&mut payload[..length]);
+            count += 1;
+            total += length;
+        }
+        (count, total)
+    }
+}
+
+/// Payload in a buffer, waiting for its headers.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) buffer: Buffer,
+    pub(super) layout: Layout,
+}
+
+impl Batch {
+    /// Puts the header of the packet that begins at payload byte `start` before it.
+    pub(super) fn put_header(&mut self, start: usize, header: &[u8]) {
+        debug_assert_eq!(start % self.layout.payload, 0);
+        debug_assert_eq!(header.len(), self.layout.header);
+        let position = self.layout.position(start);
+        self.buffer[position - header.len()..position].copy_from_slice(header);
+    }
+
+    /// The first `span` bytes, ready for the carrier.
+    pub(super) fn frames(&self, span: usize) -> &[u8] {
+        &self.buffer[..span]
+    }
+}
+
+/// How much a stream's next read should take: little at first, more while reads fill what they are
+/// given, less again when they leave most of it empty.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Appetite {
+    bytes: usize,
+}
+
+impl Default for Appetite {
+    fn default() -> Self {
+        Self { bytes: SMALL_BYTES }
+    }
+}
+
+impl Appetite {
+    /// The buffer to read into, where at most `bytes_max` are useful.
+    pub(super) fn size(self, bytes_max: usize) -> Size {
+        if self.bytes.min(bytes_max) <= SMALL_BYTES {
+            Size::Small
+        } else {
+            Size::Large
+        }
+    }
+
+    /// Bytes, headers included.
+    pub(super) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// A read took `length` of `room` bytes.
+    pub(super) fn learn(&mut self, length: usize, room: usize) {
+        if length == room {
+            self.bytes = (self.bytes * 2).min(LARGE_BYTES);
+        } else if length < room / 4 {
+            self.bytes = (self.bytes / 2).max(SMALL_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::super::buffers::Pool;
+    use super::*;
+
+    #[test]
+    fn a_batch_read_into_slots_is_contiguous_frames() {
+        let pool = Rc::new(Pool::default());
+        let mut buffer = pool.take(Size::Small);
+        let layout = Layout::new(2, 3, SMALL_BYTES);
+        let input = b"abcdefgh";
+        let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, room) = layout.fill(&mut buffer, input.len(), &mut slots);
+        assert_eq!((count, room), (3, input.len()));
+        let mut at = 0;
+        for slot in &mut slots[..count] {
+            let length = slot.len();
+            slot.copy_from_slice(&input[at..at + length]);
+            at += length;
+        }
+        let mut batch = Batch { buffer, layout };
+        for start in [0, 3, 6] {
+            batch.put_header(start, b"--");
+        }
+        assert_eq!(batch.frames(layout.span(input.len())), b"--abc--def--gh");
+    }
+
+    #[test]
+    fn a_buffer_is_one_frame_where_frames_may_be_as_long() {
+        let pool = Rc::new(Pool::default());
+        let mut buffer = pool.take(Size::Large);
+        let layout = Layout::new(16, 1 << 20, LARGE_BYTES);
+        let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let filled = layout.fill(&mut buffer, usize::MAX, &mut slots);
+        assert_eq!(filled, (1, LARGE_BYTES - 16));
+    }
+
+    #[test]
+    fn a_stream_reads_more_while_it_fills_its_reads_and_less_when_it_does_not() {
+        let mut appetite = Appetite::default();
+        assert_eq!(appetite.size(usize::MAX), Size::Small);
+        for _ in 0..10 {
+            appetite.learn(100, 100);
+        }
+        assert_eq!(appetite.bytes(), LARGE_BYTES);
+        assert_eq!(appetite.size(usize::MAX), Size::Large);
+        assert_eq!(appetite.size(SMALL_BYTES), Size::Small);
+        appetite.learn(50, 100);
+        assert_eq!(appetite.bytes(), LARGE_BYTES);
+        for _ in 0..10 {
+            appetite.learn(1, 100);
+        }
+        assert_eq!(appetite.bytes(), SMALL_BYTES);
+    }
+}
