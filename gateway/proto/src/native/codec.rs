@@ -453,3 +453,6 @@ fn with_body(frame_type: u8, stream: u64, offset: u64, body: &[u8]) -> Vec<u8> {
 fn cut(text: &str, length_max: usize) -> &str {
     &text[..text.floor_char_boundary(length_max)]
 }
+
+#[cfg(test)]
+mod tests;
