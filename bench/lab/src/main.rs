@@ -3,9 +3,9 @@
 //!
 //! In come flags ([`cli`]); out come tables for people, verdicts, and JSON lines for machines
 //! ([`report`], [`verdict`]). Read [`plan`] for what is measured, [`run`] for the order, [`topology`]
-//! for where, [`system`] for what is compared, [`scenario`] for the questions, [`bench`] for one run; `docs/performance.md`
-//! says how to read the figures. A system that is not installed or fails has a row that says so; the
-//! others are measured.
+//! for where, [`system`] for what is compared, [`scenario`] for the questions, [`mod@bench`] for one
+//! run; `docs/performance.md` says how to read the figures. A system that is not installed or fails has
+//! a row that says so; the others are measured.
 
 mod bench;
 mod cli;

@@ -3,8 +3,11 @@
 
 use std::{fs, path::Path, process::ExitCode, time::Instant};
 
-use anyhow::{Context, Result};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use anyhow::{Context, Result, ensure};
+use nix::{
+    sys::resource::{Resource, getrlimit, setrlimit},
+    unistd::geteuid,
+};
 
 use crate::{
     bench::{Bench, Programs},
@@ -25,6 +28,10 @@ const GATE_DUPLEX_SECONDS: u32 = 60;
 /// # Errors
 /// When nothing can be measured at all; a system that fails has a row that says so.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
+    ensure!(
+        geteuid().is_root(),
+        "muxlab makes network namespaces and needs root"
+    );
     let folder = args.output.parent().context("--output has no folder")?;
     let logs = folder.join("logs");
     fs::create_dir_all(&logs).with_context(|| format!("making the folder {}", logs.display()))?;

@@ -1,7 +1,7 @@
 //! frp: `frps` stands at the entry, where visitors come, `frpc` at the exit, where the targets are.
 //!
-//! Settings by its documentation: no TLS, which is on by default; `tcpMux` left on, its default, for that is
-//! what is compared here.
+//! Settings by its documentation: no TLS, which is on by default; `tcpMux` left on, its default, for a mux
+//! is what is compared here.
 
 use anyhow::Result;
 

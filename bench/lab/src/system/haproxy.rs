@@ -1,9 +1,9 @@
 //! HAProxy, two in a row, in TCP mode: spliced, one thread a process, pipes of 1 MiB.
 //!
 //! Settings by its configuration manual: `option splice-request` and `splice-response` (section 4.2),
-//! `nbthread` and `tune.pipesize` (section 3). `option splice-auto` did not splice a single byte of bulk here
-//! (2.6.12: strace shows `recvfrom` and `sendto` alone) and gave a third of the rate; the default of a
-//! thread a processor was no faster than one.
+//! `nbthread` and `tune.pipesize` (section 3). `option splice-auto` did not splice a byte of bulk (2.6.12:
+//! strace shows `recvfrom` and `sendto` alone) and gave a third of the rate; the default of a thread a
+//! processor was no faster than one.
 
 use anyhow::Result;
 
