@@ -118,6 +118,10 @@ struct EntryArgs {
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable).
     #[arg(long, value_name = "[BIND:]PORT:HOST:PORT", required = true, value_parser = parse_forward)]
     forward: Vec<(String, Target)>,
+    /// Largest JMUX packet that is offered [default: 4096]. muxgate and jetsocat 2024.3.2 and later
+    /// take up to 65535.
+    #[arg(long, value_name = "BYTES")]
+    packet_bytes: Option<u16>,
     /// Streams of each forward at once; one connection too many is reset.
     #[arg(long, value_name = "N")]
     limit_streams: Option<u32>,
@@ -159,6 +163,7 @@ impl Cli {
             })),
             Command::Entry(args) => Source::Flags(Box::new(Config {
                 forwards: args.forwards(),
+                packet_bytes: args.packet_bytes,
                 connect: Some(args.connect),
                 ..base(Role::Entry, args.common)
             })),
@@ -174,6 +179,7 @@ fn base(role: Role, common: Common) -> Config {
             ProtocolArg::Jmux => Protocol::Jmux,
             ProtocolArg::Native => Protocol::Native,
         },
+        packet_bytes: None,
         security: Security {
             mode: SecurityMode::None,
         },

@@ -346,6 +346,9 @@ pub(crate) fn session(config: &Config) -> Box<dyn Session> {
         Protocol::Jmux => Box::new(JmuxSession::new(JmuxConfig {
             streams_max,
             receive_budget,
+            packet_max: config
+                .packet_bytes
+                .unwrap_or(JmuxConfig::default().packet_max),
             ..JmuxConfig::default()
         })),
         Protocol::Native => {

@@ -454,6 +454,25 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(prot
 }
 
 #[test]
+fn jmux_packets_of_65535_bytes_carry_bytes_exactly() {
+    let (listener, address) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let _exit = Gate::exit("Jmux", carrier, &[&address.to_string()]);
+    let forward_flag = format!("{forward}:{address}");
+    let connect_flag = format!("127.0.0.1:{carrier}");
+    let mut flags = vec!["entry", "--protocol", "jmux", "--security", "none"];
+    flags.extend(["--packet-bytes", "65535", "--connect", &connect_flag]);
+    flags.extend(["--forward", &forward_flag]);
+    let _entry = Gate::with_flags(&flags).until_ready();
+    let client = connect(([127, 0, 0, 1], forward).into());
+    let server = accept(&listener);
+    send_in_background(&client, pattern(1, 20 * MIB), true);
+    send_in_background(&server, pattern(2, 20 * MIB), true);
+    assert!(read_all(&server) == pattern(1, 20 * MIB));
+    assert!(read_all(&client) == pattern(2, 20 * MIB));
+}
+
+#[test]
 fn a_configuration_that_cannot_be_used_is_exit_status_2_with_the_field() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("c.yaml");

@@ -42,6 +42,8 @@ pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 pub const WORKERS_MAX: u16 = 64;
 /// Seconds after which a stream with one half closed and no byte is reset.
 pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
+/// Least packet of JMUX that can be asked for, bytes.
+pub const PACKET_BYTES_MIN: u16 = 1024;
 /// Longest time-out of a stream: 30 days.
 pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 /// Seconds a gateway goes on accepting after SIGTERM, so that load balancers can take note.
@@ -60,6 +62,11 @@ pub struct Config {
     pub role: Role,
     /// The mux protocol on the carriers; both ends must have the same.
     pub protocol: Protocol,
+    /// Entry with protocol Jmux: largest packet that is offered, header included,
+    /// [`PACKET_BYTES_MIN`]..=65,535; absent: 4,096, which every peer takes. muxgate and jetsocat
+    /// 2024.3.2 and later take all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packet_bytes: Option<u16>,
     /// How carriers are secured.
     pub security: Security,
     /// How the kernel paces carriers.
@@ -267,6 +274,7 @@ impl Config {
     /// [`ConfigError::Field`] for the first field that cannot be used.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.check_role()?;
+        self.check_packet_bytes()?;
         forward::check(&self.forwards)?;
         if self.allow.len() > ALLOW_MAX {
             return Err(ConfigError::field(
@@ -344,6 +352,20 @@ impl Config {
             timeouts: Timeouts::default(),
             ..self.clone()
         }
+    }
+
+    fn check_packet_bytes(&self) -> Result<(), ConfigError> {
+        let problem = match self.packet_bytes {
+            None => return Ok(()),
+            Some(_) if self.protocol != Protocol::Jmux || self.role != Role::Entry => {
+                "only an entry with protocol Jmux offers a packet size".to_owned()
+            }
+            Some(bytes) if bytes < PACKET_BYTES_MIN => {
+                format!("{bytes} is below the least of {PACKET_BYTES_MIN}")
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(ConfigError::field("packetBytes", problem))
     }
 
     fn check_role(&self) -> Result<(), ConfigError> {

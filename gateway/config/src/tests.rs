@@ -75,6 +75,11 @@ fn bad_fields_are_named_by_path() {
         ),
         (
             "admin: 0.0.0.0:64001",
+            "packetBytes: 1023",
+            "packetBytes: 1023 is below the least of 1024",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
             "workers: 65",
             "workers: must be 1..=64",
         ),

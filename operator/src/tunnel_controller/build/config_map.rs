@@ -22,6 +22,7 @@ pub(super) fn config(
 ) -> Result<Config, BuildError> {
     let sizing = sizing(tunnel, end, gateway);
     let config = Config {
+        packet_bytes: None,
         role: match end {
             End::Entry => Role::Entry,
             End::Exit => Role::Exit,
