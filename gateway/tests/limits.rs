@@ -423,27 +423,6 @@ fn a_client_that_gives_up_before_its_target_is_reached_is_counted() {
     assert!(line.contains("client=127.0.0.1:"), "{line}");
 }
 
-/// A listener whose backlog is full: who connects gets no answer.
-fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
-    let socket = || {
-        let (domain, kind) = (socket2::Domain::IPV4, socket2::Type::STREAM);
-        socket2::Socket::new(domain, kind.nonblocking(), None).unwrap()
-    };
-    let listener = socket();
-    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    listener.bind(&any.into()).unwrap();
-    listener.listen(0).unwrap();
-    let address = listener.local_addr().unwrap();
-    let connect = |_| {
-        let client = socket();
-        // It is under way now, or waits for ever.
-        let _ = client.connect(&address);
-        client
-    };
-    let waiting = (0..4).map(connect).collect();
-    (listener.into(), waiting)
-}
-
 fn reset(tcp: TcpStream) {
     socket2::SockRef::from(&tcp)
         .set_linger(Some(std::time::Duration::ZERO))

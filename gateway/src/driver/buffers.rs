@@ -22,8 +22,8 @@ pub(crate) const SMALL_MAX: usize = 64;
 pub(crate) const LARGE_MAX: usize = 8;
 /// Idle buffers that a worker keeps: 1 MiB of small ones...
 const SMALL_IDLE_MAX: usize = 64;
-/// ...and 2 MiB of large ones.
-const LARGE_IDLE_MAX: usize = 16;
+/// ...and 4 MiB of large ones.
+const LARGE_IDLE_MAX: usize = 32;
 
 /// The two kinds of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,18 +1,20 @@
 //! Payload that a local socket has not taken yet.
 //!
-//! Filled only when the socket's own buffer is full. Bounded by the stream's credit; in small buffers
-//! of the worker's, so that what is held exceeds what is useful by at most one of them.
+//! Filled only when the socket's own buffer is full. Bounded by the stream's credit. In the worker's
+//! buffers: small ones first, large ones once as much is held, so that what is held exceeds what is
+//! useful by at most a small buffer, or twice.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use super::buffers::{Buffer, Pool, SMALL_BYTES, Size};
+use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
 
-/// A stream never holds more than its window and one chunk.
-const _: () = assert!(SMALL_BYTES <= muxtunnel_proto::jmux::WINDOW_BYTES_MIN as usize);
 /// Slices of one write.
 pub(super) const SLICES_MAX: usize = 16;
+
+/// Chunks of the one kind before one of the other: what a chunk wastes is less than what is held.
+const LARGE_FROM: usize = LARGE_BYTES / SMALL_BYTES;
 
 /// A byte queue.
 #[derive(Debug, Default)]
@@ -42,10 +44,13 @@ impl Inbox {
                     *length += room;
                     bytes = &bytes[room..];
                 }
-                _ => self.chunks.push_back(Chunk {
-                    buffer: pool.take(Size::Small),
-                    length: 0,
-                }),
+                _ => {
+                    let large = self.chunks.len() >= LARGE_FROM;
+                    self.chunks.push_back(Chunk {
+                        buffer: pool.take(if large { Size::Large } else { Size::Small }),
+                        length: 0,
+                    });
+                }
             }
         }
     }

@@ -269,6 +269,27 @@ pub fn target() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
+/// A listener whose backlog is full: who connects gets no answer.
+pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
+    let socket = || {
+        let (domain, kind) = (socket2::Domain::IPV4, socket2::Type::STREAM);
+        socket2::Socket::new(domain, kind.nonblocking(), None).unwrap()
+    };
+    let listener = socket();
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    listener.bind(&any.into()).unwrap();
+    listener.listen(0).unwrap();
+    let address = listener.local_addr().unwrap();
+    let connect = |_| {
+        let client = socket();
+        // It is under way now, or waits for ever.
+        let _ = client.connect(&address);
+        client
+    };
+    let waiting = (0..4).map(connect).collect();
+    (listener.into(), waiting)
+}
+
 pub fn accept(listener: &TcpListener) -> TcpStream {
     let (tcp, _) = listener.accept().unwrap();
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
