@@ -205,9 +205,17 @@ impl JmuxSession {
         self.retire_if_done(stream);
     }
 
-    /// Ends a stream whose peer broke the rules.
+    /// Ends a stream whose peer broke the rules. What had come is accounted until it is delivered.
     fn cut(&mut self, stream: StreamId, cause: Outcome) {
-        self.reset(stream, ResetCode::Cancelled);
+        match self.streams.get_mut(&stream) {
+            Some(state) if state.phase == Phase::Open => {
+                state.cut();
+                self.data_ready.forget(stream);
+                self.control_ready.push(stream);
+                self.retire_if_done(stream);
+            }
+            _ => self.reset(stream, ResetCode::Cancelled),
+        }
         self.events.push_back(Event::Reset { stream, cause });
     }
 }

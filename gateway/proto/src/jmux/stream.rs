@@ -256,8 +256,13 @@ impl Stream {
 
     /// Gives the stream up. What is buffered counts as dropped.
     pub(super) fn abort(&mut self) {
-        self.batch = None;
         self.recv.drop_buffered();
+        self.cut();
+    }
+
+    /// Nothing more is sent or received. What is buffered still waits for the local socket.
+    pub(super) fn cut(&mut self) {
+        self.batch = None;
         if self.local != LocalEnd::CloseSent {
             self.local = LocalEnd::Closing { abort: true };
         }
