@@ -639,7 +639,8 @@ impl Session for NativeSession {
                 payload,
             });
         }
-        None
+        // A stream that is gone just now may have made room for others.
+        self.next_session_frame().map(|frame| control(&frame))
     }
 
     fn wants_transmit(&self) -> bool {

@@ -1,12 +1,17 @@
-//! Replays what each side of a JMUX carrier sends, byte for byte.
+//! Replays what each side of a carrier sends, byte for byte.
 //!
-//! The files in `transcripts/` are of two kinds: `jetsocat-*` were recorded on a carrier between
-//! muxgate and jetsocat 2026.2.4; `rule-*` state one rule of interoperation each. A line is
+//! The files in `transcripts/`: `jetsocat-*` were recorded on a carrier between muxgate and jetsocat
+//! 2026.2.4; `rule-*` state one rule of interoperation with JMUX each, `native-*` one rule of
+//! docs/protocol.md. The first line is the protocol and our side of it: `jmux`, `native dialler` or
+//! `native acceptor`. Then a line is
+//! - `established`: the hello is said (native, after the first line);
 //! - `do ACTION`: what the local side does (`open URL`, `accept`, `refuse N TEXT`, `send TEXT`,
-//!   `finish`, `reset`, `took N`, `wait SECONDS`, `next` for the next stream);
-//! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing;
-//! - `see EVENT`: what the application side sees next (`payload TEXT` and `discarded N` included);
-//! - `error TEXT`: the peer's bytes end the session with this error;
+//!   `finish`, `reset`, `took N`, `go-away`, `wait SECONDS`, `lose` the carrier, `next` for the next
+//!   stream);
+//! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
+//!   times the byte 61;
+//! - `see EVENT`: what the application side sees next (`payload TEXT`, or its length where it is long,
+//!   and `discarded N` included); `see over TEXT`: the session has ended with this error;
 //! - `end`: no stream is left and nothing is to be sent; `#`: a comment.
 
 #![allow(
@@ -20,41 +25,60 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, JmuxConfig, JmuxSession, Reason, Refusal, ResetCode, Session,
-    StreamId, Token, Transmit,
+    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession,
+    Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
 };
 
+/// Longer payload is seen by its length.
+const PAYLOAD_SHOWN_MAX: usize = 64;
+
 struct Replay {
-    session: JmuxSession,
+    session: Box<dyn Session>,
     now: Instant,
     stream: Option<StreamId>,
     others: VecDeque<StreamId>,
     batch: Vec<u8>,
     seen: VecDeque<String>,
+    payload: Vec<u8>,
+    discarded: usize,
     unread: Vec<u8>,
 }
 
 impl Replay {
-    fn new() -> Self {
-        // The initial window is a plain 64 KiB here: an eighth of what is not set aside.
-        let config = JmuxConfig {
-            streams_max: 1,
-            receive_budget: 8 * (64 << 10),
-            ..JmuxConfig::default()
-        };
-        let config = JmuxConfig {
+    fn new(protocol: &str) -> Self {
+        let now = Instant::now();
+        let native = NativeConfig {
             streams_max: 4,
-            receive_budget: config.receive_budget + 3 * (16 << 10),
-            ..config
+            // Three first windows of 16 KiB.
+            receive_budget: 48 << 10,
+            frame_max: 16 << 10,
+            ..NativeConfig::default()
         };
+        let identity = Identity {
+            session_id: [0x11; 16],
+            token: [0x22; 32],
+        };
+        let mut session: Box<dyn Session> = match protocol {
+            "jmux" => Box::new(JmuxSession::new(jmux_config())),
+            "native dialler" => Box::new(NativeSession::dial(native, now)),
+            "native acceptor" => Box::new(NativeSession::accept(native, identity, now)),
+            other => panic!("the first line is {other:?}, not a protocol"),
+        };
+        if protocol == "jmux" {
+            // There is no hello.
+            assert_eq!(session.poll_event(), Some(Event::Ready));
+        }
         Self {
-            session: JmuxSession::new(config),
-            now: Instant::now(),
+            session,
+            now,
             stream: None,
             others: VecDeque::new(),
             batch: Vec::new(),
             seen: VecDeque::new(),
+            payload: Vec::new(),
+            discarded: 0,
             unread: Vec::new(),
         }
     }
@@ -63,11 +87,47 @@ impl Replay {
         self.stream.expect("no stream yet")
     }
 
+    /// The peer says hello; what we say, HELLO or HELLO_ACK and a PING, is not looked at here.
+    fn establish(&mut self) {
+        let dialled = self.session.wants_transmit();
+        let parameters = Parameters {
+            initial_max_data: 0x1_0000,
+            initial_max_stream_data: 0x4000,
+            initial_max_streams: 4,
+            frame_max: 16 << 10,
+        };
+        let hello = if dialled {
+            Frame::HelloAck(HelloAck {
+                version: 1,
+                features: 0,
+                session_id: [0x11; 16],
+                token: [0x22; 32],
+                parameters,
+            })
+        } else {
+            Frame::Hello(Hello {
+                version_min: 1,
+                version_max: 1,
+                features: 0,
+                carrier: 0,
+                session_id: [0; 16],
+                token: [0; 32],
+                parameters,
+            })
+        };
+        self.receive(&codec::encode(&hello));
+        assert_eq!(self.seen.pop_front().as_deref(), Some("ready"));
+        self.transmitted();
+    }
+
     fn act(&mut self, action: &str) {
         let (verb, rest) = action.split_once(' ').unwrap_or((action, ""));
         match verb {
-            "open" => self.stream = Some(self.session.open(self.now, rest).unwrap()),
-            "accept" => self.session.accept(self.stream(), ""),
+            "open" => match self.session.open(self.now, rest) {
+                Ok(stream) => self.stream = Some(stream),
+                Err(error) => self.seen.push_back(format!("no stream: {error}")),
+            },
+            "accept" => self.session.accept(self.stream(), "192.0.2.1:80"),
             "refuse" => {
                 let (code, text) = rest.split_once(' ').unwrap();
                 let refusal = Refusal::new(Reason::from_code(code.parse().unwrap()), text);
@@ -78,66 +138,83 @@ impl Replay {
                     .session
                     .send_capacity(self.stream())
                     .expect("the stream takes no more");
+                self.batch = text(rest);
                 assert!(
-                    rest.len() as u64 <= capacity.bytes,
+                    self.batch.len() as u64 <= capacity.bytes,
                     "credit for {} bytes only",
                     capacity.bytes
                 );
-                self.batch = rest.as_bytes().to_vec();
                 self.session
-                    .source_ready(self.stream(), rest.len(), Token(0));
+                    .source_ready(self.stream(), self.batch.len(), Token(0));
             }
             "finish" => self.session.finish(self.stream()),
             "reset" => self.session.reset(self.stream(), ResetCode::Cancelled),
             "took" => self
                 .session
                 .sink_took(self.now, self.stream(), rest.parse().unwrap()),
+            "go-away" => self.session.go_away(),
             "wait" => {
                 self.now += Duration::from_secs(rest.parse().unwrap());
-                self.session.handle_timeout(self.now).unwrap();
+                if let Err(error) = self.session.handle_timeout(self.now) {
+                    self.over(&error);
+                }
             }
+            "lose" => self.session.handle_carrier_lost(CarrierId::ONLY),
             "next" => self.stream = Some(self.others.pop_front().expect("no other stream")),
             _ => panic!("unknown action {action:?}"),
         }
         self.events();
     }
 
+    fn over(&mut self, error: &SessionError) {
+        self.session.close(error);
+        self.seen.push_back(format!("over {error}"));
+    }
+
     fn events(&mut self) {
         while let Some(event) = self.session.poll_event() {
-            self.seen.push_back(match event {
-                Event::Ready | Event::GoAway => continue,
+            self.note_payload();
+            let seen = match event {
+                Event::Ready => "ready".to_owned(),
+                Event::GoAway => "goaway".to_owned(),
                 Event::Incoming { stream, target } => {
-                    if self
-                        .stream
-                        .is_some_and(|old| self.session.credit(old).is_some())
-                    {
-                        self.others.push_back(stream);
-                    } else {
-                        self.stream = Some(stream);
-                    }
+                    self.incoming(stream);
                     format!("incoming {target}")
                 }
-                Event::Opened { .. } => "opened".to_owned(),
+                Event::Opened { address, .. } => format!("opened {address}").trim_end().to_owned(),
                 Event::OpenFailed { refusal, .. } => {
                     format!("failed {} {}", refusal.reason.code(), refusal.description)
                 }
                 Event::Writable { .. } => "writable".to_owned(),
                 Event::Finished { .. } => "finished".to_owned(),
                 Event::Reset { cause, .. } => format!("reset {cause:?}"),
-            });
+            };
+            self.seen.push_back(seen);
+        }
+    }
+
+    fn incoming(&mut self, stream: StreamId) {
+        let old = self.stream.and_then(|old| self.session.credit(old));
+        if old.is_some() {
+            self.others.push_back(stream);
+        } else {
+            self.stream = Some(stream);
         }
     }
 
     /// One byte at a time: a frame may arrive in any pieces.
-    fn receive(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn receive(&mut self, bytes: &[u8]) {
         for &byte in bytes {
             self.unread.push(byte);
-            self.take_unread()?;
+            if let Err(error) = self.take_unread() {
+                self.note_payload();
+                return self.over(&error);
+            }
         }
-        Ok(())
+        self.note_payload();
     }
 
-    fn take_unread(&mut self) -> Result<(), String> {
+    fn take_unread(&mut self) -> Result<(), SessionError> {
         loop {
             if let Some(receive) = self.session.receiving(CarrierId::ONLY) {
                 if self.unread.is_empty() {
@@ -146,36 +223,39 @@ impl Replay {
                 let length = receive.length.min(self.unread.len());
                 let bytes: Vec<u8> = self.unread.drain(..length).collect();
                 self.session.payload_moved(CarrierId::ONLY, length);
-                self.note_payload(receive.stream.is_some(), &bytes);
+                match receive.stream {
+                    Some(_) => self.payload.extend(bytes),
+                    None => self.discarded += length,
+                }
+                self.events();
                 continue;
             }
             match self
                 .session
-                .handle_header(self.now, CarrierId::ONLY, &self.unread)
+                .handle_header(self.now, CarrierId::ONLY, &self.unread)?
             {
-                Ok(Header::Incomplete { .. }) => return Ok(()),
-                Ok(Header::Control { consumed } | Header::Payload { consumed, .. }) => {
+                Header::Incomplete { .. } => return Ok(()),
+                Header::Control { consumed } | Header::Payload { consumed, .. } => {
+                    self.events();
                     self.unread.drain(..consumed);
                 }
-                Err(error) => return Err(error.to_string()),
             }
-            self.events();
         }
     }
 
-    fn note_payload(&mut self, wanted: bool, bytes: &[u8]) {
-        match self.seen.back_mut() {
-            Some(last) if wanted && last.starts_with("payload ") => {
-                last.push_str(std::str::from_utf8(bytes).unwrap());
-            }
-            Some(last) if !wanted && last.starts_with("discarded ") => {
-                let before: usize = last["discarded ".len()..].parse().unwrap();
-                *last = format!("discarded {}", before + bytes.len());
-            }
-            _ if wanted => self
-                .seen
-                .push_back(format!("payload {}", std::str::from_utf8(bytes).unwrap())),
-            _ => self.seen.push_back(format!("discarded {}", bytes.len())),
+    /// What has come since the last event becomes one.
+    fn note_payload(&mut self) {
+        let payload = std::mem::take(&mut self.payload);
+        if payload.len() > PAYLOAD_SHOWN_MAX {
+            self.seen
+                .push_back(format!("payload of {} bytes", payload.len()));
+        } else if !payload.is_empty() {
+            let text = std::str::from_utf8(&payload).unwrap();
+            self.seen.push_back(format!("payload {text}"));
+        }
+        let discarded = std::mem::take(&mut self.discarded);
+        if discarded > 0 {
+            self.seen.push_back(format!("discarded {discarded}"));
         }
     }
 
@@ -198,8 +278,9 @@ impl Replay {
     fn line(&mut self, line: &str) {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         match kind {
+            "established" => self.establish(),
             "do" => self.act(rest),
-            "<" => self.receive(&bytes(rest)).unwrap(),
+            "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(
                 hex(&self.transmitted()),
                 hex(&bytes(rest)),
@@ -210,11 +291,6 @@ impl Replay {
                 Some(rest),
                 "seen, expected"
             ),
-            "error" => {
-                let (wire, text) = rest.split_once(' ').unwrap();
-                let error = self.receive(&bytes(wire)).unwrap_err();
-                assert!(error.contains(text), "{error}");
-            }
             "end" => {
                 assert_eq!(self.seen.pop_front(), None, "more was seen");
                 assert_eq!(hex(&self.transmitted()), "", "more was sent");
@@ -226,11 +302,33 @@ impl Replay {
     }
 }
 
+fn jmux_config() -> JmuxConfig {
+    // The initial window is a plain 64 KiB here: an eighth of what is not set aside.
+    JmuxConfig {
+        streams_max: 4,
+        receive_budget: 8 * (64 << 10) + 3 * (16 << 10),
+        ..JmuxConfig::default()
+    }
+}
+
+/// `61*9` or the text itself.
+fn text(text: &str) -> Vec<u8> {
+    match text.split_once('*') {
+        Some(_) => bytes(text),
+        None => text.as_bytes().to_vec(),
+    }
+}
+
 fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+    hex.split_whitespace()
+        .flat_map(|word| {
+            let (digits, times) = word.split_once('*').unwrap_or((word, "1"));
+            let pairs = digits.as_bytes().chunks(2);
+            let word: Vec<u8> = pairs
+                .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
+                .collect();
+            word.repeat(times.parse().unwrap())
+        })
         .collect()
 }
 
@@ -247,33 +345,25 @@ fn every_transcript_replays() {
         .collect();
     files.sort();
     assert!(
-        files.len() >= 20,
+        files.len() >= 60,
         "transcripts are missing: {}",
         files.len()
     );
     for file in files {
+        let name = file.file_name().unwrap().to_string_lossy();
         let text = std::fs::read_to_string(&file).unwrap();
-        let mut replay = Replay::new();
-        for (number, line) in text.lines().enumerate() {
+        let mut lines = text.lines();
+        let mut replay = Replay::new(lines.next().expect("an empty transcript"));
+        for (number, line) in lines.enumerate() {
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let at = format!(
-                "{}:{}: {line}",
-                file.file_name().unwrap().to_string_lossy(),
-                number + 1
-            );
             let step = std::panic::AssertUnwindSafe(|| replay.line(line));
             if let Err(cause) = std::panic::catch_unwind(step) {
-                eprintln!("at {at}");
+                eprintln!("at {name}:{}: {line}", number + 2);
                 std::panic::resume_unwind(cause);
             }
         }
-        assert!(
-            text.lines()
-                .any(|line| line == "end" || line.starts_with("error ")),
-            "{} proves no end",
-            file.display()
-        );
+        assert_eq!(text.lines().last(), Some("end"), "{name} proves no end");
     }
 }
