@@ -9,7 +9,13 @@ use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
     let source = Cli::parse().source();
-    let _log = log::start();
+    let _log = match log::start() {
+        Ok(guard) => guard,
+        Err(error) => {
+            eprintln!("muxgate: the log has no thread: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
     match process::run(&source) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(error)) => {
