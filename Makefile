@@ -1,7 +1,7 @@
 # What there is to do with this project. Everything that is missing on the machine is installed into a cache
 # (~/.cache/muxtunnel), or by apt where we are root; e2e/cluster/cluster says how.
 
-.PHONY: help demo test bench interop cluster images install down
+.PHONY: help demo test bench fuzz interop cluster images install down
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,6 +15,9 @@ test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N pass
 bench: ## the data plane alone against its peers, on loopback and in network namespaces
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
+
+fuzz: ## look for inputs that break the mux core, 10 minutes for each of 4 targets (MUX_FUZZ_SECONDS=N)
+	gateway/proto/fuzz/run
 
 interop: ## muxgate against the jetsocat that is on the PATH
 	cargo test --package muxtunnel-gateway --test interop -- --ignored

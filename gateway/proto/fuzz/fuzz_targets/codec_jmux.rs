@@ -1,0 +1,7 @@
+//! Anything, read as JMUX.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muxtunnel_proto_fuzz::sim::oracles;
+
+fuzz_target!(|input: &[u8]| oracles::codec_jmux(input));

@@ -1,0 +1,7 @@
+//! Two honest sessions; the input decides what happens.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muxtunnel_proto_fuzz::sim::oracles;
+
+fuzz_target!(|input: &[u8]| oracles::pair(input));

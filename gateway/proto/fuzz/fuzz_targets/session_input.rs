@@ -1,0 +1,7 @@
+//! A session whose peer says anything.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muxtunnel_proto_fuzz::sim::oracles;
+
+fuzz_target!(|input: &[u8]| oracles::session_input(input));

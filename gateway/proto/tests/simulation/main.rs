@@ -1,0 +1,16 @@
+//! Correctness under any schedule: byte-exact delivery, conservation of credit, no silent truncation,
+//! no leak, and an end to everything, for both protocols.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+mod corpora;
+mod regressions;
+mod scenarios;
+mod sim;
+mod sweep;

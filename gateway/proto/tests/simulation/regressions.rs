@@ -1,0 +1,267 @@
+//! Others' worst bugs, each as a test that our core does not have it. The name says whose it was.
+//!
+//! Half-closed flows that nobody ends (openziti#4273, linkerd2#8033) are the driver's time-outs:
+//! `gateway/tests/`. What concerns no mux is tested where it belongs.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock has to begin somewhere"
+)]
+
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::native::codec::{Frame, HelloAck, Parameters, VERSION, encode, stream_header};
+use muxtunnel_proto::{
+    CarrierId, Event, Header, NativeConfig, NativeSession, ResetCode, Session, SessionError,
+    StreamId, Token,
+};
+
+use crate::sim::{Choices, ENTRY, EXIT, Ending, Faults, Profile, Protocol, World};
+
+fn world(profile: Profile) -> World {
+    World::new(profile, Choices::Seed(0))
+}
+
+/// A dialled session whose peer is the test.
+struct Dialled {
+    session: NativeSession,
+    now: Instant,
+}
+
+impl Dialled {
+    fn new(parameters: Parameters) -> Self {
+        let now = Instant::now();
+        let mut dialled = Self {
+            session: NativeSession::dial(NativeConfig::default(), now),
+            now,
+        };
+        let ack = HelloAck {
+            version: VERSION,
+            features: 0,
+            session_id: [1; 16],
+            token: [2; 32],
+            parameters,
+        };
+        dialled.hear(&Frame::HelloAck(ack));
+        assert_eq!(dialled.events(), [Event::Ready]);
+        dialled
+    }
+
+    fn hear(&mut self, frame: &Frame) {
+        self.hear_bytes(&encode(frame)).unwrap();
+    }
+
+    fn hear_bytes(&mut self, bytes: &[u8]) -> Result<Header, SessionError> {
+        self.session.handle_header(self.now, CarrierId::ONLY, bytes)
+    }
+
+    fn events(&mut self) -> Vec<Event> {
+        std::iter::from_fn(|| self.session.poll_event()).collect()
+    }
+
+    fn open(&mut self) -> StreamId {
+        self.session.open(self.now, "tcp://a:1").unwrap()
+    }
+
+    /// What the stream takes now, all of it.
+    fn send_all(&mut self, stream: StreamId) -> u64 {
+        let capacity = self.session.send_capacity(stream).unwrap().bytes;
+        if capacity > 0 {
+            self.session
+                .source_ready(stream, capacity as usize, Token(stream.number()));
+        }
+        capacity
+    }
+
+    fn transmit_all(&mut self) {
+        while self.session.poll_transmit().is_some() {}
+    }
+}
+
+fn parameters() -> Parameters {
+    Parameters {
+        initial_max_data: 100,
+        initial_max_stream_data: 1000,
+        initial_max_streams: 100,
+        frame_max: 16 << 10,
+    }
+}
+
+/// A reply queue of one slot gated the reading there: with both directions full, a ping was enough for
+/// a dead session.
+#[test]
+fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
+    let mut world = world(Profile {
+        pipe_bytes: 1,
+        ..Profile::plain(Protocol::Native)
+    });
+    world.settle();
+    for side in [ENTRY, EXIT] {
+        world.open(side, u64::MAX, Ending::Finish).unwrap();
+    }
+    world.settle();
+    let mut before = 0;
+    for round in 1..=1000 {
+        // A PING every few rounds. First each side writes until its pipe is full: one frame.
+        world.advance_to(world.now + Duration::from_millis(300));
+        for side in [ENTRY, EXIT] {
+            let ids: Vec<StreamId> = world.sides[side].sockets.keys().copied().collect();
+            for id in ids {
+                world.source(side, id, 3000);
+                world.sink(side, id, u64::MAX);
+            }
+            world.transmit(side, usize::MAX);
+        }
+        for side in [ENTRY, EXIT] {
+            world.receive(side, usize::MAX);
+        }
+        let delivered: u64 = world
+            .model
+            .streams
+            .iter()
+            .flat_map(|stream| &stream.flows)
+            .map(|flow| flow.delivered)
+            .sum();
+        if round % 10 == 0 {
+            assert!(delivered > before, "nothing moves any more");
+            before = delivered;
+        }
+    }
+    assert!(world.wire.pongs() > 100, "{}", world.wire.pongs());
+}
+
+/// The session's credit for what a reset stream had in flight was lost, until nothing was left.
+#[test]
+fn h2_183_334_and_envoy_40085_resets_with_data_in_flight_lose_no_session_credit() {
+    for protocol in Protocol::ALL {
+        let mut world = world(Profile {
+            receive_budget: 1 << 20,
+            streams_max: 8,
+            faults: Faults {
+                slow_accepts: true,
+                ..Faults::default()
+            },
+            ..Profile::plain(protocol)
+        });
+        world.settle();
+        for turn in 0..3000 {
+            let id = world.open(ENTRY, u64::MAX, Ending::Finish).unwrap();
+            world.source(ENTRY, id, 10_000);
+            world.settle();
+            let accepted = turn % 4 > 0;
+            world.answer_all(EXIT, accepted);
+            world.settle();
+            // Some on its way, some waiting.
+            world.source(ENTRY, id, 10_000);
+            world.transmit(ENTRY, 1);
+            world.source(ENTRY, id, 10_000);
+            let side = if turn % 4 == 1 { ENTRY } else { EXIT };
+            let ids: Vec<StreamId> = world.sides[side].sockets.keys().copied().collect();
+            for id in ids {
+                world.give_up(side, id, ResetCode::Cancelled);
+            }
+            world.settle_and_check();
+        }
+        for side in &world.sides {
+            assert_eq!(side.session.stream_count(), 0);
+            assert_eq!(side.session.receive_budget_used(), 0);
+        }
+        // As much goes through as ever.
+        world.open(ENTRY, 20 << 20, Ending::Finish).unwrap();
+        world.finish_fairly();
+    }
+}
+
+/// Callbacks reordered the list of streams that it was walking: one was woken twice, another never.
+#[test]
+fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then() {
+    let mut dialled = Dialled::new(parameters());
+    let streams: Vec<StreamId> = (0..8).map(|_| dialled.open()).collect();
+    assert_eq!(dialled.send_all(streams[0]), 100);
+    let waiting: Vec<StreamId> = streams[1..].to_vec();
+    for &stream in &waiting {
+        assert_eq!(dialled.send_all(stream), 0);
+    }
+    dialled.transmit_all();
+    dialled.hear(&Frame::MaxData(1050));
+
+    let mut woken = Vec::new();
+    while let Some(event) = dialled.session.poll_event() {
+        let Event::Writable { stream } = event else {
+            panic!("{event:?}")
+        };
+        woken.push(stream);
+        match woken.len() {
+            // The first takes nearly everything, another is cut, a new one comes and waits.
+            1 => {
+                assert_eq!(dialled.send_all(stream), 950);
+                dialled.session.reset(streams[4], ResetCode::Cancelled);
+                let new = dialled.open();
+                assert_eq!(dialled.send_all(new), 0);
+            }
+            // The others look, and wait again.
+            _ => {
+                let left = dialled.session.send_capacity(stream);
+                assert_eq!(left.map(|c| c.bytes), (stream != streams[4]).then_some(0));
+            }
+        }
+    }
+    woken.sort();
+    assert_eq!(woken, waiting);
+    dialled.transmit_all();
+    dialled.hear(&Frame::MaxData(1051));
+    let again: Vec<Event> = dialled.events();
+    assert_eq!(again.len(), 6, "{again:?}");
+}
+
+/// A peer that sent everything and closed before it was accepted: the end was handled first, the data
+/// was lost.
+#[test]
+fn rust_yamux_25_what_came_before_the_accept_is_delivered_and_then_its_end() {
+    let mut world = world(Profile {
+        faults: Faults {
+            slow_accepts: true,
+            ..Faults::default()
+        },
+        ..Profile::plain(Protocol::Native)
+    });
+    world.settle();
+    let id = world.open(ENTRY, 10_000, Ending::Finish).unwrap();
+    assert!(world.source(ENTRY, id, 10_000) && world.source(ENTRY, id, 0));
+    world.settle();
+    let socket = &world.sides[EXIT].sockets[&id];
+    assert_eq!((socket.held, socket.finish_seen), (10_000, true));
+    world.answer_all(EXIT, true);
+    world.finish_fairly();
+    let stream = &world.model.streams[0];
+    assert_eq!(stream.flows[ENTRY].delivered, 10_000);
+}
+
+/// Fragments of one byte with gaps between them: the bytes were bounded, what was noted about them was
+/// not. One carrier has no gaps, so there is nothing to note.
+#[test]
+fn rustsec_2026_0185_fragments_leave_no_trace_but_their_bytes() {
+    let mut dialled = Dialled::new(parameters());
+    let stream = dialled.open();
+    dialled.transmit_all();
+    dialled.hear(&Frame::Opened {
+        stream,
+        address: String::new(),
+    });
+    dialled.events();
+    let before = format!("{:?}", dialled.session).len();
+    for offset in 0..10_000 {
+        dialled
+            .hear_bytes(&stream_header(stream, offset, 1, false))
+            .unwrap();
+        dialled.session.payload_moved(CarrierId::ONLY, 1);
+    }
+    assert_eq!(dialled.session.receive_budget_used(), 10_000);
+    let after = format!("{:?}", dialled.session).len();
+    assert!(after < before + 100, "{before} to {after}");
+    let gap = dialled.hear_bytes(&stream_header(stream, 10_001, 1, false));
+    assert!(
+        matches!(gap, Err(SessionError::Violation { .. })),
+        "{gap:?}"
+    );
+}

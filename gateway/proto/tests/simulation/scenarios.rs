@@ -1,0 +1,157 @@
+//! Schedules that are made on purpose: one stalled reader, many, bulk beside small streams, a carrier
+//! that is lost. A round is one round trip of a carrier of one millisecond; nothing waits for a clock.
+
+use muxtunnel_proto::StreamId;
+
+use crate::sim::{Choices, ENTRY, EXIT, Ending, Profile, Protocol, World};
+
+/// What every source sends in one round, if it may.
+const ROUND_BYTES: usize = 20_000;
+
+fn world(profile: Profile) -> World {
+    World::new(profile, Choices::Seed(0))
+}
+
+/// One round trip: both sides say what the carrier takes, and up to `bytes` of it arrive.
+fn exchange(world: &mut World, bytes: usize) {
+    for _ in 0..2 {
+        for side in [ENTRY, EXIT] {
+            world.transmit(side, usize::MAX);
+        }
+        let arrival = world.now + world.profile.delay;
+        world.advance_to(arrival);
+        for side in [ENTRY, EXIT] {
+            world.receive(side, bytes);
+        }
+        world.check();
+    }
+}
+
+/// Streams from the entry that never run out of bytes, accepted by the exit.
+fn open(world: &mut World, count: usize) -> Vec<StreamId> {
+    exchange(world, usize::MAX);
+    let streams: Vec<StreamId> = (0..count)
+        .map(|_| world.open(ENTRY, u64::MAX, Ending::Finish).unwrap())
+        .collect();
+    exchange(world, usize::MAX);
+    exchange(world, usize::MAX);
+    for side in &world.sides {
+        assert_eq!(side.session.stream_count(), count);
+    }
+    streams
+}
+
+/// One round in which the sockets of `senders` may send and the exit's readers read what they have,
+/// but for the first `stalled` ones.
+fn round(world: &mut World, senders: &[StreamId], stalled: u32, bytes: usize) {
+    for &id in senders {
+        world.source(ENTRY, id, ROUND_BYTES);
+    }
+    exchange(world, bytes);
+    let readers: Vec<StreamId> = world.sides[EXIT]
+        .sockets
+        .iter()
+        .filter(|(_, socket)| socket.label >= stalled)
+        .map(|(id, _)| *id)
+        .collect();
+    for id in readers {
+        world.sink(EXIT, id, u64::MAX);
+    }
+}
+
+fn delivered(world: &World, labels: std::ops::Range<usize>) -> Vec<u64> {
+    labels
+        .map(|label| world.model.streams[label].flows[ENTRY].delivered)
+        .collect()
+}
+
+/// What the streams behind the first `stalled` ones have delivered after `rounds`, when the first ones
+/// do not read, or do not even send.
+fn others(protocol: Protocol, stalled: usize, silent: bool) -> Vec<u64> {
+    let mut world = world(Profile {
+        pipe_bytes: usize::MAX,
+        ..Profile::plain(protocol)
+    });
+    let streams = open(&mut world, 40);
+    // First everybody reads, so that the windows of those who will stall have grown.
+    for _ in 0..100 {
+        round(&mut world, &streams, 0, usize::MAX);
+    }
+    let senders = if silent {
+        &streams[stalled..]
+    } else {
+        &streams[..]
+    };
+    for _ in 0..1000 {
+        round(&mut world, senders, stalled as u32, usize::MAX);
+    }
+    delivered(&world, stalled..40)
+}
+
+#[test]
+fn beside_stalled_readers_the_others_deliver_as_much_as_without_them() {
+    for protocol in Protocol::ALL {
+        for stalled in [1, 39] {
+            let beside = others(protocol, stalled, false);
+            let without = others(protocol, stalled, true);
+            assert_eq!(beside, without, "{protocol:?}, {stalled} stalled");
+            assert!(
+                beside
+                    .iter()
+                    .all(|bytes| *bytes >= 1000 * ROUND_BYTES as u64)
+            );
+        }
+    }
+}
+
+#[test]
+fn the_others_share_what_stalled_readers_leave_of_the_memory() {
+    // 60 first windows of 16 KiB, out of 1 MiB.
+    let mut world = world(Profile {
+        receive_budget: 1 << 20,
+        ..Profile::plain(Protocol::Native)
+    });
+    let streams = open(&mut world, 62);
+    for _ in 0..1000 {
+        round(&mut world, &streams, 60, usize::MAX);
+    }
+    let buffered = world.sides[EXIT].session.receive_budget_used();
+    assert!(buffered >= 59 * (16 << 10), "{buffered}");
+    let readers = delivered(&world, 60..62);
+    assert!(
+        readers.iter().all(|bytes| *bytes > 8_000_000),
+        "{readers:?}"
+    );
+}
+
+#[test]
+fn small_streams_go_before_bulk_and_do_not_starve_it() {
+    const ROUNDS: u64 = 2000;
+    const CARRIER_BYTES: usize = 32 << 10;
+    const SMALL_BYTES: usize = 200;
+    for protocol in Protocol::ALL {
+        // The carrier is what limits everybody.
+        let mut world = world(Profile {
+            pipe_bytes: CARRIER_BYTES,
+            frame_max: 16 << 10,
+            ..Profile::plain(protocol)
+        });
+        let streams = open(&mut world, 12);
+        let (bulk, small) = streams.split_at(2);
+        for _ in 0..ROUNDS {
+            for &id in bulk {
+                world.source(ENTRY, id, CARRIER_BYTES);
+            }
+            for &id in small {
+                world.source(ENTRY, id, SMALL_BYTES);
+            }
+            round(&mut world, &[], 0, CARRIER_BYTES);
+        }
+        let bulk = delivered(&world, 0..2);
+        let small = delivered(&world, 2..12);
+        let half = ROUNDS * CARRIER_BYTES as u64 / 2;
+        assert!(bulk.iter().all(|bytes| *bytes > half / 2), "{bulk:?}");
+        let all = ROUNDS * SMALL_BYTES as u64;
+        assert!(small.iter().all(|bytes| *bytes >= all - 4000), "{small:?}");
+    }
+}

@@ -1,0 +1,182 @@
+//! What holds at every moment, and what holds when nothing is in flight.
+
+use muxtunnel_proto::{CarrierId, CreditView, StreamId};
+
+use super::profile::Protocol;
+use super::seen::Seen;
+use super::socket::Phase;
+use super::world::World;
+
+impl World {
+    /// After every step.
+    pub fn check(&mut self) {
+        for side in 0..2 {
+            if !self.model.lost[side] {
+                self.check_memory(side);
+            }
+        }
+        if self.model.lost == [false; 2] {
+            self.check_credit(|recv, owed_by_carrier| recv >= owed_by_carrier);
+        }
+        self.watch_windows();
+    }
+
+    /// Payload held for sockets is accounted for, and both are bounded.
+    fn check_memory(&self, side: usize) {
+        let state = &self.sides[side];
+        let used = state.session.receive_budget_used();
+        let budget = self.profile.receive_budget;
+        assert!(used <= budget, "{used} bytes in a budget of {budget}");
+        let announced = state.session.receiving(CarrierId::ONLY);
+        let mut accounted = 0;
+        for (id, socket) in &state.sockets {
+            let Some(credit) = state.session.credit(*id) else {
+                assert_eq!(socket.held, 0, "a stream is gone before its payload");
+                continue;
+            };
+            let coming = announced
+                .filter(|receive| receive.stream == Some(*id))
+                .map_or(0, |receive| receive.length as u64);
+            assert_eq!(
+                credit.buffered,
+                socket.held + coming,
+                "stream {}",
+                socket.label
+            );
+            accounted += credit.buffered;
+            if self.profile.protocol == Protocol::Jmux {
+                accounted += credit.recv + credit.owed;
+            }
+        }
+        assert!(
+            accounted <= used,
+            "{accounted} bytes held, {used} accounted"
+        );
+        if self.profile.protocol == Protocol::Native {
+            self.wire.check_session_credit(side, budget, used);
+        }
+    }
+
+    /// `holds(r, s)`: r, what a receiver still takes on a stream; s, what its sender may still send
+    /// and what is on its way.
+    fn check_credit(&self, holds: impl Fn(u64, u64) -> bool) {
+        for (id, label, sender) in self.open_flows() {
+            let (Some(here), Some(there)) =
+                (self.credit(sender, id), self.peer_credit(sender, id, label))
+            else {
+                continue;
+            };
+            let receiver = 1 - sender;
+            let flow = &self.model.streams[label as usize].flows[sender];
+            let coming = self.sides[receiver]
+                .session
+                .receiving(CarrierId::ONLY)
+                .filter(|receive| {
+                    receive
+                        .stream
+                        .is_some_and(|id| self.label_of(receiver, id) == Some(label))
+                })
+                .map_or(0, |receive| receive.length as u64);
+            let entitled = here.send + flow.in_flight() - coming;
+            assert!(
+                holds(there.recv, entitled),
+                "stream {label} from side {sender}: the receiver takes {}, the sender and the carrier have {entitled}",
+                there.recv
+            );
+        }
+    }
+
+    /// Streams that both sides know, each for the direction that one side sends and has not ended.
+    fn open_flows(&self) -> impl Iterator<Item = (StreamId, u32, usize)> {
+        (0..2).flat_map(move |side| {
+            self.sides[side]
+                .sockets
+                .iter()
+                .filter_map(move |(id, socket)| {
+                    let early = self.profile.protocol == Protocol::Native;
+                    let open =
+                        socket.phase == Phase::Open || (early && socket.phase == Phase::Opening);
+                    let record = &self.model.streams[socket.label as usize];
+                    let cut = record.gave_up.iter().any(Option::is_some) || socket.cut.is_some();
+                    (open && !cut && !socket.ended).then_some((*id, socket.label, side))
+                })
+        })
+    }
+
+    fn credit(&self, side: usize, id: StreamId) -> Option<CreditView> {
+        self.sides[side].session.credit(id)
+    }
+
+    fn label_of(&self, side: usize, id: StreamId) -> Option<u32> {
+        self.sides[side].sockets.get(&id).map(|socket| socket.label)
+    }
+
+    fn peer_credit(&self, side: usize, id: StreamId, label: u32) -> Option<CreditView> {
+        let peer = &self.sides[1 - side];
+        let (peer_id, socket) = peer
+            .sockets
+            .iter()
+            .find(|(_, socket)| socket.label == label)?;
+        let agreed = socket.phase == Phase::Open || self.profile.protocol == Protocol::Native;
+        let credit = peer.session.credit(*peer_id).filter(|_| agreed)?;
+        assert_eq!(credit.peer, id.number(), "stream {label} has two numbers");
+        Some(credit)
+    }
+
+    fn watch_windows(&mut self) {
+        let mut seen = Vec::new();
+        for side in &mut self.sides {
+            for (id, socket) in &mut side.sockets {
+                let Some(credit) = side.session.credit(*id) else {
+                    continue;
+                };
+                let window = credit.recv + credit.buffered + credit.owed;
+                if socket.window_max > 0 && window >= 2 * socket.window_max {
+                    seen.push(Seen::WindowGrown);
+                }
+                let receives = !socket.finish_seen && socket.cut.is_none();
+                if receives && window <= socket.window_max / 2 {
+                    seen.push(Seen::WindowShrunk);
+                }
+                socket.window_max = socket.window_max.max(window);
+            }
+        }
+        for seen in seen {
+            self.see(seen);
+        }
+    }
+
+    /// Empties the carrier and compares both ends' books.
+    pub fn settle_and_check(&mut self) {
+        let mut stalled = [false; 2];
+        for (pipe, stalled) in self.pipes.iter_mut().zip(&mut stalled) {
+            *stalled = std::mem::take(&mut pipe.stalled);
+        }
+        self.settle();
+        if self.model.lost == [false; 2] {
+            self.check_credit(|recv, owed_by_carrier| recv == owed_by_carrier);
+            for side in 0..2 {
+                self.check_table(side);
+            }
+            let used = [0, 1].map(|side| self.sides[side].session.receive_budget_used());
+            self.wire.check_at_rest(used);
+        }
+        for (pipe, stalled) in self.pipes.iter_mut().zip(stalled) {
+            pipe.stalled = stalled;
+        }
+    }
+
+    /// At rest the table holds the streams of the sockets, and nothing else.
+    fn check_table(&self, side: usize) {
+        let Self { sides, .. } = self;
+        for id in sides[side].session.streams() {
+            assert!(
+                sides[side].sockets.contains_key(&id),
+                "side {side} keeps {id:?}, which both sides have given up"
+            );
+        }
+        for (id, socket) in &sides[side].sockets {
+            assert!(!socket.is_complete(), "{id:?} is over and kept: {socket:?}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The fair end of a run: faults off, readers open, and everything must come to its end.
+
+use std::time::Instant;
+
+use muxtunnel_proto::StreamId;
+
+use super::world::World;
+
+/// Rounds without anything moving after which a run counts as hung.
+const IDLE_ROUNDS_MAX: usize = 8;
+
+impl World {
+    /// Lets everything end, then judges it.
+    pub fn finish_fairly(&mut self) {
+        self.end_faults();
+        let mut idle = 0;
+        while !self.is_over() {
+            let moved = self.fair_round();
+            self.check();
+            idle = if moved || self.wait_for_arrival() {
+                0
+            } else {
+                idle + 1
+            };
+            assert!(idle < IDLE_ROUNDS_MAX, "no end: {}", self.stuck());
+        }
+        self.settle();
+        for (side, state) in self.sides.iter().enumerate() {
+            assert_eq!(state.session.stream_count(), 0, "side {side} keeps streams");
+            assert_eq!(
+                state.session.receive_budget_used(),
+                0,
+                "side {side} keeps memory"
+            );
+        }
+        self.model.judge();
+        if self.model.lost == [false; 2] {
+            self.wire.judge();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let quiet = |side: usize| {
+            let state = &self.sides[side];
+            state.sockets.is_empty() && !state.session.wants_transmit()
+        };
+        match self.model.lost {
+            [true, true] => true,
+            _ => quiet(0) && quiet(1) && self.pipes.iter().all(super::pipe::Pipe::is_empty),
+        }
+    }
+
+    /// Everybody does what there is to do once. Returns whether anything moved.
+    pub fn fair_round(&mut self) -> bool {
+        let mut moved = false;
+        for side in 0..2 {
+            let ids: Vec<StreamId> = self.sides[side].sockets.keys().copied().collect();
+            for &id in &ids {
+                moved |= self.sink(side, id, u64::MAX) > 0;
+            }
+            for &id in &ids {
+                let open = self.sides[side]
+                    .sockets
+                    .get(&id)
+                    .is_some_and(|socket| !socket.ended);
+                moved |= open && self.source(side, id, usize::MAX);
+            }
+            moved |= self.transmit(side, usize::MAX);
+            moved |= self.receive(1 - side, usize::MAX);
+        }
+        moved
+    }
+
+    /// Nothing can move before something arrives. Returns whether there is something on its way.
+    fn wait_for_arrival(&mut self) -> bool {
+        let arrival: Option<Instant> = self
+            .pipes
+            .iter()
+            .filter_map(super::pipe::Pipe::next_arrival)
+            .min();
+        let Some(arrival) = arrival.filter(|arrival| *arrival > self.now) else {
+            return false;
+        };
+        self.advance_to(arrival);
+        true
+    }
+
+    /// Empties the carrier, so that nothing is in flight.
+    pub fn settle(&mut self) {
+        loop {
+            let mut moved = false;
+            for side in 0..2 {
+                moved |= self.transmit(side, usize::MAX);
+                moved |= self.receive(1 - side, usize::MAX);
+            }
+            if !moved && !self.wait_for_arrival() {
+                return;
+            }
+        }
+    }
+
+    fn stuck(&self) -> String {
+        let sockets = self.sides.iter().enumerate().flat_map(|(side, state)| {
+            state.sockets.iter().map(move |(id, socket)| {
+                format!("\n{side} {id:?} {socket:?} {:?}", state.session.credit(*id))
+            })
+        });
+        let mut text: String = sockets.take(12).collect();
+        for side in 0..2 {
+            text.push_str(&format!(
+                "\n{side}: ready {}, wants to transmit {}, {} bytes in its pipe",
+                self.sides[side].session.is_ready(),
+                self.sides[side].session.wants_transmit(),
+                self.pipes[side].flying_bytes()
+            ));
+        }
+        text
+    }
+}

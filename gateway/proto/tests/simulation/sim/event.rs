@@ -1,0 +1,144 @@
+//! What the sessions say to the drivers and their applications.
+
+use muxtunnel_proto::{Event, Outcome, Reason, ResetCode, StreamId};
+
+use super::model::Verdict;
+use super::seen::Seen;
+use super::socket::{Phase, Socket};
+use super::world::World;
+
+impl World {
+    /// What the session has to say to the applications.
+    pub fn drain_events(&mut self, side: usize) {
+        while let Some(event) = self.sides[side].session.poll_event() {
+            self.trace.note(format_args!("{side} sees {event:?}"));
+            match event {
+                Event::Ready | Event::GoAway | Event::Writable { .. } => {}
+                Event::Incoming { stream, target } => self.incoming(side, stream, &target),
+                Event::Opened { stream, .. } => self.opened(side, stream),
+                Event::OpenFailed { stream, refusal } => {
+                    let Some(socket) = self.sides[side].sockets.remove(&stream) else {
+                        assert!(self.model.lost[side], "an answer to {stream:?}, given up");
+                        continue;
+                    };
+                    self.note_open_failed(side, &socket, refusal.reason);
+                    let now = self.now;
+                    self.model
+                        .see_open_failed(socket.label, side, now, &refusal);
+                    self.model
+                        .end(socket.label, side, Verdict::NotOpened(refusal));
+                }
+                Event::Finished { stream } => self.finished(side, stream),
+                Event::Reset { stream, cause } => self.cut(side, stream, cause),
+            }
+        }
+        self.drop_all_over(side);
+    }
+
+    fn incoming(&mut self, side: usize, id: StreamId, target: &str) {
+        let label = target["tcp://".len()..target.len() - 2]
+            .parse()
+            .expect("a label");
+        self.model.see_incoming(label, side);
+        let (plan, ending) = self.draw_plan();
+        let socket = Socket::new(label, Phase::Dialling, plan, ending);
+        let before = self.sides[side].sockets.insert(id, socket);
+        assert!(before.is_none(), "{id:?} is in use");
+        if !self.profile.faults.slow_accepts || self.choices.one_in(4) {
+            self.answer(side, id);
+        }
+    }
+
+    /// The dial of a target has ended.
+    pub fn answer(&mut self, side: usize, id: StreamId) {
+        if self.profile.faults.refusals && self.choices.one_in(5) {
+            self.refuse(side, id);
+        } else {
+            self.accept(side, id);
+        }
+    }
+
+    fn opened(&mut self, side: usize, id: StreamId) {
+        let socket = self.sides[side]
+            .sockets
+            .get_mut(&id)
+            .expect("it was given up");
+        assert_eq!(socket.phase, Phase::Opening, "opened twice");
+        socket.phase = Phase::Open;
+        let label = socket.label;
+        self.model.see_opened(label, side);
+    }
+
+    fn note_open_failed(&mut self, side: usize, socket: &Socket, reason: Reason) {
+        let away = self.model.went_away[1 - side];
+        let record = self.model.of(socket.label);
+        let seen = match (&record.refusal, reason) {
+            (Some(_), _) => Seen::Refused,
+            (None, Reason::TimedOut) => Seen::OpenTimedOut,
+            (None, _) if away && !record.incoming => Seen::GoAwayCrossedOpen,
+            (None, _) => return,
+        };
+        self.see(seen);
+    }
+
+    fn finished(&mut self, side: usize, id: StreamId) {
+        let socket = self.sides[side]
+            .sockets
+            .get_mut(&id)
+            .expect("it was given up");
+        assert!(!socket.finish_seen && socket.cut.is_none(), "ended twice");
+        socket.finish_seen = true;
+        let label = socket.label;
+        self.model.see_finished(label, side);
+    }
+
+    fn cut(&mut self, side: usize, id: StreamId, cause: Outcome) {
+        let Some(socket) = self.sides[side].sockets.get_mut(&id) else {
+            assert!(self.model.lost[side], "a cut of {id:?}, which is gone");
+            return;
+        };
+        if cause == Outcome::CarrierLost && socket.cut.is_some() {
+            return;
+        }
+        assert_eq!(socket.cut, None, "cut twice");
+        socket.cut = Some(cause);
+        socket.ended = true;
+        socket.batch = None;
+        let (label, phase) = (socket.label, socket.phase);
+        let finish_seen = socket.finish_seen;
+        self.model.see_reset(label, side, cause);
+        self.see(if finish_seen {
+            Seen::CutAfterFinish
+        } else {
+            Seen::Cut
+        });
+        if phase == Phase::Dialling {
+            self.see(Seen::ResetBeforeAccept);
+            // Nobody is there who could take what came.
+            self.give_up(side, id, ResetCode::Cancelled);
+        }
+    }
+
+    pub fn drop_all_over(&mut self, side: usize) {
+        let over = |(id, socket): (&StreamId, &Socket)| {
+            (socket.cut.is_some() || socket.is_complete()).then_some(*id)
+        };
+        let ids: Vec<StreamId> = self.sides[side].sockets.iter().filter_map(over).collect();
+        for id in ids {
+            self.drop_if_over(side, id);
+        }
+    }
+
+    /// A socket whose directions have both ended is closed by its driver.
+    pub fn drop_if_over(&mut self, side: usize, id: StreamId) {
+        let socket = &self.sides[side].sockets[&id];
+        let label = socket.label;
+        if socket.cut.is_some() && socket.held == 0 {
+            self.give_up(side, id, ResetCode::Cancelled);
+        } else if socket.is_complete() && self.sides[side].session.credit(id).is_none() {
+            self.sides[side].sockets.remove(&id);
+            self.model.end(label, side, Verdict::Complete);
+            self.see(Seen::CleanEnd);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What goes wrong, as far as the profile of the run allows it.
+
+use super::seen::Seen;
+use super::socket::Phase;
+use super::world::World;
+
+impl World {
+    pub fn draw_fault(&mut self, side: usize) {
+        let faults = self.profile.faults.clone();
+        match self.choices.below(16) {
+            0..=4 if faults.slow_accepts => self.draw_answer(side),
+            5..=7 if faults.stalls => self.draw_stall(side),
+            8..=10 if faults.aborts => self.draw_abort(side),
+            11..=12 if faults.carrier_stalls => {
+                self.pipes[side].stalled = !self.pipes[side].stalled;
+            }
+            13 if faults.go_away => self.go_away(side),
+            14 if faults.cuts && self.choices.one_in(4) => self.draw_cut(),
+            _ => {}
+        }
+    }
+
+    fn draw_answer(&mut self, side: usize) {
+        let dialling = self.sides[side]
+            .sockets
+            .iter()
+            .find(|(_, socket)| socket.phase == Phase::Dialling);
+        if let Some((&id, _)) = dialling {
+            self.answer(side, id);
+        }
+    }
+
+    fn draw_stall(&mut self, side: usize) {
+        let count = self.sides[side].sockets.len();
+        if count > 0 {
+            let nth = self.choices.below(count);
+            let socket = self.sides[side].sockets.values_mut().nth(nth);
+            socket.expect("it was counted").stalled ^= true;
+        }
+    }
+
+    fn draw_abort(&mut self, side: usize) {
+        let count = self.sides[side].sockets.len();
+        if count == 0 {
+            return;
+        }
+        let nth = self.choices.below(count);
+        let sockets = &self.sides[side].sockets;
+        let (&id, socket) = sockets.iter().nth(nth).expect("it was counted");
+        // A target that has not been reached is refused, not cut.
+        if socket.phase != Phase::Dialling {
+            let code = self.draw_code();
+            self.give_up(side, id, code);
+        }
+    }
+
+    pub fn go_away(&mut self, side: usize) {
+        self.trace.note(format_args!("{side} goes away"));
+        self.model.went_away[side] = true;
+        self.sides[side].session.go_away();
+    }
+
+    /// Nothing goes wrong any more: whoever waited for something gets it.
+    pub fn end_faults(&mut self) {
+        self.profile.faults = super::profile::Faults::default();
+        self.fair_since = Some(self.now);
+        for side in 0..2 {
+            self.pipes[side].stalled = false;
+            self.sides[side]
+                .sockets
+                .values_mut()
+                .for_each(|socket| socket.stalled = false);
+            self.answer_all(side, true);
+        }
+        if self.model.lost == [false; 2] {
+            self.see(Seen::AllDelivered);
+        }
+    }
+
+    /// Every dial of `side` ends, well or not.
+    pub fn answer_all(&mut self, side: usize, well: bool) {
+        let dialling: Vec<_> = self.sides[side]
+            .sockets
+            .iter()
+            .filter(|(_, socket)| socket.phase == Phase::Dialling)
+            .map(|(id, _)| *id)
+            .collect();
+        for id in dialling {
+            if well {
+                self.accept(side, id);
+            } else {
+                self.refuse(side, id);
+            }
+        }
+    }
+}

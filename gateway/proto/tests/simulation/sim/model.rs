@@ -1,0 +1,224 @@
+//! The reference model: what each application did to each stream, and so what the other may see.
+//!
+//! Every event of a session is judged here when it comes: a byte that arrives is the next one that was
+//! sent, an end of file comes behind the last byte, a cut has an author and carries his code. At the
+//! end [`Model::judge`] asks that every stream ended in a way that somebody caused and both sides know.
+
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::{Outcome, Reason, Refusal, ResetCode};
+
+use super::pipe::Portion;
+use super::profile::Protocol;
+
+/// What one side sends on a stream.
+#[derive(Debug, Default, Clone)]
+pub struct Flow {
+    /// Given to the session.
+    pub sent: u64,
+    /// The session was told that this is all.
+    pub finished: bool,
+    pub arrived: u64,
+    /// Taken by the receiving socket.
+    pub delivered: u64,
+}
+
+impl Flow {
+    pub fn in_flight(&self) -> u64 {
+        self.sent - self.arrived
+    }
+}
+
+/// How one side's application saw a stream end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Both directions came to a clean end.
+    Complete,
+    Cut(Outcome),
+    /// This application cut it.
+    GaveUp,
+    /// It answered the open by a refusal.
+    Refused,
+    /// Its open failed.
+    NotOpened(Refusal),
+}
+
+#[derive(Debug, Clone)]
+pub struct Record {
+    pub opener: usize,
+    pub opened_at: Instant,
+    /// By the side that sends.
+    pub flows: [Flow; 2],
+    /// The code by which a side's application cut the stream.
+    pub gave_up: [Option<ResetCode>; 2],
+    pub refusal: Option<Refusal>,
+    /// The acceptor knows of it.
+    pub incoming: bool,
+    pub accepted: bool,
+    pub verdicts: [Option<Verdict>; 2],
+}
+
+/// All streams of a run, by label.
+#[derive(Debug)]
+pub struct Model {
+    protocol: Protocol,
+    open_timeout: Duration,
+    pub streams: Vec<Record>,
+    /// A side takes no more streams.
+    pub went_away: [bool; 2],
+    /// A side's carrier is gone.
+    pub lost: [bool; 2],
+}
+
+/// The reason that the model's applications refuse by.
+pub fn refusal(label: u32, reason: Reason) -> Refusal {
+    Refusal::new(reason, format!("refused {label}"))
+}
+
+impl Model {
+    pub fn new(protocol: Protocol, open_timeout: Duration) -> Self {
+        Self {
+            protocol,
+            open_timeout,
+            streams: Vec::new(),
+            went_away: [false; 2],
+            lost: [false; 2],
+        }
+    }
+
+    /// `opener` asks for a stream; returns its label.
+    pub fn open(&mut self, opener: usize, now: Instant) -> u32 {
+        self.streams.push(Record {
+            opener,
+            opened_at: now,
+            flows: [Flow::default(), Flow::default()],
+            gave_up: [None; 2],
+            refusal: None,
+            incoming: false,
+            accepted: false,
+            verdicts: [None, None],
+        });
+        self.streams.len() as u32 - 1
+    }
+
+    pub fn of(&mut self, label: u32) -> &mut Record {
+        &mut self.streams[label as usize]
+    }
+
+    pub fn see_incoming(&mut self, label: u32, side: usize) {
+        let went_away = self.went_away[side] && self.protocol == Protocol::Native;
+        assert!(!went_away, "stream {label} was taken after GOAWAY");
+        let stream = self.of(label);
+        assert!(stream.opener != side && !stream.incoming, "stream {label}");
+        stream.incoming = true;
+    }
+
+    pub fn see_opened(&mut self, label: u32, side: usize) {
+        let stream = self.of(label);
+        assert!(
+            stream.opener == side && stream.accepted,
+            "stream {label} was not accepted"
+        );
+    }
+
+    /// Payload came for the socket of the side that it is not from.
+    pub fn see_payload(&mut self, portion: &Portion, label: u32, side: usize) {
+        assert_eq!(portion.label, label, "payload of another stream");
+        assert_ne!(portion.from, side, "payload came back");
+        let flow = &mut self.of(label).flows[portion.from];
+        assert_eq!(
+            portion.range.start, flow.arrived,
+            "stream {label}: bytes are missing or came twice"
+        );
+        assert!(portion.range.end <= flow.sent, "stream {label}: made up");
+        flow.arrived = portion.range.end;
+    }
+
+    pub fn see_finished(&mut self, label: u32, side: usize) {
+        let flow = &self.of(label).flows[1 - side];
+        assert!(flow.finished, "stream {label} never ended");
+        assert_eq!(
+            flow.arrived, flow.sent,
+            "stream {label} ended before its last byte"
+        );
+    }
+
+    pub fn see_reset(&mut self, label: u32, side: usize, cause: Outcome) {
+        let (protocol, lost) = (self.protocol, self.lost[side]);
+        let stream = self.of(label);
+        let by_peer = stream.gave_up[1 - side];
+        let justified = match (cause, protocol) {
+            (Outcome::PeerReset(code), Protocol::Native) => by_peer == Some(code),
+            // JMUX names no reason.
+            (Outcome::PeerReset(code), Protocol::Jmux) => {
+                by_peer.is_some() && code == ResetCode::Cancelled
+            }
+            (Outcome::CarrierLost, _) => lost,
+            (Outcome::PeerBrokeCredit, _) => false,
+        };
+        assert!(justified, "stream {label}: {cause:?} that nobody caused");
+    }
+
+    pub fn see_open_failed(&mut self, label: u32, side: usize, now: Instant, refusal: &Refusal) {
+        let open_timeout = self.open_timeout;
+        let (lost, away) = (self.lost[side], self.went_away[1 - side]);
+        let jmux = self.protocol == Protocol::Jmux;
+        let stream = self.of(label);
+        assert_eq!(stream.opener, side, "stream {label}");
+        let general = refusal.reason == Reason::General;
+        let timed_out =
+            refusal.reason == Reason::TimedOut && now >= stream.opened_at + open_timeout;
+        let unheard = general && !stream.incoming && (away || jmux);
+        // Taken up and cut before the answer had left.
+        let given_up = general && stream.gave_up[1 - side].is_some();
+        let refused = stream.refusal.as_ref() == Some(refusal);
+        let justified = refused || given_up || timed_out || unheard || lost;
+        assert!(justified, "stream {label}: {refusal:?} that nobody caused");
+        if timed_out && stream.refusal.is_none() {
+            stream.gave_up[side] = Some(ResetCode::OpenTimeout);
+        }
+    }
+
+    pub fn end(&mut self, label: u32, side: usize, verdict: Verdict) {
+        let known = &mut self.of(label).verdicts[side];
+        assert_eq!(*known, None, "stream {label} ended twice: {verdict:?}");
+        *known = Some(verdict);
+    }
+
+    /// After everything has come to its end.
+    pub fn judge(&self) {
+        for (label, stream) in self.streams.iter().enumerate() {
+            for side in 0..2 {
+                self.judge_side(label, stream, side);
+            }
+        }
+    }
+
+    fn judge_side(&self, label: usize, stream: &Record, side: usize) {
+        let Some(verdict) = &stream.verdicts[side] else {
+            assert!(
+                stream.opener != side && !stream.incoming,
+                "stream {label} was never ended at side {side}"
+            );
+            return;
+        };
+        let flow = &stream.flows[1 - side];
+        if *verdict == Verdict::Complete {
+            assert!(
+                flow.finished && flow.delivered == flow.sent,
+                "stream {label} was silently truncated: {flow:?}"
+            );
+        }
+        if stream.gave_up[1 - side].is_some() && !self.lost[side] {
+            assert!(
+                *verdict != Verdict::Complete || stream.flows[side].finished,
+                "stream {label} was cut and side {side} was never told"
+            );
+        }
+        let untouched =
+            stream.gave_up == [None; 2] && stream.accepted && !self.lost[0] && !self.lost[1];
+        if untouched {
+            assert_eq!(*verdict, Verdict::Complete, "stream {label}, side {side}");
+        }
+    }
+}

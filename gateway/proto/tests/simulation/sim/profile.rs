@@ -1,0 +1,114 @@
+//! What one run is about: the protocol, the sizes and the faults that it may meet.
+//!
+//! Each run has only some of the faults (Groce and others: "Swarm testing", 2012): one that knows no
+//! resets fills its windows, one that knows no stalls drains them.
+
+use std::time::Duration;
+
+use super::choice::Choices;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Jmux,
+    Native,
+}
+
+impl Protocol {
+    pub const ALL: [Self; 2] = [Self::Jmux, Self::Native];
+}
+
+#[derive(Debug, Clone)]
+pub struct Profile {
+    pub protocol: Protocol,
+    /// One way through a carrier.
+    pub delay: Duration,
+    /// What a carrier holds before its writer waits, bytes.
+    pub pipe_bytes: usize,
+    pub streams_max: u32,
+    pub receive_budget: u64,
+    /// Largest payload of a native frame, bytes.
+    pub frame_max: u32,
+    pub open_timeout: Duration,
+    pub hello_timeout: Duration,
+    /// Streams of the whole run.
+    pub streams: u32,
+    /// Most that a socket sends, bytes.
+    pub plan_bytes_max: usize,
+    pub faults: Faults,
+}
+
+/// What may happen besides plain traffic.
+#[derive(Debug, Clone, Default)]
+pub struct Faults {
+    /// Sockets fail, also before an open is answered.
+    pub aborts: bool,
+    /// Opens are refused.
+    pub refusals: bool,
+    /// Targets answer late.
+    pub slow_accepts: bool,
+    /// Sockets stop reading for a while.
+    pub stalls: bool,
+    /// Carriers stop moving for a while.
+    pub carrier_stalls: bool,
+    /// Nothing happens for seconds.
+    pub pauses: bool,
+    /// A side takes no more streams.
+    pub go_away: bool,
+    /// The carrier ends in the middle.
+    pub cuts: bool,
+}
+
+impl Profile {
+    pub fn draw(forced: Option<Protocol>, choices: &mut Choices) -> Self {
+        let drawn = choices.of(&[Protocol::Native, Protocol::Jmux]);
+        let protocol = forced.unwrap_or(drawn);
+        let streams_max = 1 + choices.below(40) as u32;
+        let receive_budget = match protocol {
+            // Every stream that the table takes has a least window set aside.
+            Protocol::Jmux => {
+                u64::from(streams_max) * (16 << 10) * choices.of(&[8, 1, 2, 64, 1024])
+            }
+            Protocol::Native => choices.of(&[256 << 10, 20 << 10, 64 << 10, 1 << 20, 64 << 20]),
+        };
+        let faults = Faults {
+            aborts: choices.one_in(2),
+            refusals: choices.one_in(2),
+            slow_accepts: choices.one_in(2),
+            stalls: choices.one_in(2),
+            carrier_stalls: choices.one_in(4),
+            pauses: choices.one_in(4),
+            go_away: choices.one_in(6),
+            cuts: choices.one_in(6),
+        };
+        Self {
+            protocol,
+            delay: Duration::from_micros(choices.of(&[10, 100, 2_000, 50_000])),
+            pipe_bytes: choices.length(256 << 10),
+            streams_max,
+            receive_budget,
+            frame_max: choices.of(&[16 << 10, 64 << 10, 1 << 20]),
+            open_timeout: Duration::from_secs(choices.of(&[15, 2])),
+            hello_timeout: Duration::from_secs(choices.of(&[10, 2])),
+            streams: 1 + choices.below(40) as u32,
+            plan_bytes_max: choices.of(&[300_000, 1_000, 20_000, 4 << 20]),
+            faults,
+        }
+    }
+
+    /// Plain traffic over a carrier of one millisecond.
+    pub fn plain(protocol: Protocol) -> Self {
+        Self {
+            protocol,
+            delay: Duration::from_millis(1),
+            pipe_bytes: 64 << 10,
+            streams_max: 64,
+            receive_budget: 64 << 20,
+            frame_max: 64 << 10,
+            open_timeout: Duration::from_secs(15),
+            hello_timeout: Duration::from_secs(10),
+            streams: 64,
+            plan_bytes_max: 1 << 20,
+            faults: Faults::default(),
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! What runs went through. A sweep in which one of these never happened proves little.
+
+use std::collections::BTreeMap;
+
+use super::profile::Protocol;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Seen {
+    CleanEnd,
+    HalfClose,
+    EmptyStream,
+    CreditExhausted,
+    SessionCreditExhausted,
+    WindowGrown,
+    WindowShrunk,
+    FrameCut,
+    BothPipesFull,
+    Refused,
+    RefusedWithEarlyData,
+    RefusedWithEarlyDataInFlight,
+    EarlyData,
+    EarlyDataBeforeAccept,
+    FinishedBeforeAccept,
+    ResetBeforeAccept,
+    ResetBeforeAnswer,
+    ResetWithBatch,
+    ResetAfterFinish,
+    ResetsCrossed,
+    Cut,
+    CutAfterFinish,
+    DiscardedAfterReset,
+    OpenTimedOut,
+    OpenBeforeReady,
+    TableFull,
+    PeerTableFull,
+    GoingAway,
+    GoAwayCrossedOpen,
+    CarrierLost,
+    CarrierCutInFrame,
+    CarrierCutInPayload,
+    CarrierHalfCut,
+    CarrierCutWithNothingLost,
+    HelloTimedOut,
+    Pong,
+    AllDelivered,
+}
+
+impl Seen {
+    /// What only the native protocol can come to.
+    const NATIVE: [Self; 14] = [
+        Self::SessionCreditExhausted,
+        Self::WindowShrunk,
+        Self::EarlyData,
+        Self::EarlyDataBeforeAccept,
+        Self::FinishedBeforeAccept,
+        Self::RefusedWithEarlyData,
+        Self::RefusedWithEarlyDataInFlight,
+        Self::ResetBeforeAccept,
+        Self::OpenBeforeReady,
+        Self::PeerTableFull,
+        Self::GoingAway,
+        Self::GoAwayCrossedOpen,
+        Self::HelloTimedOut,
+        Self::Pong,
+    ];
+
+    const BOTH: [Self; 23] = [
+        Self::CleanEnd,
+        Self::HalfClose,
+        Self::EmptyStream,
+        Self::CreditExhausted,
+        Self::WindowGrown,
+        Self::FrameCut,
+        Self::BothPipesFull,
+        Self::Refused,
+        Self::ResetBeforeAnswer,
+        Self::ResetWithBatch,
+        Self::ResetAfterFinish,
+        Self::ResetsCrossed,
+        Self::Cut,
+        Self::CutAfterFinish,
+        Self::DiscardedAfterReset,
+        Self::OpenTimedOut,
+        Self::TableFull,
+        Self::CarrierLost,
+        Self::CarrierCutInFrame,
+        Self::CarrierCutInPayload,
+        Self::CarrierHalfCut,
+        Self::CarrierCutWithNothingLost,
+        Self::AllDelivered,
+    ];
+
+    /// All that a sweep over runs of `protocol` must have met.
+    pub fn expected(protocol: Protocol) -> impl Iterator<Item = Self> {
+        let own = match protocol {
+            Protocol::Jmux => &[][..],
+            Protocol::Native => &Self::NATIVE[..],
+        };
+        Self::BOTH.iter().chain(own).copied()
+    }
+}
+
+/// How often each happened, by protocol.
+#[derive(Debug, Default, Clone)]
+pub struct Sometimes(BTreeMap<(bool, Seen), u64>);
+
+impl Sometimes {
+    pub fn note(&mut self, protocol: Protocol, seen: Seen) {
+        *self
+            .0
+            .entry((protocol == Protocol::Native, seen))
+            .or_default() += 1;
+    }
+
+    pub fn count(&self, protocol: Protocol, seen: Seen) -> u64 {
+        let key = (protocol == Protocol::Native, seen);
+        self.0.get(&key).copied().unwrap_or_default()
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        for (key, count) in &other.0 {
+            *self.0.entry(*key).or_default() += count;
+        }
+    }
+}

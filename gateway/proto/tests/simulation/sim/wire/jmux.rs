@@ -1,0 +1,124 @@
+//! JMUX's books: channels as both sides number them.
+
+use std::collections::BTreeMap;
+
+use muxtunnel_proto::jmux::codec::{Control, Decoded, decode};
+
+/// A channel as its owner numbers it: what the other side may send to it.
+#[derive(Default, Debug)]
+struct Channel {
+    /// The number on the other side, once known.
+    peer: Option<u32>,
+    /// What the other side may still send, as it knows.
+    credit: u64,
+    /// The other side has sent EOF or CLOSE to it.
+    ended: bool,
+    closed: bool,
+    /// CLOSE has arrived at the owner.
+    close_arrived: bool,
+}
+
+/// By owner and the owner's number.
+#[derive(Default)]
+pub struct Books {
+    channels: BTreeMap<(usize, u32), Channel>,
+}
+
+impl Books {
+    pub fn write(&mut self, from: usize, bytes: &[u8]) {
+        let to = 1 - from;
+        match decode(bytes).expect("it was just encoded") {
+            Decoded::Incomplete { .. } => panic!("half a frame: {bytes:02x?}"),
+            Decoded::Data {
+                recipient, length, ..
+            } => {
+                let channel = self.channel(to, recipient.0);
+                assert!(!channel.ended, "payload behind EOF: {channel:?}");
+                let left = channel.credit.checked_sub(length as u64);
+                channel.credit = left.expect("payload beyond the credit");
+            }
+            Decoded::Control { control, .. } => self.write_control(from, &control),
+        }
+    }
+
+    fn write_control(&mut self, from: usize, control: &Control) {
+        let to = 1 - from;
+        match control {
+            Control::Open { sender, .. } => self.begin(from, sender.0, None),
+            Control::Opened {
+                recipient,
+                sender,
+                window,
+                ..
+            } => {
+                self.begin(from, sender.0, Some(recipient.0));
+                let opener = self.channel(to, recipient.0);
+                opener.peer = Some(sender.0);
+                // The answered window counts for both directions.
+                opener.credit = (*window).into();
+            }
+            Control::Credit { recipient, .. } => {
+                assert!(!self.channel(to, recipient.0).closed, "credit behind CLOSE");
+            }
+            Control::Finish { recipient } => {
+                let channel = self.channel(to, recipient.0);
+                assert!(!channel.ended, "EOF twice: {channel:?}");
+                channel.ended = true;
+            }
+            Control::Close { recipient, .. } => {
+                let channel = self.channel(to, recipient.0);
+                assert!(!channel.closed, "CLOSE twice: {channel:?}");
+                channel.ended = true;
+                channel.closed = true;
+            }
+            Control::OpenFailed { recipient, .. } => {
+                self.channels
+                    .remove(&(to, recipient.0))
+                    .expect("an answer to nothing");
+            }
+        }
+    }
+
+    /// A number that may be in use only until the CLOSE of the other side has come.
+    fn begin(&mut self, owner: usize, number: u32, peer: Option<u32>) {
+        let channel = Channel {
+            peer,
+            ..Channel::default()
+        };
+        let before = self.channels.insert((owner, number), channel);
+        assert!(
+            before.is_none_or(|before| before.close_arrived),
+            "channel {number} of side {owner} is used again"
+        );
+    }
+
+    fn channel(&mut self, owner: usize, number: u32) -> &mut Channel {
+        let channel = self.channels.get_mut(&(owner, number));
+        channel.expect("a frame for a channel that is not known")
+    }
+
+    pub fn arrive(&mut self, to: usize, bytes: &[u8]) {
+        let Decoded::Control { control, .. } = decode(bytes).expect("it was encoded here") else {
+            return;
+        };
+        match control {
+            Control::Opened { sender, window, .. } => {
+                // What the opener may send to the acceptor's channel.
+                self.channel(1 - to, sender.0).credit = window.into();
+            }
+            Control::Credit {
+                recipient,
+                increment,
+            } => {
+                let peer = self.channel(to, recipient.0).peer;
+                if let Some(peer) = peer {
+                    self.channel(1 - to, peer).credit += u64::from(increment);
+                }
+            }
+            Control::Close { recipient, .. } => {
+                self.channel(to, recipient.0).close_arrived = true;
+            }
+            Control::Open { .. } | Control::OpenFailed { .. } | Control::Finish { .. } => {}
+        }
+    }
+}

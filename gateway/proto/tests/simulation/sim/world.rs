@@ -1,0 +1,189 @@
+//! Two sessions, a carrier between them, their sockets, a clock that only this module moves, and the
+//! model that judges it all.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::{
+    Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session, StreamId,
+};
+
+use super::choice::Choices;
+use super::model::Model;
+use super::pipe::Pipe;
+use super::profile::{Profile, Protocol};
+use super::seen::{Seen, Sometimes};
+use super::socket::Socket;
+use super::trace::Trace;
+use super::wire::Wire;
+
+/// The side that dials the carrier.
+pub const ENTRY: usize = 0;
+pub const EXIT: usize = 1;
+
+/// One session with its sockets.
+pub struct Side {
+    pub session: Box<dyn Session>,
+    pub sockets: BTreeMap<StreamId, Socket>,
+    pub next_token: u64,
+    /// The session has ended for a reason of its own, and said so.
+    pub closed: bool,
+}
+
+pub struct World {
+    pub choices: Choices,
+    pub profile: Profile,
+    pub began: Instant,
+    pub now: Instant,
+    pub sides: [Side; 2],
+    /// By the side that writes.
+    pub pipes: [Pipe; 2],
+    pub wire: Wire,
+    pub model: Model,
+    pub sometimes: Sometimes,
+    pub trace: Trace,
+    /// Since when nothing goes wrong any more.
+    pub fair_since: Option<Instant>,
+}
+
+impl World {
+    pub fn new(profile: Profile, choices: Choices) -> Self {
+        let now = Instant::now();
+        let pipe = || Pipe::new(profile.delay);
+        Self {
+            choices,
+            began: now,
+            now,
+            sides: sessions(&profile, now).map(|session| Side {
+                session,
+                sockets: BTreeMap::new(),
+                next_token: 0,
+                closed: false,
+            }),
+            pipes: [pipe(), pipe()],
+            wire: Wire::new(&profile),
+            model: Model::new(profile.protocol, profile.open_timeout),
+            sometimes: Sometimes::default(),
+            trace: Trace::default(),
+            fair_since: None,
+            profile,
+        }
+    }
+
+    /// Draws what the run is about, too.
+    pub fn drawn(forced: Option<Protocol>, mut choices: Choices) -> Self {
+        let profile = Profile::draw(forced, &mut choices);
+        Self::new(profile, choices)
+    }
+
+    /// One thing happens, drawn by its weight.
+    pub fn step(&mut self) {
+        self.pass_time();
+        let side = self.choices.below(2);
+        match self.choices.below(16) {
+            0..=3 => {
+                let frames = self.choices.length(32);
+                self.transmit(side, frames);
+            }
+            4..=7 => {
+                let length = self.choices.length(256 << 10);
+                self.receive(side, length);
+            }
+            8..=10 => self.draw_source(side),
+            11..=13 => self.draw_sink(side),
+            14 => self.draw_open(side),
+            _ => self.draw_fault(side),
+        }
+        self.check();
+    }
+
+    fn pass_time(&mut self) {
+        let unit = self.profile.delay / 16 + Duration::from_micros(5);
+        let pause = self.profile.faults.pauses && self.choices.one_in(64);
+        let passed = if pause {
+            Duration::from_millis(self.choices.below(12_000) as u64)
+        } else {
+            unit * self.choices.below(8) as u32
+        };
+        self.advance_to(self.now + passed);
+    }
+
+    /// Moves the clock, stopping wherever a session wants to be called.
+    pub fn advance_to(&mut self, until: Instant) {
+        loop {
+            let due = (0..2)
+                .filter(|side| !self.model.lost[*side])
+                .filter_map(|side| Some((self.sides[side].session.poll_timeout()?, side)))
+                .min();
+            match due {
+                Some((when, side)) if when <= until => {
+                    self.now = self.now.max(when);
+                    self.time_out(side, when);
+                }
+                _ => break,
+            }
+        }
+        self.now = until;
+    }
+
+    fn time_out(&mut self, side: usize, due: Instant) {
+        let session = &mut self.sides[side].session;
+        let result = session.handle_timeout(self.now);
+        let next = session.poll_timeout();
+        assert!(
+            result.is_err() || next.is_none_or(|next| next > self.now),
+            "a timer that was due at {due:?} is due again at {next:?}, now is {:?}",
+            self.now
+        );
+        self.trace
+            .note(format_args!("{:?} {side} timeout", self.now - self.began));
+        self.drain_events(side);
+        if let Err(error) = result {
+            let late = self.now >= self.began + self.profile.hello_timeout;
+            assert!(
+                late && !self.sides[side].session.is_ready(),
+                "nothing is overdue: {error}"
+            );
+            self.see(Seen::HelloTimedOut);
+            self.close(side, &error);
+        }
+    }
+
+    pub fn see(&mut self, seen: Seen) {
+        self.sometimes.note(self.profile.protocol, seen);
+    }
+}
+
+fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
+    match profile.protocol {
+        Protocol::Jmux => {
+            let config = JmuxConfig {
+                streams_max: profile.streams_max,
+                receive_budget: profile.receive_budget,
+                open_timeout: profile.open_timeout,
+                ..JmuxConfig::default()
+            };
+            [
+                Box::new(JmuxSession::new(config)),
+                Box::new(JmuxSession::new(config)),
+            ]
+        }
+        Protocol::Native => {
+            let config = NativeConfig {
+                streams_max: profile.streams_max,
+                receive_budget: profile.receive_budget,
+                frame_max: profile.frame_max,
+                open_timeout: profile.open_timeout,
+                hello_timeout: profile.hello_timeout,
+            };
+            let identity = Identity {
+                session_id: [7; 16],
+                token: [9; 32],
+            };
+            [
+                Box::new(NativeSession::dial(config, now)),
+                Box::new(NativeSession::accept(config, identity, now)),
+            ]
+        }
+    }
+}

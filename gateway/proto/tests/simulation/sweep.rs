@@ -1,0 +1,87 @@
+//! Many random schedules, each from a seed of its own.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use crate::sim::{self, Choices, Protocol, Seen, Sometimes};
+
+/// Seeds of one `cargo test`; `MUX_SIM_SEEDS=N` runs more.
+const SEEDS_DEFAULT: u64 = 10_000;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
+fn forced() -> Option<Protocol> {
+    match std::env::var("MUX_SIM_PROTOCOL").ok()?.as_str() {
+        "Jmux" => Some(Protocol::Jmux),
+        "Native" => Some(Protocol::Native),
+        other => panic!("MUX_SIM_PROTOCOL is Jmux or Native, not {other}"),
+    }
+}
+
+/// Runs the seeds that nobody has taken, until they are used up.
+fn work(next: &AtomicU64, seeds: u64) -> Sometimes {
+    let mut sum = Sometimes::default();
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= seeds {
+            return sum;
+        }
+        let run = || sim::run(forced(), Choices::Seed(seed), false).sometimes;
+        let seen = std::panic::catch_unwind(run).unwrap_or_else(|cause| {
+            // Whoever else is at work need not go on.
+            next.store(seeds, Ordering::Relaxed);
+            eprintln!("replay: MUX_SIM_SEED={seed} cargo test -p muxtunnel-proto --test simulation any_schedule");
+            std::panic::resume_unwind(cause)
+        });
+        sum.add(&seen);
+    }
+}
+
+#[test]
+fn any_schedule_delivers_exactly_what_was_sent_and_conserves_credit() {
+    if let Some(seed) = number("MUX_SIM_SEED") {
+        sim::run(forced(), Choices::Seed(seed), true);
+        return;
+    }
+    let seeds = number("MUX_SIM_SEEDS").unwrap_or(SEEDS_DEFAULT);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicU64::new(0);
+    let mut sum = Sometimes::default();
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| work(&next, seeds)))
+            .collect();
+        for worker in workers {
+            match worker.join() {
+                Ok(seen) => sum.add(&seen),
+                Err(cause) => std::panic::resume_unwind(cause),
+            }
+        }
+    });
+    check_variety(&sum);
+}
+
+/// A sweep that never came to something proves nothing of it.
+fn check_variety(sum: &Sometimes) {
+    for protocol in Protocol::ALL {
+        if forced().is_some_and(|forced| forced != protocol) {
+            continue;
+        }
+        let missed: Vec<Seen> = Seen::expected(protocol)
+            .filter(|seen| sum.count(protocol, *seen) == 0)
+            .collect();
+        assert!(missed.is_empty(), "no {protocol:?} run came to {missed:?}");
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    for seed in 0..20 {
+        let hash = || sim::run(None, Choices::Seed(seed), false).trace.hash();
+        assert_eq!(hash(), hash(), "seed {seed}");
+    }
+}
