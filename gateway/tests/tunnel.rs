@@ -472,6 +472,48 @@ fn jmux_packets_of_65535_bytes_carry_bytes_exactly() {
     assert!(read_all(&client) == pattern(2, 20 * MIB));
 }
 
+/// Credit that a stream saw before it became idle may be with others by the time its client sends.
+#[test]
+fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
+    let (listener, address) = target();
+    // Small, so that the kernel keeps little of what the targets do not read.
+    let small = socket2::SockRef::from(&listener);
+    small.set_recv_buffer_size(4 << 10).unwrap();
+    let (carrier, forward) = (free_port(), free_port());
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allow: ['{address}']\nmemory: {{receive: 1Mi}}\n"
+    ));
+    let entry = Gate::entry("Native", carrier, &[(forward, address)]).until_ready();
+    let stream = |_| {
+        let client = connect(([127, 0, 0, 1], forward).into());
+        (client, accept(&listener))
+    };
+    let streams: Vec<_> = (0..300).map(stream).collect();
+    let (floods, idle) = streams.split_at(100);
+    let bytes = |seed| pattern(seed, if seed < 100 { MIB } else { 64 << 10 });
+    for (seed, (client, _)) in (0..).zip(floods) {
+        send_in_background(client, bytes(seed), true);
+    }
+    let sent = || entry.status()["streams"]["bytesSent"].as_u64().unwrap();
+    let mut before = 0;
+    until("the floods have used up the session's credit", || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        std::mem::replace(&mut before, sent()) == before
+    });
+    for (seed, (client, _)) in (100..).zip(idle) {
+        send_in_background(client, bytes(seed), true);
+    }
+    let readers: Vec<_> = streams
+        .into_iter()
+        .map(|(client, server)| std::thread::spawn(move || (client, read_all(&server))))
+        .collect();
+    for (seed, reader) in (0..).zip(readers) {
+        assert!(reader.join().unwrap().1 == bytes(seed), "stream {seed}");
+    }
+    assert_eq!(exit.status()["streams"]["closed"]["carrier-lost"], 0);
+}
+
 #[test]
 fn a_configuration_that_cannot_be_used_is_exit_status_2_with_the_field() {
     let dir = tempfile::tempdir().unwrap();

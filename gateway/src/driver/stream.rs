@@ -317,6 +317,14 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
         let Some(mut buffer) = driver.share.acquire(appetite.size(batch_max)).await else {
             return End::Cut;
         };
+        // While this stream waited, others may have used up the credit that it saw.
+        let capacity = driver.session.borrow_mut().send_capacity(io.id);
+        let Some(capacity) = capacity else {
+            return End::Cut;
+        };
+        if capacity.bytes == 0 {
+            continue;
+        }
         let layout = Layout::new(capacity.header_bytes, capacity.payload_max, buffer.len());
         let limit = usize::try_from(capacity.bytes)
             .unwrap_or(usize::MAX)
