@@ -6,7 +6,7 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Allow;
 use muxtunnel_proto::{Reason, Refusal};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::policy;
 
@@ -89,7 +89,7 @@ async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<TcpStream, Di
         .collect();
     let mut last = denied(host, port);
     for address in &permitted {
-        let attempt = TcpStream::connect(address);
+        let attempt = connect_or_reset(*address);
         let attempt = async {
             if permitted.len() == 1 {
                 return Ok(attempt.await);
@@ -109,6 +109,19 @@ async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<TcpStream, Di
         }
     }
     Err(last)
+}
+
+/// Connects. A connection that nobody waits for any more is reset: the target must not take it for one
+/// that ended well.
+async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4(),
+        SocketAddr::V6(_) => TcpSocket::new_v6(),
+    }?;
+    socket.set_zero_linger()?;
+    let tcp = socket.connect(address).await?;
+    socket2::SockRef::from(&tcp).set_linger(None)?;
+    Ok(tcp)
 }
 
 /// Address literals in their one standard spelling are taken as they are; anything else is a name.

@@ -41,6 +41,7 @@ with_each_protocol!(
     a_stalled_target_stops_only_its_own_stream,
     a_target_that_resets_resets_the_client,
     a_client_that_resets_resets_the_target,
+    clients_that_reset_at_once_look_like_nothing_else_to_the_target,
     a_cut_answer_is_a_reset_even_after_the_request_ended,
     a_killed_exit_resets_its_streams_and_the_entry_comes_back,
     the_entry_dials_again_when_the_exit_is_back,
@@ -153,6 +154,24 @@ fn a_client_that_resets_resets_the_target(protocol: &str) {
     let server = accept(&listener);
     reset(client);
     assert_reset(&server);
+}
+
+/// Some of them while their target is being dialled.
+fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &str) {
+    let (listener, address) = target();
+    let pair = Pair::to(protocol, address);
+    (0..60).for_each(|_| reset(pair.connect()));
+    until("they are gone", || {
+        [&pair.entry, &pair.exit]
+            .iter()
+            .all(|gate| gate.status()["carriers"][0]["streams"] == 0)
+    });
+    listener.set_nonblocking(true).unwrap();
+    while let Ok((target, _)) = listener.accept() {
+        target.set_nonblocking(false).unwrap();
+        target.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert_reset(&target);
+    }
 }
 
 /// The case that plain JMUX cannot say: after the client's end of file, the server's half is cut.
@@ -491,7 +510,7 @@ fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
     };
     let streams: Vec<_> = (0..300).map(stream).collect();
     let (floods, idle) = streams.split_at(100);
-    let bytes = |seed| pattern(seed, if seed < 100 { MIB } else { 64 << 10 });
+    let bytes = |seed| pattern(seed, if seed < 100 { 4 * MIB } else { 64 << 10 });
     for (seed, (client, _)) in (0..).zip(floods) {
         send_in_background(client, bytes(seed), true);
     }
