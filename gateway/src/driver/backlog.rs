@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use tokio::net::TcpStream;
 
-use super::buffers::{LARGE_BYTES, SMALL_BYTES};
+use super::batch::BATCH_BYTES_MAX;
+use super::buffers::SMALL_BYTES;
 use crate::sys;
 
 /// Of the carrier's rate.
@@ -20,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
 /// ...and more than a millisecond of any rate that was measured.
 const NOT_SENT_BYTES_MAX: usize = 4 << 20;
-/// Bytes in our own queue, at most; two large buffers.
-const QUEUED_BYTES_MAX: usize = 2 * LARGE_BYTES;
+/// Bytes in our own queue: frames are taken while there are fewer, so two full batches leave together.
+const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
 /// The bounds of one carrier.
 #[derive(Debug)]
@@ -48,7 +49,7 @@ impl Backlog {
 
     /// Bytes that one stream sends in one turn.
     pub(super) fn batch_max(&self) -> usize {
-        self.bytes.get().clamp(SMALL_BYTES, LARGE_BYTES)
+        self.bytes.get().clamp(SMALL_BYTES, BATCH_BYTES_MAX)
     }
 
     /// Something was written at `now`: is it time to look at the rate?
@@ -114,11 +115,11 @@ mod tests {
         assert_eq!(bounds(25_000_000), (NOT_SENT_BYTES_MIN, 32 << 10, 32 << 10));
         assert_eq!(
             bounds(500_000_000),
-            (512 << 10, QUEUED_BYTES_MAX, LARGE_BYTES)
+            (512 << 10, QUEUED_BYTES_MAX, BATCH_BYTES_MAX)
         );
         assert_eq!(
             bounds(12_500_000_000),
-            (NOT_SENT_BYTES_MAX, QUEUED_BYTES_MAX, LARGE_BYTES)
+            (NOT_SENT_BYTES_MAX, QUEUED_BYTES_MAX, BATCH_BYTES_MAX)
         );
     }
 }

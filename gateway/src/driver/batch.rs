@@ -10,6 +10,11 @@ use super::buffers::{Buffer, LARGE_BYTES, SMALL_BYTES, Size};
 /// Slots filled by one read: more than a large buffer of JMUX's default packets has.
 pub(super) const SLOTS_MAX: usize = 64;
 
+/// Most bytes of a batch, headers included: just below four segments of loopback (65,483 bytes) and four
+/// of Ethernet that leave together (65,160), for a few bytes more would be a segment of their own.
+pub(super) const BATCH_BYTES_MAX: usize = 63 * 4096;
+const _: () = assert!(BATCH_BYTES_MAX <= 4 * 65_160 && BATCH_BYTES_MAX <= LARGE_BYTES);
+
 /// How a buffer is cut into packets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
@@ -108,7 +113,7 @@ impl Appetite {
         }
     }
 
-    /// Bytes, headers included.
+    /// Bytes.
     pub(super) fn bytes(self) -> usize {
         self.bytes
     }
@@ -116,7 +121,7 @@ impl Appetite {
     /// A read took `length` of `room` bytes.
     pub(super) fn learn(&mut self, length: usize, room: usize) {
         if length == room {
-            self.bytes = (self.bytes * 2).min(LARGE_BYTES);
+            self.bytes = (self.bytes * 2).min(BATCH_BYTES_MAX);
         } else if length < room / 4 {
             self.bytes = (self.bytes / 2).max(SMALL_BYTES);
         }
@@ -169,11 +174,11 @@ mod tests {
         for _ in 0..10 {
             appetite.learn(100, 100);
         }
-        assert_eq!(appetite.bytes(), LARGE_BYTES);
+        assert_eq!(appetite.bytes(), BATCH_BYTES_MAX);
         assert_eq!(appetite.size(usize::MAX), Size::Large);
         assert_eq!(appetite.size(SMALL_BYTES), Size::Small);
         appetite.learn(50, 100);
-        assert_eq!(appetite.bytes(), LARGE_BYTES);
+        assert_eq!(appetite.bytes(), BATCH_BYTES_MAX);
         for _ in 0..10 {
             appetite.learn(1, 100);
         }

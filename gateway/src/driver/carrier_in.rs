@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
+use muxtunnel_proto::jmux::codec::PACKET_SIZE_DEFAULT;
 use muxtunnel_proto::{CarrierId, Header, SessionError, StreamId};
 
 use super::buffers::{LARGE_BYTES, Size};
@@ -16,8 +17,10 @@ use super::{CarrierEnd, Driver, socket};
 
 /// A control frame is never stuck for want of room behind another.
 const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
-/// Payload frames of one stream that are passed on by one write.
-const RANGES_MAX: usize = 64;
+/// Payload frames of one stream that are passed on by one write: a whole buffer of JMUX's default
+/// packets.
+const RANGES_MAX: usize = 96;
+const _: () = assert!(RANGES_MAX * PACKET_SIZE_DEFAULT as usize > LARGE_BYTES);
 
 /// Payload of one stream in the read buffer, not passed on yet.
 #[derive(Default)]
@@ -45,18 +48,19 @@ pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
             &mut [IoSliceMut::new(&mut buffer[filled..])],
             room,
         );
-        match read {
+        let more = match read {
             Ok(0) => return CarrierEnd::Closed,
             Ok(length) => {
                 driver.stats.add_received(length);
                 filled += length;
+                length == room
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 unread = Some(buffer).filter(|_| filled > 0);
                 continue;
             }
             Err(error) => return error.into(),
-        }
+        };
         match driver.consume(&buffer[..filled], &mut run) {
             Ok(consumed) => {
                 buffer.copy_within(consumed..filled, 0);
@@ -66,8 +70,10 @@ pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
             Err(error) => return error.into(),
         }
         driver.publish();
-        // Others of this thread take their turn: the carrier's writer, the streams, other carriers.
-        tokio::task::yield_now().await;
+        if more {
+            // Others of this thread take their turn: the carrier's writer, the streams, other carriers.
+            tokio::task::yield_now().await;
+        }
     }
 }
 
