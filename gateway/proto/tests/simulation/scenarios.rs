@@ -125,6 +125,34 @@ fn the_others_share_what_stalled_readers_leave_of_the_memory() {
 }
 
 #[test]
+fn streams_that_are_gone_leave_their_part_of_the_memory_to_others() {
+    for protocol in Protocol::ALL {
+        let mut world = world(Profile {
+            receive_budget: 2 << 20,
+            ..Profile::plain(protocol)
+        });
+        exchange(&mut world, usize::MAX);
+        for _ in 0..1000 {
+            let id = world.open(ENTRY, 1000, Ending::Finish).unwrap();
+            while world.sides[ENTRY].sockets.contains_key(&id) {
+                world.fair_round();
+                exchange(&mut world, usize::MAX);
+            }
+        }
+        // The last one is alone, and its window is what limits it.
+        world.open(ENTRY, u64::MAX, Ending::Finish).unwrap();
+        let mut most = 0;
+        for _ in 0..200 {
+            world.fair_round();
+            exchange(&mut world, usize::MAX);
+            let sockets = world.sides[EXIT].sockets.values();
+            most = most.max(sockets.map(|socket| socket.window_max).sum());
+        }
+        assert!(most >= 512 << 10, "{protocol:?}: a window of {most} bytes");
+    }
+}
+
+#[test]
 fn small_streams_go_before_bulk_and_do_not_starve_it() {
     const ROUNDS: u64 = 2000;
     const CARRIER_BYTES: usize = 32 << 10;

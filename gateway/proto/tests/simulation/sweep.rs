@@ -74,6 +74,9 @@ fn check_variety(sum: &Sometimes) {
         let missed: Vec<Seen> = Seen::expected(protocol)
             .filter(|seen| sum.count(protocol, *seen) == 0)
             .collect();
+        for seen in Seen::expected(protocol) {
+            eprintln!("{protocol:?} {seen:?}: {}", sum.count(protocol, seen));
+        }
         assert!(missed.is_empty(), "no {protocol:?} run came to {missed:?}");
     }
 }

@@ -1,11 +1,16 @@
 //! What holds at every moment, and what holds when nothing is in flight.
 
+use std::time::Duration;
+
 use muxtunnel_proto::{CarrierId, CreditView, StreamId};
 
 use super::profile::Protocol;
 use super::seen::Seen;
 use super::socket::Phase;
 use super::world::World;
+
+/// A stream that consumes nothing for so long may lose its grown window.
+const IDLE: Duration = Duration::from_secs(10);
 
 impl World {
     /// After every step.
@@ -53,7 +58,35 @@ impl World {
             "{accounted} bytes held, {used} accounted"
         );
         if self.profile.protocol == Protocol::Native {
+            assert_eq!(accounted, used, "bytes are accounted that nobody holds");
             self.wire.check_session_credit(side, budget, used);
+            self.check_windows(side);
+        }
+    }
+
+    /// What is promised to single streams, beyond what was consumed of them: three quarters of the
+    /// budget, but for first windows, which may overcommit.
+    fn check_windows(&self, side: usize) {
+        let most = self.profile.receive_budget / 4 * 3;
+        let first = self.wire.first_window(side);
+        let (mut sum, mut bound) = (0, most);
+        for (id, socket) in &self.sides[side].sockets {
+            let Some(limit) = self.wire.stream_limit(side, id.number()) else {
+                continue;
+            };
+            let record = &self.model.streams[socket.label as usize];
+            let promised = limit - record.flows[1 - side].delivered;
+            assert!(
+                promised <= most.max(first),
+                "stream {} has a window of {promised} bytes",
+                socket.label
+            );
+            sum += promised;
+            bound += first;
+        }
+        // What was promised to a stream that has fallen idle stays promised.
+        if self.now - self.began < IDLE {
+            assert!(sum <= bound, "side {side}: windows of {sum} bytes");
         }
     }
 

@@ -73,7 +73,7 @@ impl World {
             self.answer_all(side, true);
         }
         if self.model.lost == [false; 2] {
-            self.see(Seen::AllDelivered);
+            self.see(Seen::CarrierKept);
         }
     }
 

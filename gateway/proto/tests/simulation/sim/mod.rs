@@ -35,9 +35,9 @@ pub use socket::Ending;
 pub use world::{ENTRY, EXIT, World};
 
 /// Things that happen in a run before its fair end.
-const STEPS: usize = 600;
+const STEPS: usize = 1000;
 /// Steps between two comparisons of both ends' books.
-const STEPS_BETWEEN_RESTS: usize = 150;
+const STEPS_BETWEEN_RESTS: usize = 200;
 
 /// One run from its first choice to its end.
 pub fn run(forced: Option<Protocol>, choices: Choices, printed: bool) -> World {

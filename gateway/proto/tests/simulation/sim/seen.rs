@@ -42,7 +42,7 @@ pub enum Seen {
     CarrierCutWithNothingLost,
     HelloTimedOut,
     Pong,
-    AllDelivered,
+    CarrierKept,
 }
 
 impl Seen {
@@ -87,7 +87,7 @@ impl Seen {
         Self::CarrierCutInPayload,
         Self::CarrierHalfCut,
         Self::CarrierCutWithNothingLost,
-        Self::AllDelivered,
+        Self::CarrierKept,
     ];
 
     /// All that a sweep over runs of `protocol` must have met.

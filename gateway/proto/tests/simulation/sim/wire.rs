@@ -53,6 +53,22 @@ impl Wire {
         }
     }
 
+    /// What `side` promised to each new stream.
+    pub fn first_window(&self, side: usize) -> u64 {
+        match self {
+            Self::Jmux(_) => 0,
+            Self::Native(books) => books.first_window(side),
+        }
+    }
+
+    /// Up to which offset `side` takes the stream, as it has said.
+    pub fn stream_limit(&self, side: usize, stream: u64) -> Option<u64> {
+        match self {
+            Self::Jmux(_) => None,
+            Self::Native(books) => books.stream_limit(side, stream),
+        }
+    }
+
     /// GOAWAY has arrived at `side`.
     pub fn is_told_of_goaway(&self, side: usize) -> bool {
         matches!(self, Self::Native(books) if books.is_told_of_goaway(side))

@@ -75,6 +75,15 @@ impl Books {
         self.sides[side].limits.initial_max_data - self.sides[side].data_sent
     }
 
+    pub fn first_window(&self, side: usize) -> u64 {
+        self.sides[side].stream_window
+    }
+
+    pub fn stream_limit(&self, side: usize, stream: u64) -> Option<u64> {
+        let books = self.streams.get(&stream)?;
+        Some(books.halves[1 - side].limit_sent)
+    }
+
     pub fn is_told_of_goaway(&self, side: usize) -> bool {
         self.sides[side].goaway_arrived
     }
@@ -335,6 +344,12 @@ impl Books {
             assert!(
                 promised >= budget - budget / 4,
                 "side {number}: {promised} bytes promised or waiting of {budget}: the rest is lost"
+            );
+            let left = self.session_credit(1 - number);
+            assert!(
+                left > 0 || promised == budget,
+                "side {number} keeps {} bytes, and its peer has none",
+                budget - promised
             );
         }
     }
