@@ -508,9 +508,9 @@ fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
         let client = connect(([127, 0, 0, 1], forward).into());
         (client, accept(&listener))
     };
-    let streams: Vec<_> = (0..300).map(stream).collect();
-    let (floods, idle) = streams.split_at(100);
-    let bytes = |seed| pattern(seed, if seed < 100 { 4 * MIB } else { 64 << 10 });
+    let streams: Vec<_> = (0..270).map(stream).collect();
+    let (floods, idle) = streams.split_at(70);
+    let bytes = |seed: u64| vec![seed as u8; if seed < 70 { 4 * MIB } else { 32 << 10 }];
     for (seed, (client, _)) in (0..).zip(floods) {
         send_in_background(client, bytes(seed), true);
     }
@@ -520,13 +520,15 @@ fn streams_that_were_idle_keep_to_what_is_left_of_the_sessions_credit() {
         std::thread::sleep(std::time::Duration::from_millis(300));
         std::mem::replace(&mut before, sent()) == before
     });
-    for (seed, (client, _)) in (100..).zip(idle) {
+    for (seed, (client, _)) in (70..).zip(idle) {
         send_in_background(client, bytes(seed), true);
     }
-    let readers: Vec<_> = streams
-        .into_iter()
-        .map(|(client, server)| std::thread::spawn(move || (client, read_all(&server))))
-        .collect();
+    let read = |(client, server): (std::net::TcpStream, std::net::TcpStream)| {
+        let large = socket2::SockRef::from(&server);
+        large.set_recv_buffer_size(1 << 20).unwrap();
+        std::thread::spawn(move || (client, read_all(&server)))
+    };
+    let readers: Vec<_> = streams.into_iter().map(read).collect();
     for (seed, reader) in (0..).zip(readers) {
         assert!(reader.join().unwrap().1 == bytes(seed), "stream {seed}");
     }
