@@ -111,13 +111,14 @@ impl World {
 
     /// An application sends up to `length` bytes, or ends. Returns whether anything came of it.
     pub fn source(&mut self, side: usize, id: StreamId, length: usize) -> bool {
+        let socket = &self.sides[side].sockets[&id];
+        if socket.waits || socket.phase == Phase::Dialling {
+            return false;
+        }
         let Some(capacity) = self.sides[side].session.send_capacity(id) else {
             return false;
         };
         let socket = &self.sides[side].sockets[&id];
-        if socket.phase == Phase::Dialling {
-            return false;
-        }
         if socket.sent == socket.plan {
             // An end of file may come while the last batch still waits for the carrier.
             self.end_source(side, id);
@@ -132,6 +133,8 @@ impl World {
         let length = wanted.min(capacity.bytes).min(BATCH_BYTES_MAX as u64);
         if length == 0 {
             self.note_exhausted(side, id);
+            let socket = self.sides[side].sockets.get_mut(&id);
+            socket.expect("it was picked").waits = true;
             return false;
         }
         let opening = socket.phase == Phase::Opening;

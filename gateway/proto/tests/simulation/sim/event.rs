@@ -13,7 +13,12 @@ impl World {
         while let Some(event) = self.sides[side].session.poll_event() {
             self.trace.note(format_args!("{side} sees {event:?}"));
             match event {
-                Event::Ready | Event::GoAway | Event::Writable { .. } => {}
+                Event::Ready | Event::GoAway => {}
+                Event::Writable { stream } => {
+                    if let Some(socket) = self.sides[side].sockets.get_mut(&stream) {
+                        socket.waits = false;
+                    }
+                }
                 Event::Incoming { stream, target } => self.incoming(side, stream, &target),
                 Event::Opened { stream, .. } => self.opened(side, stream),
                 Event::OpenFailed { stream, refusal } => {
@@ -65,6 +70,7 @@ impl World {
             .expect("it was given up");
         assert_eq!(socket.phase, Phase::Opening, "opened twice");
         socket.phase = Phase::Open;
+        socket.waits = false;
         let label = socket.label;
         self.model.see_opened(label, side);
     }
@@ -101,6 +107,7 @@ impl World {
             return;
         }
         assert_eq!(socket.cut, None, "cut twice");
+        assert_ne!(socket.phase, Phase::Opening, "an open fails, it is not cut");
         socket.cut = Some(cause);
         socket.ended = true;
         socket.batch = None;

@@ -38,6 +38,8 @@ pub struct Socket {
     /// The session knows the end of it.
     pub ended: bool,
     pub batch: Option<Batch>,
+    /// The session takes nothing of it, and has to say when it does again.
+    pub waits: bool,
     /// Received, not taken.
     pub held: u64,
     pub finish_seen: bool,
@@ -58,6 +60,7 @@ impl Socket {
             sent: 0,
             ended: false,
             batch: None,
+            waits: false,
             held: 0,
             finish_seen: false,
             cut: None,
