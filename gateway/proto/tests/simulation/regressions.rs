@@ -1,7 +1,8 @@
 //! Others' worst bugs, each as a test that our core does not have it. The name says whose it was.
 //!
 //! Half-closed flows that nobody ends (openziti#4273, linkerd2#8033) are the driver's time-outs:
-//! `gateway/tests/`. What concerns no mux is tested where it belongs.
+//! `a_stream_that_is_half_closed_and_quiet_is_reset_and_one_that_is_open_stays` in
+//! `gateway/tests/limits.rs`. What concerns no mux is tested where it belongs.
 
 #![allow(
     clippy::disallowed_methods,

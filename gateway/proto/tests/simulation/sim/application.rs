@@ -111,11 +111,12 @@ impl World {
 
     /// An application sends up to `length` bytes, or ends. Returns whether anything came of it.
     pub fn source(&mut self, side: usize, id: StreamId, length: usize) -> bool {
-        let socket = &self.sides[side].sockets[&id];
-        if socket.waits || socket.phase == Phase::Dialling {
+        let state = &mut self.sides[side];
+        let asleep = |socket: &Socket| socket.waits || socket.phase == Phase::Dialling;
+        if state.sockets.get(&id).is_none_or(asleep) {
             return false;
         }
-        let Some(capacity) = self.sides[side].session.send_capacity(id) else {
+        let Some(capacity) = state.session.send_capacity(id) else {
             return false;
         };
         let socket = &self.sides[side].sockets[&id];
