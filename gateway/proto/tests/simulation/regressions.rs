@@ -147,15 +147,15 @@ fn h2_183_334_and_envoy_40085_resets_with_data_in_flight_lose_no_session_credit(
         world.settle();
         for turn in 0..3000 {
             let id = world.open(ENTRY, u64::MAX, Ending::Finish).unwrap();
-            world.source(ENTRY, id, 10_000);
+            world.source(ENTRY, id, 5000);
             world.settle();
             let accepted = turn % 4 > 0;
             world.answer_all(EXIT, accepted);
             world.settle();
             // Some on its way, some waiting.
-            world.source(ENTRY, id, 10_000);
+            world.source(ENTRY, id, 5000);
             world.transmit(ENTRY, 1);
-            world.source(ENTRY, id, 10_000);
+            world.source(ENTRY, id, 5000);
             let side = if turn % 4 == 1 { ENTRY } else { EXIT };
             let ids: Vec<StreamId> = world.sides[side].sockets.keys().copied().collect();
             for id in ids {
