@@ -1,11 +1,11 @@
 //! The driver: carries bytes between one carrier, its session and the local sockets.
 //!
-//! Single-threaded: everything of a carrier runs on one `LocalSet`, shares [`Driver`] by `Rc` and
-//! borrows its cells only between awaits. Three loops a carrier ([`carrier_in`], [`carrier_out`],
-//! open time-outs), one task a target that is dialled ([`incoming`]) and one a stream ([`stream`]).
-//! No timer and no channel is on the data path,
-//! and the carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled
-//! local socket does not take stays in its own inbox, within its own credit.
+//! Single-threaded: everything of a carrier runs on its worker's `LocalRuntime`, shares [`Driver`] by
+//! `Rc` and borrows its cells only between awaits. Four loops a carrier ([`carrier_in`],
+//! [`carrier_out`], the session's deadlines, [`idle`] streams), one task a target that is dialled
+//! ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and the
+//! carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
+//! socket does not take stays in its own inbox, within its own credit.
 //!
 //! Memory: see docs/architecture.md, "Bounds of a gateway". An idle stream, or an idle carrier, holds
 //! no buffer.

@@ -19,6 +19,7 @@ use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSes
 use rand::RngExt;
 use rustix::process::{Resource, Rlimit};
 use tokio::net::TcpListener;
+use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
@@ -193,15 +194,14 @@ impl Worker {
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
-            .build()?;
-        let local = tokio::task::LocalSet::new();
+            .build_local(LocalOptions::default())?;
         let run = async move {
             match role {
                 Role::Entry => entry::run(self).await,
                 Role::Exit => exit::run(self, handover, handed).await,
             }
         };
-        Ok(local.block_on(&runtime, run)?)
+        Ok(runtime.block_on(run)?)
     }
 }
 
