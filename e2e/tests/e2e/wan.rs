@@ -30,11 +30,12 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
             .collect::<Result<Vec<u32>, _>>()?;
         ensure!(microseconds.len() == 20, "{} probes", microseconds.len());
         microseconds.sort_unstable();
-        let median_ms = f64::from(microseconds[9] + microseconds[10]) / 2000.0;
-        println!("round-trip time: median {median_ms} ms of {microseconds:?} us");
+        // A busy machine adds to a round trip and takes nothing from it, so the least one shows the delay.
+        let least_ms = f64::from(microseconds[0]) / 1000.0;
+        println!("round-trip time: least {least_ms} ms of {microseconds:?} us");
         ensure!(
-            (median_ms - 100.0).abs() <= TOLERANCE_MS,
-            "the median round trip is {median_ms} ms"
+            (least_ms - 100.0).abs() <= TOLERANCE_MS,
+            "the least round trip is {least_ms} ms"
         );
 
         let tunnels = ns.api();
