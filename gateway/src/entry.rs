@@ -122,6 +122,15 @@ async fn follow(entry: &Rc<Entry>, mut config: watch::Receiver<Arc<Config>>) {
     std::future::pending::<()>().await;
 }
 
+/// When another carrier is dialled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The exit went away in order.
+    AtOnce,
+    /// The carrier was lost.
+    AfterPause,
+}
+
 /// Dials, runs, waits, dials again.
 async fn keep_carrier(entry: Rc<Entry>, config: Arc<Config>) {
     let exit = config.connect.clone().unwrap_or_default();
@@ -130,12 +139,12 @@ async fn keep_carrier(entry: Rc<Entry>, config: Arc<Config>) {
         match connect(&entry, &exit, &config).await {
             Ok(driver) => {
                 let since = Instant::now();
-                entry.keep(driver, &exit).await;
-                failures = if since.elapsed() >= STABLE_AFTER {
-                    0
-                } else {
-                    failures + 1
-                };
+                let next = entry.keep(driver, &exit).await;
+                let stable = since.elapsed() >= STABLE_AFTER;
+                failures = if stable { 0 } else { failures + 1 };
+                if stable && next == Next::AtOnce {
+                    continue;
+                }
             }
             Err(error) => {
                 tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
@@ -184,22 +193,26 @@ async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<
 
 impl Entry {
     /// Runs a carrier; returns when another is needed.
-    async fn keep(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) {
+    async fn keep(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) -> Next {
         let mut run = self.run(Rc::clone(&driver), exit);
         tokio::select! {
             _ = &mut run => {
                 self.set_link(Link::Down);
-                return;
+                return Next::AfterPause;
             }
             () = driver.reached(Progress::Ready) => {}
         }
         tracing::info!(exit = %exit, peer = driver.peer(), "Carrier is up");
         self.set_link(Link::Up(Rc::clone(&driver)));
         tokio::select! {
-            _ = &mut run => self.set_link(Link::Down),
+            _ = &mut run => {
+                self.set_link(Link::Down);
+                Next::AfterPause
+            }
             () = driver.reached(Progress::GoingAway) => {
                 tracing::info!(exit = %exit, peer = driver.peer(), "The exit takes no more streams; those that are open go on");
                 self.set_link(Link::Replacing);
+                Next::AtOnce
             }
         }
     }

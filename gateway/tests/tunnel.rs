@@ -38,6 +38,7 @@ with_each_protocol!(
     bytes_arrive_exactly_in_both_directions_at_once,
     each_direction_ends_on_its_own,
     the_server_may_end_first,
+    what_follows_an_urgent_byte_arrives_too,
     a_stalled_target_stops_only_its_own_stream,
     a_target_that_resets_resets_the_client,
     a_client_that_resets_resets_the_target,
@@ -106,6 +107,23 @@ fn the_server_may_end_first(protocol: &str) {
     client.write_all(b"late").unwrap();
     drop(client);
     assert_eq!(read_all(&server), b"late");
+}
+
+/// A read ends before such a byte, and what is behind it is no news to epoll.
+fn what_follows_an_urgent_byte_arrives_too(protocol: &str) {
+    let (listener, waiting) = full_target();
+    let pair = Pair::to(protocol, listener.local_addr().unwrap());
+    let mut client = pair.connect();
+    client.write_all(b"before ").unwrap();
+    socket2::SockRef::from(&client)
+        .send_out_of_band(b"!")
+        .unwrap();
+    client.write_all(b"after").unwrap();
+    drop(waiting);
+    listener.set_nonblocking(false).unwrap();
+    let mut arrived = [0; 12];
+    while accept(&listener).read_exact(&mut arrived).is_err() {}
+    assert_eq!(&arrived, b"before after");
 }
 
 fn a_stalled_target_stops_only_its_own_stream(protocol: &str) {

@@ -104,9 +104,9 @@ impl Default for Appetite {
 }
 
 impl Appetite {
-    /// The buffer to read into, where at most `bytes_max` are useful.
-    pub(super) fn size(self, bytes_max: usize) -> Size {
-        if self.bytes.min(bytes_max) <= SMALL_BYTES {
+    /// The buffer to read into.
+    pub(super) fn size(self) -> Size {
+        if self.bytes <= SMALL_BYTES {
             Size::Small
         } else {
             Size::Large
@@ -170,13 +170,12 @@ mod tests {
     #[test]
     fn a_stream_reads_more_while_it_fills_its_reads_and_less_when_it_does_not() {
         let mut appetite = Appetite::default();
-        assert_eq!(appetite.size(usize::MAX), Size::Small);
+        assert_eq!(appetite.size(), Size::Small);
         for _ in 0..10 {
             appetite.learn(100, 100);
         }
         assert_eq!(appetite.bytes(), BATCH_BYTES_MAX);
-        assert_eq!(appetite.size(usize::MAX), Size::Large);
-        assert_eq!(appetite.size(SMALL_BYTES), Size::Small);
+        assert_eq!(appetite.size(), Size::Large);
         appetite.learn(50, 100);
         assert_eq!(appetite.bytes(), BATCH_BYTES_MAX);
         for _ in 0..10 {

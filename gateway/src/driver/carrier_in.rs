@@ -4,7 +4,7 @@
 //! read buffer. What the local socket does not take is copied into its inbox. Never waits for
 //! anything but the carrier.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
@@ -43,12 +43,7 @@ pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
             .take()
             .unwrap_or_else(|| driver.share.pool().take(Size::Large));
         let room = buffer.len() - filled;
-        let read = socket::read(
-            &driver.tcp,
-            &mut [IoSliceMut::new(&mut buffer[filled..])],
-            room,
-        );
-        let more = match read {
+        let more = match socket::read_carrier(&driver.tcp, &mut buffer[filled..]) {
             Ok(0) => return CarrierEnd::Closed,
             Ok(length) => {
                 driver.stats.add_received(length);

@@ -1,6 +1,6 @@
 //! What is asked of sockets: reads and writes that know when to stop, and the carrier's options.
 
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -22,18 +22,15 @@ const RTT_NEAR: Duration = Duration::from_millis(1);
 /// The congestion control of a near carrier.
 const NEAR: &str = "cubic";
 
-/// Reads what is there into `slices`, of `room` bytes. A read that leaves room has emptied the socket:
-/// the next readiness is waited for without asking the kernel once more.
+/// Reads what is there from a carrier. A read that leaves room has emptied the socket: the next
+/// readiness is waited for without asking the kernel once more. Not for local sockets: before a byte
+/// that a client marks as urgent a read ends early.
 ///
 /// # Errors
-/// As readv(2).
-pub(super) fn read(
-    tcp: &TcpStream,
-    slices: &mut [IoSliceMut<'_>],
-    room: usize,
-) -> std::io::Result<usize> {
-    let length = tcp.try_read_vectored(slices)?;
-    if length < room {
+/// As read(2).
+pub(super) fn read_carrier(tcp: &TcpStream, bytes: &mut [u8]) -> std::io::Result<usize> {
+    let length = tcp.try_read(bytes)?;
+    if length < bytes.len() {
         not_ready(tcp, Interest::READABLE);
     }
     Ok(length)
@@ -122,7 +119,7 @@ mod tests {
             far.writable().await.unwrap();
             far.try_write(part).unwrap();
             near.readable().await.unwrap();
-            let length = read(&near, &mut [IoSliceMut::new(&mut bytes)], 8).unwrap();
+            let length = read_carrier(&near, &mut bytes).unwrap();
             assert_eq!(&bytes[..length], part);
         }
         far.try_write(b"end").unwrap();
@@ -130,7 +127,7 @@ mod tests {
         let mut all = Vec::new();
         loop {
             near.readable().await.unwrap();
-            match read(&near, &mut [IoSliceMut::new(&mut bytes)], 8) {
+            match read_carrier(&near, &mut bytes) {
                 Ok(0) => break,
                 Ok(length) => all.extend_from_slice(&bytes[..length]),
                 Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),

@@ -238,7 +238,7 @@ impl StreamIo {
     ) -> std::io::Result<(usize, usize)> {
         let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
         let (count, room) = layout.fill(buffer, limit, &mut slots);
-        let length = socket::read(&self.tcp, &mut slots[..count], room)?;
+        let length = self.tcp.try_read_vectored(&mut slots[..count])?;
         Ok((length, room))
     }
 }
@@ -314,7 +314,7 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
             paced = Some(turn);
         }
         let batch_max = driver.backlog.batch_max();
-        let Some(mut buffer) = driver.share.acquire(appetite.size(batch_max)).await else {
+        let Some(mut buffer) = driver.share.acquire(appetite.size()).await else {
             return End::Cut;
         };
         // While this stream waited, others may have used up the credit that it saw.
