@@ -349,21 +349,25 @@ fn every_transcript_replays() {
         "transcripts are missing: {}",
         files.len()
     );
-    for file in files {
-        let name = file.file_name().unwrap().to_string_lossy();
-        let text = std::fs::read_to_string(&file).unwrap();
-        let mut lines = text.lines();
-        let mut replay = Replay::new(lines.next().expect("an empty transcript"));
-        for (number, line) in lines.enumerate() {
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
-            let step = std::panic::AssertUnwindSafe(|| replay.line(line));
-            if let Err(cause) = std::panic::catch_unwind(step) {
-                eprintln!("at {name}:{}: {line}", number + 2);
-                std::panic::resume_unwind(cause);
-            }
+    let failed: Vec<String> = files.iter().filter_map(|file| replay(file)).collect();
+    assert!(failed.is_empty(), "{}", failed.join("\n"));
+}
+
+/// Replays a transcript; returns where it fails.
+fn replay(file: &std::path::Path) -> Option<String> {
+    let name = file.file_name().unwrap().to_string_lossy();
+    let text = std::fs::read_to_string(file).unwrap();
+    let mut lines = text.lines();
+    let mut replay = Replay::new(lines.next().expect("an empty transcript"));
+    for (number, line) in lines.enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
         }
-        assert_eq!(text.lines().last(), Some("end"), "{name} proves no end");
+        let step = std::panic::AssertUnwindSafe(|| replay.line(line));
+        if std::panic::catch_unwind(step).is_err() {
+            return Some(format!("at {name}:{}: {line}", number + 2));
+        }
     }
+    let ends = text.lines().last() == Some("end");
+    (!ends).then(|| format!("{name} proves no end"))
 }
