@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
+use crate::session::share::BulkShare;
 use crate::session::{
     CarrierId, CreditView, Event, FrameHeader, Header, OpenError, Outcome, Reason, Receive,
     Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX, Token,
@@ -70,6 +71,7 @@ impl Default for JmuxConfig {
 pub struct JmuxSession {
     config: JmuxConfig,
     budget: Budget,
+    bulk: BulkShare,
     ids: Ids,
     streams: BTreeMap<StreamId, Stream>,
     /// Opens that wait for an answer, by deadline.
@@ -90,6 +92,7 @@ impl JmuxSession {
     pub fn new(config: JmuxConfig) -> Self {
         Self {
             budget: Budget::new(config.receive_budget, config.streams_max),
+            bulk: BulkShare::new(credit::BULK_BYTES_MIN),
             config,
             ids: Ids::default(),
             streams: BTreeMap::new(),
@@ -160,11 +163,11 @@ impl Session for JmuxSession {
         }
     }
 
-    fn sink_took(&mut self, _now: Instant, stream: StreamId, length: usize) {
+    fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize) {
         let Some(state) = self.streams.get_mut(&stream) else {
             return;
         };
-        if state.sink_took(length as u64, &mut self.budget) {
+        if state.sink_took(now, length as u64, &mut self.bulk, &mut self.budget) {
             self.control_ready.push(stream);
         }
         self.retire_if_done(stream);
@@ -205,6 +208,11 @@ impl Session for JmuxSession {
     /// JMUX has no word for it: the carrier just ends.
     fn close(&mut self, _error: &SessionError) {
         self.closed = true;
+    }
+
+    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
+        debug_assert_eq!(carrier, CarrierId::ONLY);
+        self.bulk.set_rtt(Some(rtt));
     }
 
     fn handle_carrier_lost(&mut self, carrier: CarrierId) {

@@ -529,6 +529,12 @@ impl Session for NativeSession {
         }
     }
 
+    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
+        debug_assert_eq!(carrier, CarrierId::ONLY);
+        self.rtt.set_transport(rtt);
+        self.window.set_rtt(self.rtt.path());
+    }
+
     fn handle_carrier_lost(&mut self, carrier: CarrierId) {
         debug_assert_eq!(carrier, CarrierId::ONLY);
         self.receiving = None;

@@ -3,17 +3,18 @@
 //! A session owns its streams, their credit and what may be sent next; it never holds payload and
 //! never waits. In come headers, lengths and decisions; out go events, frames to transmit and the
 //! next timeout. Each protocol is one implementation in a folder of its own ([`crate::jmux`],
-//! [`crate::native`]); what they share is here: the types that cross ([`types`]) and who may send
-//! next ([`schedule`]).
+//! [`crate::native`]); what they share is here: the types that cross ([`types`]), who may send next
+//! ([`schedule`]) and how much may be on its way ([`share`]).
 
 pub(crate) mod ready;
 pub(crate) mod schedule;
+pub(crate) mod share;
 mod types;
 
 pub use types::*;
 
 use std::fmt::Debug;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One mux session over its carriers.
 ///
@@ -84,6 +85,10 @@ pub trait Session: Debug {
 
     /// `length` bytes of the announced payload have left `carrier`.
     fn payload_moved(&mut self, carrier: CarrierId, length: usize);
+
+    /// The round trip time of `carrier` is `rtt` by its transport, without what waits in queues of
+    /// either end. Told from time to time; bounds how far windows grow.
+    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration);
 
     /// The carrier is gone: every stream is reset, every open fails. The session is empty after.
     fn handle_carrier_lost(&mut self, carrier: CarrierId);

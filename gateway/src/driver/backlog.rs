@@ -53,18 +53,22 @@ impl Backlog {
     }
 
     /// Something was written at `now`: is it time to look at the rate?
-    pub(super) fn look(&self, carrier: &TcpStream, now: Instant) -> std::io::Result<()> {
-        let looked = *self.looked.get().get_or_insert(now);
-        if now.duration_since(looked) < LOOK_EVERY {
-            self.looked.set(Some(looked));
-            return Ok(());
+    /// Returns the carrier's round trip time when it was.
+    pub(super) fn look(
+        &self,
+        carrier: &TcpStream,
+        now: Instant,
+    ) -> std::io::Result<Option<Duration>> {
+        let looked = self.looked.get();
+        if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+            return Ok(None);
         }
         self.looked.set(Some(now));
-        let rate = sys::tcp_info(carrier.as_fd())?.delivery_rate;
-        if rate > 0 {
-            self.set(carrier, rate)?;
+        let info = sys::tcp_info(carrier.as_fd())?;
+        if looked.is_some() && info.delivery_rate > 0 {
+            self.set(carrier, info.delivery_rate)?;
         }
-        Ok(())
+        Ok(Some(info.rtt))
     }
 
     /// `rate`: bytes a second.

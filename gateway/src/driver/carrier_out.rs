@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use std::time::Instant;
 
-use muxtunnel_proto::Transmit;
+use muxtunnel_proto::{CarrierId, Transmit};
 
 use super::batch::Batch;
 use super::{CarrierEnd, Driver, socket};
@@ -115,7 +115,10 @@ fn write(driver: &Driver) -> std::io::Result<()> {
         Ok(length) => {
             driver.stats.add_sent(length);
             queue.advance(length);
-            driver.backlog.look(&driver.tcp, Instant::now())
+            if let Some(rtt) = driver.backlog.look(&driver.tcp, Instant::now())? {
+                driver.session.borrow_mut().handle_rtt(CarrierId::ONLY, rtt);
+            }
+            Ok(())
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
         Err(error) => Err(error),

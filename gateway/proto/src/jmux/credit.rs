@@ -4,6 +4,10 @@
 //! (taken, not given back yet). All three together stay reserved in the session's [`Budget`], so
 //! memory is bounded whatever the peer does.
 
+use std::time::Instant;
+
+use crate::session::share::{BulkShare, StreamShare};
+
 /// Least window of a stream, bytes. jetsocat gives credit back in steps of over 4 KiB, so a window
 /// must be well above that.
 pub const WINDOW_BYTES_MIN: u32 = 16 << 10;
@@ -15,6 +19,10 @@ const RETURN_SHARE: u64 = 8;
 const RETURN_BYTES_MAX: u64 = 1 << 20;
 /// A new stream is offered this part of what is not set aside.
 const INITIAL_SHARE: u64 = 8;
+
+/// Bytes that all bulk streams together always have: 200 Mbit/s at an RTT of 100 ms, for where
+/// something on the way ends connections, so that the transport's RTT is not the path's.
+pub(super) const BULK_BYTES_MIN: u64 = 5 << 19;
 
 /// The bytes of one session that may be granted as credit.
 ///
@@ -71,6 +79,12 @@ impl Budget {
         bytes
     }
 
+    /// A window became smaller.
+    fn shrink(&mut self, bytes: u64) {
+        debug_assert!(bytes <= self.reserved);
+        self.reserved = self.reserved.saturating_sub(bytes);
+    }
+
     /// A stream is gone, with all it had reserved.
     pub(super) fn release(&mut self, bytes: u64) {
         debug_assert!(bytes <= self.reserved && self.streams > 0);
@@ -93,6 +107,7 @@ pub(super) struct RecvWindow {
     slack: u64,
     /// Bytes taken since the window last grew.
     taken: u64,
+    share: StreamShare,
 }
 
 impl RecvWindow {
@@ -103,6 +118,7 @@ impl RecvWindow {
             owed: 0,
             slack: 0,
             taken: 0,
+            share: StreamShare::default(),
         }
     }
 
@@ -175,14 +191,26 @@ impl RecvWindow {
         self.owed > 0 && self.owed >= (self.window() / RETURN_SHARE).min(RETURN_BYTES_MAX)
     }
 
-    /// Doubles a window that was used up once, as far as the budget goes.
-    pub(super) fn grow(&mut self, budget: &mut Budget) {
+    /// The local socket took `length` bytes, at `now`. Doubles a window that was used up once, as far
+    /// as the budget and the bulk streams' share go, and keeps back what is beyond the share.
+    pub(super) fn resize(
+        &mut self,
+        now: Instant,
+        length: u64,
+        bulk: &mut BulkShare,
+        budget: &mut Budget,
+    ) {
+        let most = bulk.consume(now, &mut self.share, length);
+        let most = most.clamp(WINDOW_BYTES_MIN.into(), WINDOW_BYTES_MAX.into());
         let window = self.window();
+        let beyond = window.saturating_sub(most).min(self.owed);
+        self.owed -= beyond;
+        budget.shrink(beyond);
         if self.taken < window {
             return;
         }
         self.taken = 0;
-        let room = u64::from(WINDOW_BYTES_MAX).saturating_sub(window);
+        let room = most.saturating_sub(window);
         self.owed += budget.grow(window.min(room));
     }
 
@@ -201,7 +229,13 @@ impl RecvWindow {
 }
 
 #[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock has to begin somewhere"
+)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -229,9 +263,32 @@ mod tests {
         budget.streams = 1;
         window.ingest(u64::from(WINDOW_BYTES_MIN)).unwrap();
         window.take(u64::from(WINDOW_BYTES_MIN));
-        window.grow(&mut budget);
+        let mut bulk = BulkShare::new(BULK_BYTES_MIN);
+        let length = WINDOW_BYTES_MIN.into();
+        window.resize(Instant::now(), length, &mut bulk, &mut budget);
         assert_eq!(window.return_credit(), 2 * WINDOW_BYTES_MIN);
         assert_eq!(budget.reserved(), window.reserved());
+    }
+
+    #[test]
+    fn a_window_beyond_the_share_of_bulk_is_not_given_back_in_full() {
+        let mut budget = Budget::new(256 << 20, 16);
+        let bytes = budget.reserve_initial().unwrap();
+        let mut window = RecvWindow::new(bytes);
+        let mut bulk = BulkShare::new(BULK_BYTES_MIN);
+        bulk.set_rtt(Some(Duration::ZERO));
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            let length = window.credit().min(1 << 20);
+            window.ingest(length).unwrap();
+            window.take(length);
+            now += Duration::from_secs(1);
+            window.resize(now, length, &mut bulk, &mut budget);
+            window.return_credit();
+        }
+        assert!(u64::from(bytes) > BULK_BYTES_MIN);
+        assert_eq!(window.reserved(), BULK_BYTES_MIN);
+        assert_eq!(budget.reserved(), BULK_BYTES_MIN);
     }
 
     #[test]

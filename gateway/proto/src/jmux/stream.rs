@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use super::codec::{ChannelId, Control, DATA_OVERHEAD, EXTENSION_ABORT, data_header};
 use super::credit::{Budget, RecvWindow};
+use crate::session::share::BulkShare;
 use crate::session::{CreditView, Payload, SendCapacity, StreamId, Token};
 
 /// How far the stream has come.
@@ -225,12 +226,18 @@ impl Stream {
     }
 
     /// Returns whether a credit frame is due.
-    pub(super) fn sink_took(&mut self, length: u64, budget: &mut Budget) -> bool {
+    pub(super) fn sink_took(
+        &mut self,
+        now: Instant,
+        length: u64,
+        bulk: &mut BulkShare,
+        budget: &mut Budget,
+    ) -> bool {
         self.recv.take(length);
         if !self.gives_credit() {
             return false;
         }
-        self.recv.grow(budget);
+        self.recv.resize(now, length, bulk, budget);
         self.recv.return_due()
     }
 

@@ -135,7 +135,10 @@ impl NativeSession {
     fn handle_ready(&mut self, now: Instant, frame: Frame) -> Result<(), SessionError> {
         match frame {
             Frame::Ping(value) => self.pong = Some(value),
-            Frame::Pong(value) => self.rtt.handle_pong(now, value),
+            Frame::Pong(value) => {
+                self.rtt.handle_pong(now, value);
+                self.window.set_rtt(self.rtt.path());
+            }
             Frame::GoAway { .. } => {
                 if !std::mem::replace(&mut self.peer_goes, true) {
                     self.events.push_back(Event::GoAway);

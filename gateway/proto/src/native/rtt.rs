@@ -1,7 +1,8 @@
 //! The session's round trip time, measured by PING where there is something to measure it for.
 //!
-//! It counts the carrier's queues in, since a window must cover them too: with the least value alone, a
-//! stream that begins while others fill the carrier would keep its first window for ever.
+//! The smoothed value counts the carrier's queues in, since a window must cover them too: with the least
+//! value alone, a stream that begins while others fill the carrier would keep its first window for ever.
+//! The path's own value does not, for it bounds those queues.
 
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,9 @@ const SMOOTHING: u32 = 4;
 #[derive(Debug, Default)]
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
+    least: Option<Duration>,
+    /// By the carrier's transport: that of its first hop, where something on the way ends connections.
+    transport: Option<Duration>,
     last: Option<Instant>,
     /// When the PING was sent that has not been answered.
     waiting: Option<Instant>,
@@ -25,6 +29,15 @@ pub(super) struct Rtt {
 impl Rtt {
     pub(super) fn get(&self) -> Duration {
         self.smoothed.unwrap_or(ASSUMED)
+    }
+
+    /// The round trip of the path without our queues, once both measurements have been made.
+    pub(super) fn path(&self) -> Option<Duration> {
+        Some(self.transport?.max(self.least?))
+    }
+
+    pub(super) fn set_transport(&mut self, rtt: Duration) {
+        self.transport = Some(rtt);
     }
 
     /// A PING becomes due, unless one is on its way or was sent within [`INTERVAL`].
@@ -54,6 +67,7 @@ impl Rtt {
             return;
         };
         let rtt = now.saturating_duration_since(sent);
+        self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
         self.smoothed = Some(
             self.smoothed
                 .map_or(rtt, |before| (before * (SMOOTHING - 1) + rtt) / SMOOTHING),
@@ -80,6 +94,21 @@ mod tests {
             rtt.handle_pong(now, value);
             assert_eq!(rtt.get(), Duration::from_millis(expected));
             now += INTERVAL;
+        }
+    }
+
+    #[test]
+    fn the_path_is_the_longer_of_the_least_answer_and_the_transports() {
+        let now = Instant::now();
+        let mut rtt = Rtt::default();
+        rtt.set_transport(Duration::from_millis(3));
+        assert_eq!(rtt.path(), None);
+        for (at, answer, expected) in [(0, 9, 9), (200, 20, 9), (400, 1, 3)] {
+            let now = now + Duration::from_millis(at);
+            rtt.want(now);
+            let value = rtt.take().unwrap();
+            rtt.handle_pong(now + Duration::from_millis(answer), value);
+            assert_eq!(rtt.path(), Some(Duration::from_millis(expected)));
         }
     }
 

@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use super::codec::OFFSET_MAX;
+use crate::session::share::{BulkShare, StreamShare};
 
 /// Least window of a stream, bytes.
 pub const WINDOW_BYTES_MIN: u64 = 16 << 10;
@@ -26,6 +27,9 @@ const RETURN_SHARE: u64 = 8;
 const RETURN_BYTES_MAX: u64 = 1 << 20;
 /// A stream that consumed nothing for this long has the window of a new one.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
+
+/// Bytes that all bulk streams together always have.
+const BULK_BYTES_MIN: u64 = 256 << 10;
 
 /// The window of a new stream, bytes.
 pub(super) fn initial(receive: u64) -> u64 {
@@ -46,6 +50,7 @@ pub(super) struct SessionWindow {
     consumed: u64,
     /// The windows of all streams.
     windows: u64,
+    share: BulkShare,
 }
 
 impl SessionWindow {
@@ -57,7 +62,13 @@ impl SessionWindow {
             received: 0,
             consumed: 0,
             windows: 0,
+            share: BulkShare::new(BULK_BYTES_MIN),
         }
+    }
+
+    /// The path's round trip time, without our own queues.
+    pub(super) fn set_rtt(&mut self, rtt: Option<Duration>) {
+        self.share.set_rtt(rtt);
     }
 
     pub(super) fn buffered(&self) -> u64 {
@@ -105,6 +116,7 @@ impl SessionWindow {
 #[derive(Debug)]
 pub(super) struct StreamWindow {
     size: u64,
+    share: StreamShare,
     initial: u64,
     advertised: u64,
     received: u64,
@@ -120,6 +132,7 @@ impl StreamWindow {
         session.windows += initial;
         Self {
             size: initial,
+            share: StreamShare::default(),
             initial,
             advertised: initial,
             received: 0,
@@ -178,6 +191,14 @@ impl StreamWindow {
         self.consumed += length;
         self.last_consumed = now;
         session.consume(length);
+        let most = session
+            .share
+            .consume(now, &mut self.share, length)
+            .max(self.initial);
+        if self.size > most {
+            session.windows -= self.size - most;
+            self.size = most;
+        }
         if self.consumed - self.consumed_before < self.size / 2 {
             return false;
         }
@@ -188,7 +209,7 @@ impl StreamWindow {
         if limited {
             let more = self
                 .size
-                .min(WINDOW_BYTES_MAX - self.size)
+                .min(WINDOW_BYTES_MAX.min(most) - self.size)
                 .min(session.room());
             self.size += more;
             session.windows += more;
@@ -293,6 +314,35 @@ mod tests {
         }
         assert!(session.windows <= RECEIVE / 4 * 3, "{}", session.windows);
         assert!(stream.size > RECEIVE / 4);
+    }
+
+    #[test]
+    fn a_window_keeps_to_its_share_of_what_the_path_holds() {
+        let (mut now, mut session, mut stream) = both();
+        session.set_rtt(Some(Duration::from_micros(500)));
+        // 1 GB/s.
+        for _ in 0..100_000 {
+            now += Duration::from_micros(10);
+            let length = stream.credit().min(10_000);
+            pass(&mut stream, &mut session, now, length);
+            stream.advertise();
+            session.advertise();
+        }
+        assert!((1 << 20..3 << 20).contains(&stream.size), "{}", stream.size);
+        assert_eq!(session.windows, stream.size);
+        // Where one stream's window was, there are two.
+        let mut other = StreamWindow::new(now, initial(RECEIVE), &mut session);
+        for _ in 0..100_000 {
+            now += Duration::from_micros(5);
+            for stream in [&mut stream, &mut other] {
+                let length = stream.credit().min(5_000);
+                pass(stream, &mut session, now, length);
+                stream.advertise();
+                session.advertise();
+            }
+        }
+        assert!(session.windows < 4 << 20, "{}", session.windows);
+        assert_eq!(session.windows, stream.size + other.size);
     }
 
     #[test]

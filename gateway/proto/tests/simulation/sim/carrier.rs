@@ -17,6 +17,11 @@ impl World {
             return false;
         }
         let taken = self.write_frames(side, frames);
+        if taken > 0
+            && let Some(rtt) = self.profile.transport_rtt
+        {
+            self.sides[side].session.handle_rtt(CarrierId::ONLY, rtt);
+        }
         self.drop_all_over(side);
         taken > 0
     }

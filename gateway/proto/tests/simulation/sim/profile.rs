@@ -22,6 +22,8 @@ pub struct Profile {
     pub protocol: Protocol,
     /// One way through a carrier.
     pub delay: Duration,
+    /// What the transport says of it: the truth, nothing, or that of a first hop.
+    pub transport_rtt: Option<Duration>,
     /// What a carrier holds before its writer waits, bytes.
     pub pipe_bytes: usize,
     pub streams_max: u32,
@@ -80,9 +82,11 @@ impl Profile {
             go_away: choices.one_in(6),
             cuts: choices.one_in(6),
         };
+        let delay = Duration::from_micros(choices.of(&[10, 100, 2_000, 50_000]));
+        let first_hop = Duration::from_micros(10);
         Self {
             protocol,
-            delay: Duration::from_micros(choices.of(&[10, 100, 2_000, 50_000])),
+            delay,
             pipe_bytes: choices.length(256 << 10),
             streams_max,
             receive_budget,
@@ -92,6 +96,7 @@ impl Profile {
             streams: 1 + choices.below(40) as u32,
             plan_bytes_max: choices.of(&[300_000, 1_000, 20_000, 4 << 20]),
             faults,
+            transport_rtt: choices.of(&[Some(2 * delay), None, Some(first_hop)]),
         }
     }
 
@@ -100,6 +105,7 @@ impl Profile {
         Self {
             protocol,
             delay: Duration::from_millis(1),
+            transport_rtt: Some(Duration::from_millis(2)),
             pipe_bytes: 64 << 10,
             streams_max: 64,
             receive_budget: 64 << 20,

@@ -1,0 +1,201 @@
+//! How much payload bulk streams may have on their way: twice what the carrier moves in a round trip
+//! and [`ALLOWANCE`], in equal parts.
+//!
+//! More would only stand in the kernels' queues of the carrier, where no small stream's bytes can
+//! overtake it: with windows without this bound, an exchange of 64 bytes beside one bulk stream took 6
+//! ms on loopback. Less would keep a window from growing with its stream, or a gateway that waits for
+//! its processor from finding something to do.
+//!
+//! Measured where payload is consumed, in stretches of a quarter of the bytes: no timer, and no table.
+
+use std::time::{Duration, Instant};
+
+/// Time that both gateways may take, beside the path's, without the carrier running dry.
+const ALLOWANCE: Duration = Duration::from_micros(350);
+/// All streams together, before the first measurement.
+const INITIAL_BYTES: u64 = 1 << 20;
+/// A stream that consumes this much in a stretch is a bulk stream.
+const BULK_BYTES: u64 = 1 << 10;
+
+/// All streams of a session.
+#[derive(Debug)]
+pub(crate) struct BulkShare {
+    least: u64,
+    bytes: u64,
+    /// The carrier's round trip; without it there is no bound.
+    rtt: Option<Duration>,
+    stretch: u64,
+    since: Option<Instant>,
+    consumed: u64,
+    streams: u64,
+    streams_before: u64,
+}
+
+/// One stream's part in the stretch that is being measured.
+#[derive(Debug, Default)]
+pub(crate) struct StreamShare {
+    stretch: u64,
+    consumed: u64,
+}
+
+impl BulkShare {
+    /// `least`: bytes that all streams together always have.
+    pub(crate) fn new(least: u64) -> Self {
+        Self {
+            least,
+            bytes: least.max(INITIAL_BYTES),
+            rtt: None,
+            stretch: 1,
+            since: None,
+            consumed: 0,
+            streams: 0,
+            streams_before: 0,
+        }
+    }
+
+    /// The path's round trip time is `rtt`, without what waits in queues of either end.
+    pub(crate) fn set_rtt(&mut self, rtt: Option<Duration>) {
+        self.rtt = rtt;
+    }
+
+    /// `stream` consumed `length` bytes. Returns the most that its window should be, bytes.
+    pub(crate) fn consume(&mut self, now: Instant, stream: &mut StreamShare, length: u64) -> u64 {
+        let Some(rtt) = self.rtt else {
+            return u64::MAX;
+        };
+        if stream.stretch != self.stretch {
+            *stream = StreamShare {
+                stretch: self.stretch,
+                consumed: 0,
+            };
+        }
+        let was_bulk = stream.consumed >= BULK_BYTES;
+        stream.consumed += length;
+        if !was_bulk && stream.consumed >= BULK_BYTES {
+            self.streams += 1;
+        }
+        let since = *self.since.get_or_insert(now);
+        self.consumed += length;
+        if self.consumed >= self.bytes / 4 {
+            self.measured(rtt, now.saturating_duration_since(since));
+            self.since = Some(now);
+        }
+        self.bytes / self.streams.max(self.streams_before).max(1)
+    }
+
+    /// A stretch ended that took `time`. Follows a rise fast, for a window that limits its stream has to
+    /// grow as fast as the carrier's congestion window, and begins far ahead of it; and a fall slowly,
+    /// for a process that waits for its processor looks like one.
+    fn measured(&mut self, rtt: Duration, time: Duration) {
+        let wanted = 2 * (rtt + ALLOWANCE);
+        let most = 2 * self.bytes;
+        let bytes = u128::from(self.consumed) * wanted.as_nanos() / time.as_nanos().max(1);
+        let bytes = u64::try_from(bytes).unwrap_or(most).min(most);
+        if bytes > self.bytes {
+            self.bytes += (bytes - self.bytes) / 2;
+        } else {
+            self.bytes = (self.bytes - (self.bytes - bytes) / 16).max(self.least);
+        }
+        self.stretch += 1;
+        self.streams_before = std::mem::take(&mut self.streams);
+        self.consumed = 0;
+    }
+}
+
+#[cfg(test)]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock has to begin somewhere"
+)]
+mod tests {
+    use super::*;
+
+    const LEAST: u64 = 256 << 10;
+    /// With the allowance, a millisecond.
+    const RTT: Duration = Duration::from_micros(650);
+
+    fn with_rtt(rtt: Duration) -> BulkShare {
+        let mut share = BulkShare::new(LEAST);
+        share.set_rtt(Some(rtt));
+        share
+    }
+
+    /// `streams` consume in turn, `rate` bytes a second together, for a second. Returns their shares.
+    fn consume(share: &mut BulkShare, now: Instant, streams: usize, rate: u64) -> Vec<u64> {
+        const STEPS: u32 = 100_000;
+        let mut parts: Vec<StreamShare> = (0..streams).map(|_| StreamShare::default()).collect();
+        let mut most = vec![0; streams];
+        for step in 0..STEPS {
+            let turn = step as usize % streams;
+            let now = now + Duration::from_secs(1) * step / STEPS;
+            most[turn] = share.consume(now, &mut parts[turn], rate / u64::from(STEPS));
+        }
+        most
+    }
+
+    fn is_near(value: u64, expected: u64) -> bool {
+        value.abs_diff(expected) <= expected / 10
+    }
+
+    #[test]
+    fn without_a_round_trip_time_there_is_no_bound() {
+        let mut share = BulkShare::new(LEAST);
+        let most = consume(&mut share, Instant::now(), 1, 1_000_000_000);
+        assert_eq!(most, [u64::MAX]);
+    }
+
+    #[test]
+    fn a_stream_has_twice_what_moves_in_a_round_trip_and_the_allowance() {
+        let mut share = with_rtt(RTT);
+        let most = consume(&mut share, Instant::now(), 1, 1_000_000_000);
+        assert!(is_near(most[0], 2_000_000), "{most:?}");
+    }
+
+    #[test]
+    fn streams_have_equal_parts() {
+        let mut share = with_rtt(RTT);
+        let most = consume(&mut share, Instant::now(), 4, 1_000_000_000);
+        assert!(most.iter().all(|most| is_near(*most, 500_000)), "{most:?}");
+    }
+
+    #[test]
+    fn small_streams_take_no_part() {
+        let mut share = with_rtt(RTT);
+        let mut now = Instant::now();
+        let (mut bulk, mut small) = (StreamShare::default(), StreamShare::default());
+        for _ in 0..10_000 {
+            now += Duration::from_micros(10);
+            share.consume(now, &mut small, 1);
+            share.consume(now, &mut bulk, 10_000);
+        }
+        let most = share.consume(now, &mut bulk, 10_000);
+        assert!(is_near(most, 2_000_000), "{most}");
+    }
+
+    #[test]
+    fn a_rate_that_falls_is_followed_down_to_the_least() {
+        let mut share = with_rtt(RTT);
+        let now = Instant::now();
+        consume(&mut share, now, 1, 1_000_000_000);
+        let most = consume(&mut share, now + Duration::from_secs(1), 1, 50_000_000);
+        assert_eq!(most, [LEAST]);
+    }
+
+    #[test]
+    fn a_window_that_limits_its_stream_grows_by_half_at_least_with_each_round_trip() {
+        let rtt = Duration::from_millis(100);
+        let mut share = with_rtt(rtt);
+        let mut stream = StreamShare::default();
+        let mut now = Instant::now();
+        let mut most = share.consume(now, &mut stream, 1);
+        for _ in 0..6 {
+            let before = most;
+            // A whole window arrives in the time of a round trip, a sixteenth at once.
+            for _ in 0..16 {
+                now += rtt / 16;
+                most = share.consume(now, &mut stream, before / 16);
+            }
+            assert!(most >= before / 2 * 3, "{before} -> {most}");
+        }
+    }
+}
