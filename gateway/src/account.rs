@@ -34,7 +34,7 @@ pub(crate) enum Local {
         /// The URL, as the peer wrote it.
         target: String,
         /// What it resolved to.
-        address: Option<SocketAddr>,
+        address: SocketAddr,
     },
 }
 
@@ -144,7 +144,7 @@ impl Account {
             Local::Target { target, address } => tracing::info!(
                 target: "muxgate::streams",
                 target,
-                dialled = address.map(display),
+                dialled = %address,
                 carrier,
                 sent,
                 received,
@@ -180,7 +180,7 @@ mod tests {
     fn a_stream_is_quiet_from_the_first_look_that_saw_nothing_new() {
         let account = Account::new(Local::Target {
             target: "tcp://web:80".to_owned(),
-            address: None,
+            address: SocketAddr::from(([10, 0, 0, 1], 80)),
         });
         let start = account.since;
         let second = Duration::from_secs(1);

@@ -1,12 +1,14 @@
 //! The exit's way to a target: URL -> name -> addresses -> judgement -> connection.
 
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Allow;
 use muxtunnel_proto::{Reason, Refusal};
-use tokio::net::{TcpSocket, TcpStream};
+use socket2::{Domain, Socket, Type};
+use tokio::net::TcpStream;
 
 use crate::policy;
 
@@ -31,11 +33,19 @@ impl DialError {
     }
 }
 
+/// A connection to a target.
+#[derive(Debug)]
+pub(crate) struct Dialled {
+    pub(crate) tcp: TcpStream,
+    /// What the target resolved to.
+    pub(crate) address: SocketAddr,
+}
+
 /// Connects to `target` (`tcp://host:port`) if `allow` permits it.
 ///
 /// # Errors
 /// [`DialError`] with the reason that fits the wire.
-pub(crate) async fn dial(target: &str, allow: &[Allow]) -> Result<TcpStream, DialError> {
+pub(crate) async fn dial(target: &str, allow: &[Allow]) -> Result<Dialled, DialError> {
     let (host, port) = parse(target)?;
     if !policy::may_permit(allow, host, port) {
         return Err(denied(host, port));
@@ -81,15 +91,15 @@ fn denied(host: &str, port: u16) -> DialError {
     DialError::new(Code::OpenRefused, Reason::NotAllowed, text)
 }
 
-async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<TcpStream, DialError> {
+async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<Dialled, DialError> {
     let addresses = resolve(host, port).await?;
     let permitted: Vec<SocketAddr> = addresses
         .into_iter()
         .filter(|a| policy::permits(allow, host, a.ip(), port))
         .collect();
     let mut last = denied(host, port);
-    for address in &permitted {
-        let attempt = connect_or_reset(*address);
+    for &address in &permitted {
+        let attempt = connect_or_reset(address);
         let attempt = async {
             if permitted.len() == 1 {
                 return Ok(attempt.await);
@@ -97,7 +107,7 @@ async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<TcpStream, Di
             tokio::time::timeout(ADDRESS_TIMEOUT, attempt).await
         };
         match attempt.await {
-            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Ok(tcp)) => return Ok(Dialled { tcp, address }),
             Ok(Err(error)) => {
                 let text = format!("{host}:{port} at {address}: {error}");
                 last = DialError::new(Code::OpenFailed, reason(&error), text);
@@ -114,14 +124,38 @@ async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<TcpStream, Di
 /// Connects. A connection that nobody waits for any more is reset: the target must not take it for one
 /// that ended well.
 async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
-    let socket = match address {
-        SocketAddr::V4(_) => TcpSocket::new_v4(),
-        SocketAddr::V6(_) => TcpSocket::new_v6(),
-    }?;
-    socket.set_zero_linger()?;
-    let tcp = socket.connect(address).await?;
-    socket2::SockRef::from(&tcp).set_linger(None)?;
-    Ok(tcp)
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    socket.set_tcp_nodelay(true)?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => {}
+    }
+    let mut connecting = Connecting(Some(TcpStream::from_std(socket.into())?));
+    connecting.done().await
+}
+
+/// A connection under way; reset when it is dropped.
+struct Connecting(Option<TcpStream>);
+
+impl Connecting {
+    async fn done(&mut self) -> std::io::Result<TcpStream> {
+        if let Some(tcp) = &self.0 {
+            tcp.writable().await?;
+            if let Some(error) = tcp.take_error()? {
+                return Err(error);
+            }
+        }
+        self.0.take().ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+}
+
+impl Drop for Connecting {
+    fn drop(&mut self) {
+        if let Some(tcp) = &self.0 {
+            let _ = tcp.set_zero_linger();
+        }
+    }
 }
 
 /// Address literals in their one standard spelling are taken as they are; anything else is a name.
@@ -148,7 +182,6 @@ async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
 }
 
 fn reason(error: &std::io::Error) -> Reason {
-    use std::io::ErrorKind;
     match error.kind() {
         ErrorKind::ConnectionRefused => Reason::ConnectionRefused,
         ErrorKind::NetworkUnreachable => Reason::NetworkUnreachable,

@@ -34,7 +34,7 @@ use muxtunnel_proto::{
     CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionError, StreamId,
 };
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot, watch};
+use tokio::sync::{Notify, watch};
 
 use crate::account::Local;
 use crate::closing::Reason;
@@ -65,8 +65,9 @@ pub(crate) enum CarrierEnd {
     ShutDown,
 }
 
-/// Tells how an open ended; nothing where the stream was cut before its answer.
-pub(crate) type Answer = oneshot::Receiver<Result<(), Refusal>>;
+/// Called where an open failed: with the peer's refusal, or without where the stream was cut before its
+/// answer.
+pub(crate) type Refused = Box<dyn FnOnce(Option<Refusal>)>;
 
 /// How far the session has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -90,7 +91,7 @@ pub(crate) struct Driver {
     queue: RefCell<Queue>,
     /// There may be something to transmit.
     transmit_wake: Notify,
-    /// The session's next deadline, and that it has changed.
+    /// What [`Self::run_timeouts`] sleeps until, and that this is too late.
     deadline: Cell<Option<Instant>>,
     timer_wake: Notify,
     shutdown_wake: Notify,
@@ -175,7 +176,7 @@ impl Driver {
 
     /// Opens a stream to `target` (`tcp://host:port`) for `tcp` and runs it as a task of its own. What
     /// `tcp` sends meanwhile goes along where the protocol gives credit for it. If the peer does not
-    /// agree, `tcp` is reset.
+    /// agree, `tcp` is reset and `refused` called.
     ///
     /// # Errors
     /// There is no stream, for a reason on this side; `tcp` has been reset.
@@ -184,7 +185,8 @@ impl Driver {
         target: &str,
         tcp: TcpStream,
         client: Local,
-    ) -> Result<Answer, OpenError> {
+        refused: Refused,
+    ) -> Result<(), OpenError> {
         let opened = self.session.borrow_mut().open(Instant::now(), target);
         let stream = match opened {
             Ok(stream) => stream,
@@ -193,10 +195,11 @@ impl Driver {
                 return Err(error);
             }
         };
-        let (answer, answered) = oneshot::channel();
-        self.start(StreamIo::opening(stream, tcp, client, answer));
+        let io = self.add(StreamIo::opening(stream, tcp, client, refused));
+        let driver = Rc::clone(self);
+        tokio::task::spawn_local(async move { driver.run_stream(&io).await });
         self.wake_transmit();
-        Ok(answered)
+        Ok(())
     }
 
     /// The peer opens no more streams here; those that are open go on.
@@ -258,16 +261,17 @@ impl Driver {
         &self.stats.peer
     }
 
-    fn start(self: &Rc<Self>, io: StreamIo) {
+    fn add(&self, io: StreamIo) -> Rc<StreamIo> {
         let io = Rc::new(io);
         self.streams.borrow_mut().insert(io.id, Rc::clone(&io));
-        let driver = Rc::clone(self);
-        tokio::task::spawn_local(async move {
-            stream::run(&driver, &io).await;
-            driver.streams.borrow_mut().remove(&io.id);
-            driver.publish();
-            driver.idle_wake.notify_waiters();
-        });
+        io
+    }
+
+    async fn run_stream(self: &Rc<Self>, io: &Rc<StreamIo>) {
+        stream::run(self, io).await;
+        self.streams.borrow_mut().remove(&io.id);
+        self.publish();
+        self.idle_wake.notify_waiters();
     }
 
     fn stream(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
@@ -336,14 +340,15 @@ impl Driver {
         }
     }
 
-    /// Tells the status page, and [`Self::run_timeouts`] when its deadline has moved. Called once for
-    /// all that was read or is to be written together.
+    /// Tells the status page, and [`Self::run_timeouts`] when it sleeps too long. Called once for all
+    /// that was read or is to be written together.
     fn publish(&self) {
         let session = self.session.borrow();
         self.stats
             .set_session(session.stream_count() as u64, session.receive_budget_used());
-        let deadline = session.poll_timeout();
-        if self.deadline.replace(deadline) != deadline {
+        if let Some(deadline) = session.poll_timeout()
+            && self.deadline.get().is_none_or(|until| deadline < until)
+        {
             self.timer_wake.notify_one();
         }
     }
@@ -352,6 +357,7 @@ impl Driver {
     async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
         loop {
             let deadline = self.session.borrow().poll_timeout();
+            self.deadline.set(deadline);
             match deadline {
                 None => self.timer_wake.notified().await,
                 Some(deadline) => {

@@ -305,7 +305,7 @@ impl Entry {
 
     /// Sends a new connection on its way, or resets it.
     fn take(&self, tcp: TcpStream, client: SocketAddr, route: &Route) {
-        let refused = Refused {
+        let refused = || Refused {
             telemetry: Arc::clone(&self.telemetry),
             forward: Arc::clone(&route.forward),
             client,
@@ -314,34 +314,25 @@ impl Entry {
             Ok(admission) => admission,
             Err(code) => {
                 let _ = tcp.set_zero_linger();
-                return refused.report(code, code.cause());
+                return refused().report(code, code.cause());
             }
         };
         let Link::Up(carrier) = self.link.borrow().clone() else {
             let _ = tcp.set_zero_linger();
-            return refused.report(Code::CarrierConnecting, "there is no carrier to the exit");
+            return refused().report(Code::CarrierConnecting, "there is no carrier to the exit");
         };
         let local = Local::Client {
             address: client,
             target: Rc::clone(&route.url),
             admission,
         };
-        match carrier.open(&route.url, tcp, local) {
-            Err(error) => refused.report(code_of_open(&error), &error.to_string()),
-            Ok(answer) => {
-                tokio::task::spawn_local(async move {
-                    match answer.await {
-                        Ok(Ok(())) => {}
-                        Ok(Err(refusal)) => {
-                            refused.report(code_of(refusal.reason), &refusal.description);
-                        }
-                        Err(_) => {
-                            let code = Code::OpenAbandoned;
-                            refused.report(code, code.cause());
-                        }
-                    }
-                });
-            }
+        let by_peer = refused();
+        let by_peer = move |refusal: Option<Refusal>| match refusal {
+            Some(refusal) => by_peer.report(code_of(refusal.reason), &refusal.description),
+            None => by_peer.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
+        };
+        if let Err(error) = carrier.open(&route.url, tcp, local, Box::new(by_peer)) {
+            refused().report(code_of_open(&error), &error.to_string());
         }
     }
 }

@@ -124,7 +124,7 @@ impl Exit {
     }
 
     /// Connects to a target that a peer asks for.
-    async fn dial(&self, target: &str) -> Result<TcpStream, Refusal> {
+    async fn dial(&self, target: &str) -> Result<dial::Dialled, Refusal> {
         if *self.worker.phase.borrow() >= Phase::Closed {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());

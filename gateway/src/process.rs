@@ -301,6 +301,8 @@ pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
 pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, WorkerError> {
     let listen = || {
         let socket = bind(address, true)?;
+        // What it accepts inherits it.
+        socket.set_tcp_nodelay(true)?;
         socket.listen(BACKLOG.cast_signed())?;
         TcpListener::from_std(socket.into())
     };

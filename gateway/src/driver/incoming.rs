@@ -8,16 +8,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 
 use muxtunnel_proto::{Outcome, Refusal, ResetCode, StreamId};
-use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
 use super::Driver;
 use super::inbox::Inbox;
 use super::stream::StreamIo;
 use crate::account::Local;
+use crate::dial::Dialled;
 
 /// The way to a target: a connection, or why there is none.
-pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<TcpStream, Refusal>>>>;
+pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<Dialled, Refusal>>>>;
 
 /// Called for each open of the peer's with the target as the peer wrote it.
 pub(crate) type Dialler = Box<dyn Fn(String) -> Dial>;
@@ -36,7 +36,9 @@ impl Driver {
         let dial = (self.dialler)(target.clone());
         let task = tokio::task::spawn_local(async move {
             let dialled = dial.await;
-            driver.dialled(stream, dialled);
+            if let Some(io) = driver.dialled(stream, dialled) {
+                driver.run_stream(&io).await;
+            }
         });
         let incoming = Incoming {
             dial: task.abort_handle(),
@@ -47,33 +49,32 @@ impl Driver {
         self.incoming.borrow_mut().insert(stream, incoming);
     }
 
-    /// Answers the open; a stream that was cut meanwhile has no answer any more.
-    fn dialled(self: &Rc<Self>, stream: StreamId, dialled: Result<TcpStream, Refusal>) {
-        let Some(incoming) = self.incoming.borrow_mut().remove(&stream) else {
-            return;
-        };
-        match dialled {
-            Ok(tcp) => {
-                let address = tcp.peer_addr().ok();
-                let text = address.map(|address| address.to_string());
+    /// Answers the open; a stream that was cut meanwhile has no answer any more. Returns the stream
+    /// where it is open.
+    fn dialled(&self, stream: StreamId, dialled: Result<Dialled, Refusal>) -> Option<Rc<StreamIo>> {
+        let incoming = self.incoming.borrow_mut().remove(&stream)?;
+        let io = match dialled {
+            Ok(Dialled { tcp, address }) => {
                 self.session
                     .borrow_mut()
-                    .accept(stream, &text.unwrap_or_default());
+                    .accept(stream, &address.to_string());
                 let target = Local::Target {
                     target: incoming.target,
                     address,
                 };
                 let io = StreamIo::accepted(stream, tcp, target, incoming.inbox, incoming.finished);
                 io.opened(&self.telemetry);
-                self.start(io);
-                self.publish();
+                Some(self.add(io))
             }
             Err(refusal) => {
                 self.session.borrow_mut().refuse(stream, refusal);
                 self.idle_wake.notify_waiters();
+                None
             }
-        }
+        };
+        self.publish();
         self.wake_transmit();
+        io
     }
 
     /// Keeps payload of a stream whose target is being dialled.

@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{Refusal, ResetCode, StreamId, Token};
 use tokio::net::TcpStream;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
 use super::batch::{Appetite, Batch, Layout};
 use super::buffers::{Buffer, Pool};
 use super::inbox::{self, Inbox};
-use super::{Driver, socket};
+use super::{Driver, Refused, socket};
 use crate::account::{Account, Local};
 use crate::closing::Reason;
 use crate::pace::{Pace, Turn};
@@ -39,8 +39,8 @@ enum End {
 pub(super) struct StreamIo {
     pub(super) id: StreamId,
     tcp: TcpStream,
-    /// Where the answer to our open goes, until it comes.
-    answer: Cell<Option<oneshot::Sender<Result<(), Refusal>>>>,
+    /// Whom to tell if our open fails, until it is answered.
+    refused: Cell<Option<Refused>>,
     opened: Cell<bool>,
     pub(super) account: Account,
     batch: RefCell<Option<Batch>>,
@@ -68,14 +68,9 @@ struct Cut {
 impl StreamIo {
     /// A stream that the peer has been asked for. It runs at once, so that what the client sends
     /// first can go along with the open.
-    pub(super) fn opening(
-        id: StreamId,
-        tcp: TcpStream,
-        client: Local,
-        answer: oneshot::Sender<Result<(), Refusal>>,
-    ) -> Self {
+    pub(super) fn opening(id: StreamId, tcp: TcpStream, client: Local, refused: Refused) -> Self {
         Self {
-            answer: Cell::new(Some(answer)),
+            refused: Cell::new(Some(refused)),
             ..Self::accepted(id, tcp, client, Inbox::default(), false)
         }
     }
@@ -92,7 +87,7 @@ impl StreamIo {
         Self {
             id,
             tcp,
-            answer: Cell::new(None),
+            refused: Cell::new(None),
             opened: Cell::new(false),
             account: Account::new(local),
             ended: Cell::new(false),
@@ -109,13 +104,13 @@ impl StreamIo {
     pub(super) fn opened(&self, telemetry: &Telemetry) {
         self.opened.set(true);
         self.account.opened(telemetry);
-        self.answer(Ok(()));
+        self.refused.take();
         self.source_wake.notify_one();
     }
 
     /// The open failed: the client learns it at once, by a reset.
     pub(super) fn refused(&self, refusal: Refusal) {
-        self.answer(Err(refusal));
+        self.tell_refused(Some(refusal));
         self.end(Cut {
             deliver: false,
             reason: Reason::PeerReset,
@@ -123,10 +118,9 @@ impl StreamIo {
         });
     }
 
-    fn answer(&self, answer: Result<(), Refusal>) {
-        if let Some(asker) = self.answer.take() {
-            // Whoever asked may have stopped listening; the stream goes on without.
-            let _ = asker.send(answer);
+    fn tell_refused(&self, refusal: Option<Refusal>) {
+        if let Some(refused) = self.refused.take() {
+            refused(refusal);
         }
     }
 
@@ -245,14 +239,12 @@ impl StreamIo {
 
 /// Runs a stream to its end.
 pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
-    if let Err(error) = io.tcp.set_nodelay(true) {
-        tracing::debug!(%error, "Local socket has no TCP_NODELAY");
-    }
     let (source, sink) = tokio::join!(source(driver, io), sink(driver, io));
     let clean = source == End::Clean && sink == End::Clean && io.cut.get().is_none();
     if io.opened.get() {
         report(driver, io, clean);
     }
+    io.tell_refused(None);
     if !clean {
         reset(io).await;
     }
@@ -369,6 +361,9 @@ async fn sink(driver: &Driver, io: &StreamIo) -> End {
             if let Err(error) = write_inbox(driver, io).await {
                 return fail(driver, io, &error);
             }
+        } else if io.finished.get() && io.ended.get() {
+            // Both halves are over: the socket's end, which is next, says it.
+            return End::Clean;
         } else if io.finished.get() {
             return match socket2::SockRef::from(&io.tcp).shutdown(std::net::Shutdown::Write) {
                 Ok(()) => End::Clean,
