@@ -1,7 +1,12 @@
 //! The order of a run: in each environment, rounds; in each round, every cell; in each cell, the
 //! systems in turn, so that a slow minute of the machine hits all of them alike.
 
-use std::{fs, path::Path, process::ExitCode, time::Instant};
+use std::{
+    fs,
+    path::{self, Path},
+    process::ExitCode,
+    time::Instant,
+};
 
 use anyhow::{Context, Result, ensure};
 use nix::{
@@ -33,6 +38,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         "muxlab makes network namespaces and needs root"
     );
     let folder = args.output.parent().context("--output has no folder")?;
+    // Absolute, since some of the systems change their working directory.
+    let folder = path::absolute(folder).context("finding the folder of --output")?;
     let logs = folder.join("logs");
     fs::create_dir_all(&logs).with_context(|| format!("making the folder {}", logs.display()))?;
     // Processes inherit it: gateways with 10,000 streams need it too.
