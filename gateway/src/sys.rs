@@ -93,6 +93,35 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
     })
 }
 
+/// Lets a TCP socket receive `bytes` from the start, as far as `tcp_rmem` allows, and leaves the kernel's
+/// autotuning on, which SO_RCVBUF would end: SO_RCVLOWAT makes room for what it promises to gather
+/// (`tcp_set_rcvlowat`, net/ipv4/tcp.c), and the room stays when it is taken back.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn make_receive_room(socket: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
+    set_receive_low_water(socket, bytes)?;
+    set_receive_low_water(socket, 1)
+}
+
+#[allow(unsafe_code)]
+fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
+    // SAFETY: the pointer is to a c_int that outlives the call, and the length is its size.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            std::ptr::from_ref(&bytes).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 /// CPU time and peak memory of this process.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
@@ -139,6 +168,20 @@ mod tests {
             "{info:?}"
         );
         assert_eq!((info.not_sent_bytes, info.unacknowledged), (0, 0));
+    }
+
+    #[test]
+    fn room_to_receive_is_made_and_a_single_byte_is_still_told() {
+        use std::io::Read;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let room = || socket2::SockRef::from(&stream).recv_buffer_size().unwrap();
+        let before = room();
+        make_receive_room(stream.as_fd(), 1 << 20).unwrap();
+        assert!(room() > before.max(1 << 20), "{before} -> {}", room());
+        let (mut accepted, _) = listener.accept().unwrap();
+        std::io::Write::write_all(&mut accepted, b"x").unwrap();
+        stream.read_exact(&mut [0]).unwrap();
     }
 
     #[test]
