@@ -196,6 +196,13 @@ pub(crate) fn delay_bounded(field: &str) -> Rule {
     )
 }
 
+pub(crate) fn jitter_within_delay() -> Rule {
+    rule(
+        "!has(self.jitter) || duration(self.jitter) <= duration(self.delay)",
+        "'wan.jitter ' + self.jitter + ' is more than wan.delay ' + self.delay",
+    )
+}
+
 pub(crate) fn delays_bounded() -> Rule {
     rule(
         "self.all(d, duration(d) <= duration('10s'))",

@@ -385,19 +385,39 @@ pub struct Sysctl {
 /// Emulation of a wide-area network between the gateways, for tests.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::jitter_within_delay())]
 pub struct Wan {
     /// Delay in each direction: the round-trip time grows by twice this.
     #[x_kube(validation = rules::delay_bounded("wan.delay"))]
     pub delay: Duration,
-    /// What makes the delay. Default: Auto.
+    /// How much more or less than `delay` a packet may take, each value as likely; packets keep their
+    /// order. Default: 0ms.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter: Option<Duration>,
+    /// The share of packets lost in each direction, such as 0.5%; at most 50%. Default: 0%.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 8),
+        regex(pattern = "^(([0-9]|[1-4][0-9])([.][0-9]{1,4})?|50)%$")
+    )]
+    pub loss: Option<String>,
+    /// What the narrowest link carries in each direction, such as 500kbit, 100Mbit or 1Gbit (a second);
+    /// its buffer holds a round trip, at least 50 ms. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(max = 13),
+        regex(pattern = "^([1-9][0-9]{2,8}kbit|[1-9][0-9]{0,5}Mbit|([1-9][0-9]{0,2}|1000)Gbit)$")
+    )]
+    pub rate: Option<String>,
+    /// What makes it. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backend: Option<Backend>,
-    /// Which packets are delayed. Default: Carrier.
+    /// Which packets it happens to. Default: Carrier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scope: Option<Scope>,
 }
 
-/// What makes the emulated delay.
+/// What emulates the path.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Backend {
     /// Kernel netem where the node has it, else the NFQUEUE delay line.
@@ -409,7 +429,7 @@ pub enum Backend {
     Nfqueue,
 }
 
-/// Which packets are delayed.
+/// Which packets the emulation happens to.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Scope {
     /// Those of the carriers.

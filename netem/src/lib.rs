@@ -1,6 +1,6 @@
-//! WAN emulation: makes the one-way delay that a tunnel's `wan.delay` asks for, and proves it.
+//! WAN emulation: makes the path that a tunnel's `wan` asks for, and proves it.
 //!
-//! Owns the two ways to make a delay in one network namespace, kernel netem ([`tc`]) and a delay
+//! Owns the two ways to emulate a path in one network namespace, kernel netem ([`tc`]) and a delay
 //! line behind an NFQUEUE rule ([`nfqueue`]), the choice between them ([`wan`]), the probe that
 //! every start has to pass ([`probe`]) and the report of what was made ([`report`]). In comes a
 //! [`plan::Plan`]; out come rules in the kernel, a report, or a refusal with its code.
@@ -11,6 +11,7 @@
 pub mod command;
 pub mod delay_line;
 pub mod duration;
+pub mod impairments;
 pub mod nfqueue;
 pub mod plan;
 pub mod probe;

@@ -20,6 +20,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_codes::Code;
 use muxtunnel_netem::{
     duration,
+    impairments::{Impairments, Loss, Rate},
+    nfqueue::line::Counts,
     plan::{Plan, Scope, default_route_interface},
     report::{self, Backend, Report},
     wan::{self, Choice, InForce, Refusal},
@@ -33,7 +35,7 @@ use nix::{
     },
 };
 
-/// Makes a one-way delay in this network namespace, for tests over an emulated WAN.
+/// Emulates a WAN in this network namespace, for tests: delay, jitter, loss and rate, one way.
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Cli {
@@ -56,9 +58,18 @@ enum Command {
 
 #[derive(Debug, Args)]
 struct RunArgs {
-    /// One-way delay such as 50ms; both ends together make an RTT of twice that. 0ms makes none.
+    /// One-way delay such as 50ms; both ends together make an RTT of twice that.
     #[arg(long = "delay", value_parser = duration::parse)]
     one_way_delay: Duration,
+    /// Up to this much more or less of it for each packet, such as 5ms; packets keep their order.
+    #[arg(long, value_parser = duration::parse, default_value = "0ms")]
+    jitter: Duration,
+    /// The share of packets that are lost, such as 0.5%; at most 50%.
+    #[arg(long, default_value = "0%")]
+    loss: Loss,
+    /// What the narrowest link carries a second, such as 500kbit, 100Mbit or 1Gbit.
+    #[arg(long)]
+    rate: Option<Rate>,
     /// Delay TCP and UDP from or to this port; repeatable.
     #[arg(long = "port", required_unless_present = "all", conflicts_with = "all")]
     ports: Vec<u16>,
@@ -184,7 +195,13 @@ fn plan(args: &RunArgs) -> Result<Plan, String> {
         true => Scope::AllExcept(ports(&args.except_ports)),
         false => Scope::Ports(ports(&args.ports)),
     };
-    Plan::new(interface, args.one_way_delay, scope).map_err(|error| error.to_string())
+    let impairments = Impairments {
+        one_way_delay: args.one_way_delay,
+        jitter: args.jitter,
+        loss: args.loss,
+        rate: args.rate,
+    };
+    Plan::new(interface, impairments, scope).map_err(|error| error.to_string())
 }
 
 fn signals() -> nix::Result<SignalFd> {
@@ -225,9 +242,15 @@ fn stay(in_force: InForce, plan: &Plan, signals: &SignalFd, report: &Path) -> Re
         anyhow::bail!("the delay line ended; its traffic stops");
     }
     let by_line = in_force.report.backend == Backend::Nfqueue;
-    let packets = in_force.stop(plan).context("ending the delay")?;
+    let Counts {
+        passed,
+        lost,
+        overflowed,
+    } = in_force.stop(plan).context("ending the emulation")?;
     if by_line {
-        eprintln!("muxwan: ended; {packets} packets were delayed");
+        eprintln!(
+            "muxwan: ended; {passed} packets were delayed, {lost} lost, {overflowed} dropped by a full buffer"
+        );
     }
     Ok(())
 }
@@ -265,5 +288,9 @@ mod tests {
             "muxwan run --delay 50ms --port 1 --except-port 2"
         ));
         assert!(!accepted("muxwan run --delay 50 --port 1"));
+        assert!(accepted(
+            "muxwan run --delay 50ms --jitter 5ms --loss 0.5% --rate 100Mbit --all"
+        ));
+        assert!(!accepted("muxwan run --delay 50ms --loss 60% --all"));
     }
 }

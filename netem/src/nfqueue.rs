@@ -12,7 +12,7 @@ pub mod rules;
 use std::{fs, os::unix::net::UnixStream};
 
 use self::{
-    line::{QueueError, Running},
+    line::{Counts, QueueError, Running},
     rules::Family,
 };
 use crate::{command::CommandError, plan::Plan};
@@ -53,7 +53,7 @@ impl Nfqueue {
     /// [`NfqueueError`]; then nothing is left behind.
     pub fn start(plan: &Plan) -> Result<Self, NfqueueError> {
         // The queue first: as long as another process serves it, its rules are not ours to touch.
-        let line = Running::start(plan.one_way_delay())?;
+        let line = Running::start(*plan.impairments())?;
         let mut this = Self {
             line,
             families: Vec::new(),
@@ -100,24 +100,24 @@ impl Nfqueue {
         self.line.ended()
     }
 
-    /// Removes the rules, lets held packets pass and gives the queue back. Returns how many packets
-    /// were delayed in all.
+    /// Removes the rules, lets held packets pass and gives the queue back.
     ///
     /// # Errors
     /// Why rules could not be removed, or why the line had broken before.
-    pub fn stop(mut self) -> Result<u64, NfqueueError> {
+    pub fn stop(mut self) -> Result<Counts, NfqueueError> {
         let removed = self.remove_rules();
-        let packets = self.line.stop()?;
+        let counts = self.line.stop()?;
         removed?;
-        Ok(packets)
+        Ok(counts)
     }
 
     /// Ends without removing the rules, for a line that broke: its traffic has to stop.
     ///
     /// # Errors
     /// Why the line broke.
-    pub fn abandon(self) -> Result<u64, NfqueueError> {
-        Ok(self.line.stop()?)
+    pub fn abandon(self) -> Result<(), NfqueueError> {
+        self.line.stop()?;
+        Ok(())
     }
 
     fn remove_rules(&mut self) -> Result<(), CommandError> {

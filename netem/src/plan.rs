@@ -1,15 +1,14 @@
-//! What is to be emulated: the interface, the one-way delay and the packets it applies to.
+//! What is to be emulated: the interface, the path and the packets it applies to.
 //!
 //! Owns [`Plan`] and its limits. A plan that exists is usable: both backends build their rules from
 //! it by pure functions and need no further checks.
 
 use std::{collections::BTreeSet, time::Duration};
 
+use crate::impairments::{Impairments, ImpairmentsError};
+
 /// The port on `lo` that the self-probe uses, and the number of the NFQUEUE.
 pub const PROBE_PORT: u16 = 64003;
-
-/// The longest one-way delay: ten seconds, far above any terrestrial or satellite path.
-pub const ONE_WAY_DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// The most ports a plan names. Each costs a linear match a packet in the kernel.
 pub const PORTS_MAX: usize = 128;
@@ -30,16 +29,16 @@ pub enum Scope {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
     interface: String,
-    one_way_delay: Duration,
+    impairments: Impairments,
     scope: Scope,
 }
 
 /// Why an order cannot be carried out by any backend.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// The delay exceeds [`ONE_WAY_DELAY_MAX`].
-    #[error("the one-way delay of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
-    TooLong(Duration),
+    /// There is no such path.
+    #[error(transparent)]
+    Impairments(#[from] ImpairmentsError),
     /// No port was given although only ports are to be delayed.
     #[error("no port to delay is given")]
     NoPorts,
@@ -56,13 +55,13 @@ pub enum PlanError {
 
 impl Plan {
     /// Checks an order. `interface`: where packets arrive (NFQUEUE) or leave (netem).
-    /// `one_way_delay`: at most [`ONE_WAY_DELAY_MAX`]; zero is valid and means no delay.
+    /// `impairments`: none is valid too.
     ///
     /// # Errors
     /// See [`PlanError`].
     pub fn new(
         interface: impl Into<String>,
-        one_way_delay: Duration,
+        impairments: Impairments,
         scope: Scope,
     ) -> Result<Self, PlanError> {
         let interface = interface.into();
@@ -75,9 +74,7 @@ impl Plan {
         if !usable {
             return Err(PlanError::Interface(interface));
         }
-        if one_way_delay > ONE_WAY_DELAY_MAX {
-            return Err(PlanError::TooLong(one_way_delay));
-        }
+        impairments.check()?;
         let (Scope::Ports(ports) | Scope::AllExcept(ports)) = &scope;
         if ports.is_empty() && matches!(scope, Scope::Ports(_)) {
             return Err(PlanError::NoPorts);
@@ -90,7 +87,7 @@ impl Plan {
         }
         Ok(Self {
             interface,
-            one_way_delay,
+            impairments,
             scope,
         })
     }
@@ -104,10 +101,16 @@ impl Plan {
     /// The delay in one direction; both ends together make an RTT of twice that.
     #[must_use]
     pub fn one_way_delay(&self) -> Duration {
-        self.one_way_delay
+        self.impairments.one_way_delay
     }
 
-    /// The packets that are delayed.
+    /// What happens to the packets.
+    #[must_use]
+    pub fn impairments(&self) -> &Impairments {
+        &self.impairments
+    }
+
+    /// The packets that it happens to.
     #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
@@ -142,11 +145,12 @@ mod tests {
     #[test]
     fn orders_outside_the_limits_are_refused() {
         let delay = Duration::from_millis(50);
-        let refused =
-            |interface: &str, delay, scope| Plan::new(interface, delay, scope).unwrap_err();
+        let refused = |interface: &str, delay, scope| {
+            Plan::new(interface, Impairments::delay(delay), scope).unwrap_err()
+        };
         assert_eq!(
             refused("eth0", Duration::from_secs(11), ports(&[1])),
-            PlanError::TooLong(Duration::from_secs(11))
+            PlanError::Impairments(ImpairmentsError::TooLong(Duration::from_secs(11)))
         );
         assert_eq!(refused("eth0", delay, ports(&[])), PlanError::NoPorts);
         assert_eq!(
@@ -179,7 +183,14 @@ mod tests {
 
     #[test]
     fn all_traffic_needs_no_port() {
-        assert!(Plan::new("eth0", Duration::ZERO, Scope::AllExcept(BTreeSet::new())).is_ok());
+        assert!(
+            Plan::new(
+                "eth0",
+                Impairments::default(),
+                Scope::AllExcept(BTreeSet::new())
+            )
+            .is_ok()
+        );
     }
 
     #[test]

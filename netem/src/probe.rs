@@ -1,8 +1,13 @@
-//! The self-probe: UDP packets on `lo` through the delay just made, timed.
+//! The self-probe: UDP packets on `lo` through the path just made, timed and counted.
 //!
-//! Owns the measurement and the verdict over it. Every start has to pass it before anything is
-//! reported: a delay that is configured but not made would falsify all that is measured later. It
-//! works before the other side of a tunnel exists, since it never leaves the network namespace.
+//! Owns the measurements and the verdict over them. Every start has to pass it before anything is
+//! reported: a path that is configured but not made would falsify all that is measured later. It
+//! works before the other side of a tunnel exists, since it never leaves the network namespace. The
+//! delay is measured always ([`delay`]), loss and rate where they were asked for ([`loss`], [`rate`]).
+
+mod delay;
+mod loss;
+mod rate;
 
 use std::{
     io,
@@ -10,34 +15,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::plan::PROBE_PORT;
+use nix::sys::socket::{setsockopt, sockopt::RcvBufForce};
 
-/// Packets a probe sends; the median of 20 shrugs off nine stragglers.
-pub const PROBES: usize = 20;
+pub use delay::{PROBES, median};
 
-/// Measurements at most, each of [`PROBES`] packets, until one is within the tolerance. On a machine
-/// whose processors are all taken packets are late because processes wait, not because the emulation
-/// is wrong; one good median shows that it is right. No emulation that is wrong has one.
+use crate::{duration::milliseconds, impairments::Impairments, plan::PROBE_PORT};
+
+/// Measurements at most until one is good. On a machine whose processors are all taken packets are
+/// late because processes wait, not because the emulation is wrong; one good one shows that it is
+/// right. No emulation that is wrong has one.
 const MEASUREMENTS_MAX: usize = 5;
 
-/// The pause between two packets, so that each finds an idle line.
-const SPACING: Duration = Duration::from_millis(10);
+/// Room for all packets of a measurement: 10,000 small ones are 8 MB of kernel memory.
+const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
 
-/// How long after its due time a packet may come before the probe gives up.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Three percent of the delay, or one millisecond where that is more: on a busy machine a process
-/// is woken up to a millisecond late.
-#[must_use]
-pub fn tolerance(one_way_delay: Duration) -> Duration {
-    (one_way_delay * 3 / 100).max(Duration::from_millis(1))
-}
-
-/// Whether a measured delay is the one asked for.
-#[must_use]
-pub fn within_tolerance(asked: Duration, measured: Duration) -> bool {
-    asked.abs_diff(measured) <= tolerance(asked)
-}
+/// The headers of IPv4 and UDP, bytes.
+const HEADERS_BYTES: u64 = 20 + 8;
 
 /// The probe gave no figure.
 #[derive(Debug, thiserror::Error)]
@@ -45,109 +38,189 @@ pub enum ProbeError {
     /// A socket call failed.
     #[error("probing on lo: {0}")]
     Io(#[from] io::Error),
-    /// Packets were lost, or came later than two seconds after their time.
-    #[error("probing on lo: {arrived} of {PROBES} packets arrived")]
+    /// Packets were lost that should not have been, or came later than two seconds after their time.
+    #[error("probing on lo: {arrived} of {sent} packets arrived")]
     Lost {
         /// How many came.
         arrived: usize,
+        /// How many were on their way.
+        sent: usize,
     },
 }
 
 /// What a probe found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// The one-way delay: the median of the last measurement's packets.
     pub one_way_delay: Duration,
+    /// The share that was lost, where loss was asked for.
+    pub loss: Option<Loss>,
+    /// Bits a second, where a rate was asked for.
+    pub rate: Option<f64>,
     /// How many measurements were made.
     pub measurements: usize,
 }
 
-/// Measures the one-way delay on `lo` to port 64003, up to five times until it is `asked` within the
-/// tolerance. Whether it was in the end is the caller's to judge.
+/// Packets that did not come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Loss {
+    /// How many.
+    pub lost: u32,
+    /// Of how many.
+    pub sent: u32,
+}
+
+impl Loss {
+    /// In per cent.
+    #[must_use]
+    pub fn percent(self) -> f64 {
+        100.0 * f64::from(self.lost) / f64::from(self.sent)
+    }
+}
+
+/// The path made is not the path asked for.
+#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
+pub enum Off {
+    /// It takes longer, or less long.
+    #[error(
+        "asked for {} ms, measured {} ms (the tolerance is {} ms)",
+        milliseconds(*asked),
+        milliseconds(*measured),
+        milliseconds(*tolerance)
+    )]
+    Delay {
+        /// Asked for.
+        asked: Duration,
+        /// The median.
+        measured: Duration,
+        /// How far they may be apart.
+        tolerance: Duration,
+    },
+    /// More is lost, or less.
+    #[error("asked for a loss of {asked} %, {} of {} packets were lost", measured.lost, measured.sent)]
+    Loss {
+        /// In per cent.
+        asked: f64,
+        /// What was lost.
+        measured: Loss,
+    },
+    /// More passes, or less.
+    #[error("asked for {asked:.3} Mbit/s, measured {measured:.3} Mbit/s")]
+    Rate {
+        /// In Mbit/s.
+        asked: f64,
+        /// In Mbit/s.
+        measured: f64,
+    },
+}
+
+impl Measured {
+    /// Whether this is the path asked for.
+    ///
+    /// # Errors
+    /// What is [`Off`].
+    pub fn judge(&self, path: &Impairments) -> Result<(), Off> {
+        let (asked, tolerance) = (delay::expected(path), tolerance(path));
+        if asked.abs_diff(self.one_way_delay) > tolerance {
+            return Err(Off::Delay {
+                asked,
+                measured: self.one_way_delay,
+                tolerance,
+            });
+        }
+        if let Some(measured) = self.loss
+            && !loss::is_plausible(measured, path.loss)
+        {
+            let asked = path.loss.percent();
+            return Err(Off::Loss { asked, measured });
+        }
+        if let (Some(asked), Some(measured)) = (path.rate, self.rate)
+            && !rate::is_near(measured, asked, path.jitter)
+        {
+            return Err(Off::Rate {
+                asked: asked.bits_per_second() as f64 / 1e6,
+                measured: measured / 1e6,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// How far the median delay may be off: three per cent, or one millisecond where that is more, since
+/// on a busy machine a process is woken up to a millisecond late; and half of the jitter, which the
+/// median of 20 stays within.
+#[must_use]
+pub fn tolerance(path: &Impairments) -> Duration {
+    (path.one_way_delay * 3 / 100).max(Duration::from_millis(1)) + path.jitter / 2
+}
+
+/// Measures `path` on `lo` at port 64003, up to five times until it is as asked for. Whether it was in
+/// the end is the caller's to judge.
 ///
 /// # Errors
 /// See [`ProbeError`].
-pub fn measure(asked: Duration) -> Result<Measured, ProbeError> {
-    repeat(asked, || measure_once(asked))
-}
-
-fn repeat(
-    asked: Duration,
-    mut once: impl FnMut() -> Result<Duration, ProbeError>,
-) -> Result<Measured, ProbeError> {
-    let mut measurements = 1;
-    let mut one_way_delay = once()?;
-    while !within_tolerance(asked, one_way_delay) && measurements < MEASUREMENTS_MAX {
-        one_way_delay = once()?;
-        measurements += 1;
-    }
-    Ok(Measured {
-        one_way_delay,
-        measurements,
+pub fn measure(path: &Impairments) -> Result<Measured, ProbeError> {
+    repeat(path, || {
+        Ok(Measured {
+            one_way_delay: delay::measure(path)?,
+            loss: loss::measure(path)?,
+            rate: rate::measure(path)?,
+            measurements: 1,
+        })
     })
 }
 
-/// The median of [`PROBES`] packets. `one_way_delay`: what is expected, which sets how long to wait.
-fn measure_once(one_way_delay: Duration) -> Result<Duration, ProbeError> {
-    let receiver = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, PROBE_PORT))?;
-    let sender = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
-    sender.connect(receiver.local_addr()?)?;
-    let start = Instant::now();
-    let deadline = start + SPACING * PROBES as u32 + one_way_delay + PATIENCE;
-    let mut sent = Vec::with_capacity(PROBES);
-    let mut delays = Vec::with_capacity(PROBES);
-    while delays.len() < PROBES {
-        let now = Instant::now();
-        if now >= deadline {
-            return Err(ProbeError::Lost {
-                arrived: delays.len(),
-            });
-        }
-        let next_send = start + SPACING * sent.len() as u32;
-        if sent.len() < PROBES && now >= next_send {
-            sent.push(now);
-            sender.send(&(sent.len() as u64 - 1).to_be_bytes())?;
-            continue;
-        }
-        let until = if sent.len() < PROBES {
-            next_send
-        } else {
-            deadline
-        };
-        if let Some(number) = receive(&receiver, until)?
-            && let Some(&sent_at) = sent.get(number)
-        {
-            delays.push(sent_at.elapsed());
-        }
+fn repeat(
+    path: &Impairments,
+    mut once: impl FnMut() -> Result<Measured, ProbeError>,
+) -> Result<Measured, ProbeError> {
+    let mut measured = once()?;
+    let mut measurements = 1;
+    while measured.judge(path).is_err() && measurements < MEASUREMENTS_MAX {
+        measured = once()?;
+        measurements += 1;
     }
-    Ok(median(&mut delays))
+    Ok(Measured {
+        measurements,
+        ..measured
+    })
 }
 
-/// The number in the next packet, or `None` when none came until then.
-fn receive(receiver: &UdpSocket, until: Instant) -> io::Result<Option<usize>> {
-    let timeout = until.saturating_duration_since(Instant::now());
-    receiver.set_read_timeout(Some(timeout.max(Duration::from_micros(1))))?;
-    let mut number = [0; 8];
-    match receiver.recv(&mut number) {
-        Ok(8) => Ok(usize::try_from(u64::from_be_bytes(number)).ok()),
-        Ok(_) => Ok(None),
-        Err(error) => match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {
-                Ok(None)
+/// Sender and receiver, on `lo`.
+struct Sockets {
+    sender: UdpSocket,
+    receiver: UdpSocket,
+}
+
+impl Sockets {
+    fn open() -> io::Result<Self> {
+        let receiver = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, PROBE_PORT))?;
+        setsockopt(&receiver, RcvBufForce, &RECEIVE_BUFFER_BYTES)?;
+        let sender = UdpSocket::bind(SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+        sender.connect(receiver.local_addr()?)?;
+        Ok(Self { sender, receiver })
+    }
+
+    /// The length of the next packet's payload and what it begins with, or `None` when none came until
+    /// then.
+    fn receive(&self, until: Instant) -> io::Result<Option<(usize, u64)>> {
+        let timeout = until.saturating_duration_since(Instant::now());
+        self.receiver
+            .set_read_timeout(Some(timeout.max(Duration::from_micros(1))))?;
+        let mut payload = [0; 1 << 16];
+        match self.receiver.recv(&mut payload) {
+            Ok(length) => {
+                let mut number = [0; 8];
+                number.copy_from_slice(&payload[..8]);
+                Ok((length >= 8).then(|| (length, u64::from_be_bytes(number))))
             }
-            _ => Err(error),
-        },
-    }
-}
-
-/// The mean of the two middle values, or the middle one. `values`: at least one.
-#[must_use]
-pub fn median(values: &mut [Duration]) -> Duration {
-    values.sort_unstable();
-    let middle = values.len() / 2;
-    match values.len() % 2 {
-        0 => (values[middle - 1] + values[middle]) / 2,
-        _ => values[middle],
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut
+                | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            },
+        }
     }
 }
 
@@ -159,42 +232,66 @@ mod tests {
         Duration::from_millis(milliseconds)
     }
 
-    #[test]
-    fn the_median_shrugs_off_stragglers() {
-        assert_eq!(
-            median(&mut [ms(50), ms(900), ms(51), ms(50), ms(700)]),
-            ms(51)
-        );
-        assert_eq!(median(&mut [ms(52), ms(50)]), ms(51));
+    fn measured(one_way_delay: Duration) -> Measured {
+        Measured {
+            one_way_delay,
+            loss: None,
+            rate: None,
+            measurements: 1,
+        }
     }
 
     #[test]
     fn a_late_measurement_is_repeated_up_to_five_times_and_a_good_one_is_not() {
+        let path = Impairments::delay(ms(50));
         let after = |late: usize| {
             let mut left = late;
-            repeat(ms(50), || {
+            repeat(&path, || {
                 let this = if left > 0 { ms(60) } else { ms(50) };
                 left = left.saturating_sub(1);
-                Ok(this)
+                Ok(measured(this))
             })
+            .map(|measured| (measured.one_way_delay, measured.measurements))
             .unwrap()
         };
-        let measured = |delay, measurements| Measured {
-            one_way_delay: ms(delay),
-            measurements,
-        };
-        assert_eq!(after(0), measured(50, 1));
-        assert_eq!(after(4), measured(50, 5));
-        assert_eq!(after(5), measured(60, 5));
+        assert_eq!(after(0), (ms(50), 1));
+        assert_eq!(after(4), (ms(50), 5));
+        assert_eq!(after(5), (ms(60), 5));
     }
 
     #[test]
-    fn the_tolerance_is_three_percent_but_at_least_a_millisecond() {
-        assert!(within_tolerance(ms(100), ms(103)));
-        assert!(within_tolerance(ms(100), ms(97)));
-        assert!(!within_tolerance(ms(100), Duration::from_micros(103_001)));
-        assert!(!within_tolerance(ms(50), ms(0)));
-        assert!(within_tolerance(ms(1), ms(2)));
-        assert!(!within_tolerance(ms(1), Duration::from_micros(2001)));
+    fn the_tolerance_is_three_percent_but_at_least_a_millisecond_and_half_the_jitter() {
+        let good = |asked, jitter, delay| {
+            let path = Impairments {
+                jitter,
+                ..Impairments::delay(asked)
+            };
+            measured(delay).judge(&path).is_ok()
+        };
+        assert!(good(ms(100), ms(0), ms(103)));
+        assert!(good(ms(100), ms(0), ms(97)));
+        assert!(!good(ms(100), ms(0), Duration::from_micros(103_001)));
+        assert!(!good(ms(50), ms(0), ms(0)));
+        assert!(good(ms(1), ms(0), ms(2)));
+        assert!(!good(ms(1), ms(0), Duration::from_micros(2001)));
+        assert!(good(ms(100), ms(20), ms(113)));
+        assert!(!good(ms(100), ms(20), ms(114)));
+    }
+
+    #[test]
+    fn a_path_is_off_by_its_loss_and_by_its_rate_too() {
+        let path = Impairments {
+            loss: "1%".parse().unwrap(),
+            rate: Some("100Mbit".parse().unwrap()),
+            ..Impairments::delay(ms(50))
+        };
+        let with = |lost, rate| Measured {
+            loss: Some(Loss { lost, sent: 5000 }),
+            rate: Some(rate),
+            ..measured(ms(50))
+        };
+        assert_eq!(with(50, 1e8).judge(&path), Ok(()));
+        assert!(matches!(with(0, 1e8).judge(&path), Err(Off::Loss { .. })));
+        assert!(matches!(with(50, 2e8).judge(&path), Err(Off::Rate { .. })));
     }
 }

@@ -50,6 +50,21 @@ pub struct Report {
     pub measured_milliseconds: f64,
     /// By how much the two may differ.
     pub tolerance_milliseconds: f64,
+    /// By how much longer or shorter packets take, where that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub jitter_milliseconds: Option<f64>,
+    /// The loss asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_loss_percent: Option<f64>,
+    /// The loss of the probe's packets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_loss_percent: Option<f64>,
+    /// The rate asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_mbit_s: Option<f64>,
+    /// The rate of the probe's burst.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub measured_mbit_s: Option<f64>,
     /// How many probes that is, all on `lo`; 0 where no delay was asked for.
     pub probes: usize,
     /// How many medians were taken until one was within the tolerance.
@@ -96,6 +111,7 @@ impl Report {
             Scope::Ports(ports) => (Some(ports.iter().copied().collect()), None),
             Scope::AllExcept(ports) => (None, Some(ports.iter().copied().collect())),
         };
+        let path = plan.impairments();
         Self {
             backend,
             interface: plan.interface().to_owned(),
@@ -104,7 +120,14 @@ impl Report {
             ipv6,
             asked_milliseconds: milliseconds(plan.one_way_delay()),
             measured_milliseconds: measured.map_or(0.0, |m| milliseconds(m.one_way_delay)),
-            tolerance_milliseconds: milliseconds(probe::tolerance(plan.one_way_delay())),
+            tolerance_milliseconds: milliseconds(probe::tolerance(path)),
+            jitter_milliseconds: (!path.jitter.is_zero()).then(|| milliseconds(path.jitter)),
+            asked_loss_percent: (!path.loss.is_zero()).then(|| path.loss.percent()),
+            measured_loss_percent: measured.and_then(|m| m.loss).map(probe::Loss::percent),
+            asked_mbit_s: path.rate.map(|rate| rate.bits_per_second() as f64 / 1e6),
+            measured_mbit_s: measured
+                .and_then(|m| m.rate)
+                .map(|rate| (rate / 1e3).round() / 1e3),
             probes: measured.map_or(0, |_| probe::PROBES),
             measurements: measured.map_or(0, |m| m.measurements),
             refused: Vec::new(),
@@ -164,12 +187,16 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::impairments::Impairments;
 
     fn report(measured: Duration) -> Report {
         let scope = Scope::Ports([64000].into());
-        let plan = Plan::new("eth0", Duration::from_millis(50), scope).unwrap();
+        let path = Impairments::delay(Duration::from_millis(50));
+        let plan = Plan::new("eth0", path, scope).unwrap();
         let measured = Measured {
             one_way_delay: measured,
+            loss: None,
+            rate: None,
             measurements: 1,
         };
         Report::new(&plan, Backend::Nfqueue, Some(measured), true)

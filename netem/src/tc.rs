@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::{
     command::{Command, CommandError},
+    impairments::Impairments,
     plan::{PROBE_PORT, Plan, Scope},
     probe::{self, Measured, ProbeError},
 };
@@ -19,11 +20,18 @@ pub const ASSUMED_BYTES_PER_SECOND: u64 = 10_000_000_000 / 8;
 /// The packet size that the queue limit is computed for, an Ethernet frame's payload.
 const ASSUMED_PACKET_BYTES: u64 = 1500;
 
-/// The least limit: netem's own default.
+/// The least limit: netem's own default; where the link is narrow, less.
 const LIMIT_PACKETS_MIN: u64 = 1000;
+const LIMIT_PACKETS_NARROW_MIN: u64 = 16;
 
 /// The greatest limit: 1.5 GB of full frames, which is 10 Gbit/s for 600 ms twice over.
 const LIMIT_PACKETS_MAX: u64 = 1_000_000;
+
+/// With a rate, netem lets no packet overtake another, which jitter alone does. This one limits nobody.
+const ANY_RATE: &str = "1000gbit";
+
+/// What `ip link` says of an interface that leaves super-packets alone, the kernel's default.
+const SEGMENTS_DEFAULT: u32 = 65_535;
 
 /// `tc`'s handle of our root qdisc; one that nobody chooses by chance.
 const ROOT: &str = "64:";
@@ -39,21 +47,27 @@ pub enum NetemError {
     #[error(transparent)]
     Probe(#[from] ProbeError),
     /// `tc qdisc show` does not list what was set.
-    #[error("`tc` reports {found} on {interface} instead of a delay of {asked:?}")]
+    #[error("`tc` reports {found} on {interface} instead of {asked}")]
     NotInForce {
         /// The plan's interface.
         interface: String,
-        /// The one-way delay asked for.
-        asked: Duration,
+        /// What was asked for.
+        asked: String,
         /// What `tc` reports.
         found: String,
     },
 }
 
-/// Packets that netem may hold: what [`ASSUMED_BYTES_PER_SECOND`] bring within the delay, twice for
-/// bursts. A thousand, the default, would cut 50 ms down to 240 Mbit/s.
+/// Packets that netem may hold. Without a rate: what [`ASSUMED_BYTES_PER_SECOND`] bring within the
+/// delay, twice for bursts. A thousand, the default, would cut 50 ms down to 240 Mbit/s. With a rate:
+/// what is on its way, and in front of the narrowest link its buffer.
 #[must_use]
-pub fn limit_packets(one_way_delay: Duration) -> u64 {
+pub fn limit_packets(path: &Impairments) -> u64 {
+    let one_way_delay = path.one_way_delay + path.jitter;
+    if let Some(rate) = path.rate {
+        let packets = rate.bytes(one_way_delay + path.buffer()) / ASSUMED_PACKET_BYTES;
+        return packets.clamp(LIMIT_PACKETS_NARROW_MIN, LIMIT_PACKETS_MAX);
+    }
     let bytes = u128::from(ASSUMED_BYTES_PER_SECOND) * one_way_delay.as_micros() / 1_000_000;
     let packets = u64::try_from(bytes)
         .unwrap_or(u64::MAX)
@@ -64,23 +78,32 @@ pub fn limit_packets(one_way_delay: Duration) -> u64 {
 /// The commands that put a plan into force on an interface without qdisc of its own.
 #[must_use]
 pub fn commands(plan: &Plan) -> Vec<Command> {
-    let device = plan.interface();
-    match plan.scope() {
+    let (device, path) = (plan.interface(), plan.impairments());
+    let mut commands = match plan.scope() {
         Scope::AllExcept(ports) if ports.is_empty() => {
             let place = format!("dev {device} root handle {ROOT}");
-            vec![netem(&place, plan.one_way_delay())]
+            vec![netem(&place, path)]
         }
         // Two bands: 64:1 passes at once, 64:2 goes through netem. `priomap` is where packets go
         // that no filter names.
-        Scope::AllExcept(ports) => banded(device, plan.one_way_delay(), 1, ports),
-        Scope::Ports(ports) => banded(device, plan.one_way_delay(), 0, ports),
+        Scope::AllExcept(ports) => banded(device, path, 1, ports),
+        Scope::Ports(ports) => banded(device, path, 0, ports),
+    };
+    if path.needs_frames() {
+        commands.push(segments_command(device, 1));
     }
+    commands
+}
+
+/// How many frames a super-packet may have that the kernel gives to the interface.
+fn segments_command(device: &str, segments: u32) -> Command {
+    Command::new(&format!("ip link set dev {device} gso_max_segs {segments}"))
 }
 
 /// The commands that delay the probe's packets on `lo` and nothing else.
 #[must_use]
-pub fn probe_commands(one_way_delay: Duration) -> Vec<Command> {
-    banded("lo", one_way_delay, 0, [&PROBE_PORT])
+pub fn probe_commands(path: &Impairments) -> Vec<Command> {
+    banded("lo", path, 0, [&PROBE_PORT])
 }
 
 /// Removes what [`commands`] made; fails where there is nothing of ours.
@@ -89,17 +112,28 @@ pub fn remove_command(device: &str) -> Command {
     Command::new(&format!("tc qdisc del dev {device} root handle {ROOT}"))
 }
 
-fn netem(place: &str, one_way_delay: Duration) -> Command {
-    let microseconds = one_way_delay.as_micros();
-    let limit = limit_packets(one_way_delay);
-    Command::new(&format!(
-        "tc qdisc add {place} netem delay {microseconds}us limit {limit}"
-    ))
+fn netem(place: &str, path: &Impairments) -> Command {
+    let mut line = format!(
+        "tc qdisc add {place} netem delay {}us",
+        path.one_way_delay.as_micros()
+    );
+    if !path.jitter.is_zero() {
+        line += &format!(" {}us", path.jitter.as_micros());
+    }
+    if !path.loss.is_zero() {
+        line += &format!(" loss {}", path.loss);
+    }
+    if let Some(rate) = path.rate {
+        line += &format!(" rate {}bit", rate.bits_per_second());
+    } else if !path.jitter.is_zero() {
+        line += &format!(" rate {ANY_RATE}");
+    }
+    Command::new(&format!("{line} limit {}", limit_packets(path)))
 }
 
 fn banded<'a>(
     device: &str,
-    one_way_delay: Duration,
+    path: &Impairments,
     default_band: u8,
     ports: impl IntoIterator<Item = &'a u16>,
 ) -> Vec<Command> {
@@ -109,10 +143,7 @@ fn banded<'a>(
         Command::new(&format!(
             "tc qdisc add dev {device} root handle {ROOT} prio bands 2 priomap {priomap}"
         )),
-        netem(
-            &format!("dev {device} parent {ROOT}2 handle {NETEM}"),
-            one_way_delay,
-        ),
+        netem(&format!("dev {device} parent {ROOT}2 handle {NETEM}"), path),
     ];
     for port in ports {
         // A filter preference takes one protocol only.
@@ -142,9 +173,10 @@ fn banded<'a>(
 pub fn start(plan: &Plan) -> Result<Measured, NetemError> {
     remove_leftovers(plan.interface());
     remove_leftovers("lo");
-    let probed = run_all(&probe_commands(plan.one_way_delay()))
+    let path = plan.impairments();
+    let probed = run_all(&probe_commands(path))
         .map_err(NetemError::from)
-        .and_then(|()| Ok(probe::measure(plan.one_way_delay())?));
+        .and_then(|()| Ok(probe::measure(path)?));
     remove_leftovers("lo");
     let measured = probed?;
     let made = run_all(&commands(plan))
@@ -159,7 +191,9 @@ pub fn start(plan: &Plan) -> Result<Measured, NetemError> {
 /// Removes what an earlier run, or half a start, left behind. That there is nothing is the usual
 /// case and no error, so what `tc` says is not looked at.
 pub fn remove_leftovers(device: &str) {
-    let _ = remove_command(device).run();
+    if remove_command(device).run().is_ok() {
+        let _ = segments_command(device, SEGMENTS_DEFAULT).run();
+    }
 }
 
 fn run_all(commands: &[Command]) -> Result<(), CommandError> {
@@ -170,23 +204,37 @@ fn run_all(commands: &[Command]) -> Result<(), CommandError> {
 
 fn read_back(plan: &Plan) -> Result<(), NetemError> {
     let shown = Command::new(&format!("tc -j qdisc show dev {}", plan.interface())).run()?;
-    match netem_delay(&shown) {
-        Some(delay) if delay.abs_diff(plan.one_way_delay()) <= Duration::from_micros(1) => Ok(()),
-        found => Err(NetemError::NotInForce {
-            interface: plan.interface().to_owned(),
-            asked: plan.one_way_delay(),
-            found: found.map_or("no netem".to_owned(), |delay| format!("{delay:?}")),
-        }),
+    let found = netem_options(&shown);
+    if found
+        .as_ref()
+        .is_some_and(|found| is_in_force(found, plan.impairments()))
+    {
+        return Ok(());
     }
+    Err(NetemError::NotInForce {
+        interface: plan.interface().to_owned(),
+        asked: netem("", plan.impairments()).to_string(),
+        found: found.map_or("no netem".to_owned(), |found| found.to_string()),
+    })
 }
 
-/// The delay of our netem qdisc. `shown`: the text of `tc -j qdisc show`.
-fn netem_delay(shown: &str) -> Option<Duration> {
+/// The settings of our netem qdisc. `shown`: the text of `tc -j qdisc show`.
+fn netem_options(shown: &str) -> Option<serde_json::Value> {
     let qdiscs: serde_json::Value = serde_json::from_str(shown).ok()?;
     let ours = qdiscs.as_array()?.iter().find(|qdisc| {
         qdisc["kind"] == "netem" && (qdisc["handle"] == NETEM || qdisc["handle"] == ROOT)
     })?;
-    Duration::try_from_secs_f64(ours["options"]["delay"]["delay"].as_f64()?).ok()
+    Some(ours["options"].clone())
+}
+
+/// The delay by its value; that there is loss and a rate, since how they are written has changed from
+/// version to version, and the probe has shown their values.
+fn is_in_force(options: &serde_json::Value, path: &Impairments) -> bool {
+    let seconds = options["delay"]["delay"].as_f64().unwrap_or_default();
+    let near = Duration::try_from_secs_f64(seconds)
+        .is_ok_and(|delay| delay.abs_diff(path.one_way_delay) <= Duration::from_micros(1));
+    near && (path.loss.is_zero() || options["loss-random"].is_object())
+        && (path.rate.is_none() || options["rate"].is_object())
 }
 
 #[cfg(test)]
@@ -197,8 +245,12 @@ mod tests {
         commands.iter().map(ToString::to_string).collect()
     }
 
+    fn path() -> Impairments {
+        Impairments::delay(Duration::from_millis(50))
+    }
+
     fn plan(scope: Scope) -> Plan {
-        Plan::new("eth0", Duration::from_millis(50), scope).unwrap()
+        Plan::new("eth0", path(), scope).unwrap()
     }
 
     #[test]
@@ -244,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_probe_delays_its_own_port_on_lo_alone() {
-        let texts = texts(&probe_commands(Duration::from_millis(50)));
+        let texts = texts(&probe_commands(&path()));
         assert!(texts.iter().all(|text| text.contains(" dev lo ")));
         assert!(
             texts[2..]
@@ -264,10 +316,47 @@ mod tests {
     #[test]
     fn the_queue_limit_holds_the_assumed_rate_for_the_delay_twice_over() {
         // 10 Gbit/s for 50 ms are 62.5 MB, or 41,667 packets of 1,500 bytes.
-        assert_eq!(limit_packets(Duration::from_millis(50)), 83_334);
-        assert_eq!(limit_packets(Duration::from_millis(1)), 1668);
-        assert_eq!(limit_packets(Duration::from_micros(10)), 1000);
-        assert_eq!(limit_packets(crate::plan::ONE_WAY_DELAY_MAX), 1_000_000);
+        let limit =
+            |microseconds| limit_packets(&Impairments::delay(Duration::from_micros(microseconds)));
+        assert_eq!(limit(50_000), 83_334);
+        assert_eq!(limit(1000), 1668);
+        assert_eq!(limit(10), 1000);
+        assert_eq!(limit(10_000_000), 1_000_000);
+    }
+
+    #[test]
+    fn jitter_loss_and_rate_are_netems_own_and_super_packets_are_cut() {
+        let impaired = Impairments {
+            jitter: Duration::from_millis(5),
+            loss: "0.5%".parse().unwrap(),
+            rate: Some("100Mbit".parse().unwrap()),
+            ..path()
+        };
+        let plan = Plan::new("eth0", impaired, Scope::AllExcept([].into())).unwrap();
+        // 100 Mbit/s for 155 ms are 1,291 packets.
+        assert_eq!(
+            texts(&commands(&plan)),
+            [
+                "tc qdisc add dev eth0 root handle 64: netem delay 50000us 5000us loss 0.5% rate 100000000bit limit 1291",
+                "ip link set dev eth0 gso_max_segs 1",
+            ]
+        );
+    }
+
+    #[test]
+    fn jitter_alone_keeps_the_order_by_a_rate_that_limits_nobody() {
+        let jitter = Duration::from_millis(5);
+        let plan = Plan::new(
+            "eth0",
+            Impairments { jitter, ..path() },
+            Scope::AllExcept([].into()),
+        );
+        assert_eq!(
+            texts(&commands(&plan.unwrap())),
+            [
+                "tc qdisc add dev eth0 root handle 64: netem delay 50000us 5000us rate 1000gbit limit 91668"
+            ]
+        );
     }
 
     #[test]
@@ -275,9 +364,19 @@ mod tests {
         // As iproute2 6.1 writes it.
         let shown = r#"[{"kind":"prio","handle":"64:","root":true,"refcnt":2,"options":{"bands":2,"priomap":[0,0],"multiqueue":false}},
             {"kind":"netem","handle":"65:","parent":"64:2","options":{"limit":83334,"delay":{"delay":0.05,"jitter":0,"correlation":0},"ecn":false,"gap":0}}]"#;
-        assert_eq!(netem_delay(shown), Some(Duration::from_millis(50)));
+        let found = netem_options(shown).unwrap();
+        assert!(is_in_force(&found, &path()));
+        let lossy = Impairments {
+            loss: "1%".parse().unwrap(),
+            ..path()
+        };
+        assert!(!is_in_force(&found, &lossy));
+        assert!(!is_in_force(
+            &found,
+            &Impairments::delay(Duration::from_millis(51))
+        ));
         let none = r#"[{"kind":"noqueue","handle":"0:","root":true,"refcnt":2,"options":{}}]"#;
-        assert_eq!(netem_delay(none), None);
-        assert_eq!(netem_delay(""), None);
+        assert_eq!(netem_options(none), None);
+        assert_eq!(netem_options(""), None);
     }
 }

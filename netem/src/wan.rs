@@ -4,15 +4,15 @@
 //! refusal that names what every attempt met. In comes a [`Plan`]; out comes an [`InForce`] with its
 //! report. A backend that does not pass is taken down before the next one is tried.
 
-use std::{fmt, fs, os::unix::net::UnixStream, time::Duration};
+use std::{fmt, fs, os::unix::net::UnixStream};
 
 use muxtunnel_codes::Code;
 
 use crate::{
-    duration::milliseconds,
-    nfqueue::{self, Nfqueue, NfqueueError, rules::Family},
+    impairments::Impairments,
+    nfqueue::{self, Nfqueue, NfqueueError, line::Counts, rules::Family},
     plan::Plan,
-    probe::{self, Measured, ProbeError},
+    probe::{self, Measured, Off, ProbeError},
     report::{Backend, Report},
     tc::{self, NetemError},
 };
@@ -57,13 +57,8 @@ enum Failure {
     Nfqueue(#[from] NfqueueError),
     #[error(transparent)]
     Probe(#[from] ProbeError),
-    #[error(
-        "asked for {} ms, measured {} ms (the tolerance is {} ms)",
-        milliseconds(*asked),
-        milliseconds(*measured),
-        milliseconds(probe::tolerance(*asked))
-    )]
-    Off { asked: Duration, measured: Duration },
+    #[error(transparent)]
+    Off(#[from] Off),
 }
 
 impl Refusal {
@@ -74,7 +69,7 @@ impl Refusal {
         let off = |attempt: &Attempt| {
             matches!(
                 attempt.failure,
-                Failure::Off { .. } | Failure::Probe(ProbeError::Lost { .. })
+                Failure::Off(_) | Failure::Probe(ProbeError::Lost { .. })
             )
         };
         match self.attempts.iter().any(off) {
@@ -88,8 +83,8 @@ impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let code = self.code();
         let what = match code {
-            Code::WanDelayOff => "the delay made is not the delay asked for",
-            _ => "no delay can be emulated here",
+            Code::WanDelayOff => "the path made is not the path asked for",
+            _ => "no path can be emulated here",
         };
         write!(f, "{code} {}: {what}", code.reason())?;
         self.attempts
@@ -104,13 +99,13 @@ impl fmt::Display for Attempt {
     }
 }
 
-/// Puts a plan into force with the first backend that passes the probe. A delay of zero removes what
-/// an earlier run left behind and makes nothing.
+/// Puts a plan into force with the first backend that passes the probe. A path that does nothing to
+/// packets removes what an earlier run left behind and makes nothing.
 ///
 /// # Errors
 /// [`Refusal`]; then nothing is in force.
 pub fn start(plan: &Plan, choice: Choice) -> Result<InForce, Refusal> {
-    if plan.one_way_delay().is_zero() {
+    if plan.impairments().is_none() {
         return Ok(clear(plan));
     }
     let mut attempts = Vec::new();
@@ -150,9 +145,9 @@ fn clear(plan: &Plan) -> InForce {
 
 fn start_netem(plan: &Plan) -> Result<InForce, Failure> {
     let measured = tc::start(plan)?;
-    if !probe::within_tolerance(plan.one_way_delay(), measured.one_way_delay) {
+    if let Err(off) = measured.judge(plan.impairments()) {
         tc::remove_leftovers(plan.interface());
-        return Err(off(plan, measured));
+        return Err(off.into());
     }
     // A chain left by an NFQUEUE run would hold up traffic for ever.
     nfqueue::remove_leftovers(Family::Ipv4);
@@ -163,26 +158,25 @@ fn start_netem(plan: &Plan) -> Result<InForce, Failure> {
 
 fn start_nfqueue(plan: &Plan) -> Result<InForce, Failure> {
     let line = Nfqueue::start(plan)?;
-    let failure = match probe::measure(plan.one_way_delay()) {
-        Ok(measured) if probe::within_tolerance(plan.one_way_delay(), measured.one_way_delay) => {
+    match prove(plan.impairments()) {
+        Ok(measured) => {
             let report = Report::new(plan, Backend::Nfqueue, Some(measured), line.delays_ipv6());
-            return Ok(InForce {
+            Ok(InForce {
                 report,
                 line: Some(line),
-            });
+            })
         }
-        Ok(measured) => off(plan, measured),
-        Err(error) => error.into(),
-    };
-    line.stop()?;
-    Err(failure)
+        Err(failure) => {
+            line.stop()?;
+            Err(failure)
+        }
+    }
 }
 
-fn off(plan: &Plan, measured: Measured) -> Failure {
-    Failure::Off {
-        asked: plan.one_way_delay(),
-        measured: measured.one_way_delay,
-    }
+fn prove(path: &Impairments) -> Result<Measured, Failure> {
+    let measured = probe::measure(path)?;
+    measured.judge(path)?;
+    Ok(measured)
 }
 
 impl InForce {
@@ -192,17 +186,17 @@ impl InForce {
         self.line.as_ref().map(Nfqueue::ended)
     }
 
-    /// Takes the delay out of force. Returns how many packets the delay line had delayed, 0 for the
-    /// other backends.
+    /// Takes it out of force. Returns what became of packets in the delay line, nothing for the other
+    /// backends.
     ///
     /// # Errors
     /// Why rules could not be removed, or why the delay line had broken before.
-    pub fn stop(self, plan: &Plan) -> Result<u64, NfqueueError> {
+    pub fn stop(self, plan: &Plan) -> Result<Counts, NfqueueError> {
         match self.line {
             Some(line) => line.stop(),
             None => {
                 tc::remove_leftovers(plan.interface());
-                Ok(0)
+                Ok(Counts::default())
             }
         }
     }
@@ -212,7 +206,7 @@ impl InForce {
     /// # Errors
     /// Why it broke.
     pub fn abandon(self) -> Result<(), NfqueueError> {
-        self.line.map_or(Ok(()), |line| line.abandon().map(|_| ()))
+        self.line.map_or(Ok(()), Nfqueue::abandon)
     }
 }
 
@@ -229,6 +223,8 @@ pub fn interface_exists(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn refusal(failures: Vec<Failure>) -> Refusal {
@@ -244,29 +240,36 @@ mod tests {
     fn a_refusal_names_every_attempt_and_its_code() {
         let netem = NetemError::NotInForce {
             interface: "eth0".to_owned(),
-            asked: Duration::from_millis(50),
+            asked: "a delay of 50 ms".to_owned(),
             found: "no netem".to_owned(),
         };
         let lost = ProbeError::Io(std::io::Error::from(std::io::ErrorKind::AddrInUse));
         assert_eq!(
             refusal(vec![netem.into(), lost.into()]).to_string(),
-            "MT0404 WanUnsupported: no delay can be emulated here; netem: `tc` reports no netem on eth0 \
-             instead of a delay of 50ms; nfqueue: probing on lo: address in use"
+            "MT0404 WanUnsupported: no path can be emulated here; netem: `tc` reports no netem on eth0 \
+             instead of a delay of 50 ms; nfqueue: probing on lo: address in use"
         );
     }
 
     #[test]
     fn a_delay_that_is_off_has_a_code_of_its_own_and_both_figures() {
-        let off = Failure::Off {
+        let off = Off::Delay {
             asked: Duration::from_millis(50),
             measured: Duration::from_micros(61_200),
+            tolerance: Duration::from_micros(1500),
         };
         assert_eq!(
-            refusal(vec![off]).to_string(),
-            "MT0405 WanDelayOff: the delay made is not the delay asked for; netem: asked for 50 ms, \
+            refusal(vec![off.into()]).to_string(),
+            "MT0405 WanDelayOff: the path made is not the path asked for; netem: asked for 50 ms, \
              measured 61.2 ms (the tolerance is 1.5 ms)"
         );
-        let lost = refusal(vec![ProbeError::Lost { arrived: 0 }.into()]);
+        let lost = refusal(vec![
+            ProbeError::Lost {
+                arrived: 0,
+                sent: 20,
+            }
+            .into(),
+        ]);
         assert_eq!(lost.code(), Code::WanDelayOff);
     }
 }

@@ -7,9 +7,10 @@ use std::{
     fs,
     io::ErrorKind,
     net::{IpAddr, SocketAddr, TcpListener, TcpStream},
+    time::Duration,
 };
 
-use support::{Link, RTT, assert_delayed, assert_undelayed, run_line};
+use support::{Link, RTT, assert_delayed, assert_undelayed, round_trips, run_line, transfer};
 
 fn both_ends(link: &Link, flags: &str) -> [support::Muxwan; 2] {
     [
@@ -198,6 +199,65 @@ fn an_interface_that_is_not_there_is_a_usage_error() {
     assert_eq!(refused.status.code(), Some(2), "{message}");
     assert!(
         message.contains("MT0101") && message.contains("eth9"),
+        "{message}"
+    );
+}
+
+#[test]
+fn loss_is_of_single_frames_and_a_transfer_survives_it() {
+    let link = Link::new();
+    let flags = "--delay 5ms --loss 2% --port 64000 --interface eth0 --backend nfqueue";
+    let path = link.report("right.json");
+    let mut muxwan = link.right.muxwan(flags, &path);
+    assert_eq!(muxwan.report["asked_loss_percent"], 2.0);
+    let measured = muxwan.report["measured_loss_percent"].as_f64().unwrap();
+    assert!((0.5..4.0).contains(&measured), "{measured}");
+    // 4 MiB are 2,900 frames, but 64 super-packets: with those lost as a whole, few would be.
+    transfer(&link, link.right.ipv4, 64000, 4 << 20);
+    assert_eq!(muxwan.terminate(), Some(0));
+    let retransmitted = link.left.retransmitted();
+    assert!((10..400).contains(&retransmitted), "{retransmitted}");
+}
+
+#[test]
+fn a_rate_is_what_a_transfer_gets() {
+    let link = Link::new();
+    let flags = "--delay 2ms --rate 40Mbit --port 64000 --interface eth0 --backend nfqueue";
+    let muxwan = link.right.muxwan(flags, &link.report("right.json"));
+    let measured = muxwan.report["measured_mbit_s"].as_f64().unwrap();
+    assert!((34.0..46.0).contains(&measured), "{measured}");
+    let bytes: u64 = 5 << 20;
+    let time = transfer(&link, link.right.ipv4, 64000, bytes);
+    // Headers take a part; the first bytes wait in no queue.
+    let mbit_s = bytes as f64 * 8.0 / time.as_secs_f64() / 1e6;
+    assert!(mbit_s < 40.0, "{mbit_s}");
+}
+
+#[test]
+fn jitter_makes_round_trips_differ_around_the_delay() {
+    let link = Link::new();
+    let flags = "--delay 50ms --jitter 20ms --port 64000 --interface eth0 --backend nfqueue";
+    let _muxwan = link.right.muxwan(flags, &link.report("right.json"));
+    let times = round_trips(&link, link.right.ipv4, 64000);
+    let least = times.iter().min().unwrap();
+    let most = times.iter().max().unwrap();
+    assert!(*least >= Duration::from_millis(30), "{least:?}");
+    assert!(*most - *least >= Duration::from_millis(10), "{times:?}");
+}
+
+#[test]
+fn jitter_above_the_delay_is_a_usage_error() {
+    let link = Link::new();
+    let line = format!(
+        "{} --delay 5ms --jitter 6ms --port 64000 --interface eth0 --report {}",
+        run_line(),
+        link.report("report.json").display()
+    );
+    let refused = link.left.command(&line).output().unwrap();
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{message}");
+    assert!(
+        message.contains("MT0101") && message.contains("jitter"),
         "{message}"
     );
 }

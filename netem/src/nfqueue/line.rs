@@ -9,7 +9,7 @@ use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
@@ -25,9 +25,12 @@ use nix::{
 
 use super::{
     QUEUE,
-    message::{self, Event},
+    message::{self, Event, Form},
 };
-use crate::delay_line::{DelayLine, PACKETS_MAX, Release};
+use crate::{
+    delay_line::{DelayLine, Dropped, PACKETS_MAX, Release},
+    impairments::Impairments,
+};
 
 /// Room for packets that the kernel has queued and this process not read yet: 131,072 messages of
 /// about 400 bytes of kernel memory are 52 MB.
@@ -83,7 +86,18 @@ fn system(step: &'static str) -> impl Fn(io::Error) -> QueueError {
 pub struct Running {
     /// Closing or writing it stops the thread; the thread closes its end when it ends by itself.
     stop: UnixStream,
-    thread: JoinHandle<Result<u64, QueueError>>,
+    thread: JoinHandle<Result<Counts, QueueError>>,
+}
+
+/// What became of the packets.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Let pass, late.
+    pub passed: u64,
+    /// Dropped by chance, as asked for.
+    pub lost: u64,
+    /// Dropped because a buffer was full.
+    pub overflowed: u64,
 }
 
 impl Running {
@@ -91,17 +105,21 @@ impl Running {
     ///
     /// # Errors
     /// [`QueueError`]: the kernel has no such queue, it is in use, or rights are missing.
-    pub fn start(one_way_delay: Duration) -> Result<Self, QueueError> {
-        let socket = open(QUEUE)?;
+    pub fn start(path: Impairments) -> Result<Self, QueueError> {
+        let form = if path.needs_frames() {
+            Form::Frames
+        } else {
+            Form::Whole
+        };
+        let socket = open(QUEUE, form)?;
         let (stop, stopped) = UnixStream::pair().map_err(system("making a socket pair"))?;
-        let line = DelayLine::new(one_way_delay, PACKETS_MAX);
         let thread = thread::Builder::new()
             .name("delay-line".to_owned())
             .spawn(move || {
                 Server {
                     socket,
-                    line,
-                    packets: 0,
+                    line: DelayLine::new(path, PACKETS_MAX, rand::random::<f64>),
+                    counts: Counts::default(),
                 }
                 .serve(&stopped)
             })
@@ -115,18 +133,17 @@ impl Running {
         &self.stop
     }
 
-    /// Lets all held packets pass, ends the thread and gives the queue back. Returns how many
-    /// packets were delayed in all.
+    /// Lets all held packets pass, ends the thread and gives the queue back.
     ///
     /// # Errors
     /// Why the thread had ended before.
-    pub fn stop(self) -> Result<u64, QueueError> {
+    pub fn stop(self) -> Result<Counts, QueueError> {
         drop(self.stop);
         self.thread.join().map_err(|_| QueueError::Thread)?
     }
 }
 
-fn open(queue: u16) -> Result<Socket, QueueError> {
+fn open(queue: u16, form: Form) -> Result<Socket, QueueError> {
     let mut socket = Socket::new(NETLINK_NETFILTER).map_err(system("opening netlink"))?;
     socket.bind_auto().map_err(system("binding netlink"))?;
     // Full buffers drop the packet, as a router would, instead of breaking the socket.
@@ -138,7 +155,7 @@ fn open(queue: u16) -> Result<Socket, QueueError> {
         .map_err(|error| system("setting SO_RCVBUFFORCE")(error.into()))?;
     request(
         &socket,
-        &message::configure(queue, PACKETS_MAX as u32),
+        &message::configure(queue, PACKETS_MAX as u32, form),
         "configuring the queue",
     )?;
     socket
@@ -160,14 +177,14 @@ fn request(socket: &Socket, bytes: &[u8], step: &'static str) -> Result<(), Queu
     Ok(())
 }
 
-struct Server {
+struct Server<D> {
     socket: Socket,
-    line: DelayLine,
-    packets: u64,
+    line: DelayLine<D>,
+    counts: Counts,
 }
 
-impl Server {
-    fn serve(mut self, stopped: &UnixStream) -> Result<u64, QueueError> {
+impl<D: FnMut() -> f64> Server<D> {
+    fn serve(mut self, stopped: &UnixStream) -> Result<Counts, QueueError> {
         prctl::set_timerslack(TIMER_SLACK_NANOSECONDS)
             .map_err(|error| system("setting the timer slack")(error.into()))?;
         while !self.wait(stopped)? {
@@ -180,7 +197,7 @@ impl Server {
         while !self.take_in()? {}
         let rest = self.line.release_all();
         self.let_out(rest)?;
-        Ok(self.packets)
+        Ok(self.counts)
     }
 
     /// Sleeps until a packet arrives or is due. Returns whether to stop.
@@ -218,11 +235,18 @@ impl Server {
         for event in message::parse(datagram)? {
             // An answer here is to a verdict whose packets are gone already (the interface went
             // down); there is nothing to do about it.
-            let Event::Packet(id) = event else { continue };
-            self.packets += 1;
-            if self.line.hold(id, now).is_err() {
-                self.send(&message::drop_one(QUEUE, id))?;
+            let Event::Packet { id, bytes } = event else {
+                continue;
+            };
+            match self.line.hold(id, bytes, now) {
+                Ok(()) => {
+                    self.counts.passed += 1;
+                    continue;
+                }
+                Err(Dropped::Lost) => self.counts.lost += 1,
+                Err(Dropped::Buffer | Dropped::Full) => self.counts.overflowed += 1,
             }
+            self.send(&message::drop_one(QUEUE, id))?;
         }
         Ok(())
     }

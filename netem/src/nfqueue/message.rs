@@ -1,7 +1,7 @@
 //! The nfnetlink_queue messages that the delay line speaks, as bytes. Pure.
 //!
 //! Owns encoding of the set-up and of verdicts, and decoding of what the kernel sends: packets (only
-//! their ids, no payload ever crosses) and acknowledgements. Every length that the kernel states is
+//! their ids and, where asked for, lengths; one byte of payload at most crosses) and acknowledgements. Every length that the kernel states is
 //! checked before it is used. Source: `linux/netlink.h`, `linux/netfilter/nfnetlink_queue.h`.
 
 /// A netlink header: length 4 + type 2 + flags 2 + sequence 4 + port 4.
@@ -23,6 +23,9 @@ const MSG_VERDICT_BATCH: u16 = SUBSYSTEM_QUEUE | 3;
 
 const NFQA_PACKET_HDR: u16 = 1;
 const NFQA_VERDICT_HDR: u16 = 2;
+const NFQA_PAYLOAD: u16 = 10;
+/// The packet's length, where less of it was copied.
+const NFQA_CAP_LEN: u16 = 13;
 
 const NFQA_CFG_CMD: u16 = 1;
 const NFQA_CFG_PARAMS: u16 = 2;
@@ -32,6 +35,8 @@ const NFQA_CFG_FLAGS: u16 = 5;
 
 const CFG_CMD_BIND: u8 = 1;
 const COPY_META: u8 = 1;
+/// With this mode alone the kernel tells lengths.
+const COPY_PACKET: u8 = 2;
 /// Super-packets of up to 64 KiB stay whole instead of being cut into frames first.
 const CFG_F_GSO: u32 = 1 << 2;
 
@@ -44,8 +49,13 @@ const ATTRIBUTE_TYPE_MASK: u16 = 0x3fff;
 /// What the kernel sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
-    /// A packet waits for a verdict under this id.
-    Packet(u32),
+    /// A packet waits for a verdict.
+    Packet {
+        /// Its name in verdicts.
+        id: u32,
+        /// Of the whole IP packet; 0 where lengths were not asked for.
+        bytes: u32,
+    },
     /// The answer to a message of ours: 0, or a negative error number.
     Answer(i32),
     /// A message that the delay line has no use for.
@@ -66,14 +76,27 @@ pub fn bind(queue: u16) -> Vec<u8> {
         .finish()
 }
 
-/// Sets the queue to send ids without payload, to keep GSO packets whole and to hold at most
-/// `packets_max`; answered by [`Event::Answer`].
+/// In which form the queue tells of packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Super-packets stay whole; ids alone.
+    Whole,
+    /// The kernel cuts them into frames first; ids and lengths.
+    Frames,
+}
+
+/// Sets the queue to tell of packets in this form and to hold at most `packets_max`; answered by
+/// [`Event::Answer`].
 #[must_use]
-pub fn configure(queue: u16, packets_max: u32) -> Vec<u8> {
+pub fn configure(queue: u16, packets_max: u32, form: Form) -> Vec<u8> {
     // copied bytes a packet 4 + copy mode 1
+    let (parameters, flags) = match form {
+        Form::Whole => ([0, 0, 0, 0, COPY_META], CFG_F_GSO),
+        Form::Frames => ([0, 0, 0, 1, COPY_PACKET], 0),
+    };
     Message::new(MSG_CONFIG, NLM_F_REQUEST | NLM_F_ACK, queue)
-        .attribute(NFQA_CFG_PARAMS, &[0, 0, 0, 0, COPY_META])
-        .attribute(NFQA_CFG_FLAGS, &CFG_F_GSO.to_be_bytes())
+        .attribute(NFQA_CFG_PARAMS, &parameters)
+        .attribute(NFQA_CFG_FLAGS, &u32::to_be_bytes(flags))
         .attribute(NFQA_CFG_MASK, &CFG_F_GSO.to_be_bytes())
         .attribute(NFQA_CFG_QUEUE_MAXLEN, &packets_max.to_be_bytes())
         .finish()
@@ -130,7 +153,13 @@ fn parse_one(message: &[u8]) -> Result<Event, Malformed> {
                 .get(NETLINK_HEADER + NETFILTER_HEADER..)
                 .ok_or(Malformed)?;
             let header = attribute(attributes, NFQA_PACKET_HDR)?.ok_or(Malformed)?;
-            Ok(Event::Packet(u32::from_be_bytes(field(header, 0)?)))
+            let id = u32::from_be_bytes(field(header, 0)?);
+            let copied = attribute(attributes, NFQA_PAYLOAD)?.map_or(0, <[u8]>::len);
+            let bytes = match attribute(attributes, NFQA_CAP_LEN)? {
+                Some(length) => u32::from_be_bytes(field(length, 0)?),
+                None => u32::try_from(copied).map_err(|_| Malformed)?,
+            };
+            Ok(Event::Packet { id, bytes })
         }
         _ => Ok(Event::Other),
     }
@@ -218,7 +247,11 @@ mod tests {
         let configure_bytes = "38000000 0203 0500 00000000 00000000 / 00 00 fa03 \
              / 0900 0200 00000000 01 000000 / 0800 0500 00000004 / 0800 0400 00000004 \
              / 0800 0300 00020000";
-        assert_eq!(configure(QUEUE, 131_072), hex(configure_bytes));
+        assert_eq!(configure(QUEUE, 131_072, Form::Whole), hex(configure_bytes));
+        let frames_bytes = "38000000 0203 0500 00000000 00000000 / 00 00 fa03 \
+             / 0900 0200 00000001 02 000000 / 0800 0500 00000000 / 0800 0400 00000004 \
+             / 0800 0300 00020000";
+        assert_eq!(configure(QUEUE, 131_072, Form::Frames), hex(frames_bytes));
     }
 
     #[test]
@@ -236,7 +269,12 @@ mod tests {
         // An attribute of type 5 first, then the packet header: id 0x102, protocol, hook, padding.
         let packet = "2c000000 0003 0000 00000000 00000000 / 02 00 fa03 / 0800 0500 00000001 \
              / 0b00 0100 00000102 0800 00 00 / 0400 0900";
-        assert_eq!(parse(&hex(packet)), Ok(vec![Event::Packet(0x102)]));
+        let told = |bytes| Ok(vec![Event::Packet { id: 0x102, bytes }]);
+        assert_eq!(parse(&hex(packet)), told(0));
+        // One byte copied, of 1,500.
+        let with_length = "30000000 0003 0000 00000000 00000000 / 02 00 fa03 \
+             / 0b00 0100 00000102 0800 00 00 / 0800 0d00 000005dc / 0500 0a00 45 000000";
+        assert_eq!(parse(&hex(with_length)), told(1500));
     }
 
     #[test]

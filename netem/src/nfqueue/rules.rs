@@ -124,10 +124,11 @@ pub fn remove(family: Family) -> Result<(), CommandError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::impairments::Impairments;
     use std::time::Duration;
 
     fn plan(scope: Scope) -> Plan {
-        Plan::new("eth0", Duration::from_millis(50), scope).unwrap()
+        Plan::new("eth0", Impairments::delay(Duration::from_millis(50)), scope).unwrap()
     }
 
     #[test]

@@ -131,6 +131,18 @@ impl Namespace {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// TCP segments that were sent again from here, by all connections so far.
+    pub(crate) fn retransmitted(&self) -> u64 {
+        let table = self.output("cat /proc/net/snmp");
+        let mut lines = table.lines().filter(|line| line.starts_with("Tcp:"));
+        let [names, values] = [(); 2].map(|()| lines.next().unwrap().split(' '));
+        let (_, value) = names
+            .zip(values)
+            .find(|(name, _)| *name == "RetransSegs")
+            .unwrap();
+        value.parse().unwrap()
+    }
+
     /// The rules of the mangle table of both families.
     pub(crate) fn rules(&self) -> String {
         self.output("iptables -t mangle -S") + &self.output("ip6tables -t mangle -S")
@@ -242,7 +254,7 @@ fn assert_some_measurement(
 }
 
 /// The times of 20 exchanges of one byte over TCP from left to right, one after the other.
-fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
+pub(crate) fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
     let listener = link
         .right
         .enter(|| TcpListener::bind(SocketAddr::new(to, port)).unwrap());
@@ -265,5 +277,28 @@ fn round_trips(link: &Link, to: IpAddr, port: u16) -> Vec<Duration> {
                 start.elapsed()
             })
             .collect()
+    })
+}
+
+/// Sends `bytes` over TCP from left to right. Returns how long the receiver took, from its first byte.
+pub(crate) fn transfer(link: &Link, to: IpAddr, port: u16, bytes: u64) -> Duration {
+    let listener = link
+        .right
+        .enter(|| TcpListener::bind(SocketAddr::new(to, port)).unwrap());
+    let address = listener.local_addr().unwrap();
+    thread::scope(|scope| {
+        let received = scope.spawn(|| {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            let start = Instant::now();
+            let rest = std::io::copy(&mut stream, &mut std::io::sink()).unwrap();
+            assert_eq!(rest + 1, bytes);
+            start.elapsed()
+        });
+        let mut stream = link.left.enter(|| TcpStream::connect(address).unwrap());
+        let mut payload = std::io::repeat(0x5a).take(bytes);
+        std::io::copy(&mut payload, &mut stream).unwrap();
+        drop(stream);
+        received.join().unwrap()
     })
 }

@@ -117,10 +117,16 @@ pub struct ValidatedForward {
 }
 
 /// Emulation of a wide-area network.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedWan {
-    /// In each direction; more than zero.
+    /// In each direction.
     pub one_way_delay: Duration,
+    /// By up to how much a packet takes more or less.
+    pub jitter: Option<Duration>,
+    /// The share of packets that are lost, as muxwan reads it.
+    pub loss: Option<String>,
+    /// What the narrowest link carries, as muxwan reads it.
+    pub rate: Option<String>,
     /// What makes it.
     pub backend: Backend,
     /// Which packets are delayed.
@@ -182,13 +188,16 @@ pub fn validate(
         (Some(address), Side::Entry) => address.clone(),
         _ => format!("{name}-exit.{namespace}.svc:{CARRIER_PORT}"),
     };
-    // No delay asks for nothing that would have to be emulated.
+    // A path that does nothing to packets is none that would have to be emulated.
     let wan = spec
         .wan
         .as_ref()
-        .filter(|wan| !wan.delay.is_zero())
+        .filter(|wan| !wan.delay.is_zero() || wan.loss.is_some() || wan.rate.is_some())
         .map(|wan| ValidatedWan {
             one_way_delay: wan.delay,
+            jitter: wan.jitter,
+            loss: wan.loss.clone(),
+            rate: wan.rate.clone(),
             backend: wan.backend.unwrap_or_default(),
             scope: wan.scope.unwrap_or_default(),
         });
@@ -211,8 +220,8 @@ pub fn validate(
         congestion_control: spec.carrier.congestion_control.unwrap_or_default(),
         timeouts,
         tuning: tuning(spec.tuning.as_ref()),
-        wan: wan.filter(|_| settings.wan_emulation),
         wan_disabled: wan.is_some() && !settings.wan_emulation,
+        wan: wan.filter(|_| settings.wan_emulation),
         sysctl_forbidden: sysctl_forbidden(tunnel),
     })))
 }

@@ -23,6 +23,9 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
     let one_way_delay_ms = environment.key.one_way_delay_ms;
     let wan = (one_way_delay_ms > 0).then(|| Wan {
         delay: Duration::from_millis(one_way_delay_ms.into()),
+        jitter: None,
+        loss: None,
+        rate: None,
         backend: None,
         scope: None,
     });

@@ -89,7 +89,7 @@ fn pod(tunnel: &ValidatedTunnel, end: End, template: &PodTemplate, settings: &Se
         }),
         ..Volume::default()
     }];
-    volumes.extend(tunnel.wan.map(|_| wan::volume()));
+    volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
     PodSpec {
         service_account_name: Some(end.child_name(tunnel)),
         automount_service_account_token: Some(false),

@@ -83,8 +83,14 @@ fn args(wan: &ValidatedWan) -> Vec<String> {
     };
     let head = ["run", "--delay"].map(str::to_owned);
     let tail = ["--backend", backend, "--report", REPORT].map(str::to_owned);
+    let optional = |flag: &str, value: Option<String>| {
+        value.map_or_else(Vec::new, |value| vec![flag.to_owned(), value])
+    };
     head.into_iter()
         .chain([wan.one_way_delay.to_string()])
+        .chain(optional("--jitter", wan.jitter.map(|j| j.to_string())))
+        .chain(optional("--loss", wan.loss.clone()))
+        .chain(optional("--rate", wan.rate.clone()))
         .chain(scope)
         .chain(tail)
         .collect()

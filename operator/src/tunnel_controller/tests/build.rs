@@ -272,6 +272,10 @@ fn the_delay_line_is_a_sidecar_and_netem_a_container_that_exits() {
     let args = "run --delay 1s500ms --all --except-port 64001 --backend netem \
                 --report /run/muxwan/report.json";
     assert_eq!(netem["args"], json!(args.split(' ').collect::<Vec<_>>()));
+    let impaired = wan("wan: {delay: 50ms, jitter: 5ms, loss: 0.5%, rate: 100Mbit}");
+    let args = "run --delay 50ms --jitter 5ms --loss 0.5% --rate 100Mbit --port 64000 --backend auto \
+                --report /run/muxwan/report.json";
+    assert_eq!(impaired["args"], json!(args.split(' ').collect::<Vec<_>>()));
 }
 
 #[test]
@@ -300,6 +304,7 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
     assert!(pod(&resources, "office-exit")["spec"]["initContainers"].is_null());
     let tunnel = valid(&with("wan: {delay: 0ms}"));
     assert!(tunnel.wan.is_none() && !tunnel.wan_disabled);
+    assert!(valid(&with("wan: {delay: 0ms, loss: 1%}")).wan.is_some());
 }
 
 #[test]

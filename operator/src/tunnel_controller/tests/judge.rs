@@ -83,6 +83,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             carriers: vec![carrier(
                 tunnel
                     .wan
+                    .as_ref()
                     .map_or(0.2, |wan| 2.0 * wan.one_way_delay.as_millis() as f64 + 0.4),
             )],
             streams: Streams::default(),

@@ -288,7 +288,7 @@ fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     if tunnel.wan_disabled {
         return no(Code::WanDisabled, String::new());
     }
-    let Some(wan) = tunnel.wan else {
+    let Some(wan) = &tunnel.wan else {
         return no(Code::NotRequested, String::new());
     };
     let refused = seen.pods.iter().find_map(|pod| match &pod.wan {
@@ -305,13 +305,16 @@ fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         return no(Code::WanPending, "no gateway runs yet".to_owned());
     }
     let delay = wan.one_way_delay;
+    let least = delay
+        .as_millis()
+        .saturating_sub(wan.jitter.unwrap_or_default().as_millis());
     if tunnel.has_both_sides() {
         let Some(rtt) = least_rtt(seen) else {
             return no(Code::WanPending, "no carrier to measure yet".to_owned());
         };
         let asked = 2.0 * delay.as_millis() as f64;
-        // More may be the path's own; less cannot be.
-        if rtt < asked * RTT_PART_MIN {
+        // More may be the path's own; less cannot be, but for the jitter.
+        if rtt < 2.0 * least as f64 * RTT_PART_MIN {
             let detail =
                 format!("the round trip takes {rtt:.1} ms, asked for {asked} ms (2 x {delay})");
             return no(Code::WanDelayOff, detail);
