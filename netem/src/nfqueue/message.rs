@@ -1,8 +1,9 @@
 //! The nfnetlink_queue messages that the delay line speaks, as bytes. Pure.
 //!
 //! Owns encoding of the set-up and of verdicts, and decoding of what the kernel sends: packets (only
-//! their ids and, where asked for, lengths; one byte of payload at most crosses) and acknowledgements. Every length that the kernel states is
-//! checked before it is used. Source: `linux/netlink.h`, `linux/netfilter/nfnetlink_queue.h`.
+//! their ids and, where asked for, lengths; one byte of payload at most crosses) and acknowledgements.
+//! Every length that the kernel states is checked before it is used. Source: `linux/netlink.h`,
+//! `linux/netfilter/nfnetlink_queue.h`.
 
 /// A netlink header: length 4 + type 2 + flags 2 + sequence 4 + port 4.
 const NETLINK_HEADER: usize = 4 + 2 + 2 + 4 + 4;
