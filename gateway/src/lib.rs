@@ -3,10 +3,11 @@
 //! The way of a byte: [`entry`] accepts a local connection, [`driver`] reads it into packet slots,
 //! the session (`gateway/proto`) cuts frames, the carrier takes them; at the [`exit`] the driver
 //! parses them in place and writes to the target that [`dial`] reached. Around it: [`process`]
-//! (threads, signals, reload), [`admin`] (HTTP), [`telemetry`] (counters), [`forward`] (limits),
-//! [`account`] (the line of a closed stream), [`policy`] (who may dial what). Nothing on the way of a
-//! byte crosses threads: the workers and the admin thread share telemetry, forwards and two watch
-//! channels, and an exit's workers the [`handover`] of new carriers.
+//! (threads, signals, reload), [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
+//! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
+//! [`policy`] (who may dial what). Nothing on the way of a byte crosses threads: the workers and the
+//! admin thread share telemetry, forwards and two watch channels, and an exit's workers the
+//! [`handover`] of new carriers.
 
 mod account;
 mod admin;
@@ -15,13 +16,16 @@ mod carriers;
 pub mod cli;
 mod closing;
 mod counters;
+mod cpu;
 mod dial;
 mod driver;
 mod entry;
 mod exit;
 mod forward;
 mod handover;
+mod limit;
 pub mod log;
+mod measure;
 mod metrics;
 mod pace;
 mod policy;

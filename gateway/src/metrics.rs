@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::status::{Forward, Status, Streams};
+use muxtunnel_gateway_config::status::{Forward, Limit, Status, Streams};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -255,6 +255,20 @@ impl Snapshot {
                     vec![("peer", c.peer.as_str())],
                     c.receive_budget_used as f64,
                 )
+            }),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_limited_seconds",
+                "Time by what limited a carrier",
+            ),
+            carriers.iter().flat_map(|c| {
+                Limit::ALL.into_iter().map(|limit| {
+                    let seconds = c.limited_seconds.get(&limit).copied().unwrap_or_default();
+                    let labels = vec![("peer", c.peer.as_str()), ("limit", limit.as_str())];
+                    (labels, ConstCounter::new(seconds))
+                })
             }),
         )
     }

@@ -26,12 +26,15 @@ use tokio::sync::watch;
 
 use crate::handover::{Handed, Handover};
 use crate::telemetry::Telemetry;
-use crate::{admin, entry, exit, reload};
+use crate::{admin, entry, exit, measure, reload};
 
 /// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
 const BACKLOG: u32 = 4096;
 /// Pause after a failed accept: running out of file descriptors must not spin.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// A worker's thread is named this and its number.
+pub(crate) const WORKER_NAME: &str = "worker-";
 
 /// How far the shutdown is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,7 +152,7 @@ fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
         };
         let (ended, handover, role) = (ended.clone(), Arc::clone(&handover), config.role);
         std::thread::Builder::new()
-            .name(format!("worker-{index}"))
+            .name(format!("{WORKER_NAME}{index}"))
             .spawn(move || {
                 let end = catch_unwind(AssertUnwindSafe(|| worker.run(role, handover, handed)));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
@@ -241,7 +244,13 @@ impl Control {
         runtime.block_on(async {
             let admin = async {
                 match listener {
-                    Some(listener) => admin::serve(listener, Arc::clone(&self.telemetry)).await,
+                    Some(listener) => {
+                        // Nobody asks without the port.
+                        tokio::join!(
+                            admin::serve(listener, Arc::clone(&self.telemetry)),
+                            measure::follow(&self.telemetry)
+                        );
+                    }
                     None => std::future::pending().await,
                 }
             };

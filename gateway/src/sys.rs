@@ -21,13 +21,33 @@ pub(crate) struct TcpInfo {
     /// Bytes a second that the peer acknowledged of late; the most that was measured, where less was
     /// offered than the path could take. 0: not known.
     pub(crate) delivery_rate: u64,
+    /// Whether that rate is of a time when less was offered than the path could take.
+    pub(crate) app_limited: bool,
+    /// Bytes that the peer has acknowledged.
+    pub(crate) acknowledged: u64,
+    /// `None`: a kernel that does not tell (before Linux 4.10).
+    pub(crate) sending: Option<SendTimes>,
 }
 
-/// Kernel layout up to `tcpi_delivery_rate`; the kernel writes as much as it is given room for.
+/// What the time since the connection came up went to, as its sender.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SendTimes {
+    /// Something was to be sent or not acknowledged yet; the next two included.
+    pub(crate) busy: Duration,
+    /// More was to be sent than the peer's receive window had room for.
+    pub(crate) window_limited: Duration,
+    /// All was sent, more was there, and the send buffer had no room for it.
+    pub(crate) send_buffer_limited: Duration,
+}
+
+/// `tcpi_delivery_rate_app_limited`, the first bit of its byte, as C lays out bit fields.
+const APP_LIMITED: u8 = if cfg!(target_endian = "big") { 0x80 } else { 1 };
+
+/// Kernel layout up to `tcpi_sndbuf_limited`; the kernel writes as much as it is given room for.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct RawTcpInfo {
-    /// state, ca_state, retransmits, probes, backoff, options, wscale bits, delivery bits
+    /// state, ca_state, retransmits, probes, backoff, options, wscale bits, app_limited bit
     bytes: [u8; 8],
     /// rto, ato, snd_mss, rcv_mss
     timing: [u32; 4],
@@ -54,6 +74,8 @@ struct RawTcpInfo {
     /// data_segs_in, data_segs_out
     data_segments: [u32; 2],
     delivery_rate: u64,
+    /// busy_time, rwnd_limited, sndbuf_limited, in microseconds
+    sending: [u64; 3],
 }
 
 /// Reads TCP_INFO (tcp(7)).
@@ -78,6 +100,10 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
     if result != 0 {
         return Err(std::io::Error::last_os_error());
     }
+    let [.., bytes_acked, _] = raw.rates;
+    // An older kernel writes less, and says so.
+    let is_complete = length as usize >= size_of::<RawTcpInfo>();
+    let [busy, window_limited, send_buffer_limited] = raw.sending.map(Duration::from_micros);
     Ok(TcpInfo {
         rtt: Duration::from_micros(raw.rtt.into()),
         rtt_min: Duration::from_micros(if raw.min_rtt == u32::MAX {
@@ -90,6 +116,13 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
         unacknowledged: raw.unacked,
         not_sent_bytes: raw.notsent_bytes,
         delivery_rate: raw.delivery_rate,
+        app_limited: raw.bytes[7] & APP_LIMITED != 0,
+        acknowledged: bytes_acked,
+        sending: is_complete.then_some(SendTimes {
+            busy,
+            window_limited,
+            send_buffer_limited,
+        }),
     })
 }
 
@@ -168,6 +201,25 @@ mod tests {
             "{info:?}"
         );
         assert_eq!((info.not_sent_bytes, info.unacknowledged), (0, 0));
+    }
+
+    #[test]
+    fn a_peer_that_does_not_read_is_seen_as_its_window() {
+        use std::io::Write;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let _accepted = listener.accept().unwrap();
+        stream.set_nonblocking(true).unwrap();
+        while stream.write(&[0; 1 << 16]).is_ok() {}
+        std::thread::sleep(Duration::from_millis(100));
+        let info = tcp_info(stream.as_fd()).unwrap();
+        let times = info.sending.unwrap();
+        assert!(info.acknowledged > 0 && info.not_sent_bytes > 0, "{info:?}");
+        assert!(
+            times.window_limited >= Duration::from_millis(50),
+            "{info:?}"
+        );
+        assert!(times.busy >= times.window_limited, "{info:?}");
     }
 
     #[test]

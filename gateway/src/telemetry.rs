@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 
 use crate::counters::StreamCounters;
 use crate::forward::{Forward, Forwards};
+use crate::measure::{Gateway, Look, Measured};
 use crate::{sys, sysctls};
 
 /// Refusals written to the log in one second.
@@ -107,6 +108,7 @@ impl Telemetry {
             received: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             budget_used: AtomicU64::new(0),
+            measured: Mutex::default(),
         }))
     }
 
@@ -198,9 +200,31 @@ impl Telemetry {
         self.carriers_lost.load(Relaxed)
     }
 
+    fn carriers(&self) -> Vec<Arc<CarrierStats>> {
+        lock(&self.carriers).values().cloned().collect()
+    }
+
+    /// Looks at every carrier at `now`. `cpu`: the part of the time since the last look that the
+    /// busiest worker was at work.
+    pub(crate) fn measure(&self, now: Instant, cpu: Option<f64>) {
+        let in_force = lock(&self.config);
+        let gateway = Gateway {
+            protocol: in_force.config.protocol,
+            budget: in_force.config.memory.receive.0,
+            cpu,
+        };
+        drop(in_force);
+        for carrier in self.carriers() {
+            carrier.measure(&gateway, now);
+        }
+    }
+
     /// The status document as of now.
     pub(crate) fn status(&self) -> status::Status {
-        let carriers: Vec<Arc<CarrierStats>> = lock(&self.carriers).values().cloned().collect();
+        let carriers: Vec<_> = self.carriers().iter().map(|c| c.status()).collect();
+        let busiest = carriers
+            .iter()
+            .max_by_key(|c| c.sent_bytes_per_second + c.received_bytes_per_second);
         let usage = sys::usage();
         let in_force = lock(&self.config);
         let (role, protocol) = (in_force.config.role, in_force.config.protocol);
@@ -214,7 +238,9 @@ impl Telemetry {
             config_error,
             ready: self.ready(),
             draining: self.draining.load(Relaxed),
-            carriers: carriers.iter().map(|carrier| carrier.status()).collect(),
+            limit: busiest.and_then(|carrier| carrier.limit),
+            limit_advice: busiest.and_then(|carrier| carrier.limit_advice.clone()),
+            carriers,
             streams: self.streams.status(),
             forwards: self.forwards(),
             process: status::Process {
@@ -239,6 +265,7 @@ pub(crate) struct CarrierStats {
     received: AtomicU64,
     streams: AtomicU64,
     budget_used: AtomicU64,
+    measured: Mutex<Measured>,
 }
 
 impl CarrierStats {
@@ -255,6 +282,19 @@ impl CarrierStats {
         self.budget_used.store(budget_used, Relaxed);
     }
 
+    fn measure(&self, gateway: &Gateway, now: Instant) {
+        let Ok(tcp) = sys::tcp_info(self.socket.as_fd()) else {
+            return;
+        };
+        let look = Look {
+            at: now,
+            tcp,
+            received: self.received.load(Relaxed),
+            budget_used: self.budget_used.load(Relaxed),
+        };
+        lock(&self.measured).add(gateway, look);
+    }
+
     fn status(&self) -> status::Carrier {
         let info = sys::tcp_info(self.socket.as_fd()).unwrap_or_default();
         let congestion_control = socket2::SockRef::from(&self.socket)
@@ -265,6 +305,8 @@ impl CarrierStats {
                     .to_owned()
             })
             .unwrap_or_default();
+        let measured = lock(&self.measured);
+        let verdict = measured.verdict;
         status::Carrier {
             peer: self.peer.clone(),
             uptime_seconds: self.since.elapsed().as_secs_f64(),
@@ -277,6 +319,11 @@ impl CarrierStats {
             congestion_window: info.congestion_window,
             streams: self.streams.load(Relaxed),
             receive_budget_used: self.budget_used.load(Relaxed),
+            sent_bytes_per_second: verdict.map_or(0, |verdict| verdict.sent),
+            received_bytes_per_second: verdict.map_or(0, |verdict| verdict.received),
+            limit: verdict.map(|verdict| verdict.limit),
+            limit_advice: verdict.map(|verdict| verdict.advice.to_owned()),
+            limited_seconds: measured.seconds.clone(),
         }
     }
 }

@@ -29,6 +29,12 @@ pub struct Status {
     pub draining: bool,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
+    /// What limits the carrier that moved most in the last second.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// What to change about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_advice: Option<String>,
     /// Streams of all sessions.
     pub streams: Streams,
     /// The forwards in force (entry).
@@ -67,6 +73,72 @@ pub struct Carrier {
     pub streams: u64,
     /// Credit granted to the peer and not yet consumed, plus what is buffered, in bytes.
     pub receive_budget_used: u64,
+    /// Acknowledged by the peer in the last second.
+    #[serde(default)]
+    pub sent_bytes_per_second: u64,
+    /// Read from the carrier in the last second.
+    #[serde(default)]
+    pub received_bytes_per_second: u64,
+    /// What limited it in the last second; not there before it was up that long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Limit>,
+    /// What to change about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_advice: Option<String>,
+    /// Seconds since it came up, by what limited it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limited_seconds: BTreeMap<Limit, f64>,
+}
+
+/// What limits a carrier: what its gateway sends, and for [`Self::Memory`] and [`Self::Cpu`] also what
+/// it receives. The first that applies, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Limit {
+    /// Nothing is to be moved.
+    Idle,
+    /// The gateway's busiest worker has no CPU time left.
+    Cpu,
+    /// `memory.receive` has no room for more.
+    Memory,
+    /// The peer's kernel has no room for more.
+    ReceiveWindow,
+    /// The own kernel's send buffer is smaller than the path.
+    SendBuffer,
+    /// The path takes no more at once, as far as congestion control knows.
+    CongestionWindow,
+    /// Clients and targets send no more, or take no more.
+    Application,
+    /// One that another version knows.
+    #[serde(other)]
+    Other,
+}
+
+impl Limit {
+    /// All that this version knows.
+    pub const ALL: [Self; 7] = [
+        Self::Idle,
+        Self::Cpu,
+        Self::Memory,
+        Self::ReceiveWindow,
+        Self::SendBuffer,
+        Self::CongestionWindow,
+        Self::Application,
+    ];
+
+    /// Its name in documents and labels.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Idle => "Idle",
+            Self::Cpu => "Cpu",
+            Self::Memory => "Memory",
+            Self::ReceiveWindow => "ReceiveWindow",
+            Self::SendBuffer => "SendBuffer",
+            Self::CongestionWindow => "CongestionWindow",
+            Self::Application => "Application",
+            Self::Other => "Other",
+        }
+    }
 }
 
 /// Streams since the start, of all sessions or of one forward.
