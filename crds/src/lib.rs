@@ -25,10 +25,10 @@ pub use benchmark::{
 pub use duration::{Duration, DurationError};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
-    AddressTarget, Backend, Carrier, CarrierStatus, CongestionControl, Forward, ForwardLimits,
-    Gateway, GatewayService, GatewayStatus, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec,
-    MuxTunnelStatus, Profile, Protocol, Scope, Security, SecurityMode, ServiceTarget, ServiceType,
-    Side, Sysctl, Target, Timeouts, Tuning, Wan,
+    AddressTarget, Backend, Bottleneck, Carrier, CarrierStatus, CongestionControl, Direction,
+    Forward, ForwardLimits, Gateway, GatewayService, GatewayStatus, Listen, ListenProtocol,
+    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile, Protocol, Scope, Security, SecurityMode,
+    ServiceTarget, ServiceType, Side, Sysctl, Target, Timeouts, Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].

@@ -31,6 +31,7 @@ use crate::{Duration, PodTemplate, rules};
     printcolumn(name = "Exit", type_ = "integer", json_path = ".status.exit.readyReplicas", description = "Exit gateways that are ready"),
     printcolumn(name = "Carriers", type_ = "integer", json_path = ".status.carriers.up", description = "Carriers that are up"),
     printcolumn(name = "RTT", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
+    printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "What limits the direction that moves more"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", description = "Why it is ready or not", priority = "1"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -459,6 +460,9 @@ pub struct MuxTunnelStatus {
     /// The connections between them, as the entry sees them (side Exit: as the exit does).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
+    /// What limits the direction that moves more, seen at least twice in a row.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bottleneck: Option<Bottleneck>,
     /// Values of sysctls in force in the gateways, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
@@ -491,4 +495,28 @@ pub struct CarrierStatus {
     /// Median of their smoothed round-trip times, two digits; follows changes of more than 10 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
+}
+
+/// What limits one direction of a tunnel.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Bottleneck {
+    /// Which direction.
+    pub direction: Direction,
+    /// One word: Idle, Cpu, Memory, ReceiveWindow, SendBuffer, CongestionWindow or Application.
+    #[schemars(length(min = 1, max = 64), regex(pattern = "^[A-Z][A-Za-z]*$"))]
+    pub reason: String,
+    /// Where it is, and what to change.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 1024))]
+    pub message: String,
+}
+
+/// A direction of a tunnel.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the entry to the exit.
+    ClientToTarget,
+    /// From the exit to the entry.
+    TargetToClient,
 }

@@ -44,7 +44,7 @@ pub struct Context {
     settings: Arc<Settings>,
     events: Events,
     gateways: observe::GatewayClient,
-    telemetry: update_status::TelemetryClock,
+    calm: update_status::Calm,
 }
 
 impl Context {
@@ -56,7 +56,7 @@ impl Context {
             settings,
             events,
             gateways: observe::GatewayClient::default(),
-            telemetry: update_status::TelemetryClock::default(),
+            calm: update_status::Calm::default(),
         }
     }
 }
@@ -173,7 +173,7 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         validate::Validation::Invalid(problem) => update_status::Outcome::Invalid(problem),
     };
     let status =
-        update_status::update_status(&context.client, tunnel, &outcome, &context.telemetry).await?;
+        update_status::update_status(&context.client, tunnel, &outcome, &context.calm).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events

@@ -24,8 +24,8 @@ use crate::labels;
 
 /// Time for one gateway's answer, connecting included.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
-/// Longest answer of a gateway: 64 forwards and 64 carriers are about 40 KiB.
-const ANSWER_BYTES_MAX: usize = 256 << 10;
+/// Longest answer of a gateway: 64 forwards and 1,024 carriers are about 900 KiB.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Gateways that are asked at once.
 const ASKED_AT_ONCE: usize = 16;
 /// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.

@@ -4,9 +4,11 @@
 //! is written when nothing changed; telemetry is rounded and rarely written, because every write wakes
 //! everybody who watches.
 
+pub mod bottleneck;
 pub mod judge;
 mod telemetry;
 
+pub use bottleneck::BottleneckHold;
 pub use telemetry::TelemetryClock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -38,6 +40,13 @@ pub enum Outcome {
     Observed(Box<ValidatedTunnel>, Applied, Seen),
 }
 
+/// What was written and seen before, so that figures that move all the time are rarely written.
+#[derive(Debug, Default)]
+pub struct Calm {
+    telemetry: TelemetryClock,
+    bottlenecks: BottleneckHold,
+}
+
 /// Writes the status of `outcome`, unless it stands there already. Returns it.
 ///
 /// # Errors
@@ -46,14 +55,21 @@ pub async fn update_status(
     client: &Client,
     tunnel: &MuxTunnel,
     outcome: &Outcome,
-    telemetry: &TelemetryClock,
+    calm: &Calm,
 ) -> Result<MuxTunnelStatus, UpdateStatusError> {
     let old = tunnel.status.clone().unwrap_or_default();
     let mut new = status(tunnel, outcome, &old, &Time(whole_second()));
+    let uid = tunnel.uid().unwrap_or_default();
     if let Some(carriers) = &mut new.carriers {
         let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
-        let uid = tunnel.uid().unwrap_or_default();
-        carriers.rtt_milliseconds = telemetry.settle(&uid, old_rtt, carriers.rtt_milliseconds);
+        carriers.rtt_milliseconds = calm
+            .telemetry
+            .settle(&uid, old_rtt, carriers.rtt_milliseconds);
+    }
+    if let Outcome::Observed(_, _, seen) = outcome {
+        let shown = old.bottleneck.as_ref().map(|old| old.direction);
+        let said = bottleneck::bottleneck(seen, shown);
+        new.bottleneck = calm.bottlenecks.settle(&uid, old.bottleneck, said);
     }
     if tunnel.status.as_ref() == Some(&new) {
         return Ok(new);

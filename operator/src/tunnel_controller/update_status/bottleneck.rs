@@ -1,0 +1,233 @@
+//! What limits the tunnel: one of the verdicts of its gateways, once it has held.
+//!
+//! The gateway that sends knows most of a direction; the one that receives knows whether its own memory
+//! or CPU time is short, which the sender sees as a full window.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use muxtunnel_crds::{Bottleneck, Direction};
+use muxtunnel_gateway_config::status::{Carrier, Limit};
+
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::observe::Seen;
+
+/// Longest message (bytes), as the schema has it.
+const MESSAGE_LENGTH_MAX: usize = 1024;
+/// How many times as much the other direction has to move before it is shown instead: those of
+/// requests and answers of one size would take turns.
+const MORE: f64 = 1.25;
+/// Least time between two observations: gateways look once a second.
+const HELD_MIN: Duration = Duration::from_secs(1);
+/// Most time between two observations that follow each other.
+const HELD_MAX: Duration = Duration::from_mins(2);
+
+/// What the gateways say now. `shown`: the direction that the status shows. `None`: no gateway that
+/// would know answers. Pure.
+#[must_use]
+pub fn bottleneck(seen: &Seen, shown: Option<Direction>) -> Option<Bottleneck> {
+    let shown = shown.unwrap_or(Direction::ClientToTarget);
+    let other = opposite(shown);
+    let direction = if moved(seen, other) > moved(seen, shown) * MORE {
+        other
+    } else {
+        shown
+    };
+    let (from, to) = ends(direction);
+    let sender = busiest(seen, from, sent);
+    let receiver = busiest(seen, to, received);
+    let said = |direction, end, carrier| Some(say(direction, end, carrier));
+    match (
+        sender.and_then(|carrier| carrier.limit),
+        receiver.and_then(|carrier| carrier.limit),
+    ) {
+        // Neither direction has anything to do, so none is the one.
+        (Some(Limit::Idle), _) => said(Direction::ClientToTarget, from, sender?),
+        (None, Some(Limit::Idle)) => said(Direction::ClientToTarget, to, receiver?),
+        (Some(Limit::Cpu), _) => said(direction, from, sender?),
+        (_, Some(Limit::Cpu | Limit::Memory)) => said(direction, to, receiver?),
+        // Its memory is for what comes the other way.
+        (Some(Limit::Memory), _) => said(opposite(direction), from, sender?),
+        (Some(_), _) => said(direction, from, sender?),
+        (None, _) => None,
+    }
+}
+
+const fn opposite(direction: Direction) -> Direction {
+    match direction {
+        Direction::ClientToTarget => Direction::TargetToClient,
+        Direction::TargetToClient => Direction::ClientToTarget,
+    }
+}
+
+/// Who sends and who receives.
+const fn ends(direction: Direction) -> (End, End) {
+    match direction {
+        Direction::ClientToTarget => (End::Entry, End::Exit),
+        Direction::TargetToClient => (End::Exit, End::Entry),
+    }
+}
+
+fn sent(carrier: &Carrier) -> u64 {
+    carrier.sent_bytes_per_second
+}
+
+fn received(carrier: &Carrier) -> u64 {
+    carrier.received_bytes_per_second
+}
+
+fn carriers(seen: &Seen, end: End) -> impl Iterator<Item = &Carrier> {
+    seen.pods
+        .iter()
+        .filter(move |pod| pod.end == end)
+        .filter_map(|pod| pod.answer.as_ref()?.as_ref().ok())
+        .flat_map(|status| &status.carriers)
+        .filter(|carrier| carrier.limit.is_some())
+}
+
+/// Bytes a second, as the end says that knows: the sender's, or where it is not to be asked the
+/// receiver's.
+fn moved(seen: &Seen, direction: Direction) -> f64 {
+    let (from, to) = ends(direction);
+    let sum = |end, rate: fn(&Carrier) -> u64| carriers(seen, end).map(|c| rate(c) as f64).sum();
+    let sent: f64 = sum(from, sent);
+    let received: f64 = sum(to, received);
+    sent.max(received)
+}
+
+fn busiest(seen: &Seen, end: End, rate: fn(&Carrier) -> u64) -> Option<&Carrier> {
+    carriers(seen, end).max_by_key(|carrier| rate(carrier))
+}
+
+fn say(direction: Direction, end: End, carrier: &Carrier) -> Bottleneck {
+    let advice = carrier.limit_advice.as_deref().unwrap_or_default();
+    let mut message = format!("{}: {advice}", end.component());
+    message.truncate(message.floor_char_boundary(MESSAGE_LENGTH_MAX));
+    Bottleneck {
+        direction,
+        reason: carrier.limit.unwrap_or(Limit::Other).as_str().to_owned(),
+        message,
+    }
+}
+
+/// What each tunnel's gateways said last, where the status says something else. Holds the tunnels that
+/// changed in the last [`HELD_MAX`].
+#[derive(Debug, Default)]
+pub struct BottleneckHold(Mutex<BTreeMap<String, (Option<Bottleneck>, Instant)>>);
+
+impl BottleneckHold {
+    /// What to write: `old`, unless the gateways have said `new` at least twice in a row.
+    pub fn settle(
+        &self,
+        uid: &str,
+        old: Option<Bottleneck>,
+        new: Option<Bottleneck>,
+    ) -> Option<Bottleneck> {
+        self.settle_at(uid, old, new, Instant::now())
+    }
+
+    fn settle_at(
+        &self,
+        uid: &str,
+        old: Option<Bottleneck>,
+        new: Option<Bottleneck>,
+        now: Instant,
+    ) -> Option<Bottleneck> {
+        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        said.retain(|_, (_, since)| now.saturating_duration_since(*since) <= HELD_MAX);
+        if new == old {
+            said.remove(uid);
+            return old;
+        }
+        match said.get(uid) {
+            Some((before, since)) if *before == new => {
+                if now.saturating_duration_since(*since) < HELD_MIN {
+                    return old;
+                }
+                said.remove(uid);
+                new
+            }
+            _ => {
+                said.insert(uid.to_owned(), (new, now));
+                old
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(reason: &str) -> Option<Bottleneck> {
+        Some(Bottleneck {
+            direction: Direction::ClientToTarget,
+            reason: reason.to_owned(),
+            message: String::new(),
+        })
+    }
+
+    /// Settles verdicts that are this many seconds after the start, and gives what stands then.
+    fn settled(said: &[(f64, &str)]) -> Vec<Option<Bottleneck>> {
+        let (hold, start) = (BottleneckHold::default(), Instant::now());
+        let mut status = verdict("Idle");
+        let settle = |(seconds, reason): &(f64, &str)| {
+            let now = start + Duration::from_secs_f64(*seconds);
+            status = hold.settle_at("a", status.clone(), verdict(reason), now);
+            status.clone()
+        };
+        said.iter().map(settle).collect()
+    }
+
+    #[test]
+    fn a_verdict_is_written_once_it_has_held_for_two_observations() {
+        let said = [(0.0, "Cpu"), (30.0, "Cpu"), (60.0, "Cpu")];
+        let stands = [verdict("Idle"), verdict("Cpu"), verdict("Cpu")];
+        assert_eq!(settled(&said), stands);
+    }
+
+    #[test]
+    fn verdicts_that_take_turns_change_nothing() {
+        let said = [
+            (0.0, "Cpu"),
+            (30.0, "Idle"),
+            (60.0, "Cpu"),
+            (90.0, "Memory"),
+        ];
+        assert!(
+            settled(&said)
+                .iter()
+                .all(|stands| *stands == verdict("Idle"))
+        );
+    }
+
+    #[test]
+    fn two_looks_at_one_second_of_a_gateway_are_one_observation() {
+        let said = [(0.0, "Cpu"), (0.9, "Cpu"), (1.0, "Cpu")];
+        let stands = [verdict("Idle"), verdict("Idle"), verdict("Cpu")];
+        assert_eq!(settled(&said), stands);
+    }
+
+    #[test]
+    fn observations_that_are_far_apart_do_not_follow_each_other() {
+        let said = [(0.0, "Cpu"), (121.0, "Cpu"), (123.0, "Cpu")];
+        let stands = [verdict("Idle"), verdict("Idle"), verdict("Cpu")];
+        assert_eq!(settled(&said), stands);
+    }
+
+    #[test]
+    fn tunnels_do_not_speak_for_each_other_and_silence_is_a_verdict_too() {
+        let (hold, now) = (BottleneckHold::default(), Instant::now());
+        let later = now + Duration::from_secs(2);
+        assert_eq!(hold.settle_at("a", None, verdict("Cpu"), now), None);
+        assert_eq!(hold.settle_at("b", None, verdict("Cpu"), later), None);
+        assert_eq!(
+            hold.settle_at("a", None, verdict("Cpu"), later),
+            verdict("Cpu")
+        );
+        let silence = |at| hold.settle_at("a", verdict("Cpu"), None, at);
+        assert_eq!(silence(now), verdict("Cpu"));
+        assert_eq!(silence(later), None);
+    }
+}
