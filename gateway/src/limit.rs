@@ -90,11 +90,11 @@ impl Stretch {
             }
             Limit::ReceiveWindow => {
                 "The peer's kernel has no room for more: raise net.ipv4.tcp_rmem of the receiving gateway \
-                 (tuning.profile Wan), unless that gateway is short of CPU time"
+                 (tuning.profile Wan; beyond it tuning.sysctls), unless that gateway is short of CPU time"
             }
             Limit::SendBuffer => {
                 "The send buffer is smaller than the path: raise net.ipv4.tcp_wmem of the sending gateway \
-                 (tuning.profile Wan)"
+                 (tuning.profile Wan; beyond it tuning.sysctls, or more carriers)"
             }
             Limit::CongestionWindow if self.retransmits > 0 => {
                 "The path loses packets, and the congestion window is small after each: set congestionControl Bbr, \
@@ -104,7 +104,10 @@ impl Stretch {
                 "The path takes no more at once: nothing, where this is its rate; more carriers (workers or \
                  replicas of the entry), where each has a share; a fresh carrier grows by itself"
             }
-            Limit::Application => "Nothing: the clients and targets send no more, or take no more",
+            Limit::Application => {
+                "Nothing: the clients and targets send no more or take no more, or limits.rate of a forward has \
+                 them wait"
+            }
             Limit::Idle | Limit::Other => "Nothing: there is nothing to do",
         }
     }

@@ -428,3 +428,67 @@ fn reset(tcp: TcpStream) {
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();
 }
+
+/// Sends for as long as somebody takes it.
+fn flood(client: &TcpStream) {
+    let mut client = client.try_clone().unwrap();
+    std::thread::spawn(move || while client.write_all(&[0; 1 << 16]).is_ok() {});
+}
+
+#[test]
+fn targets_that_take_nothing_are_the_applications_until_they_fill_the_memory() {
+    let (listener, _) = target();
+    // Small, so that the kernel keeps little of what the targets do not read.
+    let small = socket2::SockRef::from(&listener);
+    small.set_recv_buffer_size(4 << 10).unwrap();
+    let tunnel = tunnel_to(listener, "Native", "memory: {receive: 1Mi}\n", "");
+    let one = tunnel.stream();
+    flood(&one.0);
+    let carrier = || tunnel.exit.status()["carriers"][0].clone();
+    until("one stalls, and that is said", || {
+        let carrier = carrier();
+        carrier["limit"] == "Application"
+            && carrier["receivedBytesPerSecond"] == 0
+            && carrier["receiveBudgetUsed"].as_u64().unwrap() > 0
+    });
+    let more: Vec<_> = (0..80).map(|_| tunnel.stream()).collect();
+    more.iter().for_each(|(client, _)| flood(client));
+    until("the memory is full, and that is said", || {
+        carrier()["limit"] == "Memory"
+    });
+    let status = tunnel.exit.status();
+    assert_eq!(status["limit"], "Memory");
+    for advice in [
+        &status["limitAdvice"],
+        &status["carriers"][0]["limitAdvice"],
+    ] {
+        assert!(
+            advice.as_str().unwrap().contains("memory.receive"),
+            "{status}"
+        );
+    }
+    let peer = &status["carriers"][0]["peer"];
+    let sample =
+        |limit| format!("muxgate_carrier_limited_seconds_total{{peer={peer},limit=\"{limit}\"}}");
+    for limit in ["Application", "Memory"] {
+        assert!(metric(&tunnel.exit, &sample(limit)) > 0.9, "{limit}");
+    }
+    assert_eq!(metric(&tunnel.exit, &sample("SendBuffer")), 0.0);
+}
+
+#[test]
+fn a_carrier_without_streams_is_idle_and_one_with_a_rate_limit_is_the_applications() {
+    let tunnel = tunnel("Jmux", "", "rate: 1Mbit");
+    until("it is idle", || tunnel.entry.status()["limit"] == "Idle");
+    let (client, server) = tunnel.stream();
+    flood(&client);
+    std::thread::spawn(move || std::io::copy(&mut &server, &mut std::io::sink()));
+    until("it moves what it may", || {
+        let status = tunnel.entry.status();
+        let sent = status["carriers"][0]["sentBytesPerSecond"].as_u64();
+        status["limit"] == "Application" && sent.unwrap() > 60_000
+    });
+    let status = tunnel.entry.status();
+    let seconds = status["carriers"][0]["limitedSeconds"].clone();
+    assert!(seconds["Idle"].as_f64().unwrap() > 0.9, "{seconds}");
+}

@@ -10,11 +10,13 @@ use muxtunnel_gateway_config::{Protocol, Role};
 
 use super::*;
 use crate::conditions::Verdict;
+use crate::testing::FakeApi;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::{End, config_map::expected_hash};
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
 use crate::tunnel_controller::update_status::bottleneck::bottleneck;
 use crate::tunnel_controller::update_status::judge::{facts, verdicts};
+use crate::tunnel_controller::update_status::{Calm, Outcome, update_status};
 
 /// A tunnel and all facts of it when all is well; tests spoil one of them.
 struct Case {
@@ -476,4 +478,27 @@ fn an_exit_alone_says_what_it_knows() {
 fn gateways_that_do_not_know_yet_say_nothing() {
     assert_eq!(said(&[carrier(1.0)], &[carrier(1.0)]), None);
     assert_eq!(said(&[], &[]), None);
+}
+
+#[tokio::test]
+async fn what_limits_it_is_written_when_it_is_seen_again() {
+    let api = FakeApi::default();
+    api.put("muxtunnels/office", tunnel_json(SMALLEST));
+    let mut case = case(SMALLEST);
+    case.status(End::Entry).carriers = vec![judged(Limit::SendBuffer, 1 << 20, 0)];
+    let outcome = Outcome::Observed(Box::new(case.tunnel), case.applied, case.seen);
+    let (client, calm) = (api.client(), Calm::default());
+    let mut written = Vec::new();
+    for _ in 0..3 {
+        let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
+        let status = update_status(&client, &tunnel, &outcome, &calm)
+            .await
+            .unwrap();
+        written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));
+        tokio::time::sleep(std::time::Duration::from_millis(1010)).await;
+    }
+    let limit = Some("SendBuffer".to_owned());
+    assert_eq!(written, [None, limit.clone(), limit]);
+    let patches = api.take_requests().len();
+    assert_eq!(patches, 2, "the third time nothing has changed");
 }
