@@ -34,8 +34,8 @@ pub(crate) struct Stretch {
     pub(crate) sent: u64,
     /// Bytes that came.
     pub(crate) received: u64,
-    /// Segments sent again.
-    pub(crate) retransmits: u64,
+    /// Segments were sent again in it or shortly before.
+    pub(crate) lossy: bool,
     /// Round trip at its end.
     pub(crate) rtt: Duration,
     /// Segments, at its end.
@@ -96,7 +96,7 @@ impl Stretch {
                 "The send buffer is smaller than the path: raise net.ipv4.tcp_wmem of the sending gateway \
                  (tuning.profile Wan; beyond it tuning.sysctls, or more carriers)"
             }
-            Limit::CongestionWindow if self.retransmits > 0 => {
+            Limit::CongestionWindow if self.lossy => {
                 "The path loses packets, and the congestion window is small after each: set congestionControl Bbr, \
                  or more carriers (workers or replicas of the entry)"
             }
@@ -378,7 +378,7 @@ mod tests {
     #[test]
     fn what_to_change_depends_on_loss() {
         let lossy = Stretch {
-            retransmits: 3,
+            lossy: true,
             ..bulk()
         };
         let [lossy, clean] = [lossy, bulk()].map(|s| s.advice(Limit::CongestionWindow));

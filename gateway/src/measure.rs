@@ -17,6 +17,8 @@ use crate::telemetry::Telemetry;
 
 /// Between two looks: a stretch is as long, or longer where the thread came late.
 const INTERVAL: Duration = Duration::from_secs(1);
+/// A path that lost something this long ago loses: a congestion window takes as long to grow again.
+const LOSS_REMEMBERED: Duration = Duration::from_secs(30);
 
 /// Measures for as long as the process lives.
 pub(crate) async fn follow(telemetry: &Telemetry) {
@@ -64,6 +66,8 @@ pub(crate) struct Verdict {
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     last: Option<Look>,
+    /// When segments had been sent again.
+    lost: Option<Instant>,
     /// `None` in its first second, and where the kernel does not tell (Linux before 4.10).
     pub(crate) verdict: Option<Verdict>,
     /// Seconds since it came up, by what limited it; bounded by the limits that exist.
@@ -73,8 +77,15 @@ pub(crate) struct Measured {
 impl Measured {
     /// Takes in one more look.
     pub(crate) fn add(&mut self, gateway: &Gateway, look: Look) {
-        let last = self.last.replace(look);
-        let stretch = last.and_then(|last| stretch(gateway, &last, &look));
+        let Some(last) = self.last.replace(look) else {
+            return;
+        };
+        if look.tcp.retransmits > last.tcp.retransmits {
+            self.lost = Some(look.at);
+        }
+        let lossy = (self.lost)
+            .is_some_and(|lost| look.at.saturating_duration_since(lost) < LOSS_REMEMBERED);
+        let stretch = stretch(gateway, &last, &look, lossy);
         self.verdict = stretch.map(|stretch| {
             let limit = stretch.limit();
             *self.seconds.entry(limit).or_default() += stretch.length.as_secs_f64();
@@ -88,7 +99,7 @@ impl Measured {
     }
 }
 
-fn stretch(gateway: &Gateway, from: &Look, to: &Look) -> Option<Stretch> {
+fn stretch(gateway: &Gateway, from: &Look, to: &Look, lossy: bool) -> Option<Stretch> {
     let (before, after) = (from.tcp.sending?, to.tcp.sending?);
     Some(Stretch {
         length: to.at.saturating_duration_since(from.at),
@@ -97,7 +108,7 @@ fn stretch(gateway: &Gateway, from: &Look, to: &Look) -> Option<Stretch> {
         send_buffer_limited: (after.send_buffer_limited).saturating_sub(before.send_buffer_limited),
         sent: to.tcp.acknowledged.saturating_sub(from.tcp.acknowledged),
         received: to.received.saturating_sub(from.received),
-        retransmits: to.tcp.retransmits.saturating_sub(from.tcp.retransmits),
+        lossy,
         rtt: to.tcp.rtt,
         congestion_window: to.tcp.congestion_window,
         unacknowledged: to.tcp.unacknowledged,
@@ -172,6 +183,31 @@ mod tests {
         assert_eq!(measured.verdict.unwrap().limit, Limit::Idle);
         let seconds = [(Limit::ReceiveWindow, 1.0), (Limit::Idle, 2.0)];
         assert_eq!(measured.seconds, BTreeMap::from(seconds));
+    }
+
+    #[test]
+    fn loss_is_remembered_for_a_while() {
+        let (start, mut measured) = (Instant::now(), Measured::default());
+        let mut advice = |seconds, retransmits| {
+            let at = start + Duration::from_secs(seconds);
+            let mut look = look(at, 0, Duration::ZERO);
+            look.tcp.retransmits = retransmits;
+            look.tcp.not_sent_bytes = 1;
+            look.tcp.sending = Some(SendTimes {
+                busy: Duration::from_secs(seconds),
+                ..SendTimes::default()
+            });
+            measured.add(&GATEWAY, look);
+            measured
+                .verdict
+                .map(|verdict| verdict.advice.contains("loses"))
+        };
+        // Lost before the first look: nobody knows when.
+        assert_eq!(advice(0, 7), None);
+        assert_eq!(advice(1, 7), Some(false));
+        assert_eq!(advice(2, 8), Some(true));
+        assert_eq!(advice(31, 8), Some(true));
+        assert_eq!(advice(32, 8), Some(false));
     }
 
     #[test]

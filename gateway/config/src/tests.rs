@@ -1,3 +1,4 @@
+use super::status::Limit;
 use super::*;
 
 const ENTRY: &str = "\
@@ -276,4 +277,21 @@ fn rates_parse_and_print() {
 fn the_hash_is_that_of_the_text() {
     // sha256sum of the empty text.
     assert_eq!(config_hash(""), "e3b0c44298fc1c14");
+}
+
+#[test]
+fn a_limit_of_another_version_is_read_as_such() {
+    let read = |text: &str| serde_json::from_str(text).unwrap();
+    let limits: Vec<Limit> = read("[\"SendBuffer\", \"Moonlight\"]");
+    assert_eq!(limits, [Limit::SendBuffer, Limit::Other]);
+    let seconds: std::collections::BTreeMap<Limit, f64> =
+        serde_json::from_str("{\"Moonlight\": 3.5, \"Cpu\": 1.0}").unwrap();
+    assert_eq!((seconds[&Limit::Other], seconds[&Limit::Cpu]), (3.5, 1.0));
+}
+
+#[test]
+fn a_limit_has_one_name_everywhere() {
+    for limit in Limit::ALL {
+        assert_eq!(serde_json::json!(limit), limit.as_str());
+    }
 }
