@@ -2,7 +2,7 @@
 //!
 //! The kernel's figures are of the sending direction; of what this gateway receives its own memory and
 //! CPU time alone are known. So a direction is judged by the gateway that sends, and by the memory and
-//! the CPU of the one that receives.
+//! the CPU of the one that receives. A stream without credit looks like one without data.
 
 use std::time::Duration;
 
@@ -105,8 +105,8 @@ impl Stretch {
                  replicas of the entry), where each has a share; a fresh carrier grows by itself"
             }
             Limit::Application => {
-                "Nothing: the clients and targets send no more or take no more, or limits.rate of a forward has \
-                 them wait"
+                "Nothing, the carrier would take more: clients and targets send or take no more, limits.rate of a \
+                 forward has them wait, or the other gateway gives no more credit (see its limit)"
             }
             Limit::Idle | Limit::Other => "Nothing: there is nothing to do",
         }

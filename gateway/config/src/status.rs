@@ -106,7 +106,8 @@ pub enum Limit {
     SendBuffer,
     /// The path takes no more at once, as far as congestion control knows.
     CongestionWindow,
-    /// Clients and targets send no more, or take no more.
+    /// None of these, the carrier would take more: clients and targets send or take no more, or streams
+    /// have no credit.
     Application,
     /// One that another version knows.
     #[serde(other)]
