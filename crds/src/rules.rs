@@ -88,6 +88,32 @@ pub(crate) fn wan_port_reserved() -> Rule {
     )
 }
 
+pub(crate) fn native_alone(field: &str) -> Rule {
+    rule(
+        format!("self.protocol == 'Native' || !has(self.{field})"),
+        format!(
+            "'carrier.{field} is for protocol Native; ' + self.protocol + ' has one carrier, which \
+             its streams do not outlive'"
+        ),
+    )
+}
+
+pub(crate) fn pool_needs_resume() -> Rule {
+    rule(
+        "!has(self.resume) || self.resume || !has(self.pool) || self.pool.min == 1 && \
+         (!has(self.pool.max) || self.pool.max == 1)",
+        "'carrier.pool: without carrier.resume a session has one carrier, not %d'.format([has(\
+         self.pool.max) ? self.pool.max : self.pool.min])",
+    )
+}
+
+pub(crate) fn pool_in_order() -> Rule {
+    rule(
+        "!has(self.max) || self.min <= self.max",
+        "'carrier.pool: min %d is more than max %d'.format([self.min, self.max])",
+    )
+}
+
 pub(crate) fn listen_ports_unique() -> Rule {
     rule(
         "self.all(f, self.exists_one(g, g.listen.port == f.listen.port))",

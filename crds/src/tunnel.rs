@@ -257,8 +257,13 @@ pub struct AddressTarget {
 }
 
 /// The connections between the gateways.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::native_alone("pool"),
+    validation = rules::native_alone("resume"),
+    validation = rules::pool_needs_resume()
+)]
 pub struct Carrier {
     /// The mux protocol spoken on them.
     pub protocol: Protocol,
@@ -272,8 +277,30 @@ pub struct Carrier {
     /// How the kernel paces them. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
+    /// Protocol Native: how many there are in each session; each worker of an entry has a session.
+    /// Default: one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
+    /// Protocol Native: whether streams outlive their carrier; what is sent is then kept until the other
+    /// side has it. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<bool>,
     /// How they are secured. There is no default: the insecure form must be written out.
     pub security: Security,
+}
+
+/// Carriers of one session.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::pool_in_order())]
+pub struct Pool {
+    /// As many are kept.
+    #[schemars(range(min = 1, max = 16))]
+    pub min: u8,
+    /// There are never more. Default: `min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16))]
+    pub max: Option<u8>,
 }
 
 /// The mux protocol of carriers.

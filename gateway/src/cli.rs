@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
     Allow, BitRate, Config, CongestionControl, Drain, Forward, ForwardLimits,
-    HALF_OPEN_SECONDS_DEFAULT, Limits, Memory, Protocol, Role, Security, SecurityMode, Target,
-    Timeouts,
+    HALF_OPEN_SECONDS_DEFAULT, Limits, Memory, Pool, Protocol, Role, Security, SecurityMode,
+    Target, Timeouts,
 };
 
 use crate::process::Source;
@@ -70,6 +70,10 @@ struct Common {
     /// Reset a stream with one half closed and without a byte for this long; 0: never.
     #[arg(long, value_name = "SECONDS", default_value_t = HALF_OPEN_SECONDS_DEFAULT)]
     half_open_timeout: u32,
+    /// With protocol native: let streams end with their carrier, and keep nothing of what is sent. It is
+    /// enough that one end says so.
+    #[arg(long)]
+    no_resume: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -122,6 +126,9 @@ struct EntryArgs {
     /// take up to 65535.
     #[arg(long, value_name = "BYTES")]
     packet_bytes: Option<u16>,
+    /// Carriers of each session, 1 to 16, with protocol native [default: 1].
+    #[arg(long, value_name = "N")]
+    carriers: Option<u8>,
     /// Streams of each forward at once; one connection too many is reset.
     #[arg(long, value_name = "N")]
     limit_streams: Option<u32>,
@@ -164,6 +171,10 @@ impl Cli {
             Command::Entry(args) => Source::Flags(Box::new(Config {
                 forwards: args.forwards(),
                 packet_bytes: args.packet_bytes,
+                pool: args.carriers.map_or_else(Pool::default, |carriers| Pool {
+                    min: carriers,
+                    max: carriers,
+                }),
                 connect: Some(args.connect),
                 ..base(Role::Entry, args.common)
             })),
@@ -194,6 +205,8 @@ fn base(role: Role, common: Common) -> Config {
         forwards: Vec::new(),
         allow: Vec::new(),
         workers: common.workers,
+        pool: Pool::default(),
+        resume: !common.no_resume,
         timeouts: Timeouts {
             idle_seconds: common.idle_timeout,
             half_open_seconds: common.half_open_timeout,
@@ -325,6 +338,11 @@ mod tests {
             rate: Some(BitRate(100_000_000)),
         };
         assert!(all.forwards.iter().all(|forward| forward.limits == limits));
+        let native = "entry --protocol native --security none --connect far:64000 --forward 1:a:1";
+        assert!(config(native).resume && config(native).pool == Pool::default());
+        assert!(!config(&format!("{native} --no-resume")).resume);
+        let four = config(&format!("{native} --carriers 4")).pool;
+        assert_eq!(four, Pool { min: 4, max: 4 });
         let exit = "exit --protocol native --security none --listen 0.0.0.0:64000";
         assert_eq!(config(exit).protocol, Protocol::Native);
     }

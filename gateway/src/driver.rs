@@ -1,11 +1,14 @@
-//! The driver: carries bytes between one carrier, its session and the local sockets.
+//! The driver: carries bytes between the carriers of one session, the session and the local sockets.
 //!
-//! Single-threaded: everything of a carrier runs on its worker's `LocalRuntime`, shares [`Driver`] by
-//! `Rc` and borrows its cells only between awaits. Four loops a carrier ([`carrier_in`],
-//! [`carrier_out`], the session's deadlines, [`idle`] streams), one task a target that is dialled
-//! ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and the
-//! carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
+//! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
+//! `Rc` and borrows its cells only between awaits. Two loops a session (its deadlines, [`idle`] streams),
+//! one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
+//! dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
+//! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
 //! socket does not take stays in its own inbox, within its own credit.
+//!
+//! Streams belong to the session: a carrier that is lost takes them with it only where the session says
+//! so.
 //!
 //! Memory: see docs/architecture.md, "Bounds of a gateway". An idle stream, or an idle carrier, holds
 //! no buffer.
@@ -15,11 +18,13 @@
 mod backlog;
 mod batch;
 mod buffers;
+mod carrier;
 mod carrier_in;
 mod carrier_out;
 mod idle;
 mod inbox;
 mod incoming;
+mod reassembly;
 mod socket;
 mod stream;
 
@@ -30,40 +35,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{
-    CarrierId, Event, OpenError, Outcome, Refusal, Session, SessionError, StreamId,
-};
+use muxtunnel_proto::{CarrierId, Event, OpenError, Outcome, Refusal, Session, StreamId, Token};
 use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
 use crate::account::Local;
 use crate::closing::Reason;
-use crate::telemetry::{CarrierStats, Telemetry};
-use backlog::Backlog;
-use buffers::Share;
-use carrier_out::Queue;
+use crate::telemetry::Telemetry;
+use batch::Batch;
+use buffers::{SMALL_BYTES, Share};
 use incoming::Incoming;
 use stream::StreamIo;
 
 pub(crate) use buffers::Pool;
+pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
 pub(crate) use incoming::{Dial, Dialler};
-
-/// Why a carrier ended.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CarrierEnd {
-    /// The peer closed it.
-    #[error("the peer closed the carrier")]
-    Closed,
-    /// The connection failed.
-    #[error("the carrier failed: {0}")]
-    Io(#[from] std::io::Error),
-    /// The peer broke the protocol.
-    #[error("{code}: {0}", code = muxtunnel_codes::Code::ProtocolViolation)]
-    Protocol(#[from] SessionError),
-    /// This side shut it down.
-    #[error("this side shut the carrier down")]
-    ShutDown,
-}
 
 /// Called where an open failed: with the peer's refusal, or without where the stream was cut before its
 /// answer.
@@ -80,98 +66,141 @@ pub(crate) enum Progress {
     GoingAway,
 }
 
-/// One carrier and everything that runs over it.
+/// One session and everything that runs over it.
 pub(crate) struct Driver {
-    tcp: TcpStream,
     session: RefCell<Box<dyn Session>>,
+    carriers: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
+    /// The first carrier has been added.
+    begun: Cell<bool>,
+    /// How many of the carriers are up.
+    up: watch::Sender<usize>,
+    /// The other end of the latest carrier.
+    peer: RefCell<Rc<str>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
     incoming: RefCell<BTreeMap<StreamId, Incoming>>,
     share: Share,
-    backlog: Backlog,
-    queue: RefCell<Queue>,
-    /// There may be something to transmit.
-    transmit_wake: Notify,
+    /// What the session may want to transmit again, by token.
+    retained: RefCell<BTreeMap<u64, Rc<Batch>>>,
+    tokens: Cell<u64>,
     /// What [`Self::run_timeouts`] sleeps until, and that this is too late.
     deadline: Cell<Option<Instant>>,
     timer_wake: Notify,
     shutdown_wake: Notify,
     idle_wake: Notify,
+    carrier_gone: Notify,
     progress: watch::Sender<Progress>,
     ended: Cell<bool>,
+    /// Why it ended, for [`Self::run`].
+    end: Cell<Option<CarrierEnd>>,
+    end_wake: Notify,
     /// It was ended by [`Self::shut_down`].
     was_shut_down: Cell<bool>,
     config: watch::Receiver<Arc<Config>>,
     dialler: Dialler,
-    stats: Arc<CarrierStats>,
     telemetry: Arc<Telemetry>,
 }
 
 impl Driver {
-    /// Takes a connected carrier. Nothing happens before [`Self::run`].
+    /// A session without a carrier: [`Self::add_carrier`], then [`Self::run`].
     pub(crate) fn new(
-        tcp: TcpStream,
         session: Box<dyn Session>,
         pool: Rc<Pool>,
         config: watch::Receiver<Arc<Config>>,
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
-    ) -> std::io::Result<Rc<Self>> {
-        socket::prepare_carrier(&tcp, config.borrow().congestion_control)?;
-        let backlog = Backlog::new(&tcp)?;
-        let stats = telemetry.carrier(&tcp)?;
-        Ok(Rc::new(Self {
-            tcp,
+    ) -> Rc<Self> {
+        Rc::new(Self {
             session: RefCell::new(session),
+            carriers: RefCell::default(),
+            begun: Cell::new(false),
+            up: watch::Sender::new(0),
+            peer: RefCell::new("".into()),
             streams: RefCell::default(),
             incoming: RefCell::default(),
             share: Share::new(pool),
-            backlog,
-            queue: RefCell::default(),
-            transmit_wake: Notify::new(),
+            retained: RefCell::default(),
+            tokens: Cell::new(0),
             deadline: Cell::new(None),
             timer_wake: Notify::new(),
             shutdown_wake: Notify::new(),
             idle_wake: Notify::new(),
+            carrier_gone: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),
             ended: Cell::new(false),
+            end: Cell::new(None),
+            end_wake: Notify::new(),
             was_shut_down: Cell::new(false),
             config,
             dialler,
-            stats,
             telemetry,
-        }))
+        })
     }
 
-    /// Runs the carrier to its end; then every stream has been reset.
+    /// Runs the session to its end; then every stream has been reset and every carrier is closed.
     pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
-        self.handle_events();
         let end = tokio::select! {
-            end = carrier_in::run(self) => end,
-            end = carrier_out::run(self) => end,
-            end = self.run_timeouts() => end,
-            end = idle::run(self) => end,
-            () = self.shutdown_wake.notified() => CarrierEnd::ShutDown,
+            end = self.run_timeouts() => Some(end),
+            never = idle::run(self) => match never {},
+            () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
+            () = self.end_wake.notified() => None,
         };
-        self.ended.set(true);
+        if let Some(end) = end {
+            self.end(end, None);
+        }
+        loop {
+            let gone = self.carrier_gone.notified();
+            if self.carriers.borrow().is_empty() {
+                break;
+            }
+            gone.await;
+        }
+        self.end.take().unwrap_or(CarrierEnd::Closed)
+    }
+
+    /// Ends the session: its last word goes out, by `on` where it is to blame, every stream is reset and
+    /// every carrier closes. The first end counts.
+    fn end(self: &Rc<Self>, end: CarrierEnd, on: Option<&Rc<Carrier>>) {
+        if self.ended.replace(true) {
+            return;
+        }
         self.share.close();
         self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
-        if let CarrierEnd::Protocol(error) = &end {
-            self.session.borrow_mut().close(error);
-            self.gather_last_word();
+        match &end {
+            CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => {
+                self.session.borrow_mut().close(error);
+            }
+            CarrierEnd::ShutDown => self.session.borrow_mut().shut_down(),
+            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::GivenUp(_) => {}
         }
-        self.session
-            .borrow_mut()
-            .handle_carrier_lost(CarrierId::ONLY);
-        self.handle_events();
-        if matches!(end, CarrierEnd::Protocol(_)) {
-            let _ = tokio::time::timeout(LAST_WORD_MAX, carrier_out::say_last_word(self)).await;
+        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
+        if matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::ShutDown) {
+            // The session chooses on which one it says its last word; who is to blame hears it first.
+            let running = carriers.iter().filter(|carrier| carrier.is_running());
+            on.into_iter()
+                .chain(running)
+                .for_each(|carrier| self.gather_last_word(carrier));
         }
-        if self.was_ready() {
-            self.telemetry.remove_carrier(&self.stats);
+        for carrier in &carriers {
+            self.lose(carrier);
+            carrier.close();
         }
-        // The status page may hold a duplicate of the descriptor for a moment: end it for good.
-        let _ = socket2::SockRef::from(&self.tcp).shutdown(std::net::Shutdown::Both);
-        end
+        self.drain_events();
+        self.cut_all();
+        self.retained.borrow_mut().clear();
+        self.end.set(Some(end));
+        self.end_wake.notify_one();
+        self.idle_wake.notify_waiters();
+    }
+
+    /// The session is over, so is what it did not say to be so: it may have ended without a carrier.
+    fn cut_all(self: &Rc<Self>) {
+        self.stop_dialling();
+        let streams: Vec<_> = self.streams.borrow().keys().copied().collect();
+        for stream in streams {
+            if self.stream(stream).is_some_and(|io| !io.is_done()) {
+                self.cut(stream, Outcome::CarrierLost);
+            }
+        }
     }
 
     /// Opens a stream to `target` (`tcp://host:port`) for `tcp` and runs it as a task of its own. What
@@ -220,8 +249,9 @@ impl Driver {
         *self.progress.borrow() >= Progress::Ready
     }
 
-    /// Resets every stream and ends [`Self::run`].
+    /// Tells the peer, resets every stream and ends [`Self::run`].
     pub(crate) fn shut_down(&self) {
+        self.was_shut_down.set(true);
         self.shutdown_wake.notify_one();
     }
 
@@ -253,12 +283,53 @@ impl Driver {
 
     fn is_idle(&self) -> bool {
         let session = self.session.borrow();
-        session.stream_count() == 0 && !session.wants_transmit() && self.queue.borrow().is_empty()
+        let rests = |carrier: &Rc<Carrier>| {
+            carrier.queue.borrow().is_empty() && !session.wants_transmit(carrier.id)
+        };
+        session.stream_count() == 0
+            && session.is_settled()
+            && self.carriers.borrow().values().all(rests)
     }
 
-    /// The other end's address.
-    pub(crate) fn peer(&self) -> &str {
-        &self.stats.peer
+    /// The other end's address, of the latest carrier.
+    pub(crate) fn peer(&self) -> Rc<str> {
+        Rc::clone(&self.peer.borrow())
+    }
+
+    /// Whether all of its carriers are lost and it may yet get another.
+    pub(crate) fn waits(&self) -> bool {
+        let lost = self.begun.get() && self.carriers.borrow().is_empty();
+        lost && !self.was_shut_down.get()
+    }
+
+    /// How many carriers are up.
+    pub(crate) fn carriers_up(&self) -> usize {
+        *self.up.borrow()
+    }
+
+    /// Waits until fewer carriers than `wanted` are up.
+    pub(crate) async fn lacks(&self, wanted: usize) {
+        let mut up = self.up.subscribe();
+        // It cannot fail: the sender is in `self`.
+        let _ = up.wait_for(|up| *up < wanted).await;
+    }
+
+    /// Waits until a carrier is up.
+    pub(crate) async fn has_carrier(&self) {
+        let mut up = self.up.subscribe();
+        let _ = up.wait_for(|up| *up > 0).await;
+    }
+
+    /// Bytes that one stream sends in one turn.
+    fn batch_max(&self) -> usize {
+        let carriers = self.carriers.borrow();
+        let bytes = carriers.values().map(|carrier| carrier.backlog.batch_max());
+        bytes.max().unwrap_or(SMALL_BYTES)
+    }
+
+    /// The name of one more batch.
+    fn next_token(&self) -> Token {
+        Token(self.tokens.replace(self.tokens.get() + 1))
     }
 
     fn add(&self, io: StreamIo) -> Rc<StreamIo> {
@@ -278,14 +349,25 @@ impl Driver {
         self.streams.borrow().get(&stream).cloned()
     }
 
-    /// Hands the session's events to whom they concern.
+    /// Hands the session's events to whom they concern, and sees whether it is over.
     fn handle_events(self: &Rc<Self>) {
+        self.drain_events();
+        if self.session.borrow().is_over() {
+            self.end(CarrierEnd::Closed, None);
+        }
+        self.wake_transmit();
+    }
+
+    /// Hands the session's events to whom they concern.
+    fn drain_events(self: &Rc<Self>) {
         loop {
             let Some(event) = self.session.borrow_mut().poll_event() else {
                 break;
             };
             match event {
                 Event::Ready => self.ready(),
+                Event::CarrierUp { carrier } => self.carrier_up(carrier),
+                Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
                 Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
                 Event::Incoming { stream, target } => self.dial(stream, target),
                 Event::Opened { stream, .. } => self.opened(stream),
@@ -299,11 +381,20 @@ impl Driver {
                 Event::Reset { stream, cause } => self.cut(stream, cause),
             }
         }
-        self.wake_transmit();
+        self.drop_released();
     }
 
+    /// Forgets the batches that the session will not transmit again.
+    fn drop_released(&self) {
+        let mut session = self.session.borrow_mut();
+        while let Some(Token(token)) = session.poll_released() {
+            self.retained.borrow_mut().remove(&token);
+        }
+    }
+
+    /// The session is established, so its first carrier is up.
     fn ready(&self) {
-        self.telemetry.add_carrier(&self.stats);
+        self.carrier_up(CarrierId::FIRST);
         self.progress.send_replace(Progress::Ready);
     }
 
@@ -335,17 +426,27 @@ impl Driver {
     }
 
     fn wake_transmit(&self) {
-        if self.session.borrow().wants_transmit() {
-            self.transmit_wake.notify_one();
+        let session = self.session.borrow();
+        for (id, carrier) in &*self.carriers.borrow() {
+            if session.wants_transmit(*id) {
+                carrier.transmit_wake.notify_one();
+            }
         }
     }
 
-    /// Tells the status page, and [`Self::run_timeouts`] when it sleeps too long. Called once for all
-    /// that was read or is to be written together.
+    /// Tells the status page, [`Self::run_timeouts`] when it sleeps too long, and those who wait for
+    /// the session to be idle. Called once for all that was read or is to be written together.
     fn publish(&self) {
         let session = self.session.borrow();
-        self.stats
-            .set_session(session.stream_count() as u64, session.receive_budget_used());
+        let streams = session.stream_count() as u64;
+        // Of several carriers one has the session's numbers, so that their sum is right.
+        if let Some(carrier) = self.carriers.borrow().values().next() {
+            let budget_used = session.receive_budget_used();
+            carrier.stats.set_session(streams, budget_used);
+        }
+        if streams == 0 {
+            self.idle_wake.notify_waiters();
+        }
         if let Some(deadline) = session.poll_timeout()
             && self.deadline.get().is_none_or(|until| deadline < until)
         {
@@ -366,10 +467,11 @@ impl Driver {
                         () = self.timer_wake.notified() => {}
                     }
                     let result = self.session.borrow_mut().handle_timeout(Instant::now());
-                    self.handle_events();
                     if let Err(error) = result {
+                        self.drain_events();
                         return error.into();
                     }
+                    self.handle_events();
                 }
             }
         }
@@ -378,5 +480,6 @@ impl Driver {
 
 /// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
 const RESETS_MAX: Duration = Duration::from_secs(3);
-/// How long the peer may take to read why its session ends.
-const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,12 @@
-//! The entry: keeps a carrier to the exit, listens for the forwards.
+//! The entry: keeps a session with the exit, listens for the forwards.
 //!
-//! A carrier counts once its session is ready. One whose exit goes away keeps its streams while
-//! another is dialled; connections that come in between wait for it in the backlog.
+//! A session counts once it is ready; from then on it has as many carriers as are configured, and those
+//! that are lost are dialled anew. One whose exit goes away keeps its streams while another is begun;
+//! connections that come in between wait for it in the backlog.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,30 +21,34 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::account::Local;
-use crate::carriers::Carriers;
-use crate::dial;
-use crate::driver::{CarrierEnd, Dial, Driver, Progress};
+use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
 use crate::forward::Forward;
-use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, session, wait_for};
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, wait_for};
+use crate::sessions::Sessions;
 use crate::telemetry::{Listened, Telemetry};
+use crate::{dial, process};
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
-/// A carrier that lived this long ends the row of failures.
+/// A session, or a carrier, that lived this long ends the row of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// New connections find a session that has had no carrier for less than this.
+const CARRIERLESS_MAX: Duration = Duration::from_secs(1);
+/// A carrier that is lost sooner after another came up is replaced after a short pause, else at once.
+const REDIAL_AFTER: Duration = Duration::from_secs(1);
 /// One attempt to connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Carriers at once: the one that takes new streams, and those whose exit went away and whose streams
+/// Sessions at once: the one that takes new streams, and those whose exit went away and whose streams
 /// go on. One more ends the oldest.
-const CARRIERS_MAX: usize = 8;
+const SESSIONS_MAX: usize = 8;
 
 /// Where new streams go.
 #[derive(Clone, Default)]
 enum Link {
-    /// There is no carrier: new connections are reset.
+    /// There is no session with a carrier: new connections are reset.
     #[default]
     Down,
     /// The exit went away and another is dialled: new connections wait for the outcome.
@@ -55,7 +61,7 @@ struct Entry {
     config: watch::Receiver<Arc<Config>>,
     telemetry: Arc<Telemetry>,
     link: watch::Sender<Link>,
-    carriers: Carriers,
+    sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
 }
 
@@ -88,7 +94,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         config: config.clone(),
         telemetry,
         link: watch::Sender::default(),
-        carriers: Carriers::default(),
+        sessions: Sessions::default(),
         listeners: RefCell::default(),
     });
     let first = Arc::clone(&config.borrow_and_update());
@@ -96,18 +102,18 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         return Err(error);
     }
     entry.telemetry.set_listening(index, true);
-    let dialler = tokio::task::spawn_local(keep_carrier(Rc::clone(&entry), first));
+    let dialler = tokio::task::spawn_local(keep_session(Rc::clone(&entry), first));
     tokio::select! {
         () = follow(&entry, config) => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     entry.stop_listening();
     tokio::select! {
-        () = entry.carriers.drained() => {}
+        () = entry.sessions.drained() => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
     dialler.abort();
-    entry.carriers.end_all().await;
+    entry.sessions.end_all().await;
     Ok(())
 }
 
@@ -122,24 +128,24 @@ async fn follow(entry: &Rc<Entry>, mut config: watch::Receiver<Arc<Config>>) {
     std::future::pending::<()>().await;
 }
 
-/// When another carrier is dialled.
+/// When another session is begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// The exit went away in order.
     AtOnce,
-    /// The carrier was lost.
+    /// The session was lost.
     AfterPause,
 }
 
 /// Dials, runs, waits, dials again.
-async fn keep_carrier(entry: Rc<Entry>, config: Arc<Config>) {
+async fn keep_session(entry: Rc<Entry>, config: Arc<Config>) {
     let exit = config.connect.clone().unwrap_or_default();
     let mut failures = 0;
     loop {
-        match connect(&entry, &exit, &config).await {
+        match begin(&entry, &exit, &config).await {
             Ok(driver) => {
                 let since = Instant::now();
-                let next = entry.keep(driver, &exit).await;
+                let next = entry.keep(driver, &exit, config.pool).await;
                 let stable = since.elapsed() >= STABLE_AFTER;
                 failures = if stable { 0 } else { failures + 1 };
                 if stable && next == Next::AtOnce {
@@ -165,15 +171,20 @@ fn backoff(failures: u32, random: f64) -> Duration {
     pause.mul_f64(0.5 + random / 2.0)
 }
 
-async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<Rc<Driver>> {
-    let tcp = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(exit))
+async fn connect(exit: &str) -> std::io::Result<TcpStream> {
+    tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(exit))
         .await
         .map_err(|_| {
             std::io::Error::new(
                 std::io::ErrorKind::TimedOut,
                 format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
             )
-        })??;
+        })?
+}
+
+/// A session with its first carrier.
+async fn begin(entry: &Entry, exit: &str, config: &Config) -> Result<Rc<Driver>, NoCarrier> {
+    let tcp = connect(exit).await?;
     let dialler = Box::new(|_| -> Dial {
         let text = format!("{}: an entry dials nothing", Code::OpenRefused);
         Box::pin(std::future::ready(Err(Refusal::new(
@@ -181,19 +192,60 @@ async fn connect(entry: &Entry, exit: &str, config: &Config) -> std::io::Result<
             text,
         ))))
     });
-    Driver::new(
-        tcp,
-        session(config),
-        entry.carriers.pool(),
+    let driver = Driver::new(
+        process::dial(config),
+        entry.sessions.pool(),
         entry.config.clone(),
         Arc::clone(&entry.telemetry),
         dialler,
-    )
+    );
+    driver.add_carrier(tcp, Vec::new(), None)?;
+    Ok(driver)
+}
+
+/// Keeps as many carriers in a session as it is to have, dialled one after another; never ends.
+async fn fill(driver: &Rc<Driver>, exit: &str, pool: config::Pool) -> Infallible {
+    let wanted = pool.min.into();
+    let (mut failures, mut latest) = (0_u32, Instant::now());
+    loop {
+        if driver.carriers_up() >= wanted {
+            driver.lacks(wanted).await;
+            if latest.elapsed() < REDIAL_AFTER {
+                tokio::time::sleep(backoff(1, rand::rng().random())).await;
+            }
+        } else if failures > 0 {
+            tokio::time::sleep(backoff(failures, rand::rng().random())).await;
+        }
+        // Where a name leads to several exits, the session is at one of them; but that one may have moved.
+        let peer = driver.peer();
+        let at_peer = driver.carriers_up() > 0 || failures <= 1;
+        let before = driver.carriers_up();
+        match add_carrier(driver, if at_peer { &peer } else { exit }).await {
+            Ok(true) => (failures, latest) = (0, Instant::now()),
+            Ok(false) => failures += 1,
+            Err(NoCarrier::Refused(_)) if before > 0 => {
+                let peer = driver.peer();
+                tracing::info!(%exit, %peer, carriers = before, "The session takes no more carriers");
+                driver.lacks(before).await;
+            }
+            Err(error) => {
+                tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, "No carrier for a session that goes on");
+                failures += 1;
+            }
+        }
+    }
+}
+
+/// Whether it came up.
+async fn add_carrier(driver: &Rc<Driver>, to: &str) -> Result<bool, NoCarrier> {
+    let tcp = connect(to).await?;
+    let carrier = driver.add_carrier(tcp, Vec::new(), None)?;
+    Ok(carrier.settled().await)
 }
 
 impl Entry {
-    /// Runs a carrier; returns when another is needed.
-    async fn keep(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) -> Next {
+    /// Runs a session; returns when another is needed.
+    async fn keep(self: &Rc<Self>, driver: Rc<Driver>, exit: &str, pool: config::Pool) -> Next {
         let mut run = self.run(Rc::clone(&driver), exit);
         tokio::select! {
             _ = &mut run => {
@@ -202,7 +254,6 @@ impl Entry {
             }
             () = driver.reached(Progress::Ready) => {}
         }
-        tracing::info!(exit = %exit, peer = driver.peer(), "Carrier is up");
         self.set_link(Link::Up(Rc::clone(&driver)));
         tokio::select! {
             _ = &mut run => {
@@ -210,9 +261,26 @@ impl Entry {
                 Next::AfterPause
             }
             () = driver.reached(Progress::GoingAway) => {
-                tracing::info!(exit = %exit, peer = driver.peer(), "The exit takes no more streams; those that are open go on");
+                tracing::info!(exit = %exit, peer = %driver.peer(), "The exit takes no more streams; those that are open go on");
                 self.set_link(Link::Replacing);
                 Next::AtOnce
+            }
+            never = fill(&driver, exit, pool) => match never {},
+            never = self.follow_carriers(&driver) => match never {},
+        }
+    }
+
+    /// No connection is let in while the session has been without a carrier for long; never ends.
+    async fn follow_carriers(&self, driver: &Rc<Driver>) -> Infallible {
+        loop {
+            driver.lacks(1).await;
+            if tokio::time::timeout(CARRIERLESS_MAX, driver.has_carrier())
+                .await
+                .is_err()
+            {
+                self.set_link(Link::Down);
+                driver.has_carrier().await;
+                self.set_link(Link::Up(Rc::clone(driver)));
             }
         }
     }
@@ -224,8 +292,8 @@ impl Entry {
     }
 
     fn run(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) -> JoinHandle<()> {
-        if self.carriers.len() >= CARRIERS_MAX
-            && let Some(oldest) = self.carriers.oldest()
+        if self.sessions.len() >= SESSIONS_MAX
+            && let Some(oldest) = self.sessions.oldest()
         {
             oldest.shut_down();
         }
@@ -238,7 +306,7 @@ impl Entry {
                 std::future::pending().await
             };
             let end = tokio::select! {
-                end = entry.carriers.run(&driver) => end,
+                end = entry.sessions.run(&driver) => end,
                 end = drained => end,
             };
             report(&driver, &exit, &end);
@@ -317,7 +385,7 @@ impl Entry {
                 return refused().report(code, code.cause());
             }
         };
-        let Link::Up(carrier) = self.link.borrow().clone() else {
+        let Link::Up(session) = self.link.borrow().clone() else {
             let _ = tcp.set_zero_linger();
             return refused().report(Code::CarrierConnecting, "there is no carrier to the exit");
         };
@@ -331,7 +399,7 @@ impl Entry {
             Some(refusal) => by_peer.report(code_of(refusal.reason), &refusal.description),
             None => by_peer.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
         };
-        if let Err(error) = carrier.open(&route.url, tcp, local, Box::new(by_peer)) {
+        if let Err(error) = session.open(&route.url, tcp, local, Box::new(by_peer)) {
             refused().report(code_of_open(&error), &error.to_string());
         }
     }
@@ -374,7 +442,9 @@ async fn accept(entry: Rc<Entry>, socket: TcpListener, route: Rc<RefCell<Route>>
 fn report(driver: &Driver, exit: &str, end: &CarrierEnd) {
     let code = Code::CarrierLost;
     match end {
-        CarrierEnd::ShutDown => tracing::info!(%exit, peer = driver.peer(), "Carrier is shut down"),
+        CarrierEnd::ShutDown => {
+            tracing::info!(%exit, peer = %driver.peer(), "Carrier is shut down");
+        }
         _ if !driver.was_ready() => {
             tracing::warn!(%code, %exit, reason = %end, "Carrier ended before the exit said hello: does it speak this protocol?");
         }

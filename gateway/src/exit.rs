@@ -1,23 +1,33 @@
 //! The exit: accepts carriers, dials targets.
+//!
+//! Whoever accepts a carrier looks at its hello, where the protocol has one, and passes it on to the
+//! worker of the session that it joins. A session without a carrier stays until it is over by itself, or
+//! until there are too many.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Protocol;
 use muxtunnel_proto::{Reason, Refusal};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
-use crate::carriers::Carriers;
-use crate::dial;
-use crate::driver::{Dial, Driver, Progress};
-use crate::handover::{Handed, Handover};
-use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, session, wait_for};
+use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
+use crate::handover::{Handed, Handover, Place};
+use crate::hello::{self, Greeting};
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, wait_for};
+use crate::sessions::Sessions;
+use crate::{dial, process};
 
 struct Exit {
     worker: Worker,
     handover: Arc<Handover>,
-    carriers: Carriers,
+    sessions: Sessions,
+    /// The same, by their ids.
+    by_id: RefCell<BTreeMap<[u8; 16], Rc<Driver>>>,
 }
 
 /// Runs until the shutdown is complete.
@@ -37,7 +47,8 @@ pub(crate) async fn run(
     let exit = Rc::new(Exit {
         worker,
         handover,
-        carriers: Carriers::default(),
+        sessions: Sessions::default(),
+        by_id: RefCell::default(),
     });
     tokio::select! {
         () = accept(&exit, &listener) => {}
@@ -49,31 +60,49 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     // Not before: until the port is closed, load balancers may lead an entry that dials anew back here.
-    exit.carriers.go_away();
+    exit.sessions.go_away();
     tokio::select! {
-        () = exit.carriers.drained() => {}
+        () = exit.sessions.drained() => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
-    exit.carriers.end_all().await;
+    exit.sessions.end_all().await;
     Ok(())
 }
 
 /// Accepts carriers for all workers.
-async fn accept(exit: &Exit, listener: &TcpListener) {
+async fn accept(exit: &Rc<Exit>, listener: &TcpListener) {
+    let says_hello = exit.worker.config.borrow().protocol == Protocol::Native;
     loop {
-        let accepted = listener.accept().await;
-        match accepted.and_then(|(tcp, _)| tcp.into_std()) {
-            Ok(tcp) => {
-                if exit.handover.pass_on(tcp).is_err() {
+        match listener.accept().await {
+            Ok((tcp, _)) => match exit.handover.admit() {
+                Ok(place) if says_hello => {
+                    drop(tokio::task::spawn_local(greet(Rc::clone(exit), tcp, place)));
+                }
+                Ok(place) => {
+                    let begins = Greeting::default();
+                    exit.pass_on(tcp, begins, place);
+                }
+                Err(_) => {
                     exit.worker.telemetry.streams.refused(Code::TooManyCarriers);
                     let limit = exit.worker.config.borrow().limits.carriers;
                     tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
                 }
-            }
+            },
             Err(error) => {
                 tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
+        }
+    }
+}
+
+/// Hears what a carrier wants.
+async fn greet(exit: Rc<Exit>, mut tcp: TcpStream, place: Place) {
+    match hello::read(&mut tcp).await {
+        Ok(greeting) => exit.pass_on(tcp, greeting, place),
+        Err(end) => {
+            let peer = tcp.peer_addr().map(|peer| peer.to_string());
+            report(&peer.unwrap_or_default(), false, &end);
         }
     }
 }
@@ -87,9 +116,76 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
     }
 }
 
+fn report(peer: &str, ready: bool, reason: &CarrierEnd) {
+    tracing::info!(code = %Code::CarrierLost, peer, ready, %reason, "Carrier ended");
+}
+
+fn refuse(tcp: TcpStream) {
+    let peer = tcp.peer_addr().map(|peer| peer.to_string());
+    let peer = peer.unwrap_or_default();
+    tracing::info!(
+        peer,
+        "Carrier refused: it asks for a session that is not known here, or not any more"
+    );
+    drop(tokio::task::spawn_local(hello::refuse_unknown(tcp)));
+}
+
 impl Exit {
-    fn add(self: &Rc<Self>, Handed { tcp, place }: Handed) -> std::io::Result<()> {
+    /// Leads a carrier to its worker.
+    fn pass_on(&self, tcp: TcpStream, greeting: Greeting, place: Place) {
+        let Greeting { unread, joins } = greeting;
+        let passed = tcp.into_std().and_then(|tcp| match joins {
+            None => {
+                self.handover.begin(tcp, unread, place);
+                Ok(())
+            }
+            Some(id) => {
+                let worker = process::worker_of(&id);
+                match self.handover.join(worker, id, tcp, unread, place) {
+                    Ok(()) => Ok(()),
+                    Err(tcp) => TcpStream::from_std(tcp).map(refuse),
+                }
+            }
+        });
+        if let Err(error) = passed {
+            tracing::warn!(%error, "Carrier could not be passed on");
+        }
+    }
+
+    fn add(self: &Rc<Self>, handed: Handed) -> std::io::Result<()> {
+        let Handed {
+            tcp,
+            unread,
+            joins,
+            place,
+        } = handed;
         let tcp = TcpStream::from_std(tcp)?;
+        let (driver, begins) = match joins {
+            Some(id) => match self.by_id.borrow().get(&id) {
+                Some(driver) => (Rc::clone(driver), None),
+                None => {
+                    refuse(tcp);
+                    return Ok(());
+                }
+            },
+            None => {
+                let (driver, id) = self.session();
+                (driver, Some(id))
+            }
+        };
+        match driver.add_carrier(tcp, unread, Some(place)) {
+            Ok(_) => {}
+            Err(NoCarrier::Io(error)) => return Err(error),
+            Err(NoCarrier::Refused(tcp)) => refuse(tcp),
+        }
+        if let Some(id) = begins {
+            self.run(driver, id);
+        }
+        Ok(())
+    }
+
+    /// A new session, and its id.
+    fn session(self: &Rc<Self>) -> (Rc<Driver>, [u8; 16]) {
         let exit = Rc::downgrade(self);
         let dialler = Box::new(move |target: String| -> Dial {
             let exit = exit.upgrade();
@@ -100,27 +196,33 @@ impl Exit {
                 }
             })
         });
-        let session = session(&self.worker.config.borrow());
-        let config = self.worker.config.clone();
-        let telemetry = Arc::clone(&self.worker.telemetry);
-        let pool = self.carriers.pool();
-        let driver = Driver::new(tcp, session, pool, config, telemetry, dialler)?;
+        let identity = process::identity(self.worker.index);
+        let driver = Driver::new(
+            process::accept(&self.worker.config.borrow(), identity),
+            self.sessions.pool(),
+            self.worker.config.clone(),
+            Arc::clone(&self.worker.telemetry),
+            dialler,
+        );
+        (driver, identity.session_id)
+    }
+
+    /// Runs a session to its end. As many as there may be carriers are kept: one more ends one that has
+    /// waited for a carrier.
+    fn run(self: &Rc<Self>, driver: Rc<Driver>, id: [u8; 16]) {
+        let sessions_max = self.worker.config.borrow().limits.carriers as usize;
+        if self.by_id.borrow().len() >= sessions_max
+            && let Some(waiting) = self.sessions.oldest_waiting()
+        {
+            waiting.shut_down();
+        }
+        self.by_id.borrow_mut().insert(id, Rc::clone(&driver));
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let run = exit.carriers.run(&driver);
-            let up = async {
-                driver.reached(Progress::Ready).await;
-                tracing::info!(peer = driver.peer(), "Carrier is up");
-                std::future::pending().await
-            };
-            let end = tokio::select! {
-                end = run => end,
-                end = up => end,
-            };
-            tracing::info!(code = %Code::CarrierLost, peer = driver.peer(), ready = driver.was_ready(), reason = %end, "Carrier ended");
-            drop(place);
+            let end = exit.sessions.run(&driver).await;
+            exit.by_id.borrow_mut().remove(&id);
+            report(&driver.peer(), driver.was_ready(), &end);
         });
-        Ok(())
     }
 
     /// Connects to a target that a peer asks for.

@@ -1,8 +1,9 @@
 //! How an exit's carriers find their workers.
 //!
 //! The kernel scatters connections over the workers' listeners by a hash, so whoever accepts a carrier
-//! passes it on to the worker that has the fewest. Later a session's id will name its worker. Bounded
-//! by `limits.carriers`: each worker's queue has room for all of them.
+//! passes it on: one that joins a session to the worker that has it, which the session's id names, any
+//! other to the worker that has the fewest. Bounded by `limits.carriers`, counted from the moment that
+//! one is accepted: each worker's queue has room for all of them.
 
 use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,33 +14,48 @@ use tokio::sync::mpsc;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooMany;
 
-/// The carriers of each worker, counted from the moment that they are passed on.
+/// The carriers of the exit and of each worker.
 #[derive(Debug)]
 pub(crate) struct Handover {
-    carriers: Mutex<Vec<usize>>,
+    carriers: Mutex<Counts>,
     workers: Vec<mpsc::Sender<Handed>>,
     carriers_max: usize,
 }
 
-/// A carrier on its way to its worker, and its place there.
+#[derive(Debug)]
+struct Counts {
+    /// Those whose worker is not known yet included.
+    all: usize,
+    by_worker: Vec<usize>,
+}
+
+/// A carrier on its way to its worker.
 #[derive(Debug)]
 pub(crate) struct Handed {
     /// The accepted socket, non-blocking.
     pub(crate) tcp: TcpStream,
-    /// Free again when dropped.
+    /// What has been read of it.
+    pub(crate) unread: Vec<u8>,
+    /// The session that it joins; `None`: it begins one.
+    pub(crate) joins: Option<[u8; 16]>,
     pub(crate) place: Place,
 }
 
-/// One carrier's place among those of its worker.
+/// One carrier's place among those of the exit, and of its worker once that is known; free again when
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     handover: Arc<Handover>,
-    worker: usize,
+    worker: Option<usize>,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.handover.carriers()[self.worker] -= 1;
+        let mut carriers = self.handover.carriers();
+        carriers.all -= 1;
+        if let Some(worker) = self.worker {
+            carriers.by_worker[worker] -= 1;
+        }
     }
 }
 
@@ -51,44 +67,91 @@ impl Handover {
     ) -> (Arc<Self>, Vec<mpsc::Receiver<Handed>>) {
         let (workers, receivers): (Vec<_>, Vec<_>) =
             (0..workers).map(|_| mpsc::channel(carriers_max)).unzip();
+        let counts = Counts {
+            all: 0,
+            by_worker: vec![0; workers.len()],
+        };
         let handover = Self {
-            carriers: Mutex::new(vec![0; workers.len()]),
+            carriers: Mutex::new(counts),
             workers,
             carriers_max,
         };
         (Arc::new(handover), receivers)
     }
 
-    /// Passes a carrier on to the worker with the fewest.
+    /// A place for a carrier that was accepted.
     ///
     /// # Errors
-    /// [`TooMany`]; the socket is closed.
-    pub(crate) fn pass_on(self: &Arc<Self>, tcp: TcpStream) -> Result<(), TooMany> {
-        let place = self.place().ok_or(TooMany)?;
-        let worker = place.worker;
-        // A worker that is gone has ended the process, or is about to.
-        let _ = self.workers[worker].try_send(Handed { tcp, place });
-        Ok(())
-    }
-
-    fn place(self: &Arc<Self>) -> Option<Place> {
+    /// [`TooMany`].
+    pub(crate) fn admit(self: &Arc<Self>) -> Result<Place, TooMany> {
         let mut carriers = self.carriers();
-        if carriers.iter().sum::<usize>() >= self.carriers_max {
-            return None;
+        if carriers.all >= self.carriers_max {
+            return Err(TooMany);
         }
-        let (worker, count) = carriers
-            .iter_mut()
-            .enumerate()
-            .min_by_key(|(_, count)| **count)?;
-        *count += 1;
-        Some(Place {
+        carriers.all += 1;
+        Ok(Place {
             handover: Arc::clone(self),
-            worker,
+            worker: None,
         })
     }
 
+    /// Passes a carrier on that begins a session: to the worker with the fewest.
+    pub(crate) fn begin(&self, tcp: TcpStream, unread: Vec<u8>, place: Place) {
+        let fewest = {
+            let by_worker = &self.carriers().by_worker;
+            (0..by_worker.len()).min_by_key(|worker| by_worker[*worker])
+        };
+        self.pass_on(
+            fewest,
+            Handed {
+                tcp,
+                unread,
+                joins: None,
+                place,
+            },
+        );
+    }
+
+    /// Passes a carrier on that joins the session of this id, which `worker` has.
+    ///
+    /// # Errors
+    /// There is no such worker.
+    pub(crate) fn join(
+        &self,
+        worker: usize,
+        session_id: [u8; 16],
+        tcp: TcpStream,
+        unread: Vec<u8>,
+        place: Place,
+    ) -> Result<(), TcpStream> {
+        if worker >= self.workers.len() {
+            return Err(tcp);
+        }
+        let joins = Some(session_id);
+        self.pass_on(
+            Some(worker),
+            Handed {
+                tcp,
+                unread,
+                joins,
+                place,
+            },
+        );
+        Ok(())
+    }
+
+    fn pass_on(&self, worker: Option<usize>, mut handed: Handed) {
+        let Some(worker) = worker else {
+            return;
+        };
+        self.carriers().by_worker[worker] += 1;
+        handed.place.worker = Some(worker);
+        // A worker that is gone has ended the process, or is about to.
+        let _ = self.workers[worker].try_send(handed);
+    }
+
     /// A poisoned lock only means that a panicking thread held it; the counts are still right.
-    fn carriers(&self) -> MutexGuard<'_, Vec<usize>> {
+    fn carriers(&self) -> MutexGuard<'_, Counts> {
         self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -97,14 +160,42 @@ impl Handover {
 mod tests {
     use super::*;
 
+    fn socket() -> TcpStream {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+    }
+
     #[test]
     fn carriers_go_where_there_are_fewest_up_to_the_limit_of_all() {
-        let (handover, _receivers) = Handover::new(2, 3);
-        let mut places: Vec<_> = (0..3).filter_map(|_| handover.place()).collect();
-        assert_eq!(*handover.carriers(), [2, 1]);
-        assert!(handover.place().is_none());
-        places.remove(0);
-        assert_eq!(*handover.carriers(), [1, 1]);
-        assert!(handover.place().is_some());
+        let (handover, mut receivers) = Handover::new(2, 3);
+        for _ in 0..3 {
+            let place = handover.admit().unwrap();
+            handover.begin(socket(), Vec::new(), place);
+        }
+        assert_eq!(handover.carriers().by_worker, [2, 1]);
+        assert_eq!(handover.admit().unwrap_err(), TooMany);
+        drop(receivers[0].try_recv().unwrap());
+        assert_eq!(handover.carriers().by_worker, [1, 1]);
+        assert!(handover.admit().is_ok());
+    }
+
+    #[test]
+    fn a_carrier_that_joins_goes_to_its_sessions_worker() {
+        let (handover, mut receivers) = Handover::new(2, 3);
+        let id = [1; 16];
+        for worker in [1, 1] {
+            let place = handover.admit().unwrap();
+            let joined = handover.join(worker, id, socket(), b"hello".to_vec(), place);
+            assert!(joined.is_ok());
+        }
+        let handed = receivers[1].try_recv().unwrap();
+        assert_eq!(
+            (handed.joins, &handed.unread[..]),
+            (Some(id), &b"hello"[..])
+        );
+        let place = handover.admit().unwrap();
+        assert!(handover.join(2, id, socket(), Vec::new(), place).is_err());
+        assert_eq!(handover.carriers().by_worker, [0, 2]);
+        assert_eq!(handover.carriers().all, 2);
     }
 }

@@ -7,12 +7,11 @@
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
 //! [`policy`] (who may dial what). Nothing on the way of a byte crosses threads: the workers and the
 //! admin thread share telemetry, forwards and two watch channels, and an exit's workers the
-//! [`handover`] of new carriers.
+//! [`handover`] of new carriers, once their [`hello`] said which session they join.
 
 mod account;
 mod admin;
 mod bucket;
-mod carriers;
 pub mod cli;
 mod closing;
 mod counters;
@@ -23,6 +22,7 @@ mod entry;
 mod exit;
 mod forward;
 mod handover;
+mod hello;
 mod limit;
 pub mod log;
 mod measure;
@@ -31,6 +31,7 @@ mod pace;
 mod policy;
 pub mod process;
 mod reload;
+mod sessions;
 mod sys;
 mod sysctls;
 mod telemetry;

@@ -350,37 +350,57 @@ fn bind(address: &str, shared: bool) -> std::io::Result<socket2::Socket> {
     Ok(socket)
 }
 
-/// A session of the configured protocol; an entry dials, an exit accepts.
-pub(crate) fn session(config: &Config) -> Box<dyn Session> {
-    let (streams_max, receive_budget) = (config.limits.streams, config.memory.receive.0);
+/// A session of the configured protocol for the side that connects.
+pub(crate) fn dial(config: &Config) -> Box<dyn Session> {
     match config.protocol {
-        Protocol::Jmux => Box::new(JmuxSession::new(JmuxConfig {
-            streams_max,
-            receive_budget,
-            packet_max: config
-                .packet_bytes
-                .unwrap_or(JmuxConfig::default().packet_max),
-            ..JmuxConfig::default()
-        })),
+        Protocol::Jmux => jmux(config),
+        Protocol::Native => Box::new(NativeSession::dial(native(config), Instant::now())),
+    }
+}
+
+/// The same for the side that is connected to.
+pub(crate) fn accept(config: &Config, identity: Identity) -> Box<dyn Session> {
+    match config.protocol {
+        Protocol::Jmux => jmux(config),
         Protocol::Native => {
-            let now = Instant::now();
-            let bounds = NativeConfig {
-                streams_max,
-                receive_budget,
-                ..NativeConfig::default()
-            };
-            Box::new(match config.role {
-                Role::Entry => NativeSession::dial(bounds, now),
-                Role::Exit => NativeSession::accept(bounds, identity(), now),
-            })
+            let session = NativeSession::accept(native(config), identity, Instant::now());
+            Box::new(session)
         }
     }
 }
 
-fn identity() -> Identity {
+fn jmux(config: &Config) -> Box<dyn Session> {
+    let default = JmuxConfig::default();
+    Box::new(JmuxSession::new(JmuxConfig {
+        streams_max: config.limits.streams,
+        receive_budget: config.memory.receive.0,
+        packet_max: config.packet_bytes.unwrap_or(default.packet_max),
+        ..default
+    }))
+}
+
+fn native(config: &Config) -> NativeConfig {
+    NativeConfig {
+        streams_max: config.limits.streams,
+        receive_budget: config.memory.receive.0,
+        resume: config.resume,
+        retain: config.memory.retain.0,
+        ..NativeConfig::default()
+    }
+}
+
+/// A name of a session that nobody can guess. The first byte says which worker has it, of at most 64.
+pub(crate) fn identity(worker: usize) -> Identity {
     let mut random = rand::rng();
+    let mut session_id: [u8; 16] = random.random();
+    session_id[0] = worker as u8;
     Identity {
-        session_id: random.random(),
+        session_id,
         token: random.random(),
     }
+}
+
+/// The worker that has a session.
+pub(crate) fn worker_of(session_id: &[u8; 16]) -> usize {
+    session_id[0].into()
 }

@@ -129,12 +129,12 @@ fn stream_ids(count: usize) -> Vec<StreamId> {
             ..hello(1).parameters
         },
     });
-    let carrier = muxtunnel_proto::CarrierId::ONLY;
+    let carrier = muxtunnel_proto::CarrierId::FIRST;
     session
         .handle_header(now, carrier, &codec::encode(&answer))
         .unwrap();
     assert!(matches!(
-        session.poll_transmit(),
+        session.poll_transmit(carrier),
         Some(Transmit::Control { .. })
     ));
     (0..count)
@@ -236,4 +236,52 @@ fn a_frame_that_nobody_agreed_on_ends_the_session() {
     let (mut peer, _) = Peer::established(carrier);
     peer.send(&Frame::Ack { received: 1 });
     peer.assert_closed(SessionCode::ProtocolViolation);
+}
+
+#[test]
+fn a_carrier_that_asks_for_a_session_that_is_not_there_is_told_so() {
+    let carrier = free_port();
+    let exit = exit(carrier, "127.0.0.1:1");
+    // Of a worker that there is, and of one that there is not.
+    for worker in [0, 200] {
+        let mut peer = Peer::connect(carrier);
+        let mut session_id = [7; 16];
+        session_id[0] = worker;
+        peer.send(&Frame::Hello(Hello {
+            carrier: 1,
+            session_id,
+            ..hello(1)
+        }));
+        peer.assert_closed(SessionCode::UnknownSession);
+    }
+    assert_eq!(exit.status()["carriers"], serde_json::json!([]));
+}
+
+#[test]
+fn a_hello_that_comes_in_pieces_is_a_hello() {
+    let carrier = free_port();
+    let _exit = exit(carrier, "127.0.0.1:1");
+    let mut peer = Peer::connect(carrier);
+    let hello = codec::encode(&Frame::Hello(hello(1)));
+    for piece in hello.chunks(hello.len() / 5) {
+        peer.tcp.write_all(piece).unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(matches!(peer.next(), Frame::HelloAck(_)));
+}
+
+#[test]
+fn a_carrier_that_ends_before_its_hello_frees_its_place() {
+    let carrier = free_port();
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
+         admin: ADMIN\nworkers: 2\nlimits: {{carriers: 1}}\n"
+    ))
+    .until_ready();
+    drop(connect(([127, 0, 0, 1], carrier).into()));
+    exit.line(&["Carrier ended", "the peer closed the carrier"]);
+    let (_peer, _) = Peer::established(carrier);
+    let mut refused = connect(([127, 0, 0, 1], carrier).into());
+    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
+    exit.line(&["Carrier refused", "MT0"]);
 }

@@ -7,6 +7,7 @@
 mod allow;
 mod forward;
 mod hash;
+mod pool;
 mod rate;
 mod size;
 pub mod status;
@@ -16,6 +17,7 @@ pub use forward::{
     FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, RATE_MAX, RATE_MIN, Target,
 };
 pub use hash::config_hash;
+pub use pool::{POOL_MAX, Pool};
 pub use rate::{BitRate, BitRateError};
 pub use size::ByteSize;
 
@@ -35,6 +37,10 @@ pub const CARRIERS_DEFAULT: u32 = 64;
 pub const RECEIVE_DEFAULT: ByteSize = ByteSize(256 << 20);
 /// Least receive budget of a session: 1 MiB.
 pub const RECEIVE_MIN: ByteSize = ByteSize(1 << 20);
+/// What a session keeps of what it sent unless configured otherwise: 64 MiB.
+pub const RETAIN_DEFAULT: ByteSize = ByteSize(64 << 20);
+/// Least of it: 1 MiB.
+pub const RETAIN_MIN: ByteSize = ByteSize(1 << 20);
 /// Least receive window of a stream of protocol Jmux, which has no credit of the whole session:
 /// `limits.streams` times this must fit into `memory.receive`.
 pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
@@ -91,6 +97,13 @@ pub struct Config {
     /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
+    /// Entry with protocol Native: carriers of each session.
+    #[serde(default, skip_serializing_if = "Pool::is_default")]
+    pub pool: Pool,
+    /// Protocol Native: whether streams outlive their carrier, where the other end agrees. Then a
+    /// session keeps what it sent until it is acknowledged, at most `memory.retain`.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub resume: bool,
     /// Streams that nothing happens on.
     #[serde(default)]
     pub timeouts: Timeouts,
@@ -175,14 +188,32 @@ impl Default for Timeouts {
 pub struct Memory {
     /// The sum of credit granted to the peer never exceeds this. At least 1 MiB.
     pub receive: ByteSize,
+    /// Protocol Native with `resume`: bytes sent and not acknowledged, and those to be sent next. At
+    /// least 1 MiB.
+    #[serde(skip_serializing_if = "is_retain_default")]
+    pub retain: ByteSize,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         Self {
             receive: RECEIVE_DEFAULT,
+            retain: RETAIN_DEFAULT,
         }
     }
+}
+
+fn is_retain_default(retain: &ByteSize) -> bool {
+    *retain == RETAIN_DEFAULT
+}
+
+const fn yes() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_yes(value: &bool) -> bool {
+    *value
 }
 
 /// Bounds of tables.
@@ -282,15 +313,16 @@ impl Config {
                 format!("{} entries, at most {ALLOW_MAX}", self.allow.len()),
             ));
         }
-        if self.memory.receive < RECEIVE_MIN {
-            return Err(ConfigError::field(
-                "memory.receive",
-                format!(
-                    "{} is below the least of {RECEIVE_MIN}",
-                    self.memory.receive
-                ),
-            ));
+        for (field, size, least) in [
+            ("memory.receive", self.memory.receive, RECEIVE_MIN),
+            ("memory.retain", self.memory.retain, RETAIN_MIN),
+        ] {
+            if size < least {
+                let problem = format!("{size} is below the least of {least}");
+                return Err(ConfigError::field(field, problem));
+            }
         }
+        self.check_pool()?;
         if !(1..=1_000_000).contains(&self.limits.streams) {
             return Err(ConfigError::field("limits.streams", "must be 1..=1000000"));
         }
@@ -352,6 +384,22 @@ impl Config {
             timeouts: Timeouts::default(),
             ..self.clone()
         }
+    }
+
+    fn check_pool(&self) -> Result<(), ConfigError> {
+        self.pool.check()?;
+        let problem = if self.pool.is_default() {
+            return Ok(());
+        } else if self.role != Role::Entry {
+            "only an entry dials carriers"
+        } else if self.protocol != Protocol::Native {
+            "only protocol Native has several carriers a session"
+        } else if !self.resume {
+            "several carriers a session need resume: true"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::field("pool", problem))
     }
 
     fn check_packet_bytes(&self) -> Result<(), ConfigError> {

@@ -69,9 +69,9 @@ pub struct Carrier {
     pub retransmits: u64,
     /// Congestion window, segments.
     pub congestion_window: u32,
-    /// Streams open on it.
+    /// Streams of its session. Of several carriers the oldest has the session's numbers, others have 0.
     pub streams: u64,
-    /// Credit granted to the peer and not yet consumed, plus what is buffered, in bytes.
+    /// Credit granted to the session's peer and not yet consumed, plus what is buffered, in bytes.
     pub receive_budget_used: u64,
     /// Acknowledged by the peer in the last second.
     #[serde(default)]

@@ -24,6 +24,23 @@ fn an_entry_round_trips() {
 }
 
 #[test]
+fn a_pool_is_written_out_only_where_it_is_not_the_default() {
+    let one = Config::from_yaml(ENTRY).unwrap();
+    assert!(one.resume && one.pool == Pool { min: 1, max: 1 });
+    let text = one.to_yaml().unwrap();
+    assert!(!text.contains("pool") && !text.contains("resume") && !text.contains("retain"));
+    let several = ENTRY.replace(
+        "protocol: Jmux",
+        "protocol: Native\nmemory: {retain: 2Mi}\npool: {min: 2, max: 4}",
+    );
+    let several = Config::from_yaml(&several).unwrap();
+    assert_eq!(several.memory.retain, ByteSize(2 << 20));
+    assert_eq!(several.pool, Pool { min: 2, max: 4 });
+    let text = several.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&text).unwrap(), several);
+}
+
+#[test]
 fn security_must_be_written_out() {
     let error = Config::from_yaml(&ENTRY.replace("security: {mode: None}\n", "")).unwrap_err();
     assert!(error.to_string().contains("security"), "{error}");
@@ -63,6 +80,36 @@ fn bad_fields_are_named_by_path() {
             "admin: 0.0.0.0:64001",
             "memory: {receive: 1Ki}",
             "memory.receive: 1Ki is below the least of 1Mi",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "memory: {retain: 512Ki}",
+            "memory.retain: 512Ki is below the least of 1Mi",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "pool: {min: 1, max: 17}",
+            "pool.max: must be 1..=16",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "pool: {min: 0}",
+            "pool.min: must be 1..=16",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "pool: {min: 3, max: 2}",
+            "pool.min: is more than pool.max",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "pool: {min: 2, max: 4}",
+            "pool: only protocol Native has several carriers a session",
+        ),
+        (
+            "protocol: Jmux",
+            "protocol: Native\nresume: false\npool: {max: 4}",
+            "pool: several carriers a session need resume: true",
         ),
         (
             "admin: 0.0.0.0:64001",

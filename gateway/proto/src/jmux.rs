@@ -66,7 +66,7 @@ impl Default for JmuxConfig {
     }
 }
 
-/// The state machine of one JMUX session. One carrier, [`CarrierId::ONLY`].
+/// The state machine of one JMUX session. One carrier, [`CarrierId::FIRST`].
 #[derive(Debug)]
 pub struct JmuxSession {
     config: JmuxConfig,
@@ -112,6 +112,14 @@ impl Session for JmuxSession {
         true
     }
 
+    fn is_over(&self) -> bool {
+        self.closed
+    }
+
+    fn add_carrier(&mut self, _now: Instant) -> Option<CarrierId> {
+        None
+    }
+
     fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
         if target.len() > TARGET_LENGTH_MAX {
             return Err(OpenError::TargetTooLong {
@@ -155,11 +163,11 @@ impl Session for JmuxSession {
         self.streams.get(&stream)?.send_capacity()
     }
 
-    fn source_ready(&mut self, stream: StreamId, length: usize, token: Token) {
+    fn source_ready(&mut self, stream: StreamId, length: usize, _held: usize, token: Token) {
         if let Some(state) = self.streams.get_mut(&stream)
             && state.queue_batch(length, token)
         {
-            self.data_ready.push(stream, length);
+            self.data_ready.push(CarrierId::FIRST, stream, length);
         }
     }
 
@@ -206,17 +214,25 @@ impl Session for JmuxSession {
     fn go_away(&mut self) {}
 
     /// JMUX has no word for it: the carrier just ends.
+    fn shut_down(&mut self) {
+        self.closed = true;
+    }
+
+    /// JMUX has no word for it: the carrier just ends.
     fn close(&mut self, _error: &SessionError) {
         self.closed = true;
     }
 
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
-        debug_assert_eq!(carrier, CarrierId::ONLY);
+        debug_assert_eq!(carrier, CarrierId::FIRST);
         self.bulk.set_rtt(Some(rtt));
     }
 
-    fn handle_carrier_lost(&mut self, carrier: CarrierId) {
-        debug_assert_eq!(carrier, CarrierId::ONLY);
+    fn handle_carrier_blocked(&mut self, _carrier: CarrierId) {}
+
+    fn handle_carrier_lost(&mut self, _now: Instant, carrier: CarrierId) {
+        debug_assert_eq!(carrier, CarrierId::FIRST);
+        self.closed = true;
         self.receiving = None;
         self.orphans.clear();
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
@@ -260,11 +276,11 @@ impl Session for JmuxSession {
         self.events.pop_front()
     }
 
-    fn poll_transmit(&mut self) -> Option<Transmit> {
+    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
         if self.closed {
             return None;
         }
-        let carrier = CarrierId::ONLY;
+        debug_assert_eq!(carrier, CarrierId::FIRST);
         if let Some(control) = self.orphans.pop_front() {
             return Some(Transmit::Control {
                 carrier,
@@ -286,14 +302,14 @@ impl Session for JmuxSession {
                 bytes: codec::encode(&control),
             });
         }
-        while let Some(stream) = self.data_ready.front() {
+        while let Some(stream) = self.data_ready.front(carrier) {
             let state = self.streams.get_mut(&stream);
             let Some((header, payload)) = state.and_then(Stream::next_data) else {
                 self.data_ready.forget(stream);
                 continue;
             };
             if payload.last {
-                self.data_ready.pop();
+                self.data_ready.pop(carrier);
                 if self.streams.get(&stream).is_some_and(Stream::finishing) {
                     self.control_ready.push(stream);
                 }
@@ -307,10 +323,20 @@ impl Session for JmuxSession {
         None
     }
 
-    fn wants_transmit(&self) -> bool {
-        let quiet =
-            self.orphans.is_empty() && self.control_ready.is_empty() && self.data_ready.is_empty();
+    fn wants_transmit(&self, _carrier: CarrierId) -> bool {
+        let quiet = self.orphans.is_empty()
+            && self.control_ready.is_empty()
+            && self.data_ready.is_empty(CarrierId::FIRST);
         !(self.closed || quiet)
+    }
+
+    fn poll_released(&mut self) -> Option<Token> {
+        None
+    }
+
+    /// JMUX acknowledges nothing.
+    fn is_settled(&self) -> bool {
+        true
     }
 
     fn stream_count(&self) -> usize {
@@ -376,6 +402,7 @@ impl Session for JmuxSession {
         };
         debug_assert!(length <= receive.length);
         receive.length = receive.length.saturating_sub(length);
+        receive.offset += length as u64;
         if receive.length == 0 {
             self.receiving = None;
         }

@@ -1,19 +1,31 @@
-//! The native session: QUIC's stream vocabulary over TCP (docs/protocol.md), here on one carrier.
+//! The native session: QUIC's stream vocabulary over TCP (docs/protocol.md), on one carrier or several.
 //!
 //! Owns the hello, the stream table, both sides' credit and the dirty bits from which frames are made;
 //! the contract is [`Session`].
 //!
-//! Bounds: `streams_max` streams of each side; payload received and not taken, `receive_budget`; one
-//! frame of each kind waiting, as a dirty bit, for each stream and for the session; events of one input
-//! call. A peer that exceeds one of them ends its session with a code that says which.
+//! The oldest carrier is the express one: control frames, opens and small streams go there, bulk goes to
+//! the others where there are any. Where both sides agreed on RESUME, what is transmitted is kept until
+//! it is acknowledged, and goes again over another carrier when its own is lost.
+//!
+//! Bounds: `streams_max` streams of each side; payload received and not taken, `receive_budget`; payload
+//! transmitted and not acknowledged, `retain`, and 1 MiB of control frames a carrier; [`CARRIERS_MAX`]
+//! carriers; one frame of each kind waiting, as a dirty bit, for each stream and for the session; events
+//! of one input call. A peer that exceeds one of them ends its session with a code that says which.
 //!
 //! Read next: `native/stream.rs` for the life of one stream, `native/window.rs` for its credit,
-//! `native/input.rs` for what arrives, `native/codec.rs` for the wire.
+//! `native/carrier.rs` and `native/log.rs` for what both ends have of a carrier, `native/input.rs` for
+//! what arrives, `native/transmit.rs` for what leaves, `native/resume.rs` for carriers that come and
+//! go, `native/codec.rs` for the wire.
 
+mod carrier;
 pub mod codec;
 mod input;
+mod log;
+mod ranges;
+mod resume;
 mod rtt;
 mod stream;
+mod transmit;
 mod window;
 
 pub use codec::DecodeError;
@@ -28,10 +40,14 @@ use crate::session::{
     CarrierId, CreditView, Event, Header, OpenError, Outcome, Reason, Receive, Refusal, ResetCode,
     SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
-use codec::{FEATURES, Frame, HEADER_BYTES, Hello, HelloAck, Parameters, VERSION};
+use carrier::{Carrier, Lost};
+use codec::{Frame, HEADER_BYTES, Hello, Parameters, RESUME, VERSION};
 use rtt::Rtt;
-use stream::{Phase, Stream};
+use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
+
+/// Most carriers of a session at once, those that were lost and are not settled included.
+pub const CARRIERS_MAX: usize = 16;
 
 /// Why a session ends: the code of SESSION_CLOSE. Names and numbers of RFC 9000, section 20.1, where
 /// it has one.
@@ -73,11 +89,20 @@ pub struct NativeConfig {
     pub open_timeout: Duration,
     /// How long the other side's hello may take.
     pub hello_timeout: Duration,
+    /// Whether streams outlive their carrier, where the other side agrees. Then what is transmitted is
+    /// kept until it is acknowledged, and there may be several carriers.
+    pub resume: bool,
+    /// Bytes of memory of what is transmitted and not acknowledged, and of what is transmitted next. The
+    /// last batch that fits may exceed it by what it holds beyond its payload.
+    pub retain: u64,
+    /// How long a session with streams may be without a carrier.
+    pub resume_timeout: Duration,
 }
 
 impl Default for NativeConfig {
     /// 4,096 streams in 256 MiB, frames of 1 MiB, 15 s for an open (a peer's dial of 10 s and some
-    /// round trips), 5 s for the hello.
+    /// round trips), 5 s for the hello;
+    /// resumed within 30 s out of 64 MiB.
     fn default() -> Self {
         Self {
             streams_max: 4096,
@@ -85,6 +110,9 @@ impl Default for NativeConfig {
             frame_max: codec::FRAME_BYTES_MAX,
             open_timeout: Duration::from_secs(15),
             hello_timeout: Duration::from_secs(5),
+            resume: true,
+            retain: 64 << 20,
+            resume_timeout: Duration::from_secs(30),
         }
     }
 }
@@ -116,10 +144,18 @@ enum Side {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// The peer's hello is due at this moment.
-    Hello(Instant),
+    /// The first carrier's hello is not over.
+    Hello,
     Ready,
+    /// What is left to transmit is SESSION_CLOSE.
     Closed,
+}
+
+/// What another carrier shows to join the session; known once it is ready.
+#[derive(Debug, Clone, Copy)]
+struct Ticket {
+    session_id: [u8; 16],
+    token: [u8; 32],
 }
 
 /// What the peer takes.
@@ -133,25 +169,40 @@ struct PeerLimits {
     streams_opened: u64,
 }
 
-/// An announced payload and whether the stream ends behind it.
+/// Announced payload that is still on its carrier.
 #[derive(Debug, Clone, Copy)]
 struct Receiving {
-    receive: Receive,
-    fin: bool,
+    stream: StreamId,
+    offset: u64,
+    /// At least 1.
+    length: u64,
 }
 
-/// The state machine of one native session on [`CarrierId::ONLY`].
+/// The state machine of one native session.
 #[derive(Debug)]
 pub struct NativeSession {
     config: NativeConfig,
     side: Side,
     state: State,
-    /// Frames about the session that are due before anything else; at most the hello and a close.
-    first: VecDeque<Frame>,
+    carriers: BTreeMap<CarrierId, Carrier>,
+    /// Those that are gone and not settled: the peer has not said how much it received on them.
+    lost: BTreeMap<CarrierId, Lost>,
+    /// Carriers of which the peer has to learn that they are gone.
+    tell_lost: VecDeque<Frame>,
+    /// Those that it was told of and has not acknowledged: on which carrier, up to which of its bytes.
+    told_lost: Vec<(CarrierId, u64, Frame)>,
+    /// The next carrier, here and on the wire.
+    next_carrier: u32,
+    next_number: u32,
+    /// RESUME was agreed on.
+    resume: bool,
+    ticket: Option<Ticket>,
     peer: PeerLimits,
     window: SessionWindow,
+    /// Payload that waits to be transmitted or acknowledged, and batches that are not needed any more.
+    retained: u64,
+    released: VecDeque<Token>,
     rtt: Rtt,
-    pong: Option<u64>,
     streams: BTreeMap<StreamId, Stream>,
     /// How many of them are ours.
     ours: usize,
@@ -159,7 +210,7 @@ pub struct NativeSession {
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
-    /// Streams that wait for the session's credit.
+    /// Streams that wait for the session's credit, or for `retain`.
     blocked: VecDeque<StreamId>,
     next_id: u64,
     /// The peer's last stream, 0 before the first.
@@ -172,7 +223,6 @@ pub struct NativeSession {
     /// The peer said GOAWAY.
     peer_goes: bool,
     events: VecDeque<Event>,
-    receiving: Option<Receiving>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,34 +232,37 @@ enum GoAway {
 }
 
 impl NativeSession {
-    /// The session of the side that connected. Its HELLO is ready to be transmitted.
+    /// The session of the side that connected. Its HELLO is ready to be transmitted on
+    /// [`CarrierId::FIRST`].
     #[must_use]
     pub fn dial(config: NativeConfig, now: Instant) -> Self {
-        let mut session = Self::new(config, Side::Dialler, now);
-        session.first.push_back(Frame::Hello(Hello {
-            version_min: VERSION,
-            version_max: VERSION,
-            features: FEATURES,
-            carrier: 0,
-            session_id: [0; 16],
-            token: [0; 32],
-            parameters: session.parameters(),
-        }));
-        session
+        Self::new(config, Side::Dialler, now)
     }
 
-    /// The session of the side that was connected to.
+    /// The session of the side that was connected to by [`CarrierId::FIRST`].
     #[must_use]
     pub fn accept(config: NativeConfig, identity: Identity, now: Instant) -> Self {
         Self::new(config, Side::Acceptor(identity), now)
     }
 
     fn new(config: NativeConfig, side: Side, now: Instant) -> Self {
-        Self {
+        let mut session = Self {
             config,
             side,
-            state: State::Hello(now + config.hello_timeout),
-            first: VecDeque::new(),
+            state: State::Hello,
+            carriers: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            tell_lost: VecDeque::new(),
+            told_lost: Vec::new(),
+            next_carrier: 0,
+            next_number: 0,
+            resume: false,
+            ticket: match side {
+                Side::Dialler => None,
+                Side::Acceptor(Identity { session_id, token }) => {
+                    Some(Ticket { session_id, token })
+                }
+            },
             peer: PeerLimits {
                 parameters: Parameters::default(),
                 data: 0,
@@ -218,8 +271,9 @@ impl NativeSession {
                 streams_opened: 0,
             },
             window: SessionWindow::new(config.receive_budget),
+            retained: 0,
+            released: VecDeque::new(),
             rtt: Rtt::default(),
-            pong: None,
             streams: BTreeMap::new(),
             ours: 0,
             deadlines: BTreeSet::new(),
@@ -236,8 +290,39 @@ impl NativeSession {
             goaway: None,
             peer_goes: false,
             events: VecDeque::new(),
-            receiving: None,
+        };
+        session.insert_carrier(now);
+        session
+    }
+
+    /// A connection that begins with a hello.
+    fn insert_carrier(&mut self, now: Instant) -> CarrierId {
+        let id = CarrierId(self.next_carrier);
+        self.next_carrier += 1;
+        let deadline = now + self.config.hello_timeout;
+        let mut carrier = Carrier::new(now, deadline);
+        if let Side::Dialler = self.side {
+            let number = self.next_number;
+            self.next_number += 1;
+            let joins = self.ticket;
+            carrier.number = Some(number);
+            carrier.first.push_back(Frame::Hello(Hello {
+                version_min: VERSION,
+                version_max: VERSION,
+                features: self.features(),
+                carrier: number,
+                session_id: joins.map_or([0; 16], |ticket| ticket.session_id),
+                token: joins.map_or([0; 32], |ticket| ticket.token),
+                parameters: self.parameters(),
+            }));
         }
+        self.carriers.insert(id, carrier);
+        id
+    }
+
+    /// What is offered, or agreed to.
+    fn features(&self) -> u32 {
+        if self.config.resume { RESUME } else { 0 }
     }
 
     fn parameters(&self) -> Parameters {
@@ -287,14 +372,18 @@ impl NativeSession {
     }
 
     /// Session credit that a cut stream had taken and will not use.
-    fn give_back(&mut self, bytes: u64) {
-        self.peer.data_queued -= bytes;
-        if bytes > 0 {
+    fn give_back(&mut self, unsent: Unsent) {
+        self.peer.data_queued -= unsent.bytes;
+        if self.resume {
+            self.retained -= unsent.held;
+        }
+        if unsent.bytes > 0 {
             self.wake_blocked();
         }
     }
 
-    /// There is session credit again: those who wait for it may look, in the order in which they came.
+    /// There is session credit again, or room in `retain`: those who wait for it may look, in the order in
+    /// which they came.
     fn wake_blocked(&mut self) {
         for stream in std::mem::take(&mut self.blocked) {
             if let Some(state) = self.streams.get_mut(&stream)
@@ -317,6 +406,7 @@ impl NativeSession {
         };
         state.window.release(&mut self.window);
         self.data_ready.forget(stream);
+        self.leave_home(state.home);
         if state.blocked {
             self.blocked.retain(|other| *other != stream);
         }
@@ -332,47 +422,24 @@ impl NativeSession {
             self.peer_gone += 1;
         }
     }
-
-    /// How many streams the peer may open in all, when it is worth a frame.
-    fn streams_due(&self) -> Option<u64> {
-        let streams_max = u64::from(self.config.streams_max);
-        let limit = self.peer_gone + streams_max;
-        let more = limit - self.peer_streams_advertised;
-        let step = (streams_max / 8).max(1);
-        (more >= step && self.goaway.is_none()).then_some(limit)
-    }
-
-    /// The next frame about the session.
-    fn next_session_frame(&mut self) -> Option<Frame> {
-        if let Some(frame) = self.first.pop_front() {
-            return Some(frame);
-        }
-        if self.state != State::Ready {
-            return None;
-        }
-        if let Some(value) = self.pong.take() {
-            return Some(Frame::Pong(value));
-        }
-        if let Some(value) = self.rtt.take() {
-            return Some(Frame::Ping(value));
-        }
-        if self.goaway == Some(GoAway::Due) {
-            self.goaway = Some(GoAway::Sent);
-            let last = StreamId(self.peer_last);
-            return Some(Frame::GoAway { last });
-        }
-        if self.window.due() {
-            return Some(Frame::MaxData(self.window.advertise()));
-        }
-        let limit = self.streams_due()?;
-        self.peer_streams_advertised = limit;
-        Some(Frame::MaxStreams(limit))
-    }
 }
 
 impl Session for NativeSession {
     fn is_ready(&self) -> bool {
         self.state == State::Ready
+    }
+
+    fn is_over(&self) -> bool {
+        self.state == State::Closed && self.carriers.is_empty()
+    }
+
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
+        let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
+        // Numbers must arrive in order.
+        let waits =
+            matches!(self.side, Side::Dialler) && !self.carriers.values().all(Carrier::is_up);
+        let may = self.state == State::Ready && self.resume && room && !waits;
+        may.then(|| self.insert_carrier(now))
     }
 
     fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
@@ -436,7 +503,10 @@ impl Session for NativeSession {
             self.events.push_back(Event::Reset { stream, cause });
             return None;
         }
-        let session = self.peer.data.saturating_sub(self.peer.data_queued);
+        let mut session = self.peer.data.saturating_sub(self.peer.data_queued);
+        if self.resume {
+            session = session.min(self.config.retain.saturating_sub(self.retained));
+        }
         if capacity.bytes > 0 && session == 0 && !state.blocked {
             state.blocked = true;
             self.blocked.push_back(stream);
@@ -445,12 +515,20 @@ impl Session for NativeSession {
         Some(capacity)
     }
 
-    fn source_ready(&mut self, stream: StreamId, length: usize, token: Token) {
+    fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
+        let held = held.max(length) as u64;
         if let Some(state) = self.streams.get_mut(&stream)
-            && state.queue_batch(length, token)
+            && state.queue_batch(length, held, token)
         {
+            let unannounced = state.is_unannounced();
             self.peer.data_queued += length as u64;
-            self.data_ready.push(stream, length);
+            if self.resume {
+                self.retained += held;
+            }
+            // Else it is scheduled with the frame that goes before it.
+            if !unannounced {
+                self.schedule(stream, length);
+            }
         }
     }
 
@@ -487,15 +565,12 @@ impl Session for NativeSession {
         self.goaway.get_or_insert(GoAway::Due);
     }
 
+    fn shut_down(&mut self) {
+        self.say_last(Some(SessionCode::NoError), String::new());
+    }
+
     fn close(&mut self, error: &SessionError) {
-        self.state = State::Closed;
-        self.first.clear();
-        if let Some(code) = input::close_code(error) {
-            self.first.push_back(Frame::SessionClose {
-                code: code as u64,
-                reason: error.to_string(),
-            });
-        }
+        self.say_last(input::close_code(error), error.to_string());
     }
 
     fn handle_header(
@@ -504,66 +579,43 @@ impl Session for NativeSession {
         carrier: CarrierId,
         bytes: &[u8],
     ) -> Result<Header, SessionError> {
-        debug_assert!(self.receiving.is_none(), "announced payload is outstanding");
         self.handle_unread(now, carrier, bytes)
     }
 
     fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
-        let receiving = self.receiving?;
-        let receive = receiving.receive;
-        let stream = receive
-            .stream
-            .filter(|id| self.streams.get(id).is_some_and(Stream::wants_payload));
-        (receive.carrier == carrier).then_some(Receive { stream, ..receive })
+        let receiving = self.carriers.get(&carrier)?.receiving?;
+        let stream = self.streams.get(&receiving.stream);
+        Some(Receive {
+            carrier,
+            offset: receiving.offset,
+            length: receiving.length as usize,
+            stream: stream
+                .is_some_and(Stream::wants_payload)
+                .then_some(receiving.stream),
+        })
     }
 
     fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
-        let Some(receiving) = self.receiving.as_mut() else {
-            debug_assert!(false, "no payload is announced");
-            return;
-        };
-        debug_assert!(receiving.receive.carrier == carrier && length <= receiving.receive.length);
-        receiving.receive.length = receiving.receive.length.saturating_sub(length);
-        if receiving.receive.length == 0 {
-            self.end_payload();
-        }
+        self.move_payload(carrier, length);
     }
 
-    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
-        debug_assert_eq!(carrier, CarrierId::ONLY);
+    fn handle_rtt(&mut self, _carrier: CarrierId, rtt: Duration) {
         self.rtt.set_transport(rtt);
         self.window.set_rtt(self.rtt.path());
     }
 
-    fn handle_carrier_lost(&mut self, carrier: CarrierId) {
-        debug_assert_eq!(carrier, CarrierId::ONLY);
-        self.receiving = None;
-        self.state = State::Closed;
-        self.first.clear();
-        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
-        for stream in streams {
-            let state = self.streams.get_mut(&stream);
-            let opening = state
-                .as_ref()
-                .is_some_and(|s| matches!(s.phase, Phase::Opening(_)));
-            let news = state.is_some_and(Stream::tell_cut);
-            self.retire(stream);
-            if opening {
-                let refusal = Refusal::new(Reason::General, "the carrier was lost");
-                self.events.push_back(Event::OpenFailed { stream, refusal });
-            } else if news {
-                let cause = Outcome::CarrierLost;
-                self.events.push_back(Event::Reset { stream, cause });
-            }
+    fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&carrier) {
+            carrier.blocked = true;
         }
     }
 
+    fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId) {
+        self.lose(now, carrier);
+    }
+
     fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
-        if let State::Hello(deadline) = self.state
-            && deadline <= now
-        {
-            return Err(SessionError::HelloTimeout);
-        }
+        self.look_at_carriers(now)?;
         while let Some(&(deadline, stream)) = self.deadlines.first() {
             if deadline > now {
                 break;
@@ -587,80 +639,34 @@ impl Session for NativeSession {
     }
 
     fn poll_timeout(&self) -> Option<Instant> {
-        match self.state {
-            State::Hello(deadline) => Some(deadline),
-            State::Ready => self.deadlines.first().map(|(deadline, _)| *deadline),
-            State::Closed => None,
+        if self.state == State::Closed {
+            return None;
         }
+        let carriers = self.carriers.values().filter_map(Carrier::deadline);
+        let streams = self.deadlines.first().map(|(deadline, _)| *deadline);
+        carriers.chain(streams).chain(self.resume_deadline()).min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    fn poll_transmit(&mut self) -> Option<Transmit> {
-        let carrier = CarrierId::ONLY;
-        let control = |frame: &Frame| Transmit::Control {
-            carrier,
-            bytes: codec::encode(frame),
-        };
-        if let Some(frame) = self.next_session_frame() {
-            return Some(control(&frame));
-        }
-        if self.state != State::Ready {
-            return None;
-        }
-        while let Some(stream) = self.control_ready.front() {
-            let Some(state) = self.streams.get_mut(&stream) else {
-                self.control_ready.pop();
-                continue;
-            };
-            if let Some(frame) = state.next_control() {
-                return Some(control(&frame));
-            }
-            self.control_ready.pop();
-            let fin = state.next_fin();
-            self.retire_if_done(stream);
-            if let Some(header) = fin {
-                let bytes = header.to_vec();
-                return Some(Transmit::Control { carrier, bytes });
-            }
-        }
-        while let Some(stream) = self.data_ready.front() {
-            let frame_max = self.peer.parameters.frame_max;
-            let state = self.streams.get_mut(&stream);
-            let Some((header, payload)) = state.and_then(|state| state.next_data(frame_max)) else {
-                self.data_ready.forget(stream);
-                continue;
-            };
-            if payload.last {
-                self.data_ready.pop();
-                if self.streams.get(&stream).is_some_and(Stream::finishing) {
-                    self.control_ready.push(stream);
-                }
-            }
-            return Some(Transmit::Data {
-                carrier,
-                header,
-                payload,
-            });
-        }
-        // A stream that is gone just now may have made room for others.
-        self.next_session_frame().map(|frame| control(&frame))
+    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
+        self.next_transmit(carrier)
     }
 
-    fn wants_transmit(&self) -> bool {
-        if !self.first.is_empty() {
-            return true;
-        }
-        self.state == State::Ready
-            && (self.pong.is_some()
-                || self.rtt.is_due()
-                || self.goaway == Some(GoAway::Due)
-                || self.window.due()
-                || self.streams_due().is_some()
-                || !self.control_ready.is_empty()
-                || !self.data_ready.is_empty())
+    fn wants_transmit(&self, carrier: CarrierId) -> bool {
+        self.has_transmit(carrier)
+    }
+
+    fn poll_released(&mut self) -> Option<Token> {
+        self.released.pop_front()
+    }
+
+    fn is_settled(&self) -> bool {
+        let settled = |carrier: &Carrier| carrier.again.is_empty() && carrier.log.is_settled();
+        let told = self.tell_lost.is_empty() && self.told_lost.is_empty();
+        told && self.lost.is_empty() && self.carriers.values().all(settled)
     }
 
     fn stream_count(&self) -> usize {

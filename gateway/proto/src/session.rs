@@ -26,6 +26,14 @@ pub trait Session: Debug {
     /// [`Event::Ready`].
     fn is_ready(&self) -> bool;
 
+    /// Whether it came to its end: its last carrier is gone, and no other can take its place.
+    fn is_over(&self) -> bool;
+
+    /// Another connection to the same peer is there, dialled where the first one was dialled. Its hello
+    /// comes first. `None`: the session takes no more, takes no other before the last one's hello is over,
+    /// or is of one carrier alone.
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
+
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
     /// [`Event::Opened`] or [`Event::OpenFailed`], at the latest after the open timeout.
     ///
@@ -45,9 +53,10 @@ pub trait Session: Debug {
     fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity>;
 
     /// `length` bytes of the local socket are in the driver's hands under `token`, at most the
-    /// capacity. They come out of [`Self::poll_transmit`] in order, cut into frames of
+    /// capacity. While it is [retained](Payload::retained) the batch takes `held` bytes of memory, at least
+    /// `length`. They come out of [`Self::poll_transmit`] in order, cut into frames of
     /// `payload_max` bytes, the last one shorter.
-    fn source_ready(&mut self, stream: StreamId, length: usize, token: Token);
+    fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token);
 
     /// The local socket took `length` bytes of received payload; credit for them goes back.
     fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize);
@@ -62,6 +71,10 @@ pub trait Session: Debug {
     /// No stream of the peer's is taken any more; those that are open go on. The peer is told where
     /// the protocol has a word for it.
     fn go_away(&mut self);
+
+    /// This side has no more use for the session: what is left to transmit is the word that says so,
+    /// where the protocol has one.
+    fn shut_down(&mut self);
 
     /// The session ends because of `error`: what is left to transmit is the word that says so, where
     /// the protocol has one.
@@ -90,13 +103,20 @@ pub trait Session: Debug {
     /// either end. Told from time to time; bounds how far windows grow.
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration);
 
-    /// The carrier is gone: every stream is reset, every open fails. The session is empty after.
-    fn handle_carrier_lost(&mut self, carrier: CarrierId);
+    /// The kernel takes no more of `carrier` for now: what waits for it may leave on another one. Until
+    /// the next [`Self::poll_transmit`] for it.
+    fn handle_carrier_blocked(&mut self, carrier: CarrierId);
+
+    /// The carrier is gone. What it did not deliver goes on over another one, now or when one is added.
+    /// Where the session cannot do that, every stream is reset, every open fails, and the session
+    /// [is over](Self::is_over) and empty after.
+    fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId);
 
     /// Lets what is overdue fail.
     ///
     /// # Errors
-    /// [`SessionError`]: the peer did not say hello in time.
+    /// [`SessionError`]: the peer did not say hello in time, or the session was without a carrier for
+    /// too long.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError>;
 
     /// When [`Self::handle_timeout`] wants to be called next.
@@ -105,13 +125,19 @@ pub trait Session: Debug {
     /// The next event for the application side.
     fn poll_event(&mut self) -> Option<Event>;
 
-    /// The next frame for the carrier. Frames of one batch come one after another, so that a batch
+    /// The next frame for `carrier`. Frames of one batch come one after another, so that a batch
     /// read into packet-sized slots leaves in one write; control frames go first, then streams
     /// take turns.
-    fn poll_transmit(&mut self) -> Option<Transmit>;
+    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit>;
 
-    /// Whether [`Self::poll_transmit`] may have something.
-    fn wants_transmit(&self) -> bool;
+    /// Whether [`Self::poll_transmit`] may have something for `carrier`.
+    fn wants_transmit(&self, carrier: CarrierId) -> bool;
+
+    /// The next batch that was [retained](Payload::retained) and is not needed any more.
+    fn poll_released(&mut self) -> Option<Token>;
+
+    /// Whether the peer has all that was transmitted, as far as the protocol lets it say so.
+    fn is_settled(&self) -> bool;
 
     /// Streams in the table.
     fn stream_count(&self) -> usize;

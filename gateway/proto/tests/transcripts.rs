@@ -4,10 +4,10 @@
 //! 2026.2.4; `rule-*` state one rule of interoperation with JMUX each, `native-*` one rule of
 //! docs/protocol.md. The first line is the protocol and our side of it: `jmux`, `native dialler` or
 //! `native acceptor`. Then a line is
-//! - `established`: the hello is said (native, after the first line);
+//! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on;
 //! - `do ACTION`: what the local side does (`open URL`, `accept`, `refuse N TEXT`, `send TEXT`,
-//!   `finish`, `reset`, `took N`, `go-away`, `wait SECONDS`, `lose` the carrier, `next` for the next
-//!   stream);
+//!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `lose`
+//!   the carrier, `add` another one, `use N`: what follows is on the Nth one, from 0);
 //! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
 //!   times the byte 61;
 //! - `see EVENT`: what the application side sees next (`payload TEXT`, or its length where it is long,
@@ -39,10 +39,13 @@ struct Replay {
     now: Instant,
     stream: Option<StreamId>,
     others: VecDeque<StreamId>,
-    batch: Vec<u8>,
+    /// By token.
+    batches: Vec<Vec<u8>>,
     seen: VecDeque<String>,
     payload: Vec<u8>,
     discarded: usize,
+    carrier: CarrierId,
+    carriers: Vec<CarrierId>,
     unread: Vec<u8>,
 }
 
@@ -75,10 +78,12 @@ impl Replay {
             now,
             stream: None,
             others: VecDeque::new(),
-            batch: Vec::new(),
+            batches: Vec::new(),
             seen: VecDeque::new(),
             payload: Vec::new(),
             discarded: 0,
+            carrier: CarrierId::FIRST,
+            carriers: vec![CarrierId::FIRST],
             unread: Vec::new(),
         }
     }
@@ -88,8 +93,8 @@ impl Replay {
     }
 
     /// The peer says hello; what we say, HELLO or HELLO_ACK and a PING, is not looked at here.
-    fn establish(&mut self) {
-        let dialled = self.session.wants_transmit();
+    fn establish(&mut self, features: u32) {
+        let dialled = self.session.wants_transmit(CarrierId::FIRST);
         let parameters = Parameters {
             initial_max_data: 0x1_0000,
             initial_max_stream_data: 0x4000,
@@ -99,7 +104,7 @@ impl Replay {
         let hello = if dialled {
             Frame::HelloAck(HelloAck {
                 version: 1,
-                features: 0,
+                features,
                 session_id: [0x11; 16],
                 token: [0x22; 32],
                 parameters,
@@ -108,7 +113,7 @@ impl Replay {
             Frame::Hello(Hello {
                 version_min: 1,
                 version_max: 1,
-                features: 0,
+                features,
                 carrier: 0,
                 session_id: [0; 16],
                 token: [0; 32],
@@ -138,14 +143,16 @@ impl Replay {
                     .session
                     .send_capacity(self.stream())
                     .expect("the stream takes no more");
-                self.batch = text(rest);
+                let batch = text(rest);
                 assert!(
-                    self.batch.len() as u64 <= capacity.bytes,
+                    batch.len() as u64 <= capacity.bytes,
                     "credit for {} bytes only",
                     capacity.bytes
                 );
+                let token = Token(self.batches.len() as u64);
                 self.session
-                    .source_ready(self.stream(), self.batch.len(), Token(0));
+                    .source_ready(self.stream(), batch.len(), batch.len(), token);
+                self.batches.push(batch);
             }
             "finish" => self.session.finish(self.stream()),
             "reset" => self.session.reset(self.stream(), ResetCode::Cancelled),
@@ -159,7 +166,16 @@ impl Replay {
                     self.over(&error);
                 }
             }
-            "lose" => self.session.handle_carrier_lost(CarrierId::ONLY),
+            "shut-down" => self.session.shut_down(),
+            "lose" => self.session.handle_carrier_lost(self.now, self.carrier),
+            "add" => {
+                let added = self.session.add_carrier(self.now);
+                self.carriers.push(added.expect("no carrier can be added"));
+            }
+            "use" => {
+                assert!(self.unread.is_empty(), "half a frame is left behind");
+                self.carrier = self.carriers[rest.parse::<usize>().unwrap()];
+            }
             "next" => self.stream = Some(self.others.pop_front().expect("no other stream")),
             _ => panic!("unknown action {action:?}"),
         }
@@ -188,6 +204,11 @@ impl Replay {
                 Event::Writable { .. } => "writable".to_owned(),
                 Event::Finished { .. } => "finished".to_owned(),
                 Event::Reset { cause, .. } => format!("reset {cause:?}"),
+                Event::CarrierUp { carrier } if carrier == CarrierId::FIRST => continue,
+                Event::CarrierUp { carrier } => format!("carrier {} is up", carrier.number()),
+                Event::CarrierEnded { carrier, reason } => {
+                    format!("carrier {} ended: {reason}", carrier.number())
+                }
             };
             self.seen.push_back(seen);
         }
@@ -216,13 +237,13 @@ impl Replay {
 
     fn take_unread(&mut self) -> Result<(), SessionError> {
         loop {
-            if let Some(receive) = self.session.receiving(CarrierId::ONLY) {
+            if let Some(receive) = self.session.receiving(self.carrier) {
                 if self.unread.is_empty() {
                     return Ok(());
                 }
                 let length = receive.length.min(self.unread.len());
                 let bytes: Vec<u8> = self.unread.drain(..length).collect();
-                self.session.payload_moved(CarrierId::ONLY, length);
+                self.session.payload_moved(self.carrier, length);
                 match receive.stream {
                     Some(_) => self.payload.extend(bytes),
                     None => self.discarded += length,
@@ -232,7 +253,7 @@ impl Replay {
             }
             match self
                 .session
-                .handle_header(self.now, CarrierId::ONLY, &self.unread)?
+                .handle_header(self.now, self.carrier, &self.unread)?
             {
                 Header::Incomplete { .. } => return Ok(()),
                 Header::Control { consumed } | Header::Payload { consumed, .. } => {
@@ -261,14 +282,18 @@ impl Replay {
 
     fn transmitted(&mut self) -> Vec<u8> {
         let mut bytes = Vec::new();
-        while let Some(transmit) = self.session.poll_transmit() {
+        while let Some(transmit) = self.session.poll_transmit(self.carrier) {
             match transmit {
                 Transmit::Control { bytes: frame, .. } => bytes.extend(frame),
                 Transmit::Data {
                     header, payload, ..
+                }
+                | Transmit::Again {
+                    header, payload, ..
                 } => {
                     bytes.extend(&*header);
-                    bytes.extend(&self.batch[payload.range]);
+                    let batch = &self.batches[payload.token.0 as usize];
+                    bytes.extend(&batch[payload.range]);
                 }
             }
         }
@@ -278,7 +303,8 @@ impl Replay {
     fn line(&mut self, line: &str) {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         match kind {
-            "established" => self.establish(),
+            "established" => self.establish(0),
+            "resumable" => self.establish(codec::RESUME),
             "do" => self.act(rest),
             "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(

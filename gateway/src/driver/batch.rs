@@ -4,8 +4,9 @@
 //! write. How much is read at once follows the stream: [`Appetite`].
 
 use std::io::IoSliceMut;
+use std::ops::Range;
 
-use super::buffers::{Buffer, LARGE_BYTES, SMALL_BYTES, Size};
+use super::buffers::{Buffer, LARGE_BYTES, Permit, SMALL_BYTES, Size};
 
 /// Slots filled by one read: more than a large buffer of JMUX's default packets has.
 pub(super) const SLOTS_MAX: usize = 64;
@@ -84,9 +85,30 @@ impl Batch {
         self.buffer[position - header.len()..position].copy_from_slice(header);
     }
 
-    /// The first `span` bytes, ready for the carrier.
-    pub(super) fn frames(&self, span: usize) -> &[u8] {
-        &self.buffer[..span]
+    /// The bytes of `range` of the buffer, ready for the carrier.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.buffer[range]
+    }
+
+    /// Where payload bytes `range` lie, which are of one packet.
+    pub(super) fn place(&self, range: &Range<usize>) -> Range<usize> {
+        let start = self.layout.position(range.start);
+        let end = start + range.len();
+        debug_assert!(range.is_empty() || self.layout.position(range.end - 1) + 1 == end);
+        start..end
+    }
+
+    /// Gives its place among the buffers on their way to the carrier away.
+    pub(super) fn take_permit(&mut self) -> Option<Permit> {
+        self.buffer.take_permit()
+    }
+
+    /// The same, in a buffer that is not much longer than its `span` bytes.
+    pub(super) fn fitted(self, span: usize) -> Self {
+        Self {
+            buffer: self.buffer.fitted(span),
+            ..self
+        }
     }
 }
 
@@ -154,7 +176,11 @@ mod tests {
         for start in [0, 3, 6] {
             batch.put_header(start, b"--");
         }
-        assert_eq!(batch.frames(layout.span(input.len())), b"--abc--def--gh");
+        let span = layout.span(input.len());
+        assert_eq!(batch.bytes(0..span), b"--abc--def--gh");
+        let kept = batch.fitted(span);
+        assert_eq!(kept.bytes(kept.place(&(4..6))), b"ef");
+        assert_eq!(kept.bytes(kept.place(&(7..8))), b"h");
     }
 
     #[test]

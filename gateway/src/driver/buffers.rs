@@ -2,11 +2,11 @@
 //! waiting for a local socket.
 //!
 //! A [`Pool`] keeps the idle ones of a worker, last used first, so that a few stay in the processor's
-//! cache. A [`Share`] bounds what the sources of one carrier hold, so that a carrier that stalls takes
+//! cache. A [`Share`] bounds what the sources of one session hold, so that a session that stalls takes
 //! nothing from the others of its worker: streams with little to send have buffers of their own and
 //! do not wait behind bulk. See docs/architecture.md, "Bounds of a gateway".
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,14 +16,16 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 pub(crate) const SMALL_BYTES: usize = 16 << 10;
 /// Bytes of a large buffer. Runs with 128 KiB took a tenth more CPU time; 512 KiB gained nothing more.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
-/// Small buffers that the sources of a carrier hold: 1 MiB.
+/// Small buffers that the sources of a session hold for each carrier: 1 MiB.
 pub(crate) const SMALL_MAX: usize = 64;
-/// Large buffers that the sources of a carrier hold: 2 MiB.
+/// Large buffers that the sources of a session hold for each carrier: 2 MiB.
 pub(crate) const LARGE_MAX: usize = 8;
+/// A buffer of which less than this part is used is not kept for long.
+const FITTED_SHARE: usize = 4;
 /// Idle buffers that a worker keeps: 1 MiB of small ones...
 const SMALL_IDLE_MAX: usize = 64;
-/// ...and 4 MiB of large ones.
-const LARGE_IDLE_MAX: usize = 16;
+/// ...and 8 MiB of large ones: as many go round while the other side has not acknowledged what is on its way.
+const LARGE_IDLE_MAX: usize = 32;
 
 /// The two kinds of buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,17 +77,18 @@ impl Pool {
         let bytes = self.idle(size).borrow_mut().pop();
         Buffer {
             bytes: bytes.unwrap_or_else(|| vec![0; size.bytes()].into_boxed_slice()),
-            size,
-            pool: Rc::clone(self),
-            _permit: permit,
+            home: Some((Rc::clone(self), size)),
+            permit: permit.map(Permit),
         }
     }
 }
 
-/// What the sources of one carrier may hold of a worker's buffers.
+/// What the sources of one session may hold of a worker's buffers: so many for each of the carriers that
+/// it had at once.
 #[derive(Debug)]
 pub(crate) struct Share {
     pool: Rc<Pool>,
+    carriers: Cell<usize>,
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
 }
@@ -94,9 +97,18 @@ impl Share {
     pub(crate) fn new(pool: Rc<Pool>) -> Self {
         Self {
             pool,
+            carriers: Cell::new(1),
             small: Arc::new(Semaphore::new(SMALL_MAX)),
             large: Arc::new(Semaphore::new(LARGE_MAX)),
         }
+    }
+
+    /// There are so many carriers.
+    pub(crate) fn suffice_for(&self, carriers: usize) {
+        let more = carriers.saturating_sub(self.carriers.get());
+        self.carriers.set(self.carriers.get() + more);
+        self.small.add_permits(more * SMALL_MAX);
+        self.large.add_permits(more * LARGE_MAX);
     }
 
     pub(crate) fn pool(&self) -> &Rc<Pool> {
@@ -124,19 +136,59 @@ impl Share {
     }
 }
 
+/// The place of one buffer in its share; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
 /// One buffer; goes back when dropped.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
-    size: Size,
-    pool: Rc<Pool>,
-    _permit: Option<OwnedSemaphorePermit>,
+    /// `None`: it is no buffer of a pool.
+    home: Option<(Rc<Pool>, Size)>,
+    permit: Option<Permit>,
+}
+
+impl Buffer {
+    /// Gives its place in the share away: something else bounds it from now on.
+    pub(crate) fn take_permit(&mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+
+    /// Bytes of memory that [`Self::fitted`] takes.
+    pub(crate) fn held(&self, used: usize) -> usize {
+        if self.is_fit(used) {
+            self.bytes.len()
+        } else {
+            used
+        }
+    }
+
+    fn is_fit(&self, used: usize) -> bool {
+        used >= self.bytes.len() / FITTED_SHARE
+    }
+
+    /// The same for long: without what is behind the first `used` bytes, where these are few. Copying more
+    /// costs more than it saves.
+    pub(crate) fn fitted(self, used: usize) -> Self {
+        if self.is_fit(used) {
+            return self;
+        }
+        Self {
+            bytes: Box::from(&self.bytes[..used]),
+            home: None,
+            permit: None,
+        }
+    }
 }
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let mut idle = self.pool.idle(self.size).borrow_mut();
-        if idle.len() < self.size.idle_max() {
+        let Some((pool, size)) = &self.home else {
+            return;
+        };
+        let mut idle = pool.idle(*size).borrow_mut();
+        if idle.len() < size.idle_max() {
             idle.push(std::mem::take(&mut self.bytes));
         }
     }
@@ -173,6 +225,35 @@ mod tests {
         assert!(share.acquire(Size::Large).await.is_some());
         share.close();
         assert!(share.acquire(Size::Large).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn another_carrier_brings_its_part_of_the_share_once() {
+        let share = Share::new(Rc::default());
+        for carriers in [1, 2, 1, 2] {
+            share.suffice_for(carriers);
+        }
+        assert_eq!(share.large.available_permits(), 2 * LARGE_MAX);
+        assert_eq!(share.small.available_permits(), 2 * SMALL_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_buffer_that_is_kept_takes_what_it_uses_and_no_place() {
+        let share = Share::new(Rc::default());
+        let mut little = share.acquire(Size::Large).await.unwrap();
+        little[..3].copy_from_slice(b"abc");
+        let permit = little.take_permit();
+        let little = little.fitted(3);
+        assert_eq!(&*little, b"abc");
+        assert_eq!(share.pool.large.borrow().len(), 1);
+        assert_eq!(share.large.available_permits(), LARGE_MAX - 1);
+        drop(permit);
+        assert_eq!(share.large.available_permits(), LARGE_MAX);
+        let full = share.acquire(Size::Large).await.unwrap();
+        assert_eq!(full.fitted(LARGE_BYTES / FITTED_SHARE).len(), LARGE_BYTES);
+        assert_eq!(share.pool.large.borrow().len(), 1);
+        drop(little);
+        assert_eq!(share.pool.large.borrow().len(), 1);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The carrier's reading loop: bytes -> frames -> local sockets.
+//! A carrier's reading loop: bytes -> frames -> local sockets.
 //!
 //! Reads as much as fits, parses in place, and writes each stream's run of payload straight from the
 //! read buffer. What the local socket does not take is copied into its inbox. Never waits for
@@ -10,10 +10,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::jmux::codec::PACKET_SIZE_DEFAULT;
-use muxtunnel_proto::{CarrierId, Header, SessionError, StreamId};
+use muxtunnel_proto::{Header, Receive, SessionError, StreamId};
 
-use super::buffers::{LARGE_BYTES, Size};
-use super::{CarrierEnd, Driver, socket};
+use super::buffers::{Buffer, LARGE_BYTES, Size};
+use super::{Carrier, CarrierEnd, Driver, socket};
 
 /// A control frame is never stuck for want of room behind another.
 const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
@@ -26,45 +26,58 @@ const _: () = assert!(RANGES_MAX * PACKET_SIZE_DEFAULT as usize > LARGE_BYTES);
 #[derive(Default)]
 struct Run {
     stream: Option<StreamId>,
+    /// Where in the stream it begins.
+    offset: u64,
     ranges: Vec<Range<usize>>,
     bytes: usize,
 }
 
-pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
-    // The beginning of a frame whose end has not come: only then a buffer is held while waiting.
-    let mut unread = None;
-    let mut filled = 0;
+/// The beginning of a frame whose end has not come: only then a buffer is held while waiting.
+#[derive(Default)]
+struct Unread {
+    buffer: Option<Buffer>,
+    filled: usize,
+}
+
+/// `begun`: what has been read of the carrier before.
+pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) -> CarrierEnd {
+    let mut unread = Unread::default();
     let mut run = Run::default();
+    if !begun.is_empty() {
+        let mut buffer = driver.share.pool().take(Size::Large);
+        buffer[..begun.len()].copy_from_slice(&begun);
+        unread.filled = begun.len();
+        carrier.stats.add_received(begun.len());
+        drop(begun);
+        if let Err(error) = driver.take_in(carrier, buffer, &mut unread, &mut run) {
+            return error.into();
+        }
+    }
     loop {
-        if let Err(error) = driver.tcp.readable().await {
+        if let Err(error) = carrier.tcp.readable().await {
             return error.into();
         }
         let mut buffer = unread
+            .buffer
             .take()
             .unwrap_or_else(|| driver.share.pool().take(Size::Large));
-        let room = buffer.len() - filled;
-        let more = match socket::read_carrier(&driver.tcp, &mut buffer[filled..]) {
+        let room = buffer.len() - unread.filled;
+        let more = match socket::read_carrier(&carrier.tcp, &mut buffer[unread.filled..]) {
             Ok(0) => return CarrierEnd::Closed,
             Ok(length) => {
-                driver.stats.add_received(length);
-                filled += length;
+                carrier.stats.add_received(length);
+                unread.filled += length;
                 length == room
             }
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                unread = Some(buffer).filter(|_| filled > 0);
+                unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
                 continue;
             }
             Err(error) => return error.into(),
         };
-        match driver.consume(&buffer[..filled], &mut run) {
-            Ok(consumed) => {
-                buffer.copy_within(consumed..filled, 0);
-                filled -= consumed;
-                unread = Some(buffer).filter(|_| filled > 0);
-            }
-            Err(error) => return error.into(),
+        if let Err(error) = driver.take_in(carrier, buffer, &mut unread, &mut run) {
+            return error.into();
         }
-        driver.publish();
         if more {
             // Others of this thread take their turn: the carrier's writer, the streams, other carriers.
             tokio::task::yield_now().await;
@@ -73,27 +86,50 @@ pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
 }
 
 impl Driver {
-    /// Handles the whole frames and the payload in `bytes`; returns how many bytes that were.
-    fn consume(self: &Rc<Self>, bytes: &[u8], run: &mut Run) -> Result<usize, SessionError> {
+    /// Handles what is whole in `buffer`; what is not stays in `unread`.
+    fn take_in(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        mut buffer: Buffer,
+        unread: &mut Unread,
+        run: &mut Run,
+    ) -> Result<(), SessionError> {
+        let consumed = self.consume(carrier, &buffer[..unread.filled], run)?;
+        buffer.copy_within(consumed..unread.filled, 0);
+        unread.filled -= consumed;
+        unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
+        self.publish();
+        Ok(())
+    }
+
+    /// Handles the whole frames and the payload in `bytes`; returns how many bytes that were. Where the
+    /// session gives the carrier up, the rest is for nobody.
+    fn consume(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        bytes: &[u8],
+        run: &mut Run,
+    ) -> Result<usize, SessionError> {
         let now = Instant::now();
         let mut position = 0;
-        let result = loop {
+        while carrier.is_running() {
             let mut session = self.session.borrow_mut();
-            if let Some(receive) = session.receiving(CarrierId::ONLY) {
+            if let Some(receive) = session.receiving(carrier.id) {
                 let length = receive.length.min(bytes.len() - position);
                 if length == 0 {
-                    break Ok(position);
+                    break;
                 }
-                session.payload_moved(CarrierId::ONLY, length);
+                session.payload_moved(carrier.id, length);
                 drop(session);
                 if let Some(stream) = receive.stream {
-                    self.append(now, run, stream, position..position + length, bytes);
+                    let range = position..position + length;
+                    self.append(now, run, stream, receive, range, bytes);
                 }
                 position += length;
                 continue;
             }
-            match session.handle_header(now, CarrierId::ONLY, &bytes[position..]) {
-                Ok(Header::Incomplete { .. }) => break Ok(position),
+            match session.handle_header(now, carrier.id, &bytes[position..]) {
+                Ok(Header::Incomplete { .. }) => break,
                 Ok(Header::Payload { consumed, .. }) => position += consumed,
                 Ok(Header::Control { consumed }) => {
                     position += consumed;
@@ -102,12 +138,18 @@ impl Driver {
                     self.pass_on(now, run, bytes);
                     self.handle_events();
                 }
-                Err(error) => break Err(error),
+                Err(error) => {
+                    drop(session);
+                    self.pass_on(now, run, bytes);
+                    // Who ends the session because of the error has to be the first to do so.
+                    self.drain_events();
+                    return Err(error);
+                }
             }
-        };
+        }
         self.pass_on(now, run, bytes);
         self.handle_events();
-        result
+        Ok(position)
     }
 
     fn append(
@@ -115,12 +157,17 @@ impl Driver {
         now: Instant,
         run: &mut Run,
         stream: StreamId,
+        receive: Receive,
         range: Range<usize>,
         bytes: &[u8],
     ) {
-        if run.stream != Some(stream) || run.ranges.len() == RANGES_MAX {
+        let goes_on = run.stream == Some(stream)
+            && run.offset + run.bytes as u64 == receive.offset
+            && run.ranges.len() < RANGES_MAX;
+        if !goes_on {
             self.pass_on(now, run, bytes);
             run.stream = Some(stream);
+            run.offset = receive.offset;
         }
         run.bytes += range.len();
         run.ranges.push(range);
@@ -138,10 +185,10 @@ impl Driver {
         }
         let total = std::mem::take(&mut run.bytes);
         let Some(io) = self.stream(stream) else {
-            self.keep(stream, &slices[..count]);
+            self.keep(stream, run.offset, &slices[..count]);
             return;
         };
-        let taken = io.deliver(self.share.pool(), &mut slices[..count], total);
+        let taken = io.deliver(self.share.pool(), run.offset, &mut slices[..count], total);
         if taken > 0 {
             self.session.borrow_mut().sink_took(now, stream, taken);
             io.account.received(&self.telemetry, taken);

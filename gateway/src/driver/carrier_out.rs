@@ -1,19 +1,21 @@
-//! The carrier's writing loop: one gathered write of all that is ready.
+//! A carrier's writing loop: one gathered write of all that is ready.
 //!
 //! It runs after the tasks that made something ready and stops when there is nothing more, so it
 //! flushes by itself and never by a timer. Frames are taken from the session only when the kernel has
-//! room, and no more than [`super::backlog`] allows: what is taken cannot be overtaken.
+//! room, and no more than [`super::backlog`] allows: what is taken cannot be overtaken. A batch that the
+//! session may want again is kept beside the queue until the session releases it.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
+use std::ops::Range;
 use std::rc::Rc;
-
 use std::time::Instant;
 
-use muxtunnel_proto::{CarrierId, Transmit};
+use muxtunnel_proto::{Payload, Transmit};
 
 use super::batch::Batch;
-use super::{CarrierEnd, Driver, socket};
+use super::buffers::Permit;
+use super::{Carrier, CarrierEnd, Driver, socket};
 
 /// Slices of one write.
 const SLICES_MAX: usize = 64;
@@ -25,13 +27,21 @@ enum Chunk {
     Control(Vec<u8>),
     /// The batch and how many bytes of its buffer are frames.
     Batch(Batch, usize),
+    /// Bytes of a batch that is kept.
+    Kept {
+        batch: Rc<Batch>,
+        range: Range<usize>,
+        /// Its place in the share, until they are written.
+        _permit: Option<Permit>,
+    },
 }
 
 impl Chunk {
     fn bytes(&self) -> &[u8] {
         match self {
             Self::Control(bytes) => bytes,
-            Self::Batch(batch, span) => batch.frames(*span),
+            Self::Batch(batch, span) => batch.bytes(0..*span),
+            Self::Kept { batch, range, .. } => batch.bytes(range.clone()),
         }
     }
 }
@@ -49,17 +59,19 @@ impl Queue {
         self.bytes == 0
     }
 
-    fn push_control(&mut self, control: Vec<u8>) {
-        self.bytes += control.len();
+    fn push_control(&mut self, control: &[u8]) {
         match self.chunks.back_mut() {
-            Some(Chunk::Control(bytes)) => bytes.extend_from_slice(&control),
-            _ => self.chunks.push_back(Chunk::Control(control)),
+            Some(Chunk::Control(bytes)) => {
+                self.bytes += control.len();
+                bytes.extend_from_slice(control);
+            }
+            _ => self.push(Chunk::Control(control.to_vec())),
         }
     }
 
-    fn push_batch(&mut self, batch: Batch, span: usize) {
-        self.bytes += span;
-        self.chunks.push_back(Chunk::Batch(batch, span));
+    fn push(&mut self, chunk: Chunk) {
+        self.bytes += chunk.bytes().len();
+        self.chunks.push_back(chunk);
     }
 
     /// Puts what is oldest into `slices`; returns how many slices and bytes these are.
@@ -87,56 +99,60 @@ impl Queue {
     }
 }
 
-pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
+pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
     loop {
-        if let Err(error) = driver.tcp.writable().await {
+        if let Err(error) = carrier.tcp.writable().await {
             return error.into();
         }
-        driver.gather();
+        driver.gather(carrier);
         driver.publish();
-        if driver.queue.borrow().is_empty() {
+        if carrier.queue.borrow().is_empty() {
             driver.idle_wake.notify_waiters();
-            driver.transmit_wake.notified().await;
-        } else if let Err(error) = write(driver) {
-            return error.into();
+            carrier.transmit_wake.notified().await;
+        } else {
+            match write(driver, carrier) {
+                Ok(true) => {}
+                Ok(false) => driver.carrier_blocked(carrier),
+                Err(error) => return error.into(),
+            }
         }
     }
 }
 
-/// One write of what waits.
-fn write(driver: &Driver) -> std::io::Result<()> {
-    let mut queue = driver.queue.borrow_mut();
-    let written = {
+/// One write of what waits; returns whether the kernel took all that it was given.
+fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
+    let mut queue = carrier.queue.borrow_mut();
+    let (written, total) = {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (count, total) = queue.slices(&mut slices);
-        socket::write(&driver.tcp, &slices[..count], total)
+        (socket::write(&carrier.tcp, &slices[..count], total), total)
     };
     match written {
         Ok(length) => {
-            driver.stats.add_sent(length);
+            carrier.stats.add_sent(length);
             queue.advance(length);
-            if let Some(rtt) = driver.backlog.look(&driver.tcp, Instant::now())? {
-                driver.session.borrow_mut().handle_rtt(CarrierId::ONLY, rtt);
+            if let Some(rtt) = carrier.backlog.look(&carrier.tcp, Instant::now())? {
+                driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
             }
-            Ok(())
+            Ok(length == total)
         }
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
     }
 }
 
-/// The session is over: writes what waits, with why at its end, and lets the peer read it. Closing
-/// with unread bytes would be a reset, which takes the word away from the peer.
-pub(super) async fn say_last_word(driver: &Driver) -> std::io::Result<()> {
-    while !driver.queue.borrow().is_empty() {
-        driver.tcp.writable().await?;
-        write(driver)?;
+/// The carrier is of no more use: writes what waits, with why at its end, and lets the peer read it.
+/// Closing with unread bytes would be a reset, which takes the word away from the peer.
+pub(super) async fn say_last_word(driver: &Driver, carrier: &Carrier) -> std::io::Result<()> {
+    while !carrier.queue.borrow().is_empty() {
+        carrier.tcp.writable().await?;
+        write(driver, carrier)?;
     }
-    socket2::SockRef::from(&driver.tcp).shutdown(std::net::Shutdown::Write)?;
+    socket2::SockRef::from(&carrier.tcp).shutdown(std::net::Shutdown::Write)?;
     let mut discarded = vec![0; DISCARD_BYTES];
     loop {
-        driver.tcp.readable().await?;
-        match driver.tcp.try_read(&mut discarded) {
+        carrier.tcp.readable().await?;
+        match carrier.tcp.try_read(&mut discarded) {
             Ok(0) => return Ok(()),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -147,41 +163,85 @@ pub(super) async fn say_last_word(driver: &Driver) -> std::io::Result<()> {
 
 impl Driver {
     /// Takes frames from the session while there is room for them.
-    fn gather(&self) {
+    fn gather(&self, carrier: &Carrier) {
         let mut session = self.session.borrow_mut();
-        let mut queue = self.queue.borrow_mut();
-        let queued_max = self.backlog.queued_max();
+        let mut queue = carrier.queue.borrow_mut();
+        let queued_max = carrier.backlog.queued_max();
         let mut in_batch = false;
         while in_batch || queue.bytes < queued_max {
-            match session.poll_transmit() {
+            match session.poll_transmit(carrier.id) {
                 None => break,
-                Some(Transmit::Control { bytes, .. }) => queue.push_control(bytes),
+                Some(Transmit::Control { bytes, .. }) => queue.push_control(&bytes),
                 Some(Transmit::Data {
                     header, payload, ..
                 }) => {
-                    let Some(io) = self.stream(payload.stream) else {
-                        continue;
-                    };
-                    io.put_header(payload.range.start, &header);
                     in_batch = !payload.last;
-                    if payload.last {
-                        let length = payload.range.end;
-                        if let Some((batch, span)) = io.take_batch(length) {
-                            queue.push_batch(batch, span);
-                        }
-                        io.account.sent(&self.telemetry, length);
-                    }
+                    self.gather_data(&mut queue, &header, &payload);
                 }
+                Some(Transmit::Again {
+                    header, payload, ..
+                }) => self.gather_again(&mut queue, &header, &payload),
             }
         }
     }
 
-    /// What a closed session still has to say.
-    pub(super) fn gather_last_word(&self) {
+    fn gather_data(&self, queue: &mut Queue, header: &[u8], payload: &Payload) {
+        let Some(io) = self.stream(payload.stream) else {
+            return;
+        };
+        io.put_header(payload.range.start, header);
+        if !payload.last {
+            return;
+        }
+        let length = payload.range.end;
+        if let Some((mut batch, span)) = io.take_batch(length) {
+            queue.push(if payload.retained {
+                let permit = batch.take_permit();
+                let batch = Rc::new(batch.fitted(span));
+                let mut retained = self.retained.borrow_mut();
+                retained.insert(payload.token.0, Rc::clone(&batch));
+                Chunk::Kept {
+                    batch,
+                    range: 0..span,
+                    _permit: permit,
+                }
+            } else {
+                Chunk::Batch(batch, span)
+            });
+        }
+        io.account.sent(&self.telemetry, length);
+    }
+
+    /// A part of a batch that another carrier did not deliver.
+    fn gather_again(&self, queue: &mut Queue, header: &[u8], payload: &Payload) {
+        let batch = self.retained.borrow().get(&payload.token.0).cloned();
+        let Some(batch) = batch else {
+            debug_assert!(false, "{:?} was released", payload.token);
+            return;
+        };
+        queue.push_control(header);
+        let place = batch.place(&payload.range);
+        queue.push(Chunk::Kept {
+            batch,
+            range: place,
+            _permit: None,
+        });
+    }
+
+    /// The kernel has enough of `carrier`: others may go on with what waits for it.
+    fn carrier_blocked(&self, carrier: &Carrier) {
+        self.session.borrow_mut().handle_carrier_blocked(carrier.id);
+        if self.carriers.borrow().len() > 1 {
+            self.wake_transmit();
+        }
+    }
+
+    /// What there is still to say on a carrier that is of no more use.
+    pub(super) fn gather_last_word(&self, carrier: &Carrier) {
         let mut session = self.session.borrow_mut();
-        let mut queue = self.queue.borrow_mut();
-        while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit() {
-            queue.push_control(bytes);
+        let mut queue = carrier.queue.borrow_mut();
+        while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(carrier.id) {
+            queue.push_control(&bytes);
         }
     }
 }

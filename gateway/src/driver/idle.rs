@@ -4,12 +4,13 @@
 //! whether the count has changed. So a stream is reset when its time-out has passed, and at the latest
 //! two looks after that. A changed time-out holds for open streams, too.
 
+use std::convert::Infallible;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Timeouts;
 
-use super::{CarrierEnd, Driver};
+use super::Driver;
 use crate::closing::Reason;
 
 /// Looks in one time-out.
@@ -19,7 +20,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Looks at all streams from time to time; never ends.
-pub(super) async fn run(driver: &Rc<Driver>) -> CarrierEnd {
+pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     let mut config = driver.config.clone();
     loop {
         let timeouts = config.borrow_and_update().timeouts;

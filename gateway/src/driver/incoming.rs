@@ -12,6 +12,7 @@ use tokio::task::AbortHandle;
 
 use super::Driver;
 use super::inbox::Inbox;
+use super::reassembly::Reassembly;
 use super::stream::StreamIo;
 use crate::account::Local;
 use crate::dial::Dialled;
@@ -26,8 +27,16 @@ pub(crate) type Dialler = Box<dyn Fn(String) -> Dial>;
 pub(super) struct Incoming {
     dial: AbortHandle,
     target: String,
-    inbox: Inbox,
-    finished: bool,
+    arrived: Arrived,
+}
+
+/// What came for a stream before it had a socket.
+#[derive(Default)]
+pub(super) struct Arrived {
+    pub(super) inbox: Inbox,
+    pub(super) reassembly: Reassembly,
+    /// That was all.
+    pub(super) finished: bool,
 }
 
 impl Driver {
@@ -43,8 +52,7 @@ impl Driver {
         let incoming = Incoming {
             dial: task.abort_handle(),
             target,
-            inbox: Inbox::default(),
-            finished: false,
+            arrived: Arrived::default(),
         };
         self.incoming.borrow_mut().insert(stream, incoming);
     }
@@ -62,7 +70,7 @@ impl Driver {
                     target: incoming.target,
                     address,
                 };
-                let io = StreamIo::accepted(stream, tcp, target, incoming.inbox, incoming.finished);
+                let io = StreamIo::accepted(stream, tcp, target, incoming.arrived);
                 io.opened(&self.telemetry);
                 Some(self.add(io))
             }
@@ -78,17 +86,25 @@ impl Driver {
     }
 
     /// Keeps payload of a stream whose target is being dialled.
-    pub(super) fn keep(&self, stream: StreamId, slices: &[std::io::IoSlice<'_>]) {
+    pub(super) fn keep(&self, stream: StreamId, offset: u64, slices: &[std::io::IoSlice<'_>]) {
         if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
-            for slice in slices {
-                incoming.inbox.push(self.share.pool(), slice);
-            }
+            let Arrived {
+                inbox, reassembly, ..
+            } = &mut incoming.arrived;
+            reassembly.receive(offset, slices, inbox, self.share.pool());
+        }
+    }
+
+    /// The session is over: no stream is opened any more.
+    pub(super) fn stop_dialling(&self) {
+        for incoming in std::mem::take(&mut *self.incoming.borrow_mut()).into_values() {
+            incoming.dial.abort();
         }
     }
 
     pub(super) fn incoming_finished(&self, stream: StreamId) {
         if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
-            incoming.finished = true;
+            incoming.arrived.finished = true;
         }
     }
 

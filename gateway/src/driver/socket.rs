@@ -5,17 +5,48 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::CongestionControl;
+use muxtunnel_gateway_config::{Config, CongestionControl, Protocol};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use crate::sys;
 
-/// A carrier whose peer vanished is given up after this long without an acknowledgement.
-const CARRIER_DEAD_AFTER: Duration = Duration::from_secs(15);
-/// An idle carrier is probed at this interval.
-const CARRIER_KEEPALIVE: Duration = Duration::from_secs(5);
+/// When a carrier whose peer vanished is given up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// Without an acknowledgement for what is on its way, or with the peer's window closed, for this long.
+    dead_after: Duration,
+    /// An idle carrier is probed at this interval...
+    keepalive: Duration,
+    /// ...and given up after as many probes without an answer.
+    retries: u32,
+}
+
+impl Patience {
+    /// With the carrier its streams are lost: a path may come back meanwhile.
+    const ALONE: Self = Self {
+        dead_after: Duration::from_secs(15),
+        keepalive: Duration::from_secs(5),
+        retries: 2,
+    };
+    /// The streams go on over another carrier.
+    const RESUMED: Self = Self {
+        dead_after: Duration::from_secs(3),
+        keepalive: Duration::from_secs(1),
+        retries: 3,
+    };
+
+    /// As the session outlives its carriers or not.
+    pub(super) fn of(config: &Config) -> Self {
+        if config.protocol == Protocol::Native && config.resume {
+            Self::RESUMED
+        } else {
+            Self::ALONE
+        }
+    }
+}
+
 /// What a carrier may receive before the kernel has measured what it needs. With the default, 128 KiB,
 /// whole windows arrive before they are read, and Linux 6.18 then takes the bytes that wait for what the
 /// application could not take: over 100 ms a window of 99 KiB stayed for seconds in one of 35 sessions.
@@ -64,23 +95,24 @@ fn not_ready(tcp: &TcpStream, interest: Interest) {
     });
 }
 
-/// Own batching makes Nagle's pointless; a dead path is noticed within 15 s. SO_SNDBUF and SO_RCVBUF
-/// are left alone, since setting them ends the kernel's autotuning.
+/// Own batching makes Nagle's pointless; a dead path is noticed within `patience`. SO_SNDBUF and
+/// SO_RCVBUF are left alone, since setting them ends the kernel's autotuning.
 ///
 /// # Errors
 /// The system's. A congestion control that cannot be had is none.
 pub(super) fn prepare_carrier(
     tcp: &TcpStream,
     congestion_control: CongestionControl,
+    patience: Patience,
 ) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
     let keepalive = socket2::TcpKeepalive::new()
-        .with_time(CARRIER_KEEPALIVE)
-        .with_interval(CARRIER_KEEPALIVE)
-        .with_retries(2);
+        .with_time(patience.keepalive)
+        .with_interval(patience.keepalive)
+        .with_retries(patience.retries);
     socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(CARRIER_DEAD_AFTER))?;
+    socket.set_tcp_user_timeout(Some(patience.dead_after))?;
     sys::make_receive_room(tcp.as_fd(), RECEIVE_ROOM_BYTES)?;
     set_congestion_control(tcp, congestion_control)
 }
@@ -165,7 +197,7 @@ mod tests {
         let name = || SockRef::from(&near).tcp_congestion().unwrap();
         let system = name();
         let has_cubic = SockRef::from(&near).set_tcp_congestion(b"cubic").is_ok();
-        prepare_carrier(&near, CongestionControl::Auto).unwrap();
+        prepare_carrier(&near, CongestionControl::Auto, Patience::ALONE).unwrap();
         let expected = if has_cubic { b"cubic".to_vec() } else { system };
         assert_eq!(name()[..expected.len()], expected[..]);
     }

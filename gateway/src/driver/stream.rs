@@ -1,7 +1,8 @@
 //! One stream's local socket: its source (socket -> carrier) and its sink (carrier -> socket).
 //!
 //! The source reads only when there is credit and a buffer, one batch at a time, so streams take
-//! turns. The sink writes what [`super::carrier_in`] could not pass on at once. A stream that is cut
+//! turns. The sink writes what [`super::carrier_in`] could not pass on at once: the local socket was full,
+//! the open was not answered, or payload before it came later on another carrier. A stream that is cut
 //! delivers what came and then resets the socket, so that its application never takes a cut for an
 //! end of file.
 
@@ -11,13 +12,15 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_proto::{Refusal, ResetCode, StreamId, Token};
+use muxtunnel_proto::{Refusal, ResetCode, StreamId};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
 use super::batch::{Appetite, Batch, Layout};
 use super::buffers::{Buffer, Pool};
 use super::inbox::{self, Inbox};
+use super::incoming::Arrived;
+use super::reassembly::Reassembly;
 use super::{Driver, Refused, socket};
 use crate::account::{Account, Local};
 use crate::closing::Reason;
@@ -45,6 +48,7 @@ pub(super) struct StreamIo {
     pub(super) account: Account,
     batch: RefCell<Option<Batch>>,
     inbox: RefCell<Inbox>,
+    reassembly: RefCell<Reassembly>,
     /// The local socket has no more to send.
     ended: Cell<bool>,
     /// The peer has no more to send.
@@ -71,19 +75,12 @@ impl StreamIo {
     pub(super) fn opening(id: StreamId, tcp: TcpStream, client: Local, refused: Refused) -> Self {
         Self {
             refused: Cell::new(Some(refused)),
-            ..Self::accepted(id, tcp, client, Inbox::default(), false)
+            ..Self::accepted(id, tcp, client, Arrived::default())
         }
     }
 
-    /// A stream of the peer's. `inbox`: what came while its target was dialled; `finished`: that was
-    /// all.
-    pub(super) fn accepted(
-        id: StreamId,
-        tcp: TcpStream,
-        local: Local,
-        inbox: Inbox,
-        finished: bool,
-    ) -> Self {
+    /// A stream of the peer's, and what came while its target was dialled.
+    pub(super) fn accepted(id: StreamId, tcp: TcpStream, local: Local, arrived: Arrived) -> Self {
         Self {
             id,
             tcp,
@@ -92,8 +89,9 @@ impl StreamIo {
             account: Account::new(local),
             ended: Cell::new(false),
             batch: RefCell::default(),
-            inbox: RefCell::new(inbox),
-            finished: Cell::new(finished),
+            inbox: RefCell::new(arrived.inbox),
+            reassembly: RefCell::new(arrived.reassembly),
+            finished: Cell::new(arrived.finished),
             cut: Cell::new(None),
             source_wake: Notify::new(),
             sink_wake: Notify::new(),
@@ -106,6 +104,7 @@ impl StreamIo {
         self.account.opened(telemetry);
         self.refused.take();
         self.source_wake.notify_one();
+        self.sink_wake.notify_one();
     }
 
     /// The open failed: the client learns it at once, by a reset.
@@ -151,12 +150,27 @@ impl StreamIo {
             reason,
             error,
         });
-        self.inbox.borrow_mut().clear();
+        self.forget_arrived();
         driver
             .session
             .borrow_mut()
             .reset(self.id, reason.reset_code());
         driver.wake_transmit();
+    }
+
+    fn forget_arrived(&self) {
+        self.inbox.borrow_mut().clear();
+        self.reassembly.borrow_mut().clear();
+    }
+
+    /// The peer has no more to send, and the local socket or the inbox has all that it sent.
+    fn has_all(&self) -> bool {
+        self.finished.get() && self.reassembly.borrow().is_empty()
+    }
+
+    /// Nothing is left to be carried in either direction.
+    pub(super) fn is_done(&self) -> bool {
+        self.ended.get() && self.has_all() && self.inbox.borrow().is_empty()
     }
 
     /// Whether both sides agree on it.
@@ -184,26 +198,33 @@ impl StreamIo {
         self.sink_wake.notify_one();
     }
 
-    /// Passes payload of `total` bytes on; returns how much of it the socket took at once. The rest is
-    /// kept.
+    /// Passes payload of `total` bytes on, which belongs at `offset`; returns how much of it the socket
+    /// took at once. The rest is kept.
     pub(super) fn deliver(
         &self,
         pool: &Rc<Pool>,
+        offset: u64,
         mut slices: &mut [IoSlice<'_>],
         total: usize,
     ) -> usize {
         if self.cut.get().is_some_and(|cut| !cut.deliver) {
             return 0;
         }
+        let mut reassembly = self.reassembly.borrow_mut();
+        if !reassembly.is_next(offset) {
+            reassembly.keep(offset, slices);
+            return 0;
+        }
+        let mut inbox = self.inbox.borrow_mut();
         let mut taken = 0;
-        if self.inbox.borrow().is_empty() && self.account.down().is_none() {
+        if inbox.is_empty() && self.opened.get() && self.account.down().is_none() {
             // An error shows again in the sink, which deals with it.
             taken = socket::write(&self.tcp, slices, total).unwrap_or(0);
             IoSlice::advance_slices(&mut slices, taken);
         }
-        if !slices.is_empty() {
-            let mut inbox = self.inbox.borrow_mut();
-            slices.iter().for_each(|slice| inbox.push(pool, slice));
+        slices.iter().for_each(|slice| inbox.push(pool, slice));
+        reassembly.pass(total, &mut inbox, pool);
+        if !inbox.is_empty() {
             self.sink_wake.notify_one();
         }
         taken
@@ -259,7 +280,7 @@ fn report(driver: &Driver, io: &StreamIo, clean: bool) {
     };
     let error = cut.and_then(|cut| cut.error);
     io.account
-        .closed(&driver.telemetry, driver.peer(), reason, error);
+        .closed(&driver.telemetry, &driver.peer(), reason, error);
 }
 
 /// Waits for the stream's turn where its forward has a rate limit; `None`: it was cut meanwhile.
@@ -305,7 +326,7 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
             };
             paced = Some(turn);
         }
-        let batch_max = driver.backlog.batch_max();
+        let batch_max = driver.batch_max();
         let Some(mut buffer) = driver.share.acquire(appetite.size()).await else {
             return End::Cut;
         };
@@ -335,11 +356,13 @@ async fn source(driver: &Driver, io: &StreamIo) -> End {
             }
             Ok((length, room)) if io.cut.get().is_none() => {
                 appetite.learn(length, room);
+                let held = buffer.held(layout.span(length));
                 io.batch.replace(Some(Batch { buffer, layout }));
+                let token = driver.next_token();
                 driver
                     .session
                     .borrow_mut()
-                    .source_ready(io.id, length, Token(0));
+                    .source_ready(io.id, length, held, token);
                 driver.wake_transmit();
             }
             Ok(_) => return End::Cut,
@@ -357,14 +380,17 @@ async fn sink(driver: &Driver, io: &StreamIo) -> End {
             Some(_) => return End::Cut,
             None => {}
         }
-        if !io.inbox.borrow().is_empty() {
+        if !io.opened.get() {
+            // Over several carriers payload may come before the answer to the open.
+            io.sink_wake.notified().await;
+        } else if !io.inbox.borrow().is_empty() {
             if let Err(error) = write_inbox(driver, io).await {
                 return fail(driver, io, &error);
             }
-        } else if io.finished.get() && io.ended.get() {
+        } else if io.has_all() && io.ended.get() {
             // Both halves are over: the socket's end, which is next, says it.
             return End::Clean;
-        } else if io.finished.get() {
+        } else if io.has_all() {
             return match socket2::SockRef::from(&io.tcp).shutdown(std::net::Shutdown::Write) {
                 Ok(()) => End::Clean,
                 Err(error) => fail(driver, io, &error),
@@ -415,7 +441,7 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
     }
 }
 
-/// The stream was cut: what had come is still delivered, for a bounded time.
+/// The stream was cut: what had come up to the first gap is still delivered, for a bounded time.
 async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
     let deliver = async {
         while !io.inbox.borrow().is_empty() {
@@ -425,7 +451,7 @@ async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
         }
     };
     let _ = tokio::time::timeout(CUT_DELIVERY_MAX, deliver).await;
-    io.inbox.borrow_mut().clear();
+    io.forget_arrived();
     driver
         .session
         .borrow_mut()

@@ -76,6 +76,10 @@ pub struct ValidatedTunnel {
     pub protocol: Protocol,
     /// How the kernel paces the carriers.
     pub congestion_control: CongestionControl,
+    /// Carriers of a session, least and most.
+    pub pool: (u8, u8),
+    /// Whether streams outlive their carrier.
+    pub resume: bool,
     /// When streams that nothing happens on are reset.
     pub timeouts: Timeouts,
     /// Sysctls that were asked for, by name.
@@ -218,6 +222,11 @@ pub fn validate(
         connect,
         protocol: spec.carrier.protocol,
         congestion_control: spec.carrier.congestion_control.unwrap_or_default(),
+        pool: spec
+            .carrier
+            .pool
+            .map_or((1, 1), |pool| (pool.min, pool.max.unwrap_or(pool.min))),
+        resume: spec.carrier.resume.unwrap_or(true),
         timeouts,
         tuning: tuning(spec.tuning.as_ref()),
         wan_disabled: wan.is_some() && !settings.wan_emulation,

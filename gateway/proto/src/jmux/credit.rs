@@ -101,6 +101,7 @@ pub(super) struct CreditExceeded;
 #[derive(Debug)]
 pub(super) struct RecvWindow {
     credit: u64,
+    received: u64,
     buffered: u64,
     owed: u64,
     /// Offered in our OPEN, but not counted by the acceptor's smaller answer: accepted if it comes.
@@ -114,6 +115,7 @@ impl RecvWindow {
     pub(super) fn new(bytes: u32) -> Self {
         Self {
             credit: u64::from(bytes),
+            received: 0,
             buffered: 0,
             owed: 0,
             slack: 0,
@@ -160,6 +162,11 @@ impl RecvWindow {
         self.credit = counted;
     }
 
+    /// What has come, bytes from the stream's beginning.
+    pub(super) fn received(&self) -> u64 {
+        self.received
+    }
+
     /// Payload is about to arrive. Checked before a byte of it is stored.
     pub(super) fn ingest(&mut self, length: u64) -> Result<(), CreditExceeded> {
         let beyond = length.saturating_sub(self.credit);
@@ -169,6 +176,7 @@ impl RecvWindow {
         self.slack -= beyond;
         self.credit -= length - beyond;
         self.buffered += length;
+        self.received += length;
         Ok(())
     }
 

@@ -19,9 +19,11 @@ impl JmuxSession {
             .streams
             .get_mut(&stream)
             .filter(|state| state.wants_payload());
+        let offset = wanted.as_ref().map_or(0, |state| state.recv.received());
         let accepted = wanted.map(|state| state.recv.ingest(length as u64));
         let receive = Receive {
             carrier,
+            offset,
             length,
             stream: matches!(accepted, Some(Ok(()))).then_some(stream),
         };

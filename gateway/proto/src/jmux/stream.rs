@@ -400,6 +400,7 @@ impl Stream {
             token: batch.token,
             range,
             last,
+            retained: false,
         };
         if last {
             self.batch = None;

@@ -7,7 +7,7 @@
 
 mod hello;
 
-pub use hello::{FEATURES, Hello, HelloAck, MAGIC, Parameters, VERSION};
+pub use hello::{Hello, HelloAck, MAGIC, Parameters, RESUME, VERSION};
 
 use crate::session::{StreamId, TARGET_LENGTH_MAX};
 

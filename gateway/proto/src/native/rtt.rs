@@ -53,6 +53,12 @@ impl Rtt {
         }
     }
 
+    /// The carrier of the PING that is on its way is gone.
+    pub(super) fn abandon(&mut self) {
+        self.waiting = None;
+        self.due = false;
+    }
+
     pub(super) fn is_due(&self) -> bool {
         self.due
     }

@@ -8,8 +8,12 @@
 use std::time::Instant;
 
 use super::codec::{Frame, OFFSET_MAX, stream_header};
+use super::log::Sent;
+use super::ranges::{Ranges, Unusable};
 use super::window::{SessionWindow, StreamWindow};
-use crate::session::{CreditView, FrameHeader, Payload, ResetCode, SendCapacity, StreamId, Token};
+use crate::session::{
+    CarrierId, CreditView, FrameHeader, ResetCode, SendCapacity, StreamId, Token,
+};
 
 /// How far the open has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +52,14 @@ enum RecvHalf {
 struct Batch {
     token: Token,
     length: usize,
-    offset: usize,
+    held: u64,
+}
+
+/// A batch that will never be sent: nothing, where there was none.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Unsent {
+    pub(super) bytes: u64,
+    pub(super) held: u64,
 }
 
 /// One stream.
@@ -74,6 +85,14 @@ pub(super) struct Stream {
     batch: Option<Batch>,
     send: SendHalf,
     recv: RecvHalf,
+    /// What has come.
+    ranges: Ranges,
+    /// Where the peer's half ends, once FIN has said so.
+    final_size: Option<u64>,
+    /// The carrier of its bulk, where it is not the express one.
+    pub(super) home: Option<CarrierId>,
+    /// The peer knows of the stream: its frames may take any carrier.
+    answered: bool,
     /// It waits for the session's credit.
     pub(super) blocked: bool,
     /// When to see whether its grown window is idle.
@@ -114,10 +133,23 @@ impl Stream {
             batch: None,
             send: SendHalf::Streaming,
             recv: RecvHalf::Streaming,
+            ranges: Ranges::default(),
+            final_size: None,
+            home: None,
+            answered: phase == Phase::Accepting,
             blocked: false,
             idle_look: None,
             cut_known: false,
         }
+    }
+
+    /// OPENED or a refusal has come.
+    pub(super) fn learn_answer(&mut self) {
+        self.answered = true;
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered
     }
 
     /// The application took the stream up.
@@ -138,10 +170,11 @@ impl Stream {
         }
         let waits = self.batch.is_some() || self.phase == Phase::Accepting;
         Some(SendCapacity {
+            // A batch is one frame.
             bytes: if waits {
                 0
             } else {
-                self.send_limit - self.queued
+                (self.send_limit - self.queued).min(frame_max.into())
             },
             header_bytes,
             payload_max: frame_max as usize,
@@ -154,7 +187,7 @@ impl Stream {
     }
 
     /// Returns whether the stream took it.
-    pub(super) fn queue_batch(&mut self, length: usize, token: Token) -> bool {
+    pub(super) fn queue_batch(&mut self, length: usize, held: u64, token: Token) -> bool {
         let fits = length as u64 <= self.send_limit - self.queued;
         debug_assert!(self.batch.is_none() && fits && length > 0);
         let taken = self.send == SendHalf::Streaming && self.batch.is_none() && fits && length > 0;
@@ -163,7 +196,7 @@ impl Stream {
             self.batch = Some(Batch {
                 token,
                 length,
-                offset: 0,
+                held,
             });
         }
         taken
@@ -186,41 +219,52 @@ impl Stream {
         self.send == SendHalf::Finishing
     }
 
-    /// Cuts both halves, as far as they have not ended. Returns the bytes of the batch that will never
-    /// be sent: the session's credit for them comes back.
+    /// Cuts both halves, as far as they have not ended. Returns the batch that will never be sent: the
+    /// session's credit for it comes back.
     pub(super) fn cut(
         &mut self,
         code: ResetCode,
         reason: &str,
         session: &mut SessionWindow,
-    ) -> u64 {
+    ) -> Unsent {
         self.phase = Phase::Open;
         self.address = None;
         self.cut_known = true;
-        if self.recv == RecvHalf::Streaming {
-            self.recv = RecvHalf::Discarding;
-            self.stop = Some(code);
-        }
         self.window.discard(session);
+        match (self.recv, self.final_size) {
+            (RecvHalf::Streaming, None) => {
+                self.recv = RecvHalf::Discarding;
+                self.stop = Some(code);
+            }
+            // All has been sent, and what is still on its way is accounted for.
+            (RecvHalf::Streaming, Some(_)) => self.recv = RecvHalf::Ended,
+            (RecvHalf::Discarding | RecvHalf::Ended, _) => {}
+        }
         self.cut_sending(code, reason)
     }
 
     /// The peer cut the stream, which ends what we send too.
-    pub(super) fn cut_sending(&mut self, code: ResetCode, reason: &str) -> u64 {
+    pub(super) fn cut_sending(&mut self, code: ResetCode, reason: &str) -> Unsent {
         if !matches!(self.send, SendHalf::Streaming | SendHalf::Finishing) {
-            return 0;
+            return Unsent::default();
         }
         self.send = SendHalf::Cut(code);
         reason.clone_into(&mut self.reason);
-        self.batch = None;
-        let unsent = self.queued - self.sent;
+        let batch = self.batch.take();
+        let held = batch.map_or(0, |batch| batch.held);
+        let bytes = self.queued - self.sent;
         self.queued = self.sent;
-        unsent
+        Unsent { bytes, held }
     }
 
     /// Whether an OPEN has not been transmitted: then the peer knows nothing of the stream.
     pub(super) fn is_unsent(&self) -> bool {
         self.target.is_some()
+    }
+
+    /// Whether a frame is due that goes before all payload: OPEN or OPENED.
+    pub(super) fn is_unannounced(&self) -> bool {
+        self.target.is_some() || self.address.is_some()
     }
 
     /// Whether payload that arrives now is for the local socket.
@@ -233,10 +277,40 @@ impl Stream {
         self.recv == RecvHalf::Ended
     }
 
-    /// FIN or RESET_STREAM came.
+    /// FIN has come with all before it, or RESET_STREAM: nothing of it is waited for any more.
     pub(super) fn end_receiving(&mut self) {
         self.stop = None;
         self.recv = RecvHalf::Ended;
+    }
+
+    /// RESET_STREAM has come: what is behind a gap is never delivered.
+    pub(super) fn end_at_gap(&mut self, session: &mut SessionWindow) {
+        self.window.give_up_beyond(self.ranges.prefix(), session);
+        self.end_receiving();
+    }
+
+    /// Whether payload at `start..end` can come.
+    pub(super) fn check_range(&self, start: u64, end: u64) -> Result<(), Unusable> {
+        self.ranges.check(start, end)
+    }
+
+    /// Payload at `start..end` has come.
+    pub(super) fn insert_range(&mut self, start: u64, end: u64) {
+        self.ranges.insert(start, end);
+    }
+
+    /// What the peer said of the end; `false`: it said something else before, or more has come.
+    pub(super) fn learn_final_size(&mut self, size: u64) -> bool {
+        *self.final_size.get_or_insert(size) == size && self.window.received() <= size
+    }
+
+    pub(super) fn final_size(&self) -> Option<u64> {
+        self.final_size
+    }
+
+    /// Whether FIN and all that is before it has come.
+    pub(super) fn has_all(&self) -> bool {
+        self.final_size == Some(self.ranges.prefix())
     }
 
     /// Whether a cut is news to the application; it is told now.
@@ -246,7 +320,7 @@ impl Stream {
 
     /// Whether a limit is worth a frame.
     pub(super) fn credit_due(&self) -> bool {
-        self.recv == RecvHalf::Streaming && self.window.due()
+        self.recv == RecvHalf::Streaming && self.final_size.is_none() && self.window.due()
     }
 
     /// Both halves have ended and nothing that came still waits for the local socket.
@@ -296,26 +370,25 @@ impl Stream {
         })
     }
 
-    /// The next payload frame of the batch.
-    pub(super) fn next_data(&mut self, frame_max: u32) -> Option<(FrameHeader, Payload)> {
-        let batch = self.batch.as_mut()?;
-        let end = batch.length.min(batch.offset + frame_max as usize);
-        let range = batch.offset..end;
-        batch.offset = end;
-        let payload = Payload {
+    /// The batch, as one frame.
+    pub(super) fn next_data(&mut self) -> Option<Sent> {
+        let batch = self.batch.take()?;
+        let sent = Sent {
             stream: self.id,
+            offset: self.sent,
+            // At most frame_max, which has 32 bits.
+            length: batch.length as u32,
+            held: batch.held,
             token: batch.token,
-            last: end == batch.length,
-            range,
+            start: 0,
         };
-        if payload.last {
-            self.batch = None;
-        }
-        // At most frame_max, which has 32 bits.
-        let length = payload.range.len() as u32;
-        let header = stream_header(self.id, self.sent, length, false);
-        self.sent += u64::from(length);
-        Some((FrameHeader::new(header), payload))
+        self.sent += batch.length as u64;
+        Some(sent)
+    }
+
+    /// Bytes of the batch that waits.
+    pub(super) fn waiting(&self) -> Option<usize> {
+        self.batch.as_ref().map(|batch| batch.length)
     }
 
     pub(super) fn credit(&self) -> CreditView {

@@ -143,10 +143,12 @@ impl StreamWindow {
         }
     }
 
+    /// Up to which offset payload has been announced.
     pub(super) fn received(&self) -> u64 {
         self.received
     }
 
+    /// Announced and not consumed, gaps included.
     pub(super) fn buffered(&self) -> u64 {
         self.received - self.consumed
     }
@@ -163,17 +165,17 @@ impl StreamWindow {
             .saturating_sub(self.advertised)
     }
 
-    /// Payload is about to arrive. Checked before a byte of it is stored.
+    /// Payload up to offset `end` is about to arrive. Checked before a byte of it is stored.
     pub(super) fn ingest(
         &mut self,
-        length: u64,
+        end: u64,
         session: &mut SessionWindow,
     ) -> Result<(), LimitExceeded> {
-        if length > self.credit() {
+        if end > self.advertised {
             return Err(LimitExceeded);
         }
-        session.ingest(length)?;
-        self.received += length;
+        session.ingest(end.saturating_sub(self.received))?;
+        self.received = self.received.max(end);
         Ok(())
     }
 
@@ -215,6 +217,13 @@ impl StreamWindow {
             session.windows += more;
         }
         was_first && self.size > self.initial
+    }
+
+    /// What is beyond `offset` will never be delivered.
+    pub(super) fn give_up_beyond(&mut self, offset: u64, session: &mut SessionWindow) {
+        let kept = offset.max(self.consumed);
+        session.consume(self.received.saturating_sub(kept));
+        self.received = self.received.min(kept);
     }
 
     /// What is buffered, and what is still to come, is thrown away.
@@ -281,7 +290,8 @@ mod tests {
         now: Instant,
         length: u64,
     ) -> bool {
-        stream.ingest(length, session).unwrap();
+        let end = stream.received() + length;
+        stream.ingest(end, session).unwrap();
         stream.consume(now, length, RTT, session)
     }
 

@@ -17,13 +17,20 @@ impl StreamId {
     }
 }
 
-/// A carrier connection of a session.
+/// A carrier connection of a session, as this side numbers it: in the order in which they were added,
+/// never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct CarrierId(u8);
+pub struct CarrierId(pub(crate) u32);
 
 impl CarrierId {
-    /// The one carrier of a JMUX session.
-    pub const ONLY: Self = Self(0);
+    /// The carrier that a session begins with; of a JMUX session, the only one.
+    pub const FIRST: Self = Self(0);
+
+    /// The number, for logs.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
 }
 
 /// The driver's name of a buffer (or pipe) that holds payload to send.
@@ -57,6 +64,9 @@ pub enum Header {
 pub struct Receive {
     /// Where it arrives.
     pub carrier: CarrierId,
+    /// Where in its stream the next byte of it belongs. Over several carriers, what is before it may
+    /// come later.
+    pub offset: u64,
     /// Bytes left of it.
     pub length: usize,
     /// The stream whose socket it is for; `None`: throw it away (the stream is closed).
@@ -75,6 +85,17 @@ pub enum Transmit {
     },
     /// A header, to be followed by payload of the driver's.
     Data {
+        /// The carrier.
+        carrier: CarrierId,
+        /// The header's bytes.
+        header: FrameHeader,
+        /// The payload behind it.
+        payload: Payload,
+    },
+    /// The same, of a batch that was transmitted before: a part of one frame that a lost carrier did
+    /// not deliver. The header goes in front of these bytes alone; the buffer's other frames stay as
+    /// they are.
+    Again {
         /// The carrier.
         carrier: CarrierId,
         /// The header's bytes.
@@ -125,6 +146,9 @@ pub struct Payload {
     pub range: Range<usize>,
     /// It is the batch's last frame; the stream takes the next batch.
     pub last: bool,
+    /// It may be asked for again: the batch has to be kept until [`super::Session::poll_released`] names
+    /// its token.
+    pub retained: bool,
 }
 
 /// What a stream takes from its local socket.
@@ -158,6 +182,19 @@ pub struct CreditView {
 pub enum Event {
     /// The session is established: streams can be opened.
     Ready,
+    /// The carrier's hello is over. The first one's comes with [`Event::Ready`].
+    CarrierUp {
+        /// The carrier.
+        carrier: CarrierId,
+    },
+    /// The carrier is of no more use: close it once what waits for it is transmitted. Nothing of it is
+    /// read any more. Then it is lost, as any that ends.
+    CarrierEnded {
+        /// The carrier.
+        carrier: CarrierId,
+        /// For people.
+        reason: String,
+    },
     /// The peer takes no more streams; those that are open go on.
     GoAway,
     /// The peer asks for a stream: answer by `accept` or `refuse`.
@@ -404,6 +441,9 @@ pub enum SessionError {
     /// No hello came.
     #[error("the other side did not say hello in time; does it speak the native protocol?")]
     HelloTimeout,
+    /// There was no carrier for too long, or the peer did not say how much of a lost one it received.
+    #[error("the session could not be resumed in time")]
+    ResumeTimeout,
     /// The peer ended the session.
     #[error("the peer ended the session, code {code:#x}: {reason}")]
     ClosedByPeer {

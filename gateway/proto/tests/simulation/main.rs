@@ -11,6 +11,7 @@
 
 mod corpora;
 mod regressions;
+mod resume;
 mod scenarios;
 mod sim;
 mod sweep;

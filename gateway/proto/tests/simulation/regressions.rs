@@ -44,7 +44,15 @@ impl Dialled {
             parameters,
         };
         dialled.hear(&Frame::HelloAck(ack));
-        assert_eq!(dialled.events(), [Event::Ready]);
+        assert_eq!(
+            dialled.events(),
+            [
+                Event::Ready,
+                Event::CarrierUp {
+                    carrier: CarrierId::FIRST
+                }
+            ]
+        );
         dialled
     }
 
@@ -53,7 +61,8 @@ impl Dialled {
     }
 
     fn hear_bytes(&mut self, bytes: &[u8]) -> Result<Header, SessionError> {
-        self.session.handle_header(self.now, CarrierId::ONLY, bytes)
+        self.session
+            .handle_header(self.now, CarrierId::FIRST, bytes)
     }
 
     fn events(&mut self) -> Vec<Event> {
@@ -69,13 +78,13 @@ impl Dialled {
         let capacity = self.session.send_capacity(stream).unwrap().bytes;
         if capacity > 0 {
             self.session
-                .source_ready(stream, capacity as usize, Token(stream.number()));
+                .source_ready(stream, capacity as usize, 0, Token(stream.number()));
         }
         capacity
     }
 
     fn transmit_all(&mut self) {
-        while self.session.poll_transmit().is_some() {}
+        while self.session.poll_transmit(CarrierId::FIRST).is_some() {}
     }
 }
 
@@ -102,7 +111,7 @@ fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
     }
     world.settle();
     let mut before = 0;
-    for round in 1..=1000 {
+    for round in 1..=3000 {
         // A PING every few rounds. First each side writes until its pipe is full: one frame.
         world.advance_to(world.now + Duration::from_millis(300));
         for side in [ENTRY, EXIT] {
@@ -123,7 +132,7 @@ fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
             .flat_map(|stream| &stream.flows)
             .map(|flow| flow.delivered)
             .sum();
-        if round % 10 == 0 {
+        if round % 20 == 0 {
             assert!(delivered > before, "nothing moves any more");
             before = delivered;
         }
@@ -255,7 +264,7 @@ fn rustsec_2026_0185_fragments_leave_no_trace_but_their_bytes() {
         dialled
             .hear_bytes(&stream_header(stream, offset, 1, false))
             .unwrap();
-        dialled.session.payload_moved(CarrierId::ONLY, 1);
+        dialled.session.payload_moved(CarrierId::FIRST, 1);
     }
     assert_eq!(dialled.session.receive_budget_used(), 10_000);
     let after = format!("{:?}", dialled.session).len();

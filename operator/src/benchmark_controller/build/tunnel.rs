@@ -41,6 +41,8 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
             protocol: environment.protocol,
             address: None,
             congestion_control: None,
+            pool: None,
+            resume: None,
             security: benchmark.security,
         },
         timeouts: None,

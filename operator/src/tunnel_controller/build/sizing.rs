@@ -2,14 +2,14 @@
 //! may have. Pure.
 //!
 //! Each worker of an entry has a session of its own, and an exit has those of all entries. Where a
-//! container has a memory limit, its sessions together get half of it; so their number must be known,
+//! container has a memory limit, its sessions together get five eighths of it; so their number must be known,
 //! and workers are counted by the CPU limit instead of the node's cores.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use muxtunnel_crds::Protocol;
 use muxtunnel_gateway_config::{
-    ByteSize, CARRIERS_DEFAULT, Limits, Memory, RECEIVE_DEFAULT, RECEIVE_MIN, STREAM_RECEIVE_MIN,
-    WORKERS_MAX,
+    ByteSize, CARRIERS_DEFAULT, Limits, Memory, RECEIVE_DEFAULT, RECEIVE_MIN, RETAIN_DEFAULT,
+    RETAIN_MIN, STREAM_RECEIVE_MIN, WORKERS_MAX,
 };
 
 use super::{End, quantity};
@@ -72,7 +72,8 @@ fn replicas(gateway: &ValidatedGateway) -> u64 {
     u64::try_from(gateway.replicas).unwrap_or(1)
 }
 
-/// Half of the container's memory limit, shared by its sessions; without a limit the default.
+/// Half of the container's memory limit for what is received and an eighth for what is kept until the
+/// other side has it, shared by its sessions; without a limit the defaults.
 fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Memory {
     let Some(limit) = limit(gateway, "memory", quantity::bytes) else {
         return Memory::default();
@@ -84,9 +85,10 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
             replicas(entry) * entry_sessions(tunnel, entry).unwrap_or(1) + SPARE_CARRIERS
         }
     };
-    let share = limit / 2 / sessions;
+    let (receive, retain) = (limit / 2 / sessions, limit / 8 / sessions);
     Memory {
-        receive: ByteSize(share.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),
+        receive: ByteSize(receive.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),
+        retain: ByteSize(retain.clamp(RETAIN_MIN.0, RETAIN_DEFAULT.0)),
     }
 }
 
@@ -102,13 +104,13 @@ fn streams(protocol: Protocol, memory: Memory) -> u32 {
     }
 }
 
-/// Room for every session of the entries twice, since reconnects overlap.
+/// Room for every carrier of the entries' sessions twice, since reconnects overlap.
 fn carriers(tunnel: &ValidatedTunnel) -> u32 {
     let sessions = tunnel.entry.as_ref().map_or(1, |entry| {
         let sessions = entry_sessions(tunnel, entry);
         replicas(entry) * sessions.unwrap_or(WORKERS_MAX.into())
     });
-    u32::try_from(2 * sessions)
+    u32::try_from(2 * sessions * u64::from(tunnel.pool.1))
         .unwrap_or(u32::MAX)
         .clamp(CARRIERS_DEFAULT, CARRIERS_MAX)
 }

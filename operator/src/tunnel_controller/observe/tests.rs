@@ -26,6 +26,8 @@ fn tunnel() -> ValidatedTunnel {
         connect: String::new(),
         protocol: muxtunnel_crds::Protocol::Jmux,
         congestion_control: muxtunnel_crds::CongestionControl::Auto,
+        pool: (1, 1),
+        resume: true,
         timeouts: muxtunnel_gateway_config::Timeouts::default(),
         tuning: BTreeMap::new(),
         wan: None,

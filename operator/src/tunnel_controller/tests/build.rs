@@ -1,7 +1,7 @@
 //! What is rendered for which spec.
 
 use muxtunnel_gateway_config::{
-    BitRate, Config, CongestionControl, ForwardLimits, Protocol, Timeouts, config_hash,
+    BitRate, Config, CongestionControl, ForwardLimits, Pool, Protocol, Timeouts, config_hash,
 };
 use serde_json::{Value, json};
 
@@ -181,6 +181,30 @@ fn protocol_and_congestion_control_reach_both_ends_and_need_new_pods() {
         assert_eq!(config.congestion_control, CongestionControl::Bbr);
         assert_ne!(pod(&before, name), pod(&after, name));
     }
+}
+
+#[test]
+fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
+    let spec = SMALLEST.replace(
+        "protocol: Jmux",
+        "protocol: Native, pool: {min: 2, max: 16}, resume: true",
+    );
+    let resources = built(&spec);
+    let (entry, exit) = (
+        config(&resources, "office-entry"),
+        config(&resources, "office-exit"),
+    );
+    assert_eq!((entry.pool.min, entry.pool.max), (2, 16));
+    assert!(entry.resume && exit.resume);
+    assert_eq!(exit.pool, Pool::default());
+    assert_eq!(exit.limits.carriers, 1024);
+
+    let spec = SMALLEST.replace("protocol: Jmux", "protocol: Native, resume: false");
+    let resources = built(&spec);
+    for name in ["office-entry", "office-exit"] {
+        assert!(!config(&resources, name).resume);
+    }
+    assert_eq!(config(&resources, "office-entry").pool, Pool::default());
 }
 
 #[test]

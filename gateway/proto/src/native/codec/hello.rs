@@ -9,13 +9,13 @@ use super::{DecodeError, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO as HELLO_TYPE, 
 pub const MAGIC: [u8; 8] = *b"MUXTUNEL";
 /// The version that is specified and spoken here.
 pub const VERSION: u16 = 1;
-/// The features that this implementation has; bit 0 is RESUME, bit 1 STRIPE (docs/protocol.md).
-pub const FEATURES: u32 = 0;
+/// Feature bit 0: streams outlive their carrier, and use several at once (docs/protocol.md).
+pub const RESUME: u32 = 1;
 
 /// Longest body of either, bytes.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
-/// magic, least version, greatest version, features, carrier number, reserved, session id, token
-pub(super) const HELLO_FIXED: usize = 8 + 2 + 2 + 4 + 1 + 3 + 16 + 32;
+/// magic, least version, greatest version, features, carrier number, session id, token
+pub(super) const HELLO_FIXED: usize = 8 + 2 + 2 + 4 + 4 + 16 + 32;
 /// version, reserved, features, session id, token
 pub(super) const ACK_FIXED: usize = 2 + 2 + 4 + 16 + 32;
 
@@ -107,7 +107,7 @@ pub struct Hello {
     /// Feature bits offered.
     pub features: u32,
     /// This carrier's number within the session, from 0.
-    pub carrier: u8,
+    pub carrier: u32,
     /// Zero: a new session; otherwise the session to join (feature RESUME).
     pub session_id: [u8; 16],
     /// The session's token when joining, else zero.
@@ -122,7 +122,7 @@ impl Hello {
         out.extend(self.version_min.to_be_bytes());
         out.extend(self.version_max.to_be_bytes());
         out.extend(self.features.to_be_bytes());
-        out.extend([self.carrier, 0, 0, 0]);
+        out.extend(self.carrier.to_be_bytes());
         out.extend(self.session_id);
         out.extend(self.token);
         self.parameters.write(&mut out);
@@ -137,8 +137,8 @@ impl Hello {
         let version_min = u16::from_be_bytes(fields.array());
         let version_max = u16::from_be_bytes(fields.array());
         let features = u32::from_be_bytes(fields.array());
-        let [carrier, reserved @ ..] = fields.array::<4>();
-        if reserved != [0; 3] || version_min > version_max {
+        let carrier = u32::from_be_bytes(fields.array());
+        if version_min > version_max {
             return Err(DecodeError::BadField(HELLO_TYPE));
         }
         Ok(Self {

@@ -10,6 +10,10 @@ use super::world::World;
 
 /// Most bytes read from a socket at once, as the driver's buffers are.
 const BATCH_BYTES_MAX: usize = 128 << 10;
+/// A batch holds at most so many times its payload.
+const HELD_TIMES: usize = 4;
+/// Bytes of memory beyond `retain`.
+pub const RETAIN_EXCESS_MAX: u64 = (HELD_TIMES * BATCH_BYTES_MAX) as u64;
 
 impl World {
     pub fn draw_open(&mut self, side: usize) {
@@ -147,7 +151,7 @@ impl World {
     }
 
     /// A stream may send what its own credit and the session's allow, neither less nor more.
-    fn check_capacity(&self, side: usize, id: StreamId, bytes: u64) {
+    fn check_capacity(&mut self, side: usize, id: StreamId, bytes: u64) {
         let state = &self.sides[side];
         let Some(session) = self.wire.session_credit(side) else {
             return;
@@ -159,11 +163,26 @@ impl World {
             .map(|batch| (batch.length - batch.written) as u64)
             .sum();
         let stream = state.session.credit(id).map_or(0, |credit| credit.send);
+        let frame_max = u64::from(self.profile.frame_max);
+        let granted = stream.min(frame_max).min(session.saturating_sub(queued));
+        let batches = state.sockets.values().filter_map(|socket| socket.batch);
+        let waiting: usize = batches.map(|batch| batch.held).sum();
+        let room = self
+            .profile
+            .retain
+            .saturating_sub(state.retained_bytes() + waiting as u64);
+        let expected = if self.profile.resume {
+            granted.min(room)
+        } else {
+            granted
+        };
         assert_eq!(
-            bytes,
-            stream.min(session.saturating_sub(queued)),
-            "{id:?}: its own credit is {stream}, the session's {session} with {queued} queued"
+            bytes, expected,
+            "{id:?}: its own credit is {stream}, the session's {session} with {queued} queued, {room} bytes of room"
         );
+        if granted > 0 && expected == 0 {
+            self.see(Seen::RetainExhausted);
+        }
     }
 
     fn note_exhausted(&mut self, side: usize, id: StreamId) {
@@ -178,6 +197,7 @@ impl World {
     }
 
     fn send(&mut self, side: usize, id: StreamId, length: usize) {
+        let held = length * self.choices.of(&[1, 2, HELD_TIMES]);
         let Self { sides, model, .. } = self;
         let side_state = &mut sides[side];
         let socket = side_state.sockets.get_mut(&id).expect("it was picked");
@@ -187,11 +207,12 @@ impl World {
             token,
             start: socket.sent,
             length,
+            held,
             written: 0,
         });
         socket.sent += length as u64;
         model.of(socket.label).flows[side].sent = socket.sent;
-        side_state.session.source_ready(id, length, token);
+        side_state.session.source_ready(id, length, held, token);
         self.trace
             .note(format_args!("{side} {} sends {length}", id.number()));
     }

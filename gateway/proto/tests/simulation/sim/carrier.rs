@@ -1,139 +1,285 @@
-//! What the drivers do with the carrier: write frames, read them, lose it.
+//! What the drivers do with carriers: dial them, write frames, read them, lose them.
 
-use muxtunnel_proto::{CarrierId, Header, SessionError, StreamId, Transmit};
+use muxtunnel_proto::native::codec::{self, Frame, Hello, VERSION};
+use muxtunnel_proto::{
+    CarrierId, Header, Payload, Receive, SessionError, Transmit, native::SessionCode,
+};
 
+use super::application::RETAIN_EXCESS_MAX;
+use super::link::Link;
 use super::model::Verdict;
 use super::pipe::Portion;
 use super::seen::Seen;
-use super::world::World;
+use super::world::{ENTRY, EXIT, Retained, World};
 
 /// First view of the unread bytes that a session gets; it may ask for more.
 const PEEK_BYTES: usize = 40;
+/// First bytes of frames.
+const PING: u8 = 4;
+const PONG: u8 = 5;
 
 impl World {
-    /// The carrier takes up to `frames` frames, as long as it has room. Returns whether it took any.
-    pub fn transmit(&mut self, side: usize, frames: usize) -> bool {
-        if self.pipes[side].stalled || self.model.lost[side] {
+    /// Links that both sides still use.
+    pub fn alive(&self) -> usize {
+        self.links.iter().filter(|link| link.is_alive()).count()
+    }
+
+    /// The entry dials another carrier. Returns whether it could.
+    pub fn dial(&mut self) -> bool {
+        if self.model.lost[ENTRY] {
             return false;
         }
-        let taken = self.write_frames(side, frames);
+        let Some(entry) = self.sides[ENTRY].session.add_carrier(self.now) else {
+            return false;
+        };
+        let exit = match self.model.lost[EXIT] {
+            true => None,
+            false => self.sides[EXIT].session.add_carrier(self.now),
+        };
+        self.trace
+            .note(format_args!("carrier {entry:?} is {exit:?}"));
+        let mut link = Link::new(self.profile.delay, [Some(entry), exit]);
+        if exit.is_none() {
+            refuse(self.now, &mut link);
+        }
+        self.links.push(link);
+        true
+    }
+
+    /// Somebody who knows the session's name, but not its token, wants to join.
+    pub fn forge(&mut self) {
+        if self.model.lost[EXIT] {
+            return;
+        }
+        let Some(exit) = self.sides[EXIT].session.add_carrier(self.now) else {
+            return;
+        };
+        self.trace
+            .note(format_args!("a forged carrier is {exit:?}"));
+        let mut link = Link::new(self.profile.delay, [None, Some(exit)]);
+        link.pipes[ENTRY].write_bytes(
+            self.now,
+            codec::encode(&Frame::Hello(Hello {
+                version_min: VERSION,
+                version_max: VERSION,
+                features: codec::RESUME,
+                carrier: self.choices.of(&[1, 9]),
+                session_id: [7; 16],
+                token: [8; 32],
+                parameters: codec::Parameters::default(),
+            })),
+        );
+        self.links.push(link);
+    }
+
+    /// Every carrier takes up to `frames` frames, as long as it has room. Returns whether one took any.
+    pub fn transmit(&mut self, side: usize, frames: usize) -> bool {
+        let mut moved = false;
+        for link in 0..self.links.len() {
+            moved |= self.transmit_on(side, link, frames);
+        }
+        moved
+    }
+
+    pub fn transmit_on(&mut self, side: usize, link: usize, frames: usize) -> bool {
+        let state = &self.links[link];
+        if state.pipes[side].stalled || state.gone[side] {
+            return false;
+        }
+        let id = state.ids[side].expect("nobody else's carrier is gone");
+        let taken = self.write_frames(side, link, id, frames);
         if taken > 0
             && let Some(rtt) = self.profile.transport_rtt
         {
-            self.sides[side].session.handle_rtt(CarrierId::ONLY, rtt);
+            self.sides[side].session.handle_rtt(id, rtt);
         }
+        self.close_if_ended(side, link, id);
         self.drop_all_over(side);
         taken > 0
     }
 
-    fn write_frames(&mut self, side: usize, frames: usize) -> usize {
+    fn write_frames(&mut self, side: usize, link: usize, id: CarrierId, frames: usize) -> usize {
         for taken in 0..frames {
-            let wanted = self.sides[side].session.wants_transmit();
-            if self.pipes[side].flying_bytes() >= self.profile.pipe_bytes {
-                if wanted && self.pipes[1 - side].flying_bytes() >= self.profile.pipe_bytes {
+            let wanted = self.sides[side].session.wants_transmit(id);
+            let full = |pipe: &super::pipe::Pipe| pipe.flying_bytes() >= self.profile.pipe_bytes;
+            if full(&self.links[link].pipes[side]) {
+                if wanted && full(&self.links[link].pipes[1 - side]) {
                     self.see(Seen::BothPipesFull);
                 }
+                self.sides[side].session.handle_carrier_blocked(id);
                 return taken;
             }
-            let Some(frame) = self.sides[side].session.poll_transmit() else {
-                let more = self.sides[side].session.wants_transmit();
+            let Some(frame) = self.sides[side].session.poll_transmit(id) else {
+                let more = self.sides[side].session.wants_transmit(id);
                 assert!(!more, "more to transmit, and nothing came");
                 return taken;
             };
             assert!(wanted, "a frame that nobody announced: {frame:?}");
-            self.write(side, frame);
+            self.write(side, link, frame);
+            self.drop_released(side);
         }
         frames
     }
 
-    fn write(&mut self, side: usize, frame: Transmit) {
+    fn drop_released(&mut self, side: usize) {
+        let state = &mut self.sides[side];
+        while let Some(token) = state.session.poll_released() {
+            let known = state.retained.remove(&token.0);
+            assert!(known.is_some(), "{token:?} is released twice");
+        }
+        let retained = state.retained_bytes();
+        let most = self.profile.retain + RETAIN_EXCESS_MAX;
+        assert!(retained <= most, "{retained} bytes retained of {most}");
+    }
+
+    fn write(&mut self, side: usize, link: usize, frame: Transmit) {
         self.trace.note(format_args!(
-            "{:?} {side} writes {frame:?}",
+            "{:?} {side} writes {frame:?} on {link}",
             self.now - self.began
         ));
         match frame {
             Transmit::Control { bytes, .. } => {
+                let link = &mut self.links[link];
+                if link.ending[side] {
+                    // A carrier is refused, which is not about the session.
+                    return link.pipes[side].write_bytes(self.now, bytes);
+                }
                 self.wire.write(side, &bytes);
-                self.pipes[side].write_bytes(self.now, bytes);
+                link.pinged[side] &= bytes[0] != PONG;
+                if link.gone[1 - side] {
+                    self.wire.lose(side, &bytes);
+                } else {
+                    link.unheard[side].push(bytes.clone());
+                }
+                link.pipes[side].write_bytes(self.now, bytes);
             }
             Transmit::Data {
                 header, payload, ..
             } => {
                 self.wire.write(side, &header);
-                self.pipes[side].write_bytes(self.now, header.to_vec());
-                let socket = self.sides[side]
-                    .sockets
-                    .get_mut(&payload.stream)
-                    .expect("payload of a socket that is gone");
-                let batch = socket.batch.as_mut().expect("payload without a batch");
-                assert_eq!(batch.token, payload.token);
-                assert_eq!(payload.range.start, batch.written, "a gap in a batch");
-                assert!(payload.range.end <= batch.length && !payload.range.is_empty());
-                batch.written = payload.range.end;
+                self.links[link].pipes[side].write_bytes(self.now, header.to_vec());
+                let portion = self.take_batch(side, &payload);
+                self.links[link].pipes[side].write_payload(self.now, portion);
+            }
+            Transmit::Again {
+                header, payload, ..
+            } => {
+                let batch = &self.sides[side].retained[&payload.token.0].portion;
                 let portion = Portion {
-                    label: socket.label,
-                    from: side,
-                    range: batch.start + payload.range.start as u64
-                        ..batch.start + payload.range.end as u64,
+                    range: batch.range.start + payload.range.start as u64
+                        ..batch.range.start + payload.range.end as u64,
+                    ..batch.clone()
                 };
-                if payload.last {
-                    assert_eq!(batch.written, batch.length);
-                    socket.batch = None;
-                }
-                self.pipes[side].write_payload(self.now, portion);
+                assert!(portion.range.end <= batch.range.end);
+                self.see(if payload.range.start > 0 {
+                    Seen::PartRepeated
+                } else {
+                    Seen::PayloadRepeated
+                });
+                self.links[link].pipes[side].write_bytes(self.now, header.to_vec());
+                self.links[link].pipes[side].write_payload(self.now, portion);
             }
         }
     }
 
-    /// The driver of `side` reads up to `length` bytes. Returns whether there were any.
+    fn take_batch(&mut self, side: usize, payload: &Payload) -> Portion {
+        let state = &mut self.sides[side];
+        let socket = state
+            .sockets
+            .get_mut(&payload.stream)
+            .expect("payload of a socket that is gone");
+        let batch = socket.batch.as_mut().expect("payload without a batch");
+        assert_eq!(batch.token, payload.token);
+        assert_eq!(payload.range.start, batch.written, "a gap in a batch");
+        assert!(payload.range.end <= batch.length && !payload.range.is_empty());
+        batch.written = payload.range.end;
+        let whole = Portion {
+            label: socket.label,
+            from: side,
+            range: batch.start..batch.start + batch.length as u64,
+        };
+        let portion = Portion {
+            range: batch.start + payload.range.start as u64..batch.start + payload.range.end as u64,
+            ..whole.clone()
+        };
+        if payload.last {
+            assert_eq!(batch.written, batch.length);
+            let held = batch.held;
+            socket.batch = None;
+            if payload.retained {
+                let retained = Retained {
+                    portion: whole,
+                    held,
+                };
+                let before = state.retained.insert(payload.token.0, retained);
+                assert!(before.is_none(), "{:?} is in use", payload.token);
+            }
+        }
+        portion
+    }
+
+    /// The driver of `side` reads up to `length` bytes of every carrier. Returns whether there were any.
     pub fn receive(&mut self, side: usize, length: usize) -> bool {
-        if self.model.lost[side] || self.pipes[1 - side].stalled {
+        let mut read = false;
+        for link in 0..self.links.len() {
+            read |= self.receive_on(side, link, length);
+        }
+        read
+    }
+
+    pub fn receive_on(&mut self, side: usize, link: usize, length: usize) -> bool {
+        let state = &mut self.links[link];
+        if state.gone[side] || state.ending[side] || state.pipes[1 - side].stalled {
             return false;
         }
-        let read = self.pipes[1 - side].read(self.now, length);
+        let read = state.pipes[1 - side].read(self.now, length);
         if read > 0 {
             self.trace.note(format_args!(
-                "{:?} {side} receives {read}",
+                "{:?} {side} receives {read} on {link}",
                 self.now - self.began
             ));
         }
-        if let Err(error) = self.consume(side) {
-            self.give_up_session(side, &error);
-        } else if self.pipes[1 - side].at_end() {
-            self.note_end_of_carrier(side);
-            self.lose(side);
+        if let Err(error) = self.consume(side, link) {
+            self.give_up_session(side, link, &error);
+        } else if self.links[link].pipes[1 - side].at_end() && !self.links[link].gone[side] {
+            self.note_end_of_carrier(side, link);
+            self.lose(side, link);
         }
-        read > 0
+        self.drop_released(side);
+        read > 0 || self.links[link].gone[side]
     }
 
     /// Whole frames and payload go to the session and the sockets.
-    fn consume(&mut self, side: usize) -> Result<(), SessionError> {
-        loop {
-            let moved = if let Some(receive) = self.sides[side].session.receiving(CarrierId::ONLY) {
-                let portion = self.pipes[1 - side].take_payload(receive.length);
+    fn consume(&mut self, side: usize, link: usize) -> Result<(), SessionError> {
+        let id = self.links[link].ids[side].expect("it is not gone");
+        while !self.links[link].gone[side] && !self.links[link].ending[side] {
+            let moved = if let Some(receive) = self.sides[side].session.receiving(id) {
+                let portion = self.links[link].pipes[1 - side].take_payload(receive.length);
                 portion.is_some_and(|portion| {
-                    self.move_payload(side, receive.stream, &portion);
+                    self.move_payload(side, receive, &portion);
                     true
                 })
             } else {
-                self.consume_frame(side)?
+                self.consume_frame(side, link, id)?
             };
             if !moved {
                 return Ok(());
             }
             self.drain_events(side);
         }
+        Ok(())
     }
 
-    fn move_payload(&mut self, side: usize, stream: Option<StreamId>, portion: &Portion) {
+    fn move_payload(&mut self, side: usize, receive: Receive, portion: &Portion) {
         let length = portion.range.end - portion.range.start;
         self.sides[side]
             .session
-            .payload_moved(CarrierId::ONLY, length as usize);
-        let Some(stream) = stream else {
+            .payload_moved(receive.carrier, length as usize);
+        let Some(stream) = receive.stream else {
             let refused = self.model.went_away[side];
             let known = self.model.of(portion.label);
             let unwanted = known.gave_up[side].is_some()
+                || known.gave_up[1 - side].is_some()
                 || known.verdicts[side].is_some()
                 || (refused && !known.incoming);
             let cut = self.sides[side]
@@ -144,30 +290,40 @@ impl World {
             self.see(Seen::DiscardedAfterReset);
             return;
         };
+        assert_eq!(receive.offset, portion.range.start, "payload elsewhere");
         let socket = self.sides[side]
             .sockets
             .get_mut(&stream)
             .expect("payload for a socket that is gone");
-        self.model.see_payload(portion, socket.label, side);
-        socket.held += length;
+        let deliverable = self.model.see_payload(portion, socket.label, side);
+        socket.held += deliverable;
+        let early = deliverable == 0;
         // A driver passes on at once what the socket takes.
         if !socket.stalled
+            && deliverable > 0
             && socket.phase != super::socket::Phase::Dialling
             && self.choices.one_in(3)
         {
             let part = self.choices.of(&[1, 2, 8]);
-            self.sink(side, stream, length.div_ceil(part));
+            self.sink(side, stream, deliverable.div_ceil(part));
+        }
+        if early {
+            self.see(Seen::OutOfOrder);
         }
     }
 
-    fn consume_frame(&mut self, side: usize) -> Result<bool, SessionError> {
-        let pipe = &self.pipes[1 - side];
+    fn consume_frame(
+        &mut self,
+        side: usize,
+        link: usize,
+        id: CarrierId,
+    ) -> Result<bool, SessionError> {
+        let pipe = &self.links[link].pipes[1 - side];
         let mut view = pipe.peek(PEEK_BYTES);
         while !view.is_empty() {
-            let header =
-                self.sides[side]
-                    .session
-                    .handle_header(self.now, CarrierId::ONLY, &view)?;
+            let header = self.sides[side]
+                .session
+                .handle_header(self.now, id, &view)?;
             match header {
                 Header::Incomplete { needed } => {
                     assert!((view.len() + 1..=65_535).contains(&needed), "{needed}");
@@ -177,9 +333,28 @@ impl World {
                         return Ok(false);
                     }
                 }
-                Header::Control { consumed } | Header::Payload { consumed, .. } => {
-                    self.wire.arrive(side, &view[..consumed]);
-                    self.pipes[1 - side].skip(consumed);
+                Header::Control { consumed } => {
+                    let view = &view[..consumed];
+                    let unheard = &mut self.links[link].unheard[1 - side];
+                    if let Some(at) = unheard.iter().position(|bytes| bytes == view) {
+                        unheard.remove(at);
+                    }
+                    self.heard(side, link, view);
+                    return Ok(true);
+                }
+                Header::Payload { consumed, receive } => {
+                    if let Some(socket) = receive
+                        .stream
+                        .and_then(|id| self.sides[side].sockets.get_mut(&id))
+                    {
+                        let end = receive.offset + receive.length as u64;
+                        socket.announced = socket.announced.max(end);
+                    }
+                    let unheard = &mut self.links[link].unheard[1 - side];
+                    if let Some(at) = unheard.iter().position(|bytes| *bytes == view[..consumed]) {
+                        unheard.remove(at);
+                    }
+                    self.heard(side, link, &view[..consumed]);
                     return Ok(true);
                 }
             }
@@ -187,9 +362,20 @@ impl World {
         Ok(false)
     }
 
+    fn heard(&mut self, side: usize, link: usize, bytes: &[u8]) {
+        // What strangers say is in nobody's books.
+        if self.links[link].ids.iter().all(Option::is_some) {
+            self.links[link].pinged[side] |= bytes[0] == PING;
+            self.wire.arrive(side, bytes);
+        }
+        self.links[link].pipes[1 - side].skip(bytes.len());
+    }
+
     /// A session has ended by itself: it may say why, then the carrier is closed.
-    fn give_up_session(&mut self, side: usize, error: &SessionError) {
-        assert!(self.sides[1 - side].closed, "between honest sides: {error}");
+    fn give_up_session(&mut self, side: usize, link: usize, error: &SessionError) {
+        let refused = self.links[link].ids[1 - side].is_none();
+        let other = self.sides[1 - side].closed || self.model.lost[1 - side];
+        assert!(other || refused, "between honest sides: {error}");
         self.close(side, error);
     }
 
@@ -197,65 +383,157 @@ impl World {
         self.trace.note(format_args!("{side} closes: {error}"));
         self.sides[side].closed = true;
         self.sides[side].session.close(error);
-        while let Some(frame) = self.sides[side].session.poll_transmit() {
-            self.write(side, frame);
-        }
-        let everything = self.pipes[side].flying_bytes();
-        self.lose_keeping(side, everything);
+        self.say_last(side);
     }
 
-    /// The carrier is cut: each direction loses its tail, or only one does.
+    fn say_last(&mut self, side: usize) {
+        for link in 0..self.links.len() {
+            if self.links[link].gone[side] {
+                continue;
+            }
+            let id = self.links[link].ids[side].expect("it is not gone");
+            while let Some(frame) = self.sides[side].session.poll_transmit(id) {
+                self.write(side, link, frame);
+            }
+        }
+        for link in 0..self.links.len() {
+            if !self.links[link].gone[side] {
+                let everything = self.links[link].pipes[side].flying_bytes();
+                self.lose_keeping(side, link, everything);
+            }
+        }
+        if !self.model.lost[side] {
+            self.end_session(side);
+        }
+    }
+
+    /// A carrier is cut, or all of them are: each direction loses its tail, or only one does.
     pub fn draw_cut(&mut self) {
+        if self.alive() > 1 && self.choices.one_in(3) {
+            self.see(Seen::AllCarriersCut);
+            for link in 0..self.links.len() {
+                if self.links[link].is_alive() {
+                    self.cut_link(link);
+                }
+            }
+        } else {
+            let link = self.choices.below(self.links.len());
+            self.cut_link(link);
+        }
+    }
+
+    fn cut_link(&mut self, link: usize) {
         let first = self.choices.below(2);
         let half = self.choices.one_in(2);
         for side in if half { vec![first] } else { vec![0, 1] } {
-            let flying = self.pipes[side].flying_bytes();
+            let flying = self.links[link].pipes[side].flying_bytes();
             let kept = match self.choices.below(4) {
                 0 => flying,
                 1 => 0,
                 _ => self.choices.below(flying + 1),
             };
-            self.trace
-                .note(format_args!("{side}: cut, {kept} of {flying} left"));
+            self.trace.note(format_args!(
+                "{side}: {link} is cut, {kept} of {flying} left"
+            ));
             if kept == flying {
                 self.see(Seen::CarrierCutWithNothingLost);
             }
-            self.pipes[side].cut(kept);
+            self.links[link].pipes[side].cut(kept);
         }
         if half {
             self.see(Seen::CarrierHalfCut);
         }
     }
 
-    fn note_end_of_carrier(&mut self, side: usize) {
-        let inside = self.sides[side].session.receiving(CarrierId::ONLY);
+    fn note_end_of_carrier(&mut self, side: usize, link: usize) {
+        let id = self.links[link].ids[side].expect("it is not gone");
+        let inside = self.sides[side].session.receiving(id);
         if inside.is_some() {
             self.see(Seen::CarrierCutInPayload);
-        } else if !self.pipes[1 - side].is_empty() {
+        } else if !self.links[link].pipes[1 - side].is_empty() {
             self.see(Seen::CarrierCutInFrame);
         }
     }
 
-    /// The driver of `side` finds its carrier gone, and closes its own direction.
-    fn lose(&mut self, side: usize) {
-        let flying = self.pipes[side].flying_bytes();
+    /// The driver of `side` finds a carrier gone, and closes its own direction.
+    fn lose(&mut self, side: usize, link: usize) {
+        let flying = self.links[link].pipes[side].flying_bytes();
         let kept = self.choices.below(flying + 1);
-        self.lose_keeping(side, kept);
+        self.lose_keeping(side, link, kept);
     }
 
-    fn lose_keeping(&mut self, side: usize, kept: usize) {
-        self.trace.note(format_args!("{side} loses its carrier"));
+    fn lose_keeping(&mut self, side: usize, link: usize, kept: usize) {
+        let others = self.alive();
+        self.links[link].pipes[side].cut(kept);
+        let id = self.links[link].ids[side].expect("it is not gone");
+        self.drop_link(side, link);
         self.see(Seen::CarrierLost);
-        self.pipes[side].cut(kept);
-        self.model.lost[side] = true;
-        self.sides[side]
-            .session
-            .handle_carrier_lost(CarrierId::ONLY);
+        self.lost_at.get_or_insert(self.now);
+        let now = self.now;
+        self.sides[side].session.handle_carrier_lost(now, id);
+        if self.sides[side].session.is_over() {
+            self.end_session(side);
+        } else if others > 1 {
+            self.see(Seen::CarrierLostBesideOthers);
+        }
         self.drain_events(side);
+    }
+
+    /// The driver of `side` has nothing to do with it any more. What its peer said on it and it has not
+    /// handled has to be said again.
+    fn drop_link(&mut self, side: usize, link: usize) {
+        self.trace.note(format_args!("{side} closes {link}"));
+        let state = &mut self.links[link];
+        state.gone[side] = true;
+        let flying = state.pipes[side].flying_bytes();
+        state.pipes[side].cut(flying);
+        if state.pinged[side] {
+            self.wire.forget_ping(side);
+        }
+        for bytes in std::mem::take(&mut state.unheard[1 - side]) {
+            self.wire.lose(1 - side, &bytes);
+        }
+    }
+
+    /// The session wants nothing more of a carrier.
+    pub fn end_carrier(&mut self, side: usize, id: CarrierId) {
+        let link = self
+            .links
+            .iter()
+            .position(|link| link.ids[side] == Some(id));
+        let link = link.expect("a carrier that never was");
+        assert!(!self.links[link].gone[side], "{id:?} was gone");
+        if self.links[link].ids.iter().any(Option::is_none) {
+            self.see(Seen::JoinRefused);
+        }
+        self.links[link].ending[side] = true;
+        self.lost_at.get_or_insert(self.now);
+        self.close_if_ended(side, link, id);
+    }
+
+    fn close_if_ended(&mut self, side: usize, link: usize, id: CarrierId) {
         let session = &mut self.sides[side].session;
-        assert_eq!(session.stream_count(), 0, "streams outlived their carrier");
+        if self.links[link].ending[side] && !session.wants_transmit(id) {
+            session.handle_carrier_lost(self.now, id);
+            self.drop_link(side, link);
+        }
+    }
+
+    fn end_session(&mut self, side: usize) {
+        if std::mem::replace(&mut self.model.lost[side], true) {
+            return;
+        }
+        self.drain_events(side);
+        for link in 0..self.links.len() {
+            if !self.links[link].gone[side] {
+                self.drop_link(side, link);
+            }
+        }
+        let session = &mut self.sides[side].session;
+        assert!(session.is_over(), "a session without an end");
+        assert_eq!(session.stream_count(), 0, "streams outlived their session");
         assert_eq!(session.receive_budget_used(), 0, "memory outlived it");
-        assert!(session.poll_transmit().is_none() && session.poll_timeout().is_none());
+        assert_eq!(session.poll_timeout(), None);
         // What came is still delivered; the session knows nothing of it any more.
         let sockets = std::mem::take(&mut self.sides[side].sockets);
         for (id, socket) in sockets {
@@ -272,4 +550,16 @@ impl World {
             self.model.end(socket.label, side, verdict);
         }
     }
+}
+
+/// What an exit says to whoever wants to join a session that is not there.
+fn refuse(now: std::time::Instant, link: &mut Link) {
+    let close = Frame::SessionClose {
+        code: SessionCode::UnknownSession as u64,
+        reason: "no such session".to_owned(),
+    };
+    let bytes = codec::encode(&close);
+    let length = bytes.len();
+    link.pipes[EXIT].write_bytes(now, bytes);
+    link.pipes[EXIT].cut(length);
 }

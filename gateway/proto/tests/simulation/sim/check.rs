@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use muxtunnel_proto::{CarrierId, CreditView, StreamId};
+use muxtunnel_proto::{CreditView, StreamId};
 
+use super::link::Link;
 use super::profile::Protocol;
 use super::seen::Seen;
 use super::socket::Phase;
@@ -32,20 +33,21 @@ impl World {
         let used = state.session.receive_budget_used();
         let budget = self.profile.receive_budget;
         assert!(used <= budget, "{used} bytes in a budget of {budget}");
-        let announced = state.session.receiving(CarrierId::ONLY);
         let mut accounted = 0;
         for (id, socket) in &state.sockets {
             let Some(credit) = state.session.credit(*id) else {
                 assert_eq!(socket.held, 0, "a stream is gone before its payload");
                 continue;
             };
-            let coming = announced
-                .filter(|receive| receive.stream == Some(*id))
-                .map_or(0, |receive| receive.length as u64);
+            let flow = &self.model.streams[socket.label as usize].flows[1 - side];
+            let kept = match socket.cut {
+                Some(_) => flow.arrived,
+                None => socket.announced,
+            };
             assert_eq!(
                 credit.buffered,
-                socket.held + coming,
-                "stream {}",
+                kept - flow.delivered,
+                "stream {}: {socket:?} {flow:?}",
                 socket.label
             );
             accounted += credit.buffered;
@@ -101,16 +103,8 @@ impl World {
             };
             let receiver = 1 - sender;
             let flow = &self.model.streams[label as usize].flows[sender];
-            let coming = self.sides[receiver]
-                .session
-                .receiving(CarrierId::ONLY)
-                .filter(|receive| {
-                    receive
-                        .stream
-                        .is_some_and(|id| self.label_of(receiver, id) == Some(label))
-                })
-                .map_or(0, |receive| receive.length as u64);
-            let entitled = here.send + flow.in_flight() - coming;
+            let announced = self.announced(receiver, label);
+            let entitled = here.send + flow.sent - announced;
             assert!(
                 holds(there.recv, entitled),
                 "stream {label} from side {sender}: the receiver takes {}, the sender and the carrier have {entitled}",
@@ -140,8 +134,12 @@ impl World {
         self.sides[side].session.credit(id)
     }
 
-    fn label_of(&self, side: usize, id: StreamId) -> Option<u32> {
-        self.sides[side].sockets.get(&id).map(|socket| socket.label)
+    /// Up to which offset the payload of `label` has been announced to `side`.
+    fn announced(&self, side: usize, label: u32) -> u64 {
+        let mut sockets = self.sides[side].sockets.values();
+        sockets
+            .find(|socket| socket.label == label)
+            .map_or(0, |socket| socket.announced)
     }
 
     fn peer_credit(&self, side: usize, id: StreamId, label: u32) -> Option<CreditView> {
@@ -181,20 +179,34 @@ impl World {
 
     /// Empties the carrier and compares both ends' books.
     pub fn settle_and_check(&mut self) {
-        let mut stalled = [false; 2];
-        for (pipe, stalled) in self.pipes.iter_mut().zip(&mut stalled) {
-            *stalled = std::mem::take(&mut pipe.stalled);
-        }
+        let pipes = |links: &mut Vec<Link>| -> Vec<bool> {
+            let pipes = links.iter_mut().flat_map(|link| &mut link.pipes);
+            pipes
+                .map(|pipe| std::mem::take(&mut pipe.stalled))
+                .collect()
+        };
+        let stalled = pipes(&mut self.links);
         self.settle();
-        if self.model.lost == [false; 2] {
+        if self.model.lost == [false; 2] && self.alive() > 0 {
             self.check_credit(|recv, owed_by_carrier| recv == owed_by_carrier);
             for side in 0..2 {
                 self.check_table(side);
+                let state = &self.sides[side];
+                assert!(
+                    state.session.is_settled(),
+                    "side {side} waits for an acknowledgement"
+                );
+                assert!(
+                    state.retained.is_empty(),
+                    "side {side} keeps {:?}",
+                    state.retained
+                );
             }
             let used = [0, 1].map(|side| self.sides[side].session.receive_budget_used());
             self.wire.check_at_rest(used);
         }
-        for (pipe, stalled) in self.pipes.iter_mut().zip(stalled) {
+        let pipes = self.links.iter_mut().flat_map(|link| &mut link.pipes);
+        for (pipe, stalled) in pipes.zip(stalled) {
             pipe.stalled = stalled;
         }
     }

@@ -1,13 +1,16 @@
 //! The fair end of a run: faults off, readers open, and everything must come to its end.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muxtunnel_proto::StreamId;
 
+use super::link::Link;
 use super::world::World;
 
 /// Rounds without anything moving after which a run counts as hung.
 const IDLE_ROUNDS_MAX: usize = 8;
+/// Longest that an acknowledgement waits.
+const ACK_DELAY: Duration = Duration::from_millis(25);
 
 impl World {
     /// Lets everything end, then judges it.
@@ -15,9 +18,13 @@ impl World {
         self.end_faults();
         let mut idle = 0;
         while !self.is_over() {
-            let moved = self.fair_round();
+            let moved = self.reconnect() || self.fair_round();
             self.check();
-            idle = if moved || self.wait_for_arrival() {
+            idle = if moved
+                || self.wait_for_arrival()
+                || self.wait_for_ack()
+                || self.wait_for_timeout()
+            {
                 0
             } else {
                 idle + 1
@@ -39,14 +46,54 @@ impl World {
         }
     }
 
+    fn wants_transmit(&self, side: usize) -> bool {
+        let mut open = self.links.iter().filter(|link| !link.gone[side]);
+        open.any(|link| {
+            let id = link.ids[side].expect("it is not gone");
+            self.sides[side].session.wants_transmit(id)
+        })
+    }
+
+    /// The entry dials where it has no carrier. Returns whether it did.
+    fn reconnect(&mut self) -> bool {
+        self.alive() == 0 && self.dial()
+    }
+
+    /// Acknowledgements are the only thing that time alone makes due.
+    fn wait_for_ack(&mut self) -> bool {
+        let open = (0..2).filter(|side| !self.model.lost[*side]);
+        let due = open
+            .filter_map(|side| self.sides[side].session.poll_timeout())
+            .min();
+        let Some(due) = due.filter(|due| *due <= self.now + ACK_DELAY && self.alive() > 0) else {
+            return false;
+        };
+        self.advance_to(due.max(self.now));
+        true
+    }
+
+    /// Only one side's session is over: the other's comes to its end by itself.
+    fn wait_for_timeout(&mut self) -> bool {
+        let over = self.model.lost;
+        let alone = (0..2).find(|side| over[1 - side] && !over[*side]);
+        let Some(timeout) = alone.and_then(|side| self.sides[side].session.poll_timeout()) else {
+            return false;
+        };
+        self.advance_to(timeout.max(self.now));
+        true
+    }
+
     fn is_over(&self) -> bool {
         let quiet = |side: usize| {
             let state = &self.sides[side];
-            state.sockets.is_empty() && !state.session.wants_transmit()
+            state.sockets.is_empty() && !self.wants_transmit(side)
         };
         match self.model.lost {
             [true, true] => true,
-            _ => quiet(0) && quiet(1) && self.pipes.iter().all(super::pipe::Pipe::is_empty),
+            [false, false] => {
+                quiet(0) && quiet(1) && self.alive() > 0 && self.links.iter().all(Link::is_empty)
+            }
+            _ => false,
         }
     }
 
@@ -73,11 +120,7 @@ impl World {
 
     /// Nothing can move before something arrives. Returns whether there is something on its way.
     fn wait_for_arrival(&mut self) -> bool {
-        let arrival: Option<Instant> = self
-            .pipes
-            .iter()
-            .filter_map(super::pipe::Pipe::next_arrival)
-            .min();
+        let arrival: Option<Instant> = self.links.iter().filter_map(Link::next_arrival).min();
         let Some(arrival) = arrival.filter(|arrival| *arrival > self.now) else {
             return false;
         };
@@ -93,7 +136,7 @@ impl World {
                 moved |= self.transmit(side, usize::MAX);
                 moved |= self.receive(1 - side, usize::MAX);
             }
-            if !moved && !self.wait_for_arrival() {
+            if !moved && !self.wait_for_arrival() && !self.wait_for_ack() {
                 return;
             }
         }
@@ -110,8 +153,11 @@ impl World {
             text.push_str(&format!(
                 "\n{side}: ready {}, wants to transmit {}, {} bytes in its pipe",
                 self.sides[side].session.is_ready(),
-                self.sides[side].session.wants_transmit(),
-                self.pipes[side].flying_bytes()
+                self.wants_transmit(side),
+                self.links
+                    .iter()
+                    .map(|link| link.pipes[side].flying_bytes())
+                    .sum::<usize>()
             ));
         }
         text

@@ -1,11 +1,11 @@
 //! What the sessions say to the drivers and their applications.
 
-use muxtunnel_proto::{Event, Outcome, Reason, ResetCode, StreamId};
+use muxtunnel_proto::{CarrierId, Event, Outcome, Reason, ResetCode, StreamId};
 
 use super::model::Verdict;
 use super::seen::Seen;
 use super::socket::{Phase, Socket};
-use super::world::World;
+use super::world::{ENTRY, World};
 
 impl World {
     /// What the session has to say to the applications.
@@ -14,6 +14,8 @@ impl World {
             self.trace.note(format_args!("{side} sees {event:?}"));
             match event {
                 Event::Ready | Event::GoAway => {}
+                Event::CarrierUp { carrier } => self.carrier_is_up(side, carrier),
+                Event::CarrierEnded { carrier, .. } => self.end_carrier(side, carrier),
                 Event::Writable { stream } => {
                     if let Some(socket) = self.sides[side].sockets.get_mut(&stream) {
                         socket.waits = false;
@@ -38,6 +40,15 @@ impl World {
             }
         }
         self.drop_all_over(side);
+    }
+
+    fn carrier_is_up(&mut self, side: usize, carrier: CarrierId) {
+        if carrier != CarrierId::FIRST {
+            self.see(Seen::CarrierJoined);
+            if side == ENTRY && self.alive() == 1 {
+                self.see(Seen::CarrierResumed);
+            }
+        }
     }
 
     fn incoming(&mut self, side: usize, id: StreamId, target: &str) {

@@ -12,11 +12,18 @@ impl World {
             5..=7 if faults.stalls => self.draw_stall(side),
             8..=10 if faults.aborts => self.draw_abort(side),
             11..=12 if faults.carrier_stalls => {
-                self.pipes[side].stalled = !self.pipes[side].stalled;
+                let link = self.choices.below(self.links.len());
+                let pipe = &mut self.links[link].pipes[side];
+                pipe.stalled = !pipe.stalled;
             }
             13 if faults.go_away => self.go_away(side),
             14 if faults.cuts && self.choices.one_in(4) => self.draw_cut(),
-            _ => {}
+            15 if faults.forgeries && self.choices.one_in(8) => self.forge(),
+            _ => {
+                if self.alive() < self.profile.carriers_max {
+                    self.dial();
+                }
+            }
         }
     }
 
@@ -65,7 +72,9 @@ impl World {
         self.profile.faults = super::profile::Faults::default();
         self.fair_since = Some(self.now);
         for side in 0..2 {
-            self.pipes[side].stalled = false;
+            for link in &mut self.links {
+                link.pipes[side].stalled = false;
+            }
             self.sides[side]
                 .sockets
                 .values_mut()

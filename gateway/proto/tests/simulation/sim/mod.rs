@@ -18,6 +18,7 @@ mod choice;
 mod ending;
 mod event;
 mod fault;
+mod link;
 mod model;
 pub mod oracles;
 mod pipe;

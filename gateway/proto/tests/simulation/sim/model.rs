@@ -4,6 +4,7 @@
 //! sent, an end of file comes behind the last byte, a cut has an author and carries his code. At the
 //! end [`Model::judge`] asks that every stream ended in a way that somebody caused and both sides know.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{Outcome, Reason, Refusal, ResetCode};
@@ -18,7 +19,10 @@ pub struct Flow {
     pub sent: u64,
     /// The session was told that this is all.
     pub finished: bool,
+    /// All before this.
     pub arrived: u64,
+    /// Behind a gap: start and end.
+    pub early: BTreeMap<u64, u64>,
     /// Taken by the receiving socket.
     pub delivered: u64,
 }
@@ -121,17 +125,27 @@ impl Model {
         );
     }
 
-    /// Payload came for the socket of the side that it is not from.
-    pub fn see_payload(&mut self, portion: &Portion, label: u32, side: usize) {
+    /// Payload came for the socket of the side that it is not from. Returns how many bytes can be
+    /// delivered by it.
+    pub fn see_payload(&mut self, portion: &Portion, label: u32, side: usize) -> u64 {
         assert_eq!(portion.label, label, "payload of another stream");
         assert_ne!(portion.from, side, "payload came back");
         let flow = &mut self.of(label).flows[portion.from];
-        assert_eq!(
-            portion.range.start, flow.arrived,
-            "stream {label}: bytes are missing or came twice"
+        let (start, end) = (portion.range.start, portion.range.end);
+        assert!(end <= flow.sent, "stream {label}: made up");
+        let before = flow.early.range(..end).next_back();
+        assert!(
+            start >= flow.arrived && before.is_none_or(|(_, before)| *before <= start),
+            "stream {label}: {start}..{end} came twice"
         );
-        assert!(portion.range.end <= flow.sent, "stream {label}: made up");
-        flow.arrived = portion.range.end;
+        flow.early.insert(start, end);
+        let arrived = flow.arrived;
+        while let Some(entry) = flow.early.first_entry()
+            && *entry.key() == flow.arrived
+        {
+            flow.arrived = entry.remove();
+        }
+        flow.arrived - arrived
     }
 
     pub fn see_finished(&mut self, label: u32, side: usize) {

@@ -32,6 +32,12 @@ pub struct Profile {
     pub frame_max: u32,
     pub open_timeout: Duration,
     pub hello_timeout: Duration,
+    /// Streams outlive their carrier.
+    pub resume: bool,
+    pub retain: u64,
+    pub resume_timeout: Duration,
+    /// Carriers at once that the entry dials.
+    pub carriers_max: usize,
     /// Streams of the whole run.
     pub streams: u32,
     /// Most that a socket sends, bytes.
@@ -58,6 +64,8 @@ pub struct Faults {
     pub go_away: bool,
     /// The carrier ends in the middle.
     pub cuts: bool,
+    /// Somebody who does not know the token tries to join.
+    pub forgeries: bool,
 }
 
 impl Profile {
@@ -72,6 +80,7 @@ impl Profile {
             }
             Protocol::Native => choices.of(&[256 << 10, 20 << 10, 64 << 10, 1 << 20, 64 << 20]),
         };
+        let resume = protocol == Protocol::Native && !choices.one_in(4);
         let faults = Faults {
             aborts: choices.one_in(2),
             refusals: choices.one_in(2),
@@ -80,7 +89,8 @@ impl Profile {
             carrier_stalls: choices.one_in(4),
             pauses: choices.one_in(4),
             go_away: choices.one_in(6),
-            cuts: choices.one_in(6),
+            cuts: choices.one_in(if resume { 2 } else { 6 }),
+            forgeries: choices.one_in(6),
         };
         let delay = Duration::from_micros(choices.of(&[10, 100, 2_000, 50_000]));
         let first_hop = Duration::from_micros(10);
@@ -93,6 +103,10 @@ impl Profile {
             frame_max: choices.of(&[16 << 10, 64 << 10, 1 << 20]),
             open_timeout: Duration::from_secs(choices.of(&[15, 2])),
             hello_timeout: Duration::from_secs(choices.of(&[10, 2])),
+            resume,
+            retain: choices.of(&[64 << 20, 1 << 20, 64 << 10]),
+            resume_timeout: Duration::from_secs(choices.of(&[30, 5])),
+            carriers_max: if resume { choices.of(&[1, 2, 4]) } else { 1 },
             streams: 1 + choices.below(40) as u32,
             plan_bytes_max: choices.of(&[300_000, 1_000, 20_000, 4 << 20]),
             faults,
@@ -112,6 +126,10 @@ impl Profile {
             frame_max: 64 << 10,
             open_timeout: Duration::from_secs(15),
             hello_timeout: Duration::from_secs(10),
+            resume: protocol == Protocol::Native,
+            retain: 64 << 20,
+            resume_timeout: Duration::from_secs(30),
+            carriers_max: 1,
             streams: 64,
             plan_bytes_max: 1 << 20,
             faults: Faults::default(),

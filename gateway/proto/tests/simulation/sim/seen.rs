@@ -43,11 +43,21 @@ pub enum Seen {
     HelloTimedOut,
     Pong,
     CarrierKept,
+    CarrierJoined,
+    CarrierResumed,
+    CarrierLostBesideOthers,
+    OutOfOrder,
+    PayloadRepeated,
+    PartRepeated,
+    JoinRefused,
+    ResumeTimedOut,
+    RetainExhausted,
+    AllCarriersCut,
 }
 
 impl Seen {
     /// What only the native protocol can come to.
-    const NATIVE: [Self; 14] = [
+    const NATIVE: [Self; 24] = [
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
         Self::EarlyData,
@@ -62,6 +72,16 @@ impl Seen {
         Self::GoAwayCrossedOpen,
         Self::HelloTimedOut,
         Self::Pong,
+        Self::CarrierJoined,
+        Self::CarrierResumed,
+        Self::CarrierLostBesideOthers,
+        Self::OutOfOrder,
+        Self::PayloadRepeated,
+        Self::PartRepeated,
+        Self::JoinRefused,
+        Self::ResumeTimedOut,
+        Self::RetainExhausted,
+        Self::AllCarriersCut,
     ];
 
     const BOTH: [Self; 23] = [

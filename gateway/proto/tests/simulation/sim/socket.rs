@@ -24,6 +24,8 @@ pub struct Batch {
     pub token: Token,
     pub start: u64,
     pub length: usize,
+    /// Bytes of memory.
+    pub held: usize,
     pub written: usize,
 }
 
@@ -40,8 +42,10 @@ pub struct Socket {
     pub batch: Option<Batch>,
     /// The session takes nothing of it, and has to say when it does again.
     pub waits: bool,
-    /// Received, not taken.
+    /// Received in order, not taken.
     pub held: u64,
+    /// Up to which offset payload has been announced.
+    pub announced: u64,
     pub finish_seen: bool,
     pub cut: Option<Outcome>,
     /// Does not read.
@@ -62,6 +66,7 @@ impl Socket {
             batch: None,
             waits: false,
             held: 0,
+            announced: 0,
             finish_seen: false,
             cut: None,
             stalled: false,

@@ -30,6 +30,20 @@ impl Wire {
         }
     }
 
+    /// `from` wrote this control frame on a carrier that did not deliver it.
+    pub fn lose(&mut self, from: usize, bytes: &[u8]) {
+        if let Self::Native(books) = self {
+            books.lose(from, bytes);
+        }
+    }
+
+    /// The carrier on which `side` would have answered a PING is gone.
+    pub fn forget_ping(&mut self, side: usize) {
+        if let Self::Native(books) = self {
+            books.forget_ping(side);
+        }
+    }
+
     /// The session of `to` has handled it.
     pub fn arrive(&mut self, to: usize, bytes: &[u8]) {
         match self {

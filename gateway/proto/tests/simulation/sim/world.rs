@@ -5,12 +5,14 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{
-    Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session, StreamId,
+    CarrierId, Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session,
+    SessionError, StreamId,
 };
 
 use super::choice::Choices;
+use super::link::Link;
 use super::model::Model;
-use super::pipe::Pipe;
+use super::pipe::Portion;
 use super::profile::{Profile, Protocol};
 use super::seen::{Seen, Sometimes};
 use super::socket::Socket;
@@ -26,8 +28,25 @@ pub struct Side {
     pub session: Box<dyn Session>,
     pub sockets: BTreeMap<StreamId, Socket>,
     pub next_token: u64,
+    /// Batches that the session may ask for again, by token.
+    pub retained: BTreeMap<u64, Retained>,
     /// The session has ended for a reason of its own, and said so.
     pub closed: bool,
+}
+
+/// A batch that was transmitted.
+#[derive(Debug)]
+pub struct Retained {
+    pub portion: Portion,
+    /// Bytes of memory.
+    pub held: usize,
+}
+
+impl Side {
+    /// Bytes of memory of what may be asked for again.
+    pub fn retained_bytes(&self) -> u64 {
+        self.retained.values().map(|batch| batch.held as u64).sum()
+    }
 }
 
 pub struct World {
@@ -36,12 +55,13 @@ pub struct World {
     pub began: Instant,
     pub now: Instant,
     pub sides: [Side; 2],
-    /// By the side that writes.
-    pub pipes: [Pipe; 2],
+    pub links: Vec<Link>,
     pub wire: Wire,
     pub model: Model,
     pub sometimes: Sometimes,
     pub trace: Trace,
+    /// When the first carrier was lost.
+    pub lost_at: Option<Instant>,
     /// Since when nothing goes wrong any more.
     pub fair_since: Option<Instant>,
 }
@@ -49,7 +69,6 @@ pub struct World {
 impl World {
     pub fn new(profile: Profile, choices: Choices) -> Self {
         let now = Instant::now();
-        let pipe = || Pipe::new(profile.delay);
         Self {
             choices,
             began: now,
@@ -58,13 +77,15 @@ impl World {
                 session,
                 sockets: BTreeMap::new(),
                 next_token: 0,
+                retained: BTreeMap::new(),
                 closed: false,
             }),
-            pipes: [pipe(), pipe()],
+            links: vec![Link::new(profile.delay, [Some(CarrierId::FIRST); 2])],
             wire: Wire::new(&profile),
             model: Model::new(profile.protocol, profile.open_timeout),
             sometimes: Sometimes::default(),
             trace: Trace::default(),
+            lost_at: None,
             fair_since: None,
             profile,
         }
@@ -83,11 +104,13 @@ impl World {
         match self.choices.below(16) {
             0..=3 => {
                 let frames = self.choices.length(32);
-                self.transmit(side, frames);
+                let link = self.choices.below(self.links.len());
+                self.transmit_on(side, link, frames);
             }
             4..=7 => {
                 let length = self.choices.length(256 << 10);
-                self.receive(side, length);
+                let link = self.choices.below(self.links.len());
+                self.receive_on(side, link, length);
             }
             8..=10 => self.draw_source(side),
             11..=13 => self.draw_sink(side),
@@ -139,14 +162,27 @@ impl World {
             .note(format_args!("{:?} {side} timeout", self.now - self.began));
         self.drain_events(side);
         if let Err(error) = result {
-            let late = self.now >= self.began + self.profile.hello_timeout;
-            assert!(
-                late && !self.sides[side].session.is_ready(),
-                "nothing is overdue: {error}"
-            );
-            self.see(Seen::HelloTimedOut);
+            self.judge_overdue(side, &error);
             self.close(side, &error);
         }
+    }
+
+    fn judge_overdue(&mut self, side: usize, error: &SessionError) {
+        let ready = self.sides[side].session.is_ready();
+        let (seen, late) = match error {
+            SessionError::HelloTimeout => (
+                Seen::HelloTimedOut,
+                !ready && self.now >= self.began + self.profile.hello_timeout,
+            ),
+            SessionError::ResumeTimeout => (
+                Seen::ResumeTimedOut,
+                self.lost_at
+                    .is_some_and(|at| self.now >= at + self.profile.resume_timeout),
+            ),
+            _ => panic!("no matter of time: {error}"),
+        };
+        assert!(late, "nothing is overdue: {error}");
+        self.see(seen);
     }
 
     pub fn see(&mut self, seen: Seen) {
@@ -175,6 +211,9 @@ fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
                 frame_max: profile.frame_max,
                 open_timeout: profile.open_timeout,
                 hello_timeout: profile.hello_timeout,
+                resume: profile.resume,
+                retain: profile.retain,
+                resume_timeout: profile.resume_timeout,
             };
             let identity = Identity {
                 session_id: [7; 16],

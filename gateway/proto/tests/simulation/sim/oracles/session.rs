@@ -3,7 +3,7 @@
 //! Whatever comes, nothing panics, memory and tables keep their bounds, what is said stays finite, and
 //! the session that gives up leaves nothing behind.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters, VERSION};
@@ -43,10 +43,29 @@ pub fn session_input(input: &[u8]) {
 
 #[derive(Default)]
 struct Local {
-    /// Received, not taken.
+    /// Received in order, not taken.
     held: usize,
+    /// Taken, too; and what came behind a gap, start and end.
+    arrived: u64,
+    early: BTreeMap<u64, u64>,
+    /// Up to which offset payload was announced.
+    announced: u64,
     batch: Option<Token>,
     dialling: bool,
+}
+
+impl Local {
+    fn take(&mut self, offset: u64, length: usize) {
+        let before = self.early.insert(offset, offset + length as u64);
+        assert!(before.is_none() && offset >= self.arrived, "payload twice");
+        while let Some(entry) = self.early.first_entry()
+            && *entry.key() == self.arrived
+        {
+            let end = entry.remove();
+            self.held += (end - self.arrived) as usize;
+            self.arrived = end;
+        }
+    }
 }
 
 struct Target {
@@ -55,7 +74,13 @@ struct Target {
     began: Instant,
     now: Instant,
     sockets: BTreeMap<StreamId, Local>,
-    unread: Vec<u8>,
+    /// Of each carrier, oldest first: what has come on it.
+    carriers: Vec<(CarrierId, Vec<u8>)>,
+    /// The one that the peer speaks on.
+    speaks: usize,
+    resume: bool,
+    /// The session may ask for them again.
+    retained: BTreeSet<u64>,
     next_token: u64,
     /// The peer's next stream, and what it has sent on each.
     next_open: u64,
@@ -68,6 +93,8 @@ impl Target {
         let now = Instant::now();
         let mut unread = Vec::new();
         let established = !choices.one_in(8);
+        let resume = choices.one_in(2);
+        let features = if resume { codec::RESUME } else { 0 };
         let dialled = choices.below(2) == 0;
         let session: Box<dyn Session> = match (protocol, dialled) {
             (Protocol::Jmux, _) => Box::new(JmuxSession::new(JmuxConfig {
@@ -76,11 +103,11 @@ impl Target {
                 ..JmuxConfig::default()
             })),
             (Protocol::Native, true) => {
-                unread.extend(codec::encode(&hello_ack()));
+                unread.extend(codec::encode(&hello_ack(features)));
                 Box::new(NativeSession::dial(native_config(), now))
             }
             (Protocol::Native, false) => {
-                unread.extend(codec::encode(&hello()));
+                unread.extend(codec::encode(&hello(features, 0, [0; 16])));
                 let identity = Identity {
                     session_id: [7; 16],
                     token: [9; 32],
@@ -97,7 +124,10 @@ impl Target {
             began: now,
             now,
             sockets: BTreeMap::new(),
-            unread,
+            carriers: vec![(CarrierId::FIRST, unread)],
+            speaks: 0,
+            resume: resume && established && protocol == Protocol::Native,
+            retained: BTreeSet::new(),
             next_token: 0,
             next_open: if dialled { 1 } else { 2 },
             received: BTreeMap::new(),
@@ -108,11 +138,12 @@ impl Target {
 
     fn step(&mut self, choices: &mut Choices) -> Result<(), SessionError> {
         match choices.below(8) {
+            0 if self.resume && choices.one_in(4) => self.change_carriers(choices),
             0..=1 => self.act(choices),
             2 if choices.one_in(16) => {
                 let length = choices.below(40);
                 let bytes = (0..length).map(|_| choices.below(256) as u8);
-                self.unread.extend(bytes);
+                self.unread().extend(bytes);
             }
             _ => match self.protocol {
                 Protocol::Jmux => self.push_jmux(choices),
@@ -123,6 +154,33 @@ impl Target {
         self.session.handle_timeout(self.now)?;
         self.drain();
         Ok(())
+    }
+
+    fn unread(&mut self) -> &mut Vec<u8> {
+        &mut self.carriers[self.speaks].1
+    }
+
+    /// A carrier is added or lost, or the peer goes on on another one.
+    fn change_carriers(&mut self, choices: &mut Choices) {
+        match choices.below(3) {
+            0 => {
+                if let Some(id) = self.session.add_carrier(self.now) {
+                    let number = id.number().max(1);
+                    let hello = match self.next_open % 2 {
+                        0 => hello(codec::RESUME, number, [7; 16]),
+                        _ => hello_ack(codec::RESUME),
+                    };
+                    self.carriers.push((id, codec::encode(&hello)));
+                    self.speaks = self.carriers.len() - 1;
+                }
+            }
+            1 if self.carriers.len() > 1 => {
+                let (id, _) = self.carriers.remove(self.speaks);
+                self.session.handle_carrier_lost(self.now, id);
+                self.speaks = choices.below(self.carriers.len());
+            }
+            _ => self.speaks = choices.below(self.carriers.len()),
+        }
     }
 
     /// The application does something.
@@ -160,7 +218,8 @@ impl Target {
             self.next_token += 1;
             let token = Token(self.next_token);
             socket.batch = Some(token);
-            self.session.source_ready(id, length as usize, token);
+            let held = 2 * length as usize;
+            self.session.source_ready(id, length as usize, held, token);
         }
     }
 
@@ -231,10 +290,15 @@ impl Target {
         };
         if matches!(frame_type, 0x10 | 0x11 | 0x1b) && lawful {
             offset = self.received.get(&stream).copied().unwrap_or_default();
+            if self.resume && choices.one_in(4) {
+                // With a gap before it.
+                offset += number(choices, 1 << 14);
+            }
         }
         if matches!(frame_type, 0x10 | 0x11) {
             length = number(choices, if lawful { 1 << 14 } else { 1 << 20 });
-            *self.received.entry(stream).or_default() += length;
+            let received = self.received.entry(stream).or_default();
+            *received = offset.max(*received) + length;
         }
         if !lawful && choices.one_in(4) {
             stream = choices.below(1 << 16) as u64;
@@ -243,8 +307,8 @@ impl Target {
             | u128::from(length) << 96
             | u128::from(stream) << 48
             | u128::from(offset);
-        self.unread.extend(wide.to_be_bytes());
-        self.unread.extend(body);
+        self.unread().extend(wide.to_be_bytes());
+        self.unread().extend(body);
     }
 
     fn push_jmux(&mut self, choices: &mut Choices) {
@@ -271,23 +335,27 @@ impl Target {
             _ => 0,
         };
         let size = (4 + body.len() + payload) as u16;
-        self.unread.push(message_type);
-        self.unread.extend(size.to_be_bytes());
-        self.unread.push(choices.below(2) as u8);
-        self.unread.extend(body);
+        let extensions = choices.below(2) as u8;
+        let unread = self.unread();
+        unread.push(message_type);
+        unread.extend(size.to_be_bytes());
+        unread.push(extensions);
+        unread.extend(body);
     }
 
     /// Frames come from the bytes; payload is made up as it is announced, in pieces.
     fn consume(&mut self, choices: &mut Choices) -> Result<(), SessionError> {
-        let mut unread = std::mem::take(&mut self.unread);
+        let carrier = self.carriers[self.speaks].0;
+        let mut unread = std::mem::take(self.unread());
         let mut position = 0;
         loop {
-            if let Some(receive) = self.session.receiving(CarrierId::ONLY) {
+            if let Some(receive) = self.session.receiving(carrier) {
                 let length = 1 + choices.below(receive.length);
-                self.session.payload_moved(CarrierId::ONLY, length);
+                self.session.payload_moved(carrier, length);
                 if let Some(id) = receive.stream {
                     let socket = self.sockets.get_mut(&id);
-                    socket.expect("payload for nobody").held += length;
+                    let socket = socket.expect("payload for nobody");
+                    socket.take(receive.offset, length);
                 }
                 self.drain_events();
                 continue;
@@ -296,23 +364,28 @@ impl Target {
             if bytes.is_empty() {
                 break;
             }
-            match self
-                .session
-                .handle_header(self.now, CarrierId::ONLY, bytes)?
-            {
+            match self.session.handle_header(self.now, carrier, bytes)? {
                 Header::Incomplete { needed } => {
                     super::check_needed(bytes, needed);
                     break;
                 }
-                Header::Control { consumed } | Header::Payload { consumed, .. } => {
+                Header::Control { consumed } => {
                     super::check_consumed(bytes, consumed, &"a frame");
                     position += consumed;
+                }
+                Header::Payload { consumed, receive } => {
+                    super::check_consumed(bytes, consumed, &"a frame");
+                    position += consumed;
+                    if let Some(socket) = receive.stream.and_then(|id| self.sockets.get_mut(&id)) {
+                        let end = receive.offset + receive.length as u64;
+                        socket.announced = socket.announced.max(end);
+                    }
                 }
             }
             self.drain_events();
         }
         unread.drain(..position);
-        self.unread = unread;
+        *self.unread() = unread;
         Ok(())
     }
 
@@ -339,6 +412,8 @@ impl Target {
                 }
                 Event::Ready
                 | Event::GoAway
+                | Event::CarrierUp { .. }
+                | Event::CarrierEnded { .. }
                 | Event::Opened { .. }
                 | Event::Writable { .. }
                 | Event::Finished { .. } => {}
@@ -351,17 +426,34 @@ impl Target {
         self.drain_events();
         for frames in 0.. {
             assert!(frames < FRAMES_MAX, "frames without an end");
-            let Some(frame) = self.session.poll_transmit() else {
+            let carriers = self.carriers.iter().map(|(id, _)| *id);
+            let frame = carriers.collect::<Vec<_>>().into_iter();
+            let Some(frame) = frame
+                .map(|id| self.session.poll_transmit(id))
+                .find_map(|f| f)
+            else {
                 break;
             };
+            if let Transmit::Again { payload, .. } = &frame {
+                assert!(self.retained.contains(&payload.token.0), "it was released");
+            }
             if let Transmit::Data { payload, .. } = frame {
                 let socket = self.sockets.get_mut(&payload.stream);
                 let socket = socket.expect("payload of nobody");
                 assert_eq!(socket.batch, Some(payload.token), "payload of no batch");
                 if payload.last {
                     socket.batch = None;
+                    if payload.retained {
+                        self.retained.insert(payload.token.0);
+                    }
                 }
             }
+        }
+        while let Some(token) = self.session.poll_released() {
+            assert!(
+                self.retained.remove(&token.0),
+                "{token:?} is released twice"
+            );
         }
         let session = &self.session;
         self.sockets.retain(|id, _| session.credit(*id).is_some());
@@ -373,24 +465,37 @@ impl Target {
         assert!(self.session.stream_count() <= 2 * STREAMS_MAX as usize);
         for (id, socket) in &self.sockets {
             let buffered = self.session.credit(*id).map(|credit| credit.buffered);
-            assert_eq!(buffered, Some(socket.held as u64), "{id:?}");
+            let taken = socket.arrived - socket.held as u64;
+            assert_eq!(
+                buffered,
+                Some(socket.announced.max(socket.arrived) - taken),
+                "{id:?}"
+            );
         }
-        assert!(self.unread.len() <= 65_535, "what is incomplete grows");
+        let longest = self.carriers.iter().map(|(_, unread)| unread.len()).max();
+        assert!(longest <= Some(65_535), "what is incomplete grows");
     }
 
     /// The session was given up.
     fn end(mut self, error: &SessionError) {
         let late = self.now - self.began >= native_config().hello_timeout;
-        assert!(
-            late || *error != SessionError::HelloTimeout,
-            "nothing was overdue"
+        let timeout = matches!(
+            error,
+            SessionError::HelloTimeout | SessionError::ResumeTimeout
         );
+        assert!(late || !timeout, "nothing was overdue");
         self.session.close(error);
-        let last = std::iter::from_fn(|| self.session.poll_transmit());
-        assert!(last.count() <= 1, "SESSION_CLOSE is the last frame");
-        self.session.handle_carrier_lost(CarrierId::ONLY);
+        let mut last = 0;
+        for (id, _) in &self.carriers {
+            last += std::iter::from_fn(|| self.session.poll_transmit(*id)).count();
+        }
+        assert!(last <= 1, "SESSION_CLOSE is the last frame");
+        for (id, _) in &self.carriers {
+            self.session.handle_carrier_lost(self.now, *id);
+        }
         self.drain_events();
-        assert_eq!(self.session.poll_transmit(), None);
+        assert!(self.session.is_over());
+        assert_eq!(self.session.poll_transmit(CarrierId::FIRST), None);
         assert_eq!(self.session.stream_count(), 0);
         assert_eq!(self.session.receive_budget_used(), 0);
     }
@@ -419,22 +524,22 @@ fn parameters() -> Parameters {
     }
 }
 
-fn hello() -> Frame {
+fn hello(features: u32, carrier: u32, session_id: [u8; 16]) -> Frame {
     Frame::Hello(Hello {
         version_min: VERSION,
         version_max: VERSION,
-        features: 0,
-        carrier: 0,
-        session_id: [0; 16],
-        token: [0; 32],
+        features,
+        carrier,
+        session_id,
+        token: [9; 32],
         parameters: parameters(),
     })
 }
 
-fn hello_ack() -> Frame {
+fn hello_ack(features: u32) -> Frame {
     Frame::HelloAck(HelloAck {
         version: VERSION,
-        features: 0,
+        features,
         session_id: [1; 16],
         token: [2; 32],
         parameters: parameters(),

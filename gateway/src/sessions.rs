@@ -1,7 +1,7 @@
-//! The carriers of one worker while they run.
+//! The sessions of one worker while they run.
 //!
 //! The entry keeps the one that takes new streams, and those that drain; the exit keeps all that were
-//! accepted. Who adds one bounds how many there are. They share the worker's buffers.
+//! begun. Who adds one bounds how many there are. They share the worker's buffers.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,16 +11,16 @@ use tokio::sync::Notify;
 
 use crate::driver::{CarrierEnd, Driver, Pool};
 
-/// Running carriers, oldest first.
+/// Running sessions, oldest first.
 #[derive(Default)]
-pub(crate) struct Carriers {
+pub(crate) struct Sessions {
     running: RefCell<BTreeMap<u64, Rc<Driver>>>,
     next: Cell<u64>,
     ended: Notify,
     pool: Rc<Pool>,
 }
 
-impl Carriers {
+impl Sessions {
     /// Runs `driver` to its end.
     pub(crate) async fn run(&self, driver: &Rc<Driver>) -> CarrierEnd {
         let id = self.next.replace(self.next.get() + 1);
@@ -45,26 +45,33 @@ impl Carriers {
         self.running.borrow().values().next().cloned()
     }
 
+    /// The one that has run longest of those that wait for a carrier.
+    pub(crate) fn oldest_waiting(&self) -> Option<Rc<Driver>> {
+        let running = self.running.borrow();
+        let mut waiting = running.values().filter(|session| session.waits());
+        waiting.next().cloned()
+    }
+
     fn all(&self) -> Vec<Rc<Driver>> {
         self.running.borrow().values().cloned().collect()
     }
 
     /// Every peer learns that no more streams are taken.
     pub(crate) fn go_away(&self) {
-        self.all().iter().for_each(|carrier| carrier.go_away());
+        self.all().iter().for_each(|session| session.go_away());
     }
 
-    /// Waits until no carrier has a stream.
+    /// Waits until no session has a stream.
     pub(crate) async fn drained(&self) {
-        for carrier in self.all() {
-            carrier.idle().await;
+        for session in self.all() {
+            session.idle().await;
         }
     }
 
     /// Resets what is left, and waits until it is gone.
     pub(crate) async fn end_all(&self) {
-        let carriers = self.all();
-        carriers.iter().for_each(|carrier| carrier.shut_down());
+        let sessions = self.all();
+        sessions.iter().for_each(|session| session.shut_down());
         loop {
             let ended = self.ended.notified();
             if self.running.borrow().is_empty() {
@@ -72,8 +79,8 @@ impl Carriers {
             }
             ended.await;
         }
-        for carrier in &carriers {
-            carrier.streams_gone().await;
+        for session in &sessions {
+            session.streams_gone().await;
         }
     }
 }

@@ -1,0 +1,235 @@
+//! Carriers that come and go while streams stay.
+//!
+//! A carrier that is gone is not settled until the peer has said how many bytes of it it received; then
+//! the rest goes again, in the order in which it was sent, over the express carrier. Until then nothing
+//! overtakes what may have to go first.
+
+use std::time::Instant;
+
+use super::carrier::State as CarrierState;
+use super::codec::Frame;
+use super::input::violation;
+use super::{Carrier, Lost, NativeSession, Phase, SessionCode, State, Stream};
+use crate::session::{CarrierId, Event, Outcome, Reason, Refusal, SessionError, StreamId};
+
+impl NativeSession {
+    /// `id` is gone, or of no more use.
+    pub(super) fn lose(&mut self, now: Instant, id: CarrierId) {
+        let Some(carrier) = self.carriers.remove(&id) else {
+            return;
+        };
+        if self.state != State::Ready || !self.resume {
+            return self.end();
+        }
+        // One that never was a part of the session. On the dialling side a hello may have been taken up,
+        // even if no answer came.
+        let Some(number) = carrier.number else {
+            return;
+        };
+        let told = self.told_lost.extract_if(.., |(on, ..)| *on == id);
+        self.tell_lost.extend(told.map(|(.., frame)| frame));
+        let waiting = self.data_ready.drain(id);
+        self.tell_lost.push_back(Frame::CarrierLost {
+            carrier: number,
+            received: carrier.received(),
+        });
+        if carrier.is_up() {
+            let lost = Lost {
+                number,
+                since: now,
+                log: carrier.log,
+                again: carrier.again,
+                waiting,
+            };
+            self.lost.insert(id, lost);
+        }
+        self.rtt.abandon();
+    }
+
+    /// A carrier's hello is over.
+    pub(super) fn carrier_is_up(&mut self, id: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.state = CarrierState::Up;
+        }
+        self.events.push_back(Event::CarrierUp { carrier: id });
+    }
+
+    /// The peer received `received` bytes of its carrier `number`, which is gone.
+    pub(super) fn handle_lost(
+        &mut self,
+        now: Instant,
+        heard_on: CarrierId,
+        number: u32,
+        received: u64,
+    ) -> Result<(), SessionError> {
+        let numbered = |carrier: &Carrier| carrier.number == Some(number);
+        let alive = self.carriers.iter().find(|(_, carrier)| numbered(carrier));
+        if let Some((&id, _)) = alive {
+            if id == heard_on {
+                let text = format!("carrier {number} says of itself that it is lost");
+                return Err(violation(SessionCode::ProtocolViolation, text));
+            }
+            self.lose(now, id);
+            let reason = "the other side lost it".to_owned();
+            self.events.push_back(Event::CarrierEnded {
+                carrier: id,
+                reason,
+            });
+        }
+        // One that never came here must not come any more.
+        self.next_number = self.next_number.max(number.saturating_add(1));
+        let lost = self.lost.iter().find(|(_, lost)| lost.number == number);
+        match lost.map(|(id, _)| *id) {
+            Some(id) => self.settle(id, received),
+            // It was settled, or had sent nothing.
+            None => Ok(()),
+        }
+    }
+
+    fn settle(&mut self, id: CarrierId, received: u64) -> Result<(), SessionError> {
+        let Some(lost) = self.lost.remove(&id) else {
+            return Ok(());
+        };
+        let (retained, released) = (&mut self.retained, &mut self.released);
+        let again = lost.log.end(received, |sent| {
+            *retained -= sent.held;
+            released.push_back(sent.token);
+        });
+        let Ok(again) = again else {
+            let text = format!(
+                "carrier {}: {received} bytes cannot have been received",
+                lost.number
+            );
+            return Err(violation(SessionCode::ProtocolViolation, text));
+        };
+        let heir = self.express();
+        if let Some(heir) = heir.and_then(|heir| self.carriers.get_mut(&heir)) {
+            heir.again.extend(again);
+            heir.again.extend(lost.again);
+        }
+        for (stream, length) in lost.waiting {
+            if self.streams.get(&stream).and_then(Stream::waiting) == Some(length) {
+                self.schedule(stream, length);
+            }
+        }
+        self.wake_blocked();
+        Ok(())
+    }
+
+    /// `stream` has a batch, and no carrier that could take it before a lost one is settled.
+    pub(super) fn wait_for_carrier(&mut self, stream: StreamId, length: usize) {
+        if let Some(lost) = self.lost.values_mut().next_back() {
+            lost.waiting.push((stream, length));
+        }
+    }
+
+    /// Acknowledged by the peer: bytes of this carrier.
+    pub(super) fn handle_ack(&mut self, id: CarrierId, received: u64) -> Result<(), SessionError> {
+        let Some(carrier) = self.carriers.get_mut(&id) else {
+            return Ok(());
+        };
+        let (retained, released) = (&mut self.retained, &mut self.released);
+        let before = released.len();
+        let acknowledged = carrier.log.acknowledge(received, |sent| {
+            *retained -= sent.held;
+            released.push_back(sent.token);
+        });
+        if acknowledged.is_err() {
+            let text = format!(
+                "{received} bytes acknowledged, {} were sent",
+                carrier.log.sent()
+            );
+            return Err(violation(SessionCode::ProtocolViolation, text));
+        }
+        self.told_lost
+            .retain(|(on, end, _)| *on != id || *end > received);
+        if self.released.len() > before {
+            self.wake_blocked();
+        }
+        Ok(())
+    }
+
+    /// What is overdue of carriers.
+    pub(super) fn look_at_carriers(&mut self, now: Instant) -> Result<(), SessionError> {
+        if self
+            .resume_deadline()
+            .is_some_and(|deadline| deadline <= now)
+        {
+            return Err(SessionError::ResumeTimeout);
+        }
+        let overdue = |carrier: &Carrier| match carrier.state {
+            CarrierState::Hello(deadline) => deadline <= now,
+            CarrierState::Up | CarrierState::Refused => false,
+        };
+        let late = self.carriers.iter().find(|(_, carrier)| overdue(carrier));
+        if let Some((&id, _)) = late {
+            if self.state != State::Ready {
+                return Err(SessionError::HelloTimeout);
+            }
+            self.lose(now, id);
+            let reason = SessionError::HelloTimeout.to_string();
+            self.events.push_back(Event::CarrierEnded {
+                carrier: id,
+                reason,
+            });
+            return self.look_at_carriers(now);
+        }
+        for carrier in self.carriers.values_mut() {
+            carrier.handle_timeout(now);
+        }
+        Ok(())
+    }
+
+    /// When a session ends that lacks the peer's word on a lost carrier, maybe for want of another one.
+    pub(super) fn resume_deadline(&self) -> Option<Instant> {
+        let since = self.lost.values().map(|lost| lost.since).min()?;
+        Some(since + self.config.resume_timeout)
+    }
+
+    /// SESSION_CLOSE is all that is left to transmit, where there is a `code`.
+    pub(super) fn say_last(&mut self, code: Option<SessionCode>, reason: String) {
+        self.state = State::Closed;
+        self.carriers
+            .values_mut()
+            .for_each(|carrier| carrier.first.clear());
+        if self.carriers.is_empty() {
+            return self.end();
+        }
+        let up = self
+            .express()
+            .or_else(|| self.carriers.keys().next().copied());
+        if let Some(carrier) = up.and_then(|id| self.carriers.get_mut(&id))
+            && let Some(code) = code
+        {
+            carrier.first.push_back(Frame::SessionClose {
+                code: code as u64,
+                reason,
+            });
+        }
+    }
+
+    /// The session is over: every stream is reset, every open fails.
+    fn end(&mut self) {
+        self.state = State::Closed;
+        self.carriers.clear();
+        self.tell_lost.clear();
+        self.told_lost.clear();
+        self.lost.clear();
+        let streams: Vec<StreamId> = self.streams.keys().copied().collect();
+        for stream in streams {
+            let state = self.streams.get_mut(&stream);
+            let opening = state
+                .as_ref()
+                .is_some_and(|s| matches!(s.phase, Phase::Opening(_)));
+            let news = state.is_some_and(Stream::tell_cut);
+            self.retire(stream);
+            if opening {
+                let refusal = Refusal::new(Reason::General, "the carrier was lost");
+                self.events.push_back(Event::OpenFailed { stream, refusal });
+            } else if news {
+                let cause = Outcome::CarrierLost;
+                self.events.push_back(Event::Reset { stream, cause });
+            }
+        }
+    }
+}

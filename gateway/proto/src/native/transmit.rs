@@ -1,0 +1,310 @@
+//! What leaves: control frames from dirty bits, then payload, one frame a call.
+
+use super::codec::{self, Frame, stream_header};
+use super::log::{Again, Sent};
+use super::{Carrier, GoAway, NativeSession, State, Stream};
+use crate::session::{CarrierId, FrameHeader, Payload, StreamId, Transmit};
+
+impl NativeSession {
+    /// The carrier of control frames, opens and small streams.
+    pub(super) fn express(&self) -> Option<CarrierId> {
+        let mut up = self.carriers.iter().filter(|(_, carrier)| carrier.is_up());
+        up.next().map(|(id, _)| *id)
+    }
+
+    pub(super) fn next_transmit(&mut self, id: CarrierId) -> Option<Transmit> {
+        let carrier = self.carriers.get_mut(&id)?;
+        carrier.blocked = false;
+        if let Some(frame) = carrier.first.pop_front() {
+            let bytes = codec::encode(&frame);
+            return Some(Transmit::Control { carrier: id, bytes });
+        }
+        if self.state != State::Ready || !carrier.is_up() {
+            return None;
+        }
+        if let Some(frame) = next_passing(carrier, self.resume) {
+            return Some(self.pass(id, &frame));
+        }
+        if let Some(transmit) = self.next_control(id) {
+            return Some(transmit);
+        }
+        // Nothing overtakes what a lost carrier did not deliver.
+        if self.carriers.get(&id)?.again.front().is_some() {
+            return None;
+        }
+        if self.data_ready.is_empty(id)
+            && let Some(stream) = self.stealable(id)
+        {
+            self.data_ready.transfer(stream, id);
+        }
+        while let Some(stream) = self.data_ready.front(id) {
+            let Some(sent) = self.streams.get_mut(&stream).and_then(Stream::next_data) else {
+                self.data_ready.forget(stream);
+                continue;
+            };
+            self.data_ready.pop(id);
+            if self.streams.get(&stream).is_some_and(Stream::finishing) {
+                self.control_ready.push(stream);
+            }
+            let (header, payload) = self.frame(sent);
+            if self.resume
+                && let Some(carrier) = self.carriers.get_mut(&id)
+            {
+                carrier.log.push(Again::Payload(sent));
+            }
+            return Some(Transmit::Data {
+                carrier: id,
+                header,
+                payload,
+            });
+        }
+        // A stream that is gone just now may have made room for others, or ended by its last batch.
+        self.next_control(id)
+    }
+
+    pub(super) fn has_transmit(&self, id: CarrierId) -> bool {
+        let Some(carrier) = self.carriers.get(&id) else {
+            return false;
+        };
+        if !carrier.first.is_empty() {
+            return true;
+        }
+        if self.state != State::Ready || !carrier.is_up() {
+            return false;
+        }
+        carrier.pong.is_some()
+            || (self.resume && carrier.is_ack_due())
+            || self.has_control(id, carrier)
+            || (carrier.again.is_empty()
+                && (!self.data_ready.is_empty(id) || self.stealable(id).is_some()))
+    }
+
+    fn has_control(&self, id: CarrierId, carrier: &Carrier) -> bool {
+        if carrier.log.is_full() {
+            return false;
+        }
+        if !carrier.again.is_empty() || !self.tell_lost.is_empty() {
+            return true;
+        }
+        self.express() == Some(id)
+            && (self.rtt.is_due()
+                || self.goaway == Some(GoAway::Due)
+                || self.window.due()
+                || self.streams_due().is_some()
+                || (self.lost.is_empty() && !self.control_ready.is_empty()))
+    }
+
+    /// What goes before payload.
+    fn next_control(&mut self, id: CarrierId) -> Option<Transmit> {
+        let carrier = self.carriers.get_mut(&id)?;
+        if carrier.log.is_full() {
+            return None;
+        }
+        if let Some(frame) = self.tell_lost.pop_front() {
+            return Some(self.tell(id, frame));
+        }
+        if let Some(again) = carrier.again.pop_front() {
+            return Some(self.repeat(id, again));
+        }
+        if self.express() != Some(id) {
+            return None;
+        }
+        if let Some(value) = self.rtt.take() {
+            return Some(self.pass(id, &Frame::Ping(value)));
+        }
+        if let Some(frame) = self.next_session_frame() {
+            return Some(self.keep(id, codec::encode(&frame)));
+        }
+        // What a lost carrier did not deliver may be an OPEN, which goes before everything else of its
+        // stream and before later OPENs.
+        if !self.lost.is_empty() {
+            return None;
+        }
+        while let Some(stream) = self.control_ready.front() {
+            let Some(state) = self.streams.get_mut(&stream) else {
+                self.control_ready.pop();
+                continue;
+            };
+            let unannounced = state.is_unannounced();
+            if let Some(frame) = state.next_control() {
+                let waiting = state.waiting().filter(|_| unannounced);
+                if let Some(length) = waiting {
+                    self.schedule(stream, length);
+                }
+                return Some(self.keep(id, codec::encode(&frame)));
+            }
+            self.control_ready.pop();
+            let fin = state.next_fin();
+            self.retire_if_done(stream);
+            if let Some(header) = fin {
+                return Some(self.keep(id, header.to_vec()));
+            }
+        }
+        // A stream that is gone just now may have made room for others.
+        let frame = self.next_session_frame()?;
+        Some(self.keep(id, codec::encode(&frame)))
+    }
+
+    /// The next frame about the session.
+    fn next_session_frame(&mut self) -> Option<Frame> {
+        if self.goaway == Some(GoAway::Due) {
+            self.goaway = Some(GoAway::Sent);
+            let last = StreamId(self.peer_last);
+            return Some(Frame::GoAway { last });
+        }
+        if self.window.due() {
+            return Some(Frame::MaxData(self.window.advertise()));
+        }
+        let limit = self.streams_due()?;
+        self.peer_streams_advertised = limit;
+        Some(Frame::MaxStreams(limit))
+    }
+
+    /// How many streams the peer may open in all, when it is worth a frame.
+    fn streams_due(&self) -> Option<u64> {
+        let streams_max = u64::from(self.config.streams_max);
+        let limit = self.peer_gone + streams_max;
+        let more = limit - self.peer_streams_advertised;
+        let step = (streams_max / 8).max(1);
+        (more >= step && self.goaway.is_none()).then_some(limit)
+    }
+
+    /// A control frame that goes again if its carrier is lost.
+    fn keep(&mut self, id: CarrierId, bytes: Vec<u8>) -> Transmit {
+        if self.resume
+            && let Some(carrier) = self.carriers.get_mut(&id)
+        {
+            carrier.log.push(Again::Control(bytes.clone()));
+        }
+        Transmit::Control { carrier: id, bytes }
+    }
+
+    /// CARRIER_LOST goes again at once where its carrier is lost, for what is kept of that one goes again
+    /// only when it is settled: two sides that lose carriers in different order would wait for each other.
+    fn tell(&mut self, id: CarrierId, frame: Frame) -> Transmit {
+        let transmit = self.pass(id, &frame);
+        if let Some(carrier) = self.carriers.get(&id) {
+            self.told_lost.push((id, carrier.log.sent(), frame));
+        }
+        transmit
+    }
+
+    /// A control frame that means something on this carrier alone.
+    fn pass(&mut self, id: CarrierId, frame: &Frame) -> Transmit {
+        let bytes = codec::encode(frame);
+        if self.resume
+            && let Some(carrier) = self.carriers.get_mut(&id)
+        {
+            carrier.log.push_passing(bytes.len());
+        }
+        Transmit::Control { carrier: id, bytes }
+    }
+
+    /// What a lost carrier did not deliver.
+    fn repeat(&mut self, id: CarrierId, again: Again) -> Transmit {
+        let transmit = match &again {
+            Again::Control(bytes) => Transmit::Control {
+                carrier: id,
+                bytes: bytes.clone(),
+            },
+            Again::Payload(sent) => {
+                let (header, payload) = self.frame(*sent);
+                Transmit::Again {
+                    carrier: id,
+                    header,
+                    payload,
+                }
+            }
+        };
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.log.push(again);
+        }
+        transmit
+    }
+
+    fn frame(&self, sent: Sent) -> (FrameHeader, Payload) {
+        let header = stream_header(sent.stream, sent.offset, sent.length, false);
+        let payload = Payload {
+            stream: sent.stream,
+            token: sent.token,
+            range: sent.start..sent.start + sent.length as usize,
+            last: true,
+            retained: self.resume,
+        };
+        (FrameHeader::new(header), payload)
+    }
+
+    /// The batch of `stream` waits for a carrier from now on.
+    pub(super) fn schedule(&mut self, stream: StreamId, length: usize) {
+        let answered = self.streams.get(&stream).is_some_and(Stream::is_answered);
+        let Some(express) = self.express().filter(|_| answered || self.lost.is_empty()) else {
+            return self.wait_for_carrier(stream, length);
+        };
+        let id = if self.data_ready.is_small(stream, length) {
+            express
+        } else {
+            self.home(stream, express)
+        };
+        match self.lost.get_mut(&id) {
+            Some(lost) => lost.waiting.push((stream, length)),
+            None => self.data_ready.push(id, stream, length),
+        }
+    }
+
+    /// Where the bulk of `stream` goes: once it is answered, to the carrier with the fewest such streams
+    /// that is not the express one.
+    fn home(&mut self, stream: StreamId, express: CarrierId) -> CarrierId {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return express;
+        };
+        if let Some(home) = state.home
+            && (self.carriers.contains_key(&home) || self.lost.contains_key(&home))
+        {
+            return home;
+        }
+        state.home = None;
+        if self.carriers.len() == 1 || !state.is_answered() {
+            return express;
+        }
+        let others = self.carriers.iter_mut().filter(|(_, other)| other.is_up());
+        let others = others.filter(|(id, _)| **id != express);
+        let Some((id, carrier)) = others.min_by_key(|(_, carrier)| carrier.homes) else {
+            return express;
+        };
+        carrier.homes += 1;
+        state.home = Some(*id);
+        *id
+    }
+
+    /// A stream is gone, or has another home.
+    pub(super) fn leave_home(&mut self, home: Option<CarrierId>) {
+        if let Some(carrier) = home.and_then(|home| self.carriers.get_mut(&home)) {
+            carrier.homes -= 1;
+        }
+    }
+
+    /// Bulk that waits for a carrier whose kernel takes no more: it may leave on `id` instead. The
+    /// express carrier takes none while small streams send, who would wait behind it.
+    fn stealable(&self, id: CarrierId) -> Option<StreamId> {
+        if self.carriers.len() == 1 {
+            return None;
+        }
+        if self.data_ready.small_lately() && self.express() == Some(id) {
+            return None;
+        }
+        let may = |stream| self.streams.get(&stream).is_some_and(Stream::is_answered);
+        let mut blocked = self
+            .carriers
+            .iter()
+            .filter(|(other, carrier)| **other != id && carrier.blocked);
+        blocked.find_map(|(other, _)| self.data_ready.movable(*other, may))
+    }
+}
+
+/// Frames that mean something on this carrier alone.
+fn next_passing(carrier: &mut Carrier, resume: bool) -> Option<Frame> {
+    if let Some(value) = carrier.pong.take() {
+        return Some(Frame::Pong(value));
+    }
+    (resume && carrier.is_ack_due()).then(|| carrier.acknowledge())
+}

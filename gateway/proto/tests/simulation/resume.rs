@@ -1,0 +1,147 @@
+//! Bounds of what a session keeps for a carrier that may be lost.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock has to begin somewhere"
+)]
+
+use std::time::Instant;
+
+use muxtunnel_proto::native::codec::{self, Frame, HelloAck, Parameters, VERSION};
+use muxtunnel_proto::{CarrierId, NativeConfig, NativeSession, Session, SessionError, Transmit};
+
+/// Control frames that a carrier keeps without an acknowledgement, and the longest of them.
+const CONTROL_BYTES_MAX: usize = (1 << 20) + 1100;
+
+fn hear(session: &mut NativeSession, now: Instant, carrier: CarrierId, frame: &Frame) {
+    let bytes = codec::encode(frame);
+    session.handle_header(now, carrier, &bytes).unwrap();
+}
+
+fn transmit(session: &mut NativeSession, carrier: CarrierId) -> Vec<Vec<u8>> {
+    let frames = std::iter::from_fn(|| session.poll_transmit(carrier));
+    frames
+        .map(|frame| match frame {
+            Transmit::Control { bytes, .. } => bytes,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+fn ready(now: Instant) -> (NativeSession, Frame) {
+    let config = NativeConfig {
+        streams_max: 10_000,
+        ..NativeConfig::default()
+    };
+    let mut session = NativeSession::dial(config, now);
+    transmit(&mut session, CarrierId::FIRST);
+    let ack = Frame::HelloAck(HelloAck {
+        version: VERSION,
+        features: codec::RESUME,
+        session_id: [1; 16],
+        token: [2; 32],
+        parameters: Parameters {
+            initial_max_data: 1 << 30,
+            initial_max_stream_data: 1 << 20,
+            initial_max_streams: 10_000,
+            frame_max: 1 << 20,
+        },
+    });
+    hear(&mut session, now, CarrierId::FIRST, &ack);
+    (session, ack)
+}
+
+/// The peer has all that was sent on the first carrier: PING and one OPEN. Returns its bytes.
+fn acknowledge_all(session: &mut NativeSession, now: Instant) -> u64 {
+    let received = 16 + 26;
+    let ack = Frame::Ack { received };
+    hear(session, now, CarrierId::FIRST, &ack);
+    received
+}
+
+#[test]
+fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
+    let now = Instant::now();
+    let (mut session, ack) = ready(now);
+    let stream = session.open(now, "tcp://a:1").unwrap();
+    transmit(&mut session, CarrierId::FIRST);
+    let opened = Frame::Opened {
+        stream,
+        address: String::new(),
+    };
+    hear(&mut session, now, CarrierId::FIRST, &opened);
+    let before = acknowledge_all(&mut session, now);
+    let target = format!("tcp://{}:1", "a".repeat(1000));
+    for _ in 0..3000 {
+        session.open(now, &target).unwrap();
+    }
+    let first = transmit(&mut session, CarrierId::FIRST);
+    let bytes: usize = first.iter().map(Vec::len).sum();
+    assert!(((1 << 20)..CONTROL_BYTES_MAX).contains(&bytes), "{bytes}");
+    assert!(!session.wants_transmit(CarrierId::FIRST));
+
+    // An acknowledgement makes room for as much.
+    let received = before + first[..501].iter().map(Vec::len).sum::<usize>() as u64;
+    hear(
+        &mut session,
+        now,
+        CarrierId::FIRST,
+        &Frame::Ack { received },
+    );
+    let more = transmit(&mut session, CarrierId::FIRST);
+    assert!((490..=510).contains(&more.len()), "{}", more.len());
+
+    // All that was not acknowledged goes again, as far as there is room, before anything that waited.
+    session.handle_carrier_lost(now, CarrierId::FIRST);
+    let second = session.add_carrier(now).unwrap();
+    transmit(&mut session, second);
+    hear(&mut session, now, second, &ack);
+    let lost = Frame::CarrierLost {
+        carrier: 0,
+        received,
+    };
+    hear(&mut session, now, second, &lost);
+    let again = transmit(&mut session, second);
+    let expected: Vec<&Vec<u8>> = first[501..].iter().chain(&more).collect();
+    // The first is our own CARRIER_LOST.
+    assert!(
+        again.len() > 900
+            && again[1..]
+                .iter()
+                .eq(expected[..again.len() - 1].iter().copied())
+    );
+    let bytes: usize = again.iter().map(Vec::len).sum();
+    assert!(bytes < CONTROL_BYTES_MAX, "{bytes}");
+}
+
+#[test]
+fn a_peer_that_never_settles_a_lost_carrier_ends_the_session_in_time() {
+    let began = Instant::now();
+    let (mut session, ack) = ready(began);
+    let config = NativeConfig::default();
+    session.handle_carrier_lost(began, CarrierId::FIRST);
+    let second = session.add_carrier(began).unwrap();
+    transmit(&mut session, second);
+    hear(&mut session, began, second, &ack);
+    let end = began + config.resume_timeout;
+    assert_eq!(session.poll_timeout(), Some(end));
+    let error = session.handle_timeout(end);
+    assert_eq!(error, Err(SessionError::ResumeTimeout));
+}
+
+#[test]
+fn carriers_have_a_bound() {
+    let now = Instant::now();
+    let (mut session, ack) = ready(now);
+    for _ in 1..muxtunnel_proto::native::CARRIERS_MAX {
+        let carrier = session.add_carrier(now).unwrap();
+        // One hello at a time.
+        assert_eq!(session.add_carrier(now), None);
+        transmit(&mut session, carrier);
+        hear(&mut session, now, carrier, &ack);
+    }
+    assert_eq!(session.add_carrier(now), None);
+    // One that was lost counts until the peer has said what it received.
+    session.handle_carrier_lost(now, CarrierId::FIRST);
+    assert_eq!(session.add_carrier(now), None);
+}

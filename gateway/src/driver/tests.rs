@@ -1,0 +1,315 @@
+//! What the driver does with batches that a session wants again, against a session that asks for them
+//! without having lost a carrier.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
+use muxtunnel_proto::{
+    CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Receive, ResetCode,
+    SendCapacity, SessionError, Transmit,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::LocalSet;
+
+use super::*;
+
+/// What a test and its session share.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// All that was transmitted.
+    sent: Vec<(FrameHeader, Payload)>,
+    again: VecDeque<(FrameHeader, Payload)>,
+    released: VecDeque<Token>,
+}
+
+/// A session that has everything kept.
+#[derive(Debug)]
+struct Forgetful {
+    inner: NativeSession,
+    wishes: Rc<RefCell<Wishes>>,
+}
+
+impl Session for Forgetful {
+    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
+        let mut wishes = self.wishes.borrow_mut();
+        if let Some((header, payload)) = wishes.again.pop_front() {
+            return Some(Transmit::Again {
+                carrier,
+                header,
+                payload,
+            });
+        }
+        let mut transmit = self.inner.poll_transmit(carrier);
+        if let Some(Transmit::Data {
+            header, payload, ..
+        }) = &mut transmit
+        {
+            payload.retained = true;
+            wishes.sent.push((*header, payload.clone()));
+        }
+        transmit
+    }
+
+    fn wants_transmit(&self, carrier: CarrierId) -> bool {
+        !self.wishes.borrow().again.is_empty() || self.inner.wants_transmit(carrier)
+    }
+
+    fn poll_released(&mut self) -> Option<Token> {
+        self.wishes.borrow_mut().released.pop_front()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    fn is_over(&self) -> bool {
+        self.inner.is_over()
+    }
+
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
+        self.inner.add_carrier(now)
+    }
+
+    fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
+        self.inner.open(now, target)
+    }
+
+    fn accept(&mut self, stream: StreamId, address: &str) {
+        self.inner.accept(stream, address);
+    }
+
+    fn refuse(&mut self, stream: StreamId, refusal: Refusal) {
+        self.inner.refuse(stream, refusal);
+    }
+
+    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
+        self.inner.send_capacity(stream)
+    }
+
+    fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
+        self.inner.source_ready(stream, length, held, token);
+    }
+
+    fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize) {
+        self.inner.sink_took(now, stream, length);
+    }
+
+    fn finish(&mut self, stream: StreamId) {
+        self.inner.finish(stream);
+    }
+
+    fn reset(&mut self, stream: StreamId, code: ResetCode) {
+        self.inner.reset(stream, code);
+    }
+
+    fn go_away(&mut self) {
+        self.inner.go_away();
+    }
+
+    fn shut_down(&mut self) {
+        self.inner.shut_down();
+    }
+
+    fn close(&mut self, error: &SessionError) {
+        self.inner.close(error);
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        carrier: CarrierId,
+        bytes: &[u8],
+    ) -> Result<Header, SessionError> {
+        self.inner.handle_header(now, carrier, bytes)
+    }
+
+    fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
+        self.inner.receiving(carrier)
+    }
+
+    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
+        self.inner.payload_moved(carrier, length);
+    }
+
+    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
+        self.inner.handle_rtt(carrier, rtt);
+    }
+
+    fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
+        self.inner.handle_carrier_blocked(carrier);
+    }
+
+    fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId) {
+        self.inner.handle_carrier_lost(now, carrier);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
+        self.inner.handle_timeout(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.inner.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.inner.poll_event()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
+    fn stream_count(&self) -> usize {
+        self.inner.stream_count()
+    }
+
+    fn streams(&self) -> Vec<StreamId> {
+        self.inner.streams()
+    }
+
+    fn receive_budget_used(&self) -> u64 {
+        self.inner.receive_budget_used()
+    }
+
+    fn credit(&self, stream: StreamId) -> Option<CreditView> {
+        self.inner.credit(stream)
+    }
+}
+
+async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap());
+    let (near, far) = tokio::join!(near, listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+/// The next frame on `tcp`, with its payload.
+async fn frame(tcp: &mut TcpStream) -> (Decoded, Vec<u8>) {
+    let mut bytes = Vec::new();
+    loop {
+        let needed = match codec::decode(&bytes).unwrap() {
+            Decoded::Incomplete { needed } => needed,
+            Decoded::Stream { length, .. } if bytes.len() < HEADER_BYTES + length as usize => {
+                HEADER_BYTES + length as usize
+            }
+            whole => return (whole, bytes.split_off(bytes.len().min(HEADER_BYTES))),
+        };
+        let filled = bytes.len();
+        bytes.resize(needed, 0);
+        tcp.read_exact(&mut bytes[filled..]).await.unwrap();
+    }
+}
+
+/// The next payload on `tcp`.
+async fn payload(tcp: &mut TcpStream) -> Vec<u8> {
+    loop {
+        if let (Decoded::Stream { .. }, payload) = frame(tcp).await {
+            return payload;
+        }
+    }
+}
+
+async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
+    let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
+    let wishes = Rc::clone(wishes);
+    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
+    let config = Config::from_yaml(yaml).unwrap();
+    let telemetry = Telemetry::new(config.clone(), "", 1);
+    let driver = Driver::new(
+        Box::new(Forgetful { inner, wishes }),
+        Rc::default(),
+        watch::channel(Arc::new(config)).1,
+        telemetry,
+        Box::new(|_| Box::pin(std::future::pending())),
+    );
+    let (near, mut far) = pair().await;
+    driver.add_carrier(near, Vec::new(), None).unwrap();
+    let running = Rc::clone(&driver);
+    tokio::task::spawn_local(async move { running.run().await });
+    frame(&mut far).await;
+    let answer = Frame::HelloAck(HelloAck {
+        version: codec::VERSION,
+        features: 0,
+        session_id: [1; 16],
+        token: [1; 32],
+        parameters: Parameters {
+            initial_max_data: 1 << 20,
+            initial_max_stream_data: 1 << 20,
+            initial_max_streams: 1,
+            frame_max: codec::FRAME_BYTES_MIN,
+        },
+    });
+    far.write_all(&codec::encode(&answer)).await.unwrap();
+    driver.reached(Progress::Ready).await;
+    (driver, far)
+}
+
+#[tokio::test]
+async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
+    let test = async {
+        let wishes = Rc::default();
+        let (driver, mut far) = established(&wishes).await;
+        let (local, mut client) = pair().await;
+        let target = Local::Target {
+            target: "tcp://x:1".to_owned(),
+            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+        };
+        let opened = driver.open("tcp://x:1", local, target, Box::new(|_| {}));
+        assert!(opened.is_ok());
+        let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
+        client.write_all(&bytes).await.unwrap();
+        let mut come = Vec::new();
+        while come.len() < bytes.len() {
+            come.extend(payload(&mut far).await);
+        }
+        assert!(come == bytes);
+        let sent = wishes.borrow().sent.clone();
+        let mut tokens: Vec<u64> = sent.iter().map(|(_, sent)| sent.token.0).collect();
+        tokens.dedup();
+        assert!(tokens.is_sorted() && tokens.len() > 1);
+        assert_eq!(driver.retained.borrow().len(), tokens.len());
+        // The last seven bytes of each frame, behind a header that only has to come along.
+        let mut at = 0;
+        for (header, sent) in &sent {
+            at += sent.range.len();
+            let range = sent.range.end - 7..sent.range.end;
+            wishes.borrow_mut().again.push_back((
+                *header,
+                Payload {
+                    range,
+                    ..sent.clone()
+                },
+            ));
+            driver.wake_transmit();
+            let mut again = vec![0; HEADER_BYTES + 7];
+            far.read_exact(&mut again).await.unwrap();
+            assert_eq!(again[..HEADER_BYTES], header[..]);
+            assert_eq!(again[HEADER_BYTES..], bytes[at - 7..at]);
+        }
+        wishes
+            .borrow_mut()
+            .released
+            .extend(tokens.into_iter().map(Token));
+        driver.handle_events();
+        assert!(driver.retained.borrow().is_empty());
+        // No batch that was kept still has a place among those on their way.
+        let mut all = Vec::new();
+        for _ in 0..buffers::LARGE_MAX {
+            all.push(driver.share.acquire(buffers::Size::Large).await);
+        }
+        driver.shut_down();
+        let word = loop {
+            if let (Decoded::Frame { frame, .. }, _) = frame(&mut far).await
+                && let Frame::SessionClose { code, .. } = frame
+            {
+                break code;
+            }
+        };
+        assert_eq!(word, 0);
+    };
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
+    in_time.await.unwrap();
+}

@@ -1,0 +1,90 @@
+//! What a carrier that an exit accepted wants: a session of its own, or to join one.
+//!
+//! Only looked at: the session judges the hello, like everything else that it does not say here. So what
+//! is not a hello that joins begins a session, which refuses it.
+
+use std::time::Duration;
+
+use muxtunnel_proto::SessionError;
+use muxtunnel_proto::native::SessionCode;
+use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::driver::CarrierEnd;
+
+/// How long the hello may take.
+const HELLO_MAX: Duration = Duration::from_secs(5);
+/// Its longest form: what is longer is none.
+const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
+/// How long the word to a carrier that is refused may take.
+const REFUSAL_MAX: Duration = Duration::from_secs(1);
+
+/// The beginning of a carrier.
+#[derive(Debug, Default)]
+pub(crate) struct Greeting {
+    /// What has been read.
+    pub(crate) unread: Vec<u8>,
+    /// The session that it joins.
+    pub(crate) joins: Option<[u8; 16]>,
+}
+
+/// Reads the hello.
+///
+/// # Errors
+/// The carrier ended, or did not say hello in time; it has been told.
+pub(crate) async fn read(tcp: &mut TcpStream) -> Result<Greeting, CarrierEnd> {
+    match tokio::time::timeout(HELLO_MAX, greeting(tcp)).await {
+        Ok(greeting) => greeting,
+        Err(_) => {
+            let error = SessionError::HelloTimeout;
+            refuse(tcp, SessionCode::HelloTimeout, &error.to_string()).await;
+            Err(error.into())
+        }
+    }
+}
+
+async fn greeting(tcp: &mut TcpStream) -> Result<Greeting, CarrierEnd> {
+    let mut bytes = [0; HELLO_BYTES_MAX];
+    let mut filled = 0;
+    loop {
+        let joins = match codec::decode(&bytes[..filled]) {
+            Ok(Decoded::Incomplete { needed }) if needed <= HELLO_BYTES_MAX => {
+                match tcp.read(&mut bytes[filled..]).await? {
+                    0 => return Err(CarrierEnd::Closed),
+                    length => filled += length,
+                }
+                continue;
+            }
+            Ok(Decoded::Frame {
+                frame: Frame::Hello(hello),
+                ..
+            }) => Some(hello.session_id).filter(|id| *id != [0; 16]),
+            _ => None,
+        };
+        let unread = bytes[..filled].to_vec();
+        return Ok(Greeting { unread, joins });
+    }
+}
+
+/// There is no such session to join.
+pub(crate) async fn refuse_unknown(mut tcp: TcpStream) {
+    let text = "there is no such session to join";
+    refuse(&mut tcp, SessionCode::UnknownSession, text).await;
+}
+
+/// Says why, and lets the peer read it.
+async fn refuse(tcp: &mut TcpStream, code: SessionCode, reason: &str) {
+    let frame = codec::encode(&Frame::SessionClose {
+        code: code as u64,
+        reason: reason.to_owned(),
+    });
+    let say = async {
+        tcp.write_all(&frame).await?;
+        tcp.shutdown().await?;
+        let mut discarded = [0; HELLO_BYTES_MAX];
+        while tcp.read(&mut discarded).await? > 0 {}
+        std::io::Result::Ok(())
+    };
+    let _ = tokio::time::timeout(REFUSAL_MAX, say).await;
+}

@@ -1,0 +1,270 @@
+//! Two muxgate processes on loopback and a path between them that breaks: streams outlive their carriers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::*;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+const MIB: usize = 1 << 20;
+
+/// A path whose carriers can be cut.
+struct Path {
+    address: SocketAddr,
+    /// Carriers since the beginning.
+    count: Arc<AtomicUsize>,
+    carriers: Arc<Mutex<Vec<TcpStream>>>,
+    open: Arc<Mutex<bool>>,
+}
+
+impl Path {
+    fn to(exit: SocketAddr) -> Self {
+        let (listener, address) = target();
+        let carriers = Arc::new(Mutex::new(Vec::new()));
+        let open = Arc::new(Mutex::new(true));
+        let (all, lets) = (Arc::clone(&carriers), Arc::clone(&open));
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&count);
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                if !*lets.lock().unwrap() {
+                    continue;
+                }
+                let Ok(far) = TcpStream::connect(exit) else {
+                    continue;
+                };
+                counted.fetch_add(1, Ordering::Relaxed);
+                copy_in_background(&near, &far);
+                copy_in_background(&far, &near);
+                all.lock().unwrap().extend([near, far]);
+            }
+        });
+        Self {
+            address,
+            count,
+            carriers,
+            open,
+        }
+    }
+
+    /// Cuts the oldest carrier, with whatever is on its way.
+    fn cut_one(&self) {
+        let mut carriers = self.carriers.lock().unwrap();
+        let count = carriers.len().min(2);
+        for tcp in carriers.drain(..count) {
+            let _ = tcp.shutdown(Shutdown::Both);
+        }
+    }
+
+    fn cut_all(&self) {
+        while !self.carriers.lock().unwrap().is_empty() {
+            self.cut_one();
+        }
+    }
+
+    fn lets(&self, open: bool) {
+        *self.open.lock().unwrap() = open;
+    }
+}
+
+fn copy_in_background(from: &TcpStream, to: &TcpStream) {
+    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+    std::thread::spawn(move || {
+        let _ = std::io::copy(&mut from, &mut to);
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = from.shutdown(Shutdown::Both);
+    });
+}
+
+struct Tunnel {
+    exit: Gate,
+    entry: Gate,
+    path: Path,
+    forward: SocketAddr,
+    listener: TcpListener,
+}
+
+fn tunnel(carriers: u8) -> Tunnel {
+    let (listener, address) = target();
+    let carrier = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
+         workers: 2\nallow: ['{address}']\n"
+    ))
+    .until_ready();
+    let path = Path::to(carrier);
+    let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let entry = Gate::with_file(&format!(
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: {}\nadmin: ADMIN\n\
+         workers: 1\npool: {{min: {carriers}, max: {carriers}}}\nforwards:\n\
+         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        path.address,
+        address.port()
+    ))
+    .until_ready();
+    let tunnel = Tunnel {
+        exit,
+        entry,
+        path,
+        forward,
+        listener,
+    };
+    tunnel.until_carriers(carriers.into());
+    tunnel
+}
+
+impl Tunnel {
+    fn until_carriers(&self, count: usize) {
+        until("all carriers are up at both ends", || {
+            [&self.entry, &self.exit]
+                .iter()
+                .all(|gate| gate.status()["carriers"].as_array().unwrap().len() == count)
+        });
+    }
+
+    /// Bytes in both directions while `meanwhile` happens.
+    fn carry(&self, meanwhile: impl FnOnce(&Self)) {
+        let client = connect(self.forward);
+        let server = accept(&self.listener);
+        let (up, down) = (pattern(1, 96 * MIB), pattern(2, 96 * MIB));
+        send_in_background(&client, up.clone(), true);
+        send_in_background(&server, down.clone(), true);
+        let at_server = std::thread::spawn(move || read_all(&server));
+        let at_client = std::thread::spawn(move || read_all(&client));
+        meanwhile(self);
+        assert!(at_server.join().unwrap() == up);
+        assert!(at_client.join().unwrap() == down);
+    }
+}
+
+#[test]
+fn bytes_arrive_exactly_while_one_carrier_after_another_is_cut() {
+    let tunnel = tunnel(3);
+    tunnel.carry(|tunnel| {
+        for _ in 0..6 {
+            std::thread::sleep(Duration::from_millis(100));
+            tunnel.path.cut_one();
+        }
+    });
+    tunnel.until_carriers(3);
+    assert_eq!(
+        tunnel.entry.status()["streams"]["closed"]["carrier-lost"],
+        0
+    );
+}
+
+#[test]
+fn a_session_of_one_carrier_goes_on_over_the_next() {
+    let tunnel = tunnel(1);
+    tunnel.carry(|tunnel| {
+        for _ in 0..3 {
+            std::thread::sleep(Duration::from_millis(300));
+            tunnel.path.cut_one();
+        }
+    });
+    tunnel.until_carriers(1);
+}
+
+#[test]
+fn streams_wait_while_there_is_no_path() {
+    let tunnel = tunnel(2);
+    tunnel.carry(|tunnel| {
+        std::thread::sleep(Duration::from_millis(200));
+        tunnel.path.lets(false);
+        tunnel.path.cut_all();
+        until("the entry notices", || tunnel.entry.get("/readyz").0 == 503);
+        tunnel.path.lets(true);
+    });
+    tunnel.until_carriers(2);
+    assert_eq!(tunnel.entry.get("/readyz").0, 200);
+}
+
+/// Sends blocks and expects each back, until `stop`; then ends.
+async fn exchange(
+    forward: SocketAddr,
+    number: usize,
+    stop: Arc<AtomicBool>,
+) -> std::io::Result<u64> {
+    let mut stream = tokio::net::TcpStream::connect(forward).await?;
+    let block = pattern(number as u64, 16 << 10);
+    let (mut back, mut exchanged) = (vec![0; block.len()], 0);
+    // Each stream has blocks of another length.
+    for length in (1 + number % 61..block.len()).step_by(977).cycle() {
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        stream.write_all(&block[..length]).await?;
+        stream.read_exact(&mut back[..length]).await?;
+        assert!(back[..length] == block[..length], "stream {number}");
+        exchanged += length as u64;
+    }
+    stream.shutdown().await?;
+    assert_eq!(stream.read(&mut back).await?, 0, "stream {number}");
+    Ok(exchanged)
+}
+
+async fn echo(listener: TcpListener) {
+    listener.set_nonblocking(true).unwrap();
+    let listener = tokio::net::TcpListener::from_std(listener).unwrap();
+    while let Ok((mut stream, _)) = listener.accept().await {
+        tokio::spawn(async move {
+            let (mut read, mut write) = stream.split();
+            let _ = tokio::io::copy(&mut read, &mut write).await;
+        });
+    }
+}
+
+#[test]
+fn a_thousand_streams_outlive_a_hundred_cuts_of_all_carriers() {
+    const STREAMS: usize = 1000;
+    let mut tunnel = tunnel(2);
+    let (other, _) = target();
+    let listener = std::mem::replace(&mut tunnel.listener, other);
+    let stop = Arc::new(AtomicBool::new(false));
+    let (forward, stopped) = (tunnel.forward, Arc::clone(&stop));
+    let applications = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            tokio::spawn(echo(listener));
+            let streams: Vec<_> = (0..STREAMS)
+                .map(|number| tokio::spawn(exchange(forward, number, Arc::clone(&stopped))))
+                .collect();
+            let mut exchanged = Vec::new();
+            for stream in streams {
+                exchanged.push(stream.await.unwrap().unwrap());
+            }
+            exchanged
+        })
+    });
+    until("all streams are open", || {
+        tunnel.entry.status()["streams"]["open"] == STREAMS
+    });
+    for _ in 0..100 {
+        let before = tunnel.path.count.load(Ordering::Relaxed);
+        tunnel.path.cut_all();
+        until("another carrier is dialled", || {
+            tunnel.path.count.load(Ordering::Relaxed) > before
+        });
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stop.store(true, Ordering::Relaxed);
+    let exchanged = applications.join().unwrap();
+    assert!(exchanged.iter().all(|bytes| *bytes > 0), "{exchanged:?}");
+    until("all streams have ended", || {
+        tunnel.entry.status()["streams"]["closed"]["completed"] == STREAMS
+    });
+}
