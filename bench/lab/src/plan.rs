@@ -96,24 +96,44 @@ fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
     }
 }
 
+/// Where everything is measured. On a path without a delay several carriers have nothing to gain.
+const BESIDE_ONE_ANOTHER: [System; 12] = [
+    System::Direct,
+    System::RelayCopy,
+    System::RelaySplice,
+    System::MuxgateJmux,
+    System::MuxgateNative,
+    System::MuxgateNoResume,
+    System::Jetsocat,
+    System::Haproxy,
+    System::Openssh,
+    System::Rathole,
+    System::Frp,
+    System::Chisel,
+];
+
 fn default_systems(
     scenario: Scenario,
     connections: u32,
     topology: Topology,
     usual: bool,
 ) -> &'static [System] {
-    use System::{Direct, Haproxy, Jetsocat, MuxgateJmux, MuxgateNative};
+    use System::{Direct, Haproxy, Jetsocat, MuxgateJmux, MuxgateNative, MuxgateNativeX4};
     match scenario {
-        Scenario::BulkIperf2 if topology.is_wan() && (connections, usual) != (1, true) => {
-            &[Direct, MuxgateJmux, MuxgateNative]
+        Scenario::BulkIperf2 if topology == Topology::Wan && (connections, usual) == (1, true) => {
+            &[
+                Direct,
+                MuxgateJmux,
+                MuxgateNative,
+                MuxgateNativeX4,
+                Jetsocat,
+            ]
         }
-        Scenario::BulkIperf2 if topology == Topology::WanTuned => {
-            &[Direct, MuxgateJmux, MuxgateNative]
-        }
-        Scenario::BulkIperf2 if topology == Topology::Wan || !usual || connections == 2 => {
+        Scenario::BulkIperf2 if topology.is_wan() => &[Direct, MuxgateJmux, MuxgateNative],
+        Scenario::BulkIperf2 if !usual || connections == 2 => {
             &[Direct, MuxgateJmux, MuxgateNative, Jetsocat]
         }
-        Scenario::BulkIperf2 => &System::ALL,
+        Scenario::BulkIperf2 => &BESIDE_ONE_ANOTHER,
         Scenario::BulkIperf3 => &[Direct, MuxgateJmux, MuxgateNative],
         Scenario::Opens => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat, Haproxy],
         Scenario::PingPong => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat],
@@ -166,11 +186,11 @@ mod tests {
     }
 
     #[test]
-    fn five_rounds_of_everything_take_at_most_35_minutes() {
+    fn five_rounds_of_everything_take_at_most_40_minutes() {
         // frp and chisel are in no distribution.
         let found = |system| !matches!(system, System::Frp | System::Chisel);
         let seconds = 5.0 * estimate(&environments(&default()), TIMES, found);
-        assert!(seconds < 35.0 * 60.0, "{seconds}");
+        assert!(seconds < 40.0 * 60.0, "{seconds}");
     }
 
     #[test]

@@ -90,6 +90,10 @@ pub(crate) enum System {
     MuxgateJmux,
     /// A pair of our gateways with the native protocol.
     MuxgateNative,
+    /// The same with four carriers a session.
+    MuxgateNativeX4,
+    /// The same with one carrier, with which streams end.
+    MuxgateNoResume,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
@@ -113,6 +117,8 @@ impl System {
             Self::RelaySplice => "relay-splice",
             Self::MuxgateJmux => "muxgate-jmux",
             Self::MuxgateNative => "muxgate-native",
+            Self::MuxgateNativeX4 => "muxgate-native-x4",
+            Self::MuxgateNoResume => "muxgate-no-resume",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
@@ -123,12 +129,14 @@ impl System {
     }
 
     /// All of them.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Direct,
         Self::RelayCopy,
         Self::RelaySplice,
         Self::MuxgateJmux,
         Self::MuxgateNative,
+        Self::MuxgateNativeX4,
+        Self::MuxgateNoResume,
         Self::Jetsocat,
         Self::Haproxy,
         Self::Openssh,
@@ -157,7 +165,7 @@ impl System {
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self {
             Self::MuxgateJmux => Some("jmux"),
-            Self::MuxgateNative => Some("native"),
+            Self::MuxgateNative | Self::MuxgateNativeX4 | Self::MuxgateNoResume => Some("native"),
             _ => None,
         }
     }
@@ -175,8 +183,10 @@ impl System {
             Self::Direct => Ok(Vec::new()),
             Self::RelayCopy => relay::launches(setup, "copy"),
             Self::RelaySplice => relay::launches(setup, "splice"),
-            Self::MuxgateJmux => muxgate::launches(setup, "Jmux"),
-            Self::MuxgateNative => muxgate::launches(setup, "Native"),
+            Self::MuxgateJmux => muxgate::launches(setup, "Jmux", 1, true),
+            Self::MuxgateNative => muxgate::launches(setup, "Native", 1, true),
+            Self::MuxgateNativeX4 => muxgate::launches(setup, "Native", 4, true),
+            Self::MuxgateNoResume => muxgate::launches(setup, "Native", 1, false),
             Self::Jetsocat => Ok(jetsocat::launches(setup)),
             Self::Haproxy => haproxy::launches(setup),
             Self::Openssh => openssh::launches(setup),

@@ -1,4 +1,4 @@
-//! A pair of our gateways, each with one worker: one carrier.
+//! A pair of our gateways, each with one worker: one session.
 
 use anyhow::Result;
 use serde_json::json;
@@ -6,8 +6,14 @@ use serde_json::json;
 use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
 use crate::topology::{Place, at};
 
-/// `protocol`: as the configuration file names it.
-pub(super) fn launches(setup: &Setup<'_>, protocol: &str) -> Result<Vec<Launch>> {
+/// `protocol`: as the configuration file names it; `carriers`: of the session; `resume`: whether streams
+/// outlive them.
+pub(super) fn launches(
+    setup: &Setup<'_>,
+    protocol: &str,
+    carriers: u8,
+    resume: bool,
+) -> Result<Vec<Launch>> {
     let addresses = &setup.addresses;
     let common = json!({
         "protocol": protocol,
@@ -15,6 +21,7 @@ pub(super) fn launches(setup: &Setup<'_>, protocol: &str) -> Result<Vec<Launch>>
         "memory": {"receive": setup.limits.receive_bytes.to_string()},
         "limits": {"streams": setup.limits.streams},
         "workers": 1,
+        "resume": resume,
     });
     let carrier = at(addresses.carrier_exit, CARRIER_PORT);
     let allow = Service::ALL.map(|service| target_at(addresses.target, service));
@@ -26,7 +33,12 @@ pub(super) fn launches(setup: &Setup<'_>, protocol: &str) -> Result<Vec<Launch>>
             "target": {"host": addresses.target, "port": service.port()},
         })
     });
-    let entry = json!({"role": "Entry", "connect": carrier, "forwards": forwards});
+    let entry = json!({
+        "role": "Entry",
+        "connect": carrier,
+        "forwards": forwards,
+        "pool": {"min": carriers, "max": carriers},
+    });
     let program = setup.muxgate.display();
     let launch = |place, name: &str, own: serde_json::Value| {
         let mut config = common.clone();
