@@ -21,6 +21,8 @@ const EPOCH_BYTES: u64 = 512 << 10;
 const SMALL_BYTES: u64 = 32 << 10;
 /// Small streams send at most this in a row while bulk waits.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
+/// Bytes of the session for which a small stream is remembered by those who choose carriers.
+const SMALL_MEMORY: u64 = 32 << 20;
 /// What a bulk stream may send more, each time its turn comes.
 const QUANTUM: u64 = 32 << 10;
 
@@ -204,7 +206,7 @@ impl Schedule {
     /// Whether a small stream has sent lately, measured in what all streams sent since.
     pub(crate) fn small_lately(&self) -> bool {
         self.small_at
-            .is_some_and(|at| self.sent - at < 2 * EPOCH_BYTES)
+            .is_some_and(|at| self.sent - at < SMALL_MEMORY)
     }
 
     pub(crate) fn is_empty(&self, carrier: CarrierId) -> bool {
@@ -327,16 +329,17 @@ mod tests {
     }
 
     #[test]
-    fn a_small_stream_is_remembered_for_a_megabyte() {
+    fn a_small_stream_is_remembered_for_a_while() {
         let mut schedule = Schedule::default();
         assert!(!schedule.small_lately());
         schedule.push(HERE, StreamId(1), 64);
         send(&mut schedule);
         assert!(schedule.small_lately());
-        for _ in 0..8 {
+        for sent in 1..=SMALL_MEMORY / BATCH as u64 {
             schedule.push(HERE, StreamId(2), BATCH);
             send(&mut schedule);
+            let forgotten = sent == SMALL_MEMORY / BATCH as u64;
+            assert_eq!(schedule.small_lately(), !forgotten);
         }
-        assert!(!schedule.small_lately());
     }
 }

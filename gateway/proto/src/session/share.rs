@@ -6,12 +6,19 @@
 //! ms on loopback. Less would keep a window from growing with its stream, or a gateway that waits for
 //! its processor from finding something to do.
 //!
+//! While small streams are about, the time for the gateways is a quarter: bulk then loses some of its rate, and
+//! they wait a third as long.
+//!
 //! Measured where payload is consumed, in stretches of a quarter of the bytes: no timer, and no table.
 
 use std::time::{Duration, Instant};
 
-/// Time that both gateways may take, beside the path's, without the carrier running dry.
+/// Time that both gateways may take, beside the path's, without the carrier running dry...
 const ALLOWANCE: Duration = Duration::from_micros(350);
+/// ...and while small streams are about, who wait behind what is on its way.
+const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(90);
+/// Stretches for which a small stream is remembered.
+const SMALL_STRETCHES: u64 = 64;
 /// All streams together, before the first measurement.
 const INITIAL_BYTES: u64 = 1 << 20;
 /// A stream that consumes this much in a stretch is a bulk stream.
@@ -29,6 +36,10 @@ pub(crate) struct BulkShare {
     consumed: u64,
     streams: u64,
     streams_before: u64,
+    /// Streams that consumed anything in this stretch, bulk or not.
+    active: u64,
+    /// The last stretch with a small one.
+    small_in: Option<u64>,
 }
 
 /// One stream's part in the stretch that is being measured.
@@ -50,6 +61,8 @@ impl BulkShare {
             consumed: 0,
             streams: 0,
             streams_before: 0,
+            active: 0,
+            small_in: None,
         }
     }
 
@@ -68,6 +81,7 @@ impl BulkShare {
                 stretch: self.stretch,
                 consumed: 0,
             };
+            self.active += 1;
         }
         let was_bulk = stream.consumed >= BULK_BYTES;
         stream.consumed += length;
@@ -87,7 +101,15 @@ impl BulkShare {
     /// grow as fast as the carrier's congestion window, and begins far ahead of it; and a fall slowly,
     /// for a process that waits for its processor looks like one.
     fn measured(&mut self, rtt: Duration, time: Duration) {
-        let wanted = 2 * (rtt + ALLOWANCE);
+        if self.active > self.streams {
+            self.small_in = Some(self.stretch);
+        }
+        let small_lately = |stretch| self.stretch - stretch < SMALL_STRETCHES;
+        let wanted = if self.small_in.is_some_and(small_lately) {
+            2 * (rtt + ALLOWANCE_BESIDE_SMALL)
+        } else {
+            2 * (rtt + ALLOWANCE)
+        };
         let most = 2 * self.bytes;
         let bytes = u128::from(self.consumed) * wanted.as_nanos() / time.as_nanos().max(1);
         let bytes = u64::try_from(bytes).unwrap_or(most).min(most);
@@ -98,6 +120,7 @@ impl BulkShare {
         }
         self.stretch += 1;
         self.streams_before = std::mem::take(&mut self.streams);
+        self.active = 0;
         self.consumed = 0;
     }
 }
@@ -159,13 +182,20 @@ mod tests {
     }
 
     #[test]
-    fn small_streams_take_no_part() {
+    fn small_streams_take_no_part_and_shorten_what_is_before_them() {
         let mut share = with_rtt(RTT);
         let mut now = Instant::now();
         let (mut bulk, mut small) = (StreamShare::default(), StreamShare::default());
         for _ in 0..10_000 {
             now += Duration::from_micros(10);
             share.consume(now, &mut small, 1);
+            share.consume(now, &mut bulk, 10_000);
+        }
+        let most = share.consume(now, &mut bulk, 10_000);
+        assert!(is_near(most, 1_480_000), "{most}");
+        // They are forgotten when they have gone.
+        for _ in 0..10_000 {
+            now += Duration::from_micros(10);
             share.consume(now, &mut bulk, 10_000);
         }
         let most = share.consume(now, &mut bulk, 10_000);
