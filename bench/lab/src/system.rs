@@ -128,23 +128,6 @@ impl System {
         }
     }
 
-    /// All of them.
-    pub(crate) const ALL: [Self; 13] = [
-        Self::Direct,
-        Self::RelayCopy,
-        Self::RelaySplice,
-        Self::MuxgateJmux,
-        Self::MuxgateNative,
-        Self::MuxgateNativeX4,
-        Self::MuxgateNoResume,
-        Self::Jetsocat,
-        Self::Haproxy,
-        Self::Openssh,
-        Self::Rathole,
-        Self::Frp,
-        Self::Chisel,
-    ];
-
     /// Whether its program is installed; what is our own always is.
     pub(crate) fn is_found(self) -> bool {
         let program = match self {
