@@ -1,4 +1,4 @@
-//! Counters of streams: one set for the whole gateway, one for each forward.
+//! Counters of streams, one set for the whole gateway and one for each forward, and of splicing.
 //!
 //! Relaxed atomics, written by workers, read by the admin thread. Bounded by the reasons and codes
 //! that exist.
@@ -11,6 +11,47 @@ use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status;
 
 use crate::closing::Reason;
+
+/// Payload that went through the kernel alone since the start.
+#[derive(Debug, Default)]
+pub(crate) struct SpliceCounters {
+    sent: AtomicU64,
+    received: AtomicU64,
+    fallback: AtomicU64,
+    pipes_lacking: AtomicU64,
+}
+
+impl SpliceCounters {
+    /// From a local socket, into a pipe.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// From a carrier, into a pipe.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// From a carrier into memory, though there was enough for a pipe.
+    pub(crate) fn fell_back(&self, bytes: usize) {
+        self.fallback.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// There was no pipe.
+    pub(crate) fn pipe_lacked(&self) {
+        self.pipes_lacking.fetch_add(1, Relaxed);
+    }
+
+    /// As of now.
+    pub(crate) fn status(&self) -> status::Splice {
+        status::Splice {
+            bytes_sent: self.sent.load(Relaxed),
+            bytes_received: self.received.load(Relaxed),
+            bytes_fallen_back: self.fallback.load(Relaxed),
+            pipes_lacking: self.pipes_lacking.load(Relaxed),
+        }
+    }
+}
 
 /// Streams since the start.
 #[derive(Debug, Default)]

@@ -24,8 +24,10 @@ mod carrier_out;
 mod idle;
 mod inbox;
 mod incoming;
+mod pipe;
 mod reassembly;
 mod socket;
+mod splice_out;
 mod stream;
 
 use std::cell::{Cell, RefCell};
@@ -42,9 +44,10 @@ use tokio::sync::{Notify, watch};
 use crate::account::Local;
 use crate::closing::Reason;
 use crate::telemetry::Telemetry;
-use batch::Batch;
 use buffers::{SMALL_BYTES, Share};
+use carrier_out::Retained;
 use incoming::Incoming;
+use pipe::{Pipe, Pipes};
 use stream::StreamIo;
 
 pub(crate) use buffers::Pool;
@@ -80,7 +83,7 @@ pub(crate) struct Driver {
     incoming: RefCell<BTreeMap<StreamId, Incoming>>,
     share: Share,
     /// What the session may want to transmit again, by token.
-    retained: RefCell<BTreeMap<u64, Rc<Batch>>>,
+    retained: RefCell<BTreeMap<u64, Retained>>,
     tokens: Cell<u64>,
     /// What [`Self::run_timeouts`] sleeps until, and that this is too late.
     deadline: Cell<Option<Instant>>,
@@ -325,6 +328,15 @@ impl Driver {
         let carriers = self.carriers.borrow();
         let bytes = carriers.values().map(|carrier| carrier.backlog.batch_max());
         bytes.max().unwrap_or(SMALL_BYTES)
+    }
+
+    /// One of `pipes`, if there are `count`; `None`: payload has to be copied.
+    fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
+        let pipe = if pipes.has(count) { pipes.take() } else { None };
+        if pipe.is_none() {
+            self.telemetry.splices.pipe_lacked();
+        }
+        pipe
     }
 
     /// The name of one more batch.

@@ -85,6 +85,7 @@ struct Route {
 pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
     let Worker {
         index,
+        workers,
         mut config,
         phase,
         telemetry,
@@ -94,7 +95,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         config: config.clone(),
         telemetry,
         link: watch::Sender::default(),
-        sessions: Sessions::default(),
+        sessions: Sessions::on_one_of(workers),
         listeners: RefCell::default(),
     });
     let first = Arc::clone(&config.borrow_and_update());

@@ -43,11 +43,11 @@ pub(crate) async fn run(
     let listener = listen_shared(&address)?;
     tracing::info!(listen = %address, "Listening for carriers");
     worker.telemetry.set_listening(worker.index, true);
-    let phase = worker.phase.clone();
+    let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
         worker,
         handover,
-        sessions: Sessions::default(),
+        sessions: Sessions::on_one_of(workers),
         by_id: RefCell::default(),
     });
     tokio::select! {

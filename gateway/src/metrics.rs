@@ -103,6 +103,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.encode_streams(&mut encoder)?;
         self.encode_forwards(&mut encoder)?;
+        self.encode_splice(&mut encoder)?;
         self.encode_carriers(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
@@ -182,6 +183,37 @@ impl Snapshot {
                 "Payload of a forward between clients and carriers",
             ),
             forwards().flat_map(|(labels, streams)| payload(streams, &labels)),
+        )
+    }
+
+    fn encode_splice(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let splice = &self.status.splice;
+        family(
+            encoder,
+            (
+                "muxgate_spliced_bytes",
+                "Payload that was not copied on its way between local sockets and carriers",
+            ),
+            [
+                counter(vec![("direction", "sent")], splice.bytes_sent),
+                counter(vec![("direction", "received")], splice.bytes_received),
+            ],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_splice_fallback_bytes",
+                "Payload from carriers that was copied though there was enough at once to splice",
+            ),
+            [counter(vec![], splice.bytes_fallen_back)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_splice_pipes_lacking",
+                "Times that no pipe was left to splice with",
+            ),
+            [counter(vec![], splice.pipes_lacking)],
         )
     }
 

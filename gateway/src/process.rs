@@ -150,6 +150,7 @@ fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
     for (index, handed) in handed.into_iter().enumerate() {
         let worker = Worker {
             index,
+            workers,
             config: config_receiver.clone(),
             phase: phase_receiver.clone(),
             telemetry: Arc::clone(&telemetry),
@@ -184,6 +185,8 @@ fn workers(config: &Config) -> usize {
 pub(crate) struct Worker {
     /// 0 and up.
     pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) workers: usize,
     /// The configuration in force.
     pub(crate) config: watch::Receiver<Arc<Config>>,
     /// How far the shutdown is.

@@ -1,7 +1,7 @@
 //! The sessions of one worker while they run.
 //!
 //! The entry keeps the one that takes new streams, and those that drain; the exit keeps all that were
-//! begun. Who adds one bounds how many there are. They share the worker's buffers.
+//! begun. Who adds one bounds how many there are. They share the worker's buffers and pipes.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +12,6 @@ use tokio::sync::Notify;
 use crate::driver::{CarrierEnd, Driver, Pool};
 
 /// Running sessions, oldest first.
-#[derive(Default)]
 pub(crate) struct Sessions {
     running: RefCell<BTreeMap<u64, Rc<Driver>>>,
     next: Cell<u64>,
@@ -21,6 +20,16 @@ pub(crate) struct Sessions {
 }
 
 impl Sessions {
+    /// None yet, on one of so many workers.
+    pub(crate) fn on_one_of(workers: usize) -> Self {
+        Self {
+            running: RefCell::default(),
+            next: Cell::new(0),
+            ended: Notify::new(),
+            pool: Pool::for_one_of(workers),
+        }
+    }
+
     /// Runs `driver` to its end.
     pub(crate) async fn run(&self, driver: &Rc<Driver>) -> CarrierEnd {
         let id = self.next.replace(self.next.get() + 1);
@@ -31,7 +40,7 @@ impl Sessions {
         end
     }
 
-    /// The buffers of the worker.
+    /// The buffers and pipes of the worker.
     pub(crate) fn pool(&self) -> Rc<Pool> {
         Rc::clone(&self.pool)
     }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use muxtunnel_gateway_config::{Config, config_hash, status};
 use tokio::net::TcpStream;
 
-use crate::counters::StreamCounters;
+use crate::counters::{SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
 use crate::measure::{Gateway, Look, Measured};
 use crate::{sys, sysctls};
@@ -31,6 +31,8 @@ pub(crate) struct Telemetry {
     workers: Vec<WorkerState>,
     /// Streams of all sessions.
     pub(crate) streams: StreamCounters,
+    /// What was not copied.
+    pub(crate) splices: SpliceCounters,
     /// What workers know of forwards together.
     pub(crate) forwards: Forwards,
     /// The second since the start, and refusals logged in it.
@@ -90,6 +92,7 @@ impl Telemetry {
             next_carrier: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
             streams: StreamCounters::default(),
+            splices: SpliceCounters::default(),
             forwards: Forwards::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -242,6 +245,7 @@ impl Telemetry {
             limit_advice: busiest.and_then(|carrier| carrier.limit_advice.clone()),
             carriers,
             streams: self.streams.status(),
+            splice: self.splices.status(),
             forwards: self.forwards(),
             process: status::Process {
                 cpu_seconds: usage.cpu.as_secs_f64(),

@@ -37,6 +37,9 @@ pub struct Status {
     pub limit_advice: Option<String>,
     /// Streams of all sessions.
     pub streams: Streams,
+    /// What of their payload was not copied.
+    #[serde(default)]
+    pub splice: Splice,
     /// The forwards in force (entry).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
@@ -158,6 +161,21 @@ pub struct Streams {
     pub bytes_sent: u64,
     /// Payload bytes from carriers taken by local sockets.
     pub bytes_received: u64,
+}
+
+/// Payload that the kernel moved from socket to socket (splice(2)) since the start; the rest was copied.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Splice {
+    /// From local sockets into carriers.
+    pub bytes_sent: u64,
+    /// From carriers to local sockets.
+    pub bytes_received: u64,
+    /// From carriers to local sockets by copying, though there was enough at once to splice: no pipe was left,
+    /// the local socket is behind or has a rate limit, or payload before it was missing.
+    pub bytes_fallen_back: u64,
+    /// Times that no pipe was left.
+    pub pipes_lacking: u64,
 }
 
 /// One forward in force.

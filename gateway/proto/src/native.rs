@@ -496,7 +496,7 @@ impl Session for NativeSession {
     fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
         let state = self.streams.get_mut(&stream)?;
         let frame_max = self.peer.parameters.frame_max;
-        let mut capacity = state.send_capacity(HEADER_BYTES, frame_max)?;
+        let mut capacity = state.send_capacity(HEADER_BYTES, frame_max, self.resume)?;
         if state.is_exhausted() {
             let cause = Outcome::PeerReset(ResetCode::OffsetsExhausted);
             self.cut(stream, ResetCode::OffsetsExhausted, "");

@@ -7,6 +7,7 @@ use std::io::IoSliceMut;
 use std::ops::Range;
 
 use super::buffers::{Buffer, LARGE_BYTES, Permit, SMALL_BYTES, Size};
+use super::pipe::Pipe;
 
 /// Slots filled by one read: more than a large buffer of JMUX's default packets has.
 pub(super) const SLOTS_MAX: usize = 64;
@@ -77,6 +78,16 @@ pub(super) struct Batch {
 }
 
 impl Batch {
+    /// What `pipe` holds, as one packet with a header of `header` bytes.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub(super) fn copied_from(pipe: &mut Pipe, header: usize) -> std::io::Result<Self> {
+        let buffer = Buffer::from(pipe.read_all(header)?);
+        let layout = Layout::new(header, buffer.len(), buffer.len());
+        Ok(Self { buffer, layout })
+    }
+
     /// Puts the header of the packet that begins at payload byte `start` before it.
     pub(super) fn put_header(&mut self, start: usize, header: &[u8]) {
         debug_assert_eq!(start % self.layout.payload, 0);

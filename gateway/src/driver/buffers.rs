@@ -12,6 +12,8 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::pipe::Pipes;
+
 /// Bytes of a small buffer: four packets of JMUX's default size.
 pub(crate) const SMALL_BYTES: usize = 16 << 10;
 /// Bytes of a large buffer. Runs with 128 KiB took a tenth more CPU time; 512 KiB gained nothing more.
@@ -52,14 +54,25 @@ impl Size {
     }
 }
 
-/// The idle buffers of one worker.
+/// The idle buffers of one worker, and its pipes: none by default.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     small: RefCell<Vec<Box<[u8]>>>,
     large: RefCell<Vec<Box<[u8]>>>,
+    pub(super) source_pipes: Rc<Pipes>,
+    pub(super) sink_pipes: Rc<Pipes>,
 }
 
 impl Pool {
+    /// For one of so many workers.
+    pub(crate) fn for_one_of(workers: usize) -> Rc<Self> {
+        Rc::new(Self {
+            source_pipes: Pipes::of_sources(workers),
+            sink_pipes: Pipes::of_sinks(workers),
+            ..Self::default()
+        })
+    }
+
     fn idle(&self, size: Size) -> &RefCell<Vec<Box<[u8]>>> {
         match size {
             Size::Small => &self.small,
@@ -176,6 +189,17 @@ impl Buffer {
         }
         Self {
             bytes: Box::from(&self.bytes[..used]),
+            home: None,
+            permit: None,
+        }
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    /// One of its own, of no pool.
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes: bytes.into_boxed_slice(),
             home: None,
             permit: None,
         }

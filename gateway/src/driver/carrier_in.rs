@@ -1,8 +1,8 @@
 //! A carrier's reading loop: bytes -> frames -> local sockets.
 //!
 //! Reads as much as fits, parses in place, and writes each stream's run of payload straight from the
-//! read buffer. What the local socket does not take is copied into its inbox. Never waits for
-//! anything but the carrier.
+//! read buffer. What the local socket does not take is copied into its inbox. Where frames are long, reads
+//! end at headers, and payload goes by [`super::splice_out`]. Never waits for anything but the carrier.
 
 use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
@@ -10,9 +10,10 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::jmux::codec::PACKET_SIZE_DEFAULT;
-use muxtunnel_proto::{Header, Receive, SessionError, StreamId};
+use muxtunnel_proto::{HEADER_BYTES_MAX, Header, Receive, SessionError, StreamId};
 
 use super::buffers::{Buffer, LARGE_BYTES, Size};
+use super::pipe::SPLICE_BYTES_MIN;
 use super::{Carrier, CarrierEnd, Driver, socket};
 
 /// A control frame is never stuck for want of room behind another.
@@ -21,6 +22,12 @@ const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_S
 /// packets.
 const RANGES_MAX: usize = 96;
 const _: () = assert!(RANGES_MAX * PACKET_SIZE_DEFAULT as usize > LARGE_BYTES);
+
+/// Payload of a frame after which others as long are expected. More than a JMUX packet has.
+const LONG_FRAME_BYTES: usize = 64 << 10;
+const _: () = assert!(LONG_FRAME_BYTES >= SPLICE_BYTES_MIN);
+/// So many short frames in a row end that.
+const PATIENCE: u8 = 16;
 
 /// Payload of one stream in the read buffer, not passed on yet.
 #[derive(Default)]
@@ -37,6 +44,52 @@ struct Run {
 struct Unread {
     buffer: Option<Buffer>,
     filled: usize,
+    aim: Aim,
+}
+
+/// How far a read goes. Behind a long frame, no further than to the end of the next header: payload that
+/// is still with the kernel can be spliced.
+#[derive(Debug, Default, Clone, Copy)]
+struct Aim {
+    /// Frames that may come before the next long one. 0: reads go as far as they can.
+    patience: u8,
+    /// Bytes of the frame that has begun, as far as it says.
+    needed: usize,
+}
+
+impl Aim {
+    /// A frame of `length` bytes has begun.
+    fn learn(&mut self, length: usize) {
+        self.needed = 0;
+        self.patience = if length >= LONG_FRAME_BYTES {
+            PATIENCE
+        } else {
+            self.patience.saturating_sub(1)
+        };
+    }
+
+    /// Bytes to read behind the `filled` ones that are there, of which `payload` bytes are announced.
+    fn bytes(self, filled: usize, payload: Option<usize>) -> usize {
+        match payload {
+            _ if self.patience == 0 => usize::MAX,
+            Some(payload) => payload + HEADER_BYTES_MAX,
+            None => self
+                .needed
+                .max(HEADER_BYTES_MAX)
+                .saturating_sub(filled)
+                .max(1),
+        }
+    }
+}
+
+/// What one step of reading came to.
+enum Step {
+    /// So many bytes.
+    Moved(usize),
+    /// The kernel has no more for now.
+    Waits,
+    /// The end of the carrier.
+    Closed,
 }
 
 /// `begun`: what has been read of the carrier before.
@@ -53,32 +106,19 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
             return error.into();
         }
     }
+    let mut moved = 0;
     loop {
         if let Err(error) = carrier.tcp.readable().await {
             return error.into();
         }
-        let mut buffer = unread
-            .buffer
-            .take()
-            .unwrap_or_else(|| driver.share.pool().take(Size::Large));
-        let room = buffer.len() - unread.filled;
-        let more = match socket::read_carrier(&carrier.tcp, &mut buffer[unread.filled..]) {
-            Ok(0) => return CarrierEnd::Closed,
-            Ok(length) => {
-                carrier.stats.add_received(length);
-                unread.filled += length;
-                length == room
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
-                continue;
-            }
-            Err(error) => return error.into(),
-        };
-        if let Err(error) = driver.take_in(carrier, buffer, &mut unread, &mut run) {
-            return error.into();
+        match driver.step(carrier, &mut unread, &mut run) {
+            Ok(Step::Moved(length)) => moved += length,
+            Ok(Step::Waits) => moved = 0,
+            Ok(Step::Closed) => return CarrierEnd::Closed,
+            Err(end) => return end,
         }
-        if more {
+        if moved >= LARGE_BYTES {
+            moved = 0;
             // Others of this thread take their turn: the carrier's writer, the streams, other carriers.
             tokio::task::yield_now().await;
         }
@@ -86,6 +126,56 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
 }
 
 impl Driver {
+    /// Splices announced payload on, or reads and handles what is there.
+    fn step(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        unread: &mut Unread,
+        run: &mut Run,
+    ) -> Result<Step, CarrierEnd> {
+        if unread.filled == 0
+            && let Some(announced) = self.announced(carrier)
+            && let Some(pipe) = self.pipe(&self.share.pool().sink_pipes, 1)
+        {
+            return match self.splice_out(carrier, &announced, pipe) {
+                Ok(0) => Ok(Step::Closed),
+                Ok(length) => Ok(Step::Moved(length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Step::Waits),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let mut buffer = unread
+            .buffer
+            .take()
+            .unwrap_or_else(|| self.share.pool().take(Size::Large));
+        let payload = self.session.borrow().receiving(carrier.id);
+        let payload = payload.map(|receive| receive.length);
+        let aim = unread.aim.bytes(unread.filled, payload);
+        let end = buffer.len().min(unread.filled.saturating_add(aim));
+        match socket::read_carrier(&carrier.tcp, &mut buffer[unread.filled..end]) {
+            Ok(0) => Ok(Step::Closed),
+            Ok(length) => {
+                carrier.stats.add_received(length);
+                let waits = length < end - unread.filled;
+                if unread.filled == 0 && payload.is_some_and(|bytes| bytes >= SPLICE_BYTES_MIN) {
+                    self.telemetry.splices.fell_back(length);
+                }
+                unread.filled += length;
+                self.take_in(carrier, buffer, unread, run)?;
+                Ok(if waits {
+                    Step::Waits
+                } else {
+                    Step::Moved(length)
+                })
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
+                Ok(Step::Waits)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
     /// Handles what is whole in `buffer`; what is not stays in `unread`.
     fn take_in(
         self: &Rc<Self>,
@@ -94,7 +184,7 @@ impl Driver {
         unread: &mut Unread,
         run: &mut Run,
     ) -> Result<(), SessionError> {
-        let consumed = self.consume(carrier, &buffer[..unread.filled], run)?;
+        let consumed = self.consume(carrier, &buffer[..unread.filled], &mut unread.aim, run)?;
         buffer.copy_within(consumed..unread.filled, 0);
         unread.filled -= consumed;
         unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
@@ -108,6 +198,7 @@ impl Driver {
         self: &Rc<Self>,
         carrier: &Carrier,
         bytes: &[u8],
+        aim: &mut Aim,
         run: &mut Run,
     ) -> Result<usize, SessionError> {
         let now = Instant::now();
@@ -129,9 +220,16 @@ impl Driver {
                 continue;
             }
             match session.handle_header(now, carrier.id, &bytes[position..]) {
-                Ok(Header::Incomplete { .. }) => break,
-                Ok(Header::Payload { consumed, .. }) => position += consumed,
+                Ok(Header::Incomplete { needed }) => {
+                    aim.needed = needed;
+                    break;
+                }
+                Ok(Header::Payload { consumed, receive }) => {
+                    aim.learn(receive.length);
+                    position += consumed;
+                }
                 Ok(Header::Control { consumed }) => {
+                    aim.learn(consumed);
                     position += consumed;
                     drop(session);
                     // An end of the stream must find all payload before it passed on.

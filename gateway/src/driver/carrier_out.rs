@@ -11,10 +11,13 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
-use muxtunnel_proto::{Payload, Transmit};
+use muxtunnel_proto::{Payload, Token, Transmit};
+use tokio::net::TcpStream;
 
 use super::batch::Batch;
 use super::buffers::Permit;
+use super::pipe::Pipe;
+use super::stream::Ready;
 use super::{Carrier, CarrierEnd, Driver, socket};
 
 /// Slices of one write.
@@ -34,19 +37,38 @@ enum Chunk {
         /// Its place in the share, until they are written.
         _permit: Option<Permit>,
     },
+    /// Payload that is not in memory; its header is before it.
+    Pipe(Pipe),
+}
+
+/// What the session may want to transmit again.
+pub(super) enum Retained {
+    Batch(Rc<Batch>),
+    /// One packet of payload.
+    Pipe(Pipe),
 }
 
 impl Chunk {
-    fn bytes(&self) -> &[u8] {
+    /// `None`: they are in a pipe.
+    fn bytes(&self) -> Option<&[u8]> {
         match self {
-            Self::Control(bytes) => bytes,
-            Self::Batch(batch, span) => batch.bytes(0..*span),
-            Self::Kept { batch, range, .. } => batch.bytes(range.clone()),
+            Self::Control(bytes) => Some(bytes),
+            Self::Batch(batch, span) => Some(batch.bytes(0..*span)),
+            Self::Kept { batch, range, .. } => Some(batch.bytes(range.clone())),
+            Self::Pipe(_) => None,
+        }
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Self::Pipe(pipe) => pipe.held(),
+            chunk => chunk.bytes().map_or(0, <[u8]>::len),
         }
     }
 }
 
-/// What waits for the kernel, oldest first; `written` bytes of the first are gone.
+/// What waits for the kernel, oldest first; `written` bytes of the first are gone, unless it is a pipe,
+/// which knows itself.
 #[derive(Default)]
 pub(super) struct Queue {
     chunks: VecDeque<Chunk>,
@@ -70,15 +92,36 @@ impl Queue {
     }
 
     fn push(&mut self, chunk: Chunk) {
-        self.bytes += chunk.bytes().len();
+        self.bytes += chunk.length();
         self.chunks.push_back(chunk);
     }
 
-    /// Puts what is oldest into `slices`; returns how many slices and bytes these are.
+    /// Writes what is oldest, by one call; returns how many bytes the kernel took, of how many.
+    fn write(&mut self, tcp: &TcpStream) -> std::io::Result<(usize, usize)> {
+        if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
+            let total = pipe.held();
+            let length = pipe.drain(tcp, usize::MAX)?;
+            self.bytes -= length;
+            if length == total {
+                self.chunks.pop_front();
+            }
+            return Ok((length, total));
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, total) = self.slices(&mut slices);
+        let length = match self.chunks.get(count) {
+            Some(Chunk::Pipe(_)) => socket::write_before_more(tcp, &slices[..count], total),
+            _ => socket::write(tcp, &slices[..count], total),
+        }?;
+        self.advance(length);
+        Ok((length, total))
+    }
+
+    /// Puts what is oldest, up to a pipe, into `slices`; returns how many slices and bytes these are.
     fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> (usize, usize) {
         let (mut count, mut total, mut skip) = (0, 0, self.written);
-        for (chunk, slice) in self.chunks.iter().zip(slices) {
-            *slice = IoSlice::new(&chunk.bytes()[skip..]);
+        for (bytes, slice) in self.chunks.iter().map_while(Chunk::bytes).zip(slices) {
+            *slice = IoSlice::new(&bytes[skip..]);
             count += 1;
             total += slice.len();
             skip = 0;
@@ -86,10 +129,11 @@ impl Queue {
         (count, total)
     }
 
+    /// `length` bytes of memory are written.
     fn advance(&mut self, length: usize) {
         self.bytes -= length;
         self.written += length;
-        while let Some(first) = self.chunks.front().map(|chunk| chunk.bytes().len()) {
+        while let Some(first) = self.chunks.front().and_then(Chunk::bytes).map(<[u8]>::len) {
             if self.written < first {
                 break;
             }
@@ -104,7 +148,9 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
         if let Err(error) = carrier.tcp.writable().await {
             return error.into();
         }
-        driver.gather(carrier);
+        if let Err(error) = driver.gather(carrier) {
+            return error.into();
+        }
         driver.publish();
         if carrier.queue.borrow().is_empty() {
             driver.idle_wake.notify_waiters();
@@ -122,15 +168,9 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
 /// One write of what waits; returns whether the kernel took all that it was given.
 fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
     let mut queue = carrier.queue.borrow_mut();
-    let (written, total) = {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (count, total) = queue.slices(&mut slices);
-        (socket::write(&carrier.tcp, &slices[..count], total), total)
-    };
-    match written {
-        Ok(length) => {
+    match queue.write(&carrier.tcp) {
+        Ok((length, total)) => {
             carrier.stats.add_sent(length);
-            queue.advance(length);
             if let Some(rtt) = carrier.backlog.look(&carrier.tcp, Instant::now())? {
                 driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
             }
@@ -163,7 +203,7 @@ pub(super) async fn say_last_word(driver: &Driver, carrier: &Carrier) -> std::io
 
 impl Driver {
     /// Takes frames from the session while there is room for them.
-    fn gather(&self, carrier: &Carrier) {
+    fn gather(&self, carrier: &Carrier) -> std::io::Result<()> {
         let mut session = self.session.borrow_mut();
         let mut queue = carrier.queue.borrow_mut();
         let queued_max = carrier.backlog.queued_max();
@@ -180,9 +220,10 @@ impl Driver {
                 }
                 Some(Transmit::Again {
                     header, payload, ..
-                }) => self.gather_again(&mut queue, &header, &payload),
+                }) => self.gather_again(&mut queue, &header, &payload)?,
             }
         }
+        Ok(())
     }
 
     fn gather_data(&self, queue: &mut Queue, header: &[u8], payload: &Payload) {
@@ -194,31 +235,61 @@ impl Driver {
             return;
         }
         let length = payload.range.end;
-        if let Some((mut batch, span)) = io.take_batch(length) {
-            queue.push(if payload.retained {
-                let permit = batch.take_permit();
-                let batch = Rc::new(batch.fitted(span));
-                let mut retained = self.retained.borrow_mut();
-                retained.insert(payload.token.0, Rc::clone(&batch));
-                Chunk::Kept {
-                    batch,
-                    range: 0..span,
-                    _permit: permit,
+        match io.take_batch() {
+            Some(Ready::Pipe(pipe, twin)) => {
+                queue.push_control(header);
+                queue.push(Chunk::Pipe(pipe));
+                if let Some(twin) = twin {
+                    self.retain(payload.token, Retained::Pipe(twin));
                 }
-            } else {
-                Chunk::Batch(batch, span)
-            });
+            }
+            Some(Ready::Buffer(batch)) => {
+                let span = batch.layout.span(length);
+                queue.push(if payload.retained {
+                    self.keep_batch(batch, span, payload.token)
+                } else {
+                    Chunk::Batch(batch, span)
+                });
+            }
+            None => {}
         }
         io.account.sent(&self.telemetry, length);
     }
 
-    /// A part of a batch that another carrier did not deliver.
-    fn gather_again(&self, queue: &mut Queue, header: &[u8], payload: &Payload) {
-        let batch = self.retained.borrow().get(&payload.token.0).cloned();
-        let Some(batch) = batch else {
-            debug_assert!(false, "{:?} was released", payload.token);
-            return;
+    /// The session may want it again.
+    fn retain(&self, token: Token, retained: Retained) {
+        self.retained.borrow_mut().insert(token.0, retained);
+    }
+
+    fn keep_batch(&self, mut batch: Batch, span: usize, token: Token) -> Chunk {
+        let permit = batch.take_permit();
+        let batch = Rc::new(batch.fitted(span));
+        self.retain(token, Retained::Batch(Rc::clone(&batch)));
+        Chunk::Kept {
+            batch,
+            range: 0..span,
+            _permit: permit,
+        }
+    }
+
+    /// A part of a batch that another carrier did not deliver. One in a pipe is copied now: it may be asked
+    /// for in parts, and more than once.
+    ///
+    /// # Errors
+    /// It is not there: without it nothing more can be said on a carrier.
+    fn gather_again(
+        &self,
+        queue: &mut Queue,
+        header: &[u8],
+        payload: &Payload,
+    ) -> std::io::Result<()> {
+        let retained = self.retained.borrow_mut().remove(&payload.token.0);
+        let batch = match retained {
+            Some(Retained::Batch(batch)) => batch,
+            Some(Retained::Pipe(mut pipe)) => Rc::new(Batch::copied_from(&mut pipe, header.len())?),
+            None => return Err(std::io::Error::other("payload to be sent again is gone")),
         };
+        self.retain(payload.token, Retained::Batch(Rc::clone(&batch)));
         queue.push_control(header);
         let place = batch.place(&payload.range);
         queue.push(Chunk::Kept {
@@ -226,6 +297,7 @@ impl Driver {
             range: place,
             _permit: None,
         });
+        Ok(())
     }
 
     /// The kernel has enough of `carrier`: others may go on with what waits for it.

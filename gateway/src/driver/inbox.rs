@@ -1,14 +1,18 @@
 //! Payload that a local socket has not taken yet.
 //!
-//! Filled only when the socket's own buffer is full. Bounded by the stream's credit. In the worker's
-//! buffers: small ones first, large ones once as much is held, so that what is held exceeds what is
-//! useful by at most a small buffer, or twice.
+//! Filled only when the socket's own buffer is full. Bounded by the stream's credit. What was spliced stays
+//! in its pipe, a few of them; the rest is in the worker's buffers: small ones first, large ones once as
+//! much is held, so that what is held exceeds what is useful by at most a small buffer, or twice.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 
+use tokio::net::TcpStream;
+
 use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
+use super::pipe::Pipe;
+use super::socket;
 
 /// Slices of one write.
 pub(super) const SLICES_MAX: usize = 16;
@@ -25,9 +29,19 @@ pub(crate) struct Inbox {
 }
 
 #[derive(Debug)]
-struct Chunk {
-    buffer: Buffer,
-    length: usize,
+enum Chunk {
+    Memory { buffer: Buffer, length: usize },
+    Pipe(Pipe),
+}
+
+impl Chunk {
+    /// `None`: they are in a pipe.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Memory { buffer, length } => Some(&buffer[..*length]),
+            Self::Pipe(_) => None,
+        }
+    }
 }
 
 impl Inbox {
@@ -35,10 +49,21 @@ impl Inbox {
         self.chunks.is_empty()
     }
 
+    /// How many pipes it has.
+    pub(super) fn pipes(&self) -> usize {
+        let pipes = self.chunks.iter().filter(|chunk| chunk.bytes().is_none());
+        pipes.count()
+    }
+
+    /// Keeps what `pipe` holds.
+    pub(super) fn push_pipe(&mut self, pipe: Pipe) {
+        self.chunks.push_back(Chunk::Pipe(pipe));
+    }
+
     pub(super) fn push(&mut self, pool: &Rc<Pool>, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.chunks.back_mut() {
-                Some(Chunk { buffer, length }) if *length < buffer.len() => {
+                Some(Chunk::Memory { buffer, length }) if *length < buffer.len() => {
                     let room = (buffer.len() - *length).min(bytes.len());
                     buffer[*length..*length + room].copy_from_slice(&bytes[..room]);
                     *length += room;
@@ -46,7 +71,7 @@ impl Inbox {
                 }
                 _ => {
                     let large = self.chunks.len() >= LARGE_FROM;
-                    self.chunks.push_back(Chunk {
+                    self.chunks.push_back(Chunk::Memory {
                         buffer: pool.take(if large { Size::Large } else { Size::Small }),
                         length: 0,
                     });
@@ -55,20 +80,39 @@ impl Inbox {
         }
     }
 
-    /// Puts the oldest bytes, as many as one write takes and at most `limit`, into `slices`; returns how
-    /// many slices and bytes these are.
+    /// Writes the oldest bytes, as many as one call takes and at most `limit`; returns how many went.
+    ///
+    /// # Errors
+    /// As writev(2) and splice(2).
+    pub(super) fn write(&mut self, tcp: &TcpStream, limit: usize) -> std::io::Result<usize> {
+        if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
+            let length = pipe.drain(tcp, limit)?;
+            if pipe.held() == 0 {
+                self.chunks.pop_front();
+            }
+            return Ok(length);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, total) = self.slices(limit, &mut slices);
+        let length = socket::write(tcp, &slices[..count], total)?;
+        self.consume(length);
+        Ok(length)
+    }
+
+    /// Puts the oldest bytes up to a pipe, as many as one write takes and at most `limit`, into `slices`;
+    /// returns how many slices and bytes these are.
     pub(super) fn slices<'a>(
         &'a self,
         limit: usize,
         slices: &mut [IoSlice<'a>; SLICES_MAX],
     ) -> (usize, usize) {
         let (mut count, mut total, mut skip) = (0, 0, self.taken);
-        for (chunk, slice) in self.chunks.iter().zip(slices) {
-            let length = (chunk.length - skip).min(limit - total);
+        for (bytes, slice) in self.chunks.iter().map_while(Chunk::bytes).zip(slices) {
+            let length = (bytes.len() - skip).min(limit - total);
             if length == 0 {
                 break;
             }
-            *slice = IoSlice::new(&chunk.buffer[skip..skip + length]);
+            *slice = IoSlice::new(&bytes[skip..skip + length]);
             count += 1;
             total += length;
             skip = 0;
@@ -76,10 +120,10 @@ impl Inbox {
         (count, total)
     }
 
-    /// Forgets the oldest `length` bytes.
+    /// Forgets the oldest `length` bytes of memory.
     pub(crate) fn consume(&mut self, length: usize) {
         self.taken += length;
-        while let Some(first) = self.chunks.front().map(|chunk| chunk.length) {
+        while let Some(first) = self.chunks.front().and_then(Chunk::bytes).map(<[u8]>::len) {
             if self.taken < first {
                 break;
             }

@@ -80,7 +80,28 @@ pub(super) fn write(
     slices: &[IoSlice<'_>],
     total: usize,
 ) -> std::io::Result<usize> {
-    let length = tcp.try_write_vectored(slices)?;
+    written(tcp, total, tcp.try_write_vectored(slices))
+}
+
+/// The same, and more is written at once: the kernel waits for it before it sends a short segment.
+///
+/// # Errors
+/// As sendmsg(2).
+pub(super) fn write_before_more(
+    tcp: &TcpStream,
+    slices: &[IoSlice<'_>],
+    total: usize,
+) -> std::io::Result<usize> {
+    let send = || SockRef::from(tcp).send_vectored_with_flags(slices, libc::MSG_MORE);
+    written(tcp, total, tcp.try_io(Interest::WRITABLE, send))
+}
+
+fn written(
+    tcp: &TcpStream,
+    total: usize,
+    result: std::io::Result<usize>,
+) -> std::io::Result<usize> {
+    let length = result?;
     if length < total {
         not_ready(tcp, Interest::WRITABLE);
     }
@@ -89,7 +110,7 @@ pub(super) fn write(
 
 /// Forgets a readiness that the last call used up; the kernel reports the next one. An end of the
 /// connection that was reported is not forgotten.
-fn not_ready(tcp: &TcpStream, interest: Interest) {
+pub(super) fn not_ready(tcp: &TcpStream, interest: Interest) {
     let _ = tcp.try_io(interest, || {
         Err::<(), _>(std::io::Error::from(ErrorKind::WouldBlock))
     });

@@ -1,13 +1,14 @@
-//! One stream's local socket: its source (socket -> carrier) and its sink (carrier -> socket).
+//! One stream's local socket: its [`source`] (socket -> carrier) and its sink (carrier -> socket).
 //!
-//! The source reads only when there is credit and a buffer, one batch at a time, so streams take
-//! turns. The sink writes what [`super::carrier_in`] could not pass on at once: the local socket was full,
+//! The sink writes what [`super::carrier_in`] could not pass on at once: the local socket was full,
 //! the open was not answered, or payload before it came later on another carrier. A stream that is cut
 //! delivers what came and then resets the socket, so that its application never takes a cut for an
 //! end of file.
 
+mod source;
+
 use std::cell::{Cell, RefCell};
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,10 +17,11 @@ use muxtunnel_proto::{Refusal, ResetCode, StreamId};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::batch::{Appetite, Batch, Layout};
-use super::buffers::{Buffer, Pool};
-use super::inbox::{self, Inbox};
+use super::batch::Batch;
+use super::buffers::Pool;
+use super::inbox::Inbox;
 use super::incoming::Arrived;
+use super::pipe::{Pipe, Pipes};
 use super::reassembly::Reassembly;
 use super::{Driver, Refused, socket};
 use crate::account::{Account, Local};
@@ -46,7 +48,7 @@ pub(super) struct StreamIo {
     refused: Cell<Option<Refused>>,
     opened: Cell<bool>,
     pub(super) account: Account,
-    batch: RefCell<Option<Batch>>,
+    batch: RefCell<Option<Ready>>,
     inbox: RefCell<Inbox>,
     reassembly: RefCell<Reassembly>,
     /// The local socket has no more to send.
@@ -56,6 +58,14 @@ pub(super) struct StreamIo {
     cut: Cell<Option<Cut>>,
     source_wake: Notify,
     sink_wake: Notify,
+}
+
+/// A batch that waits for its turn on a carrier.
+pub(super) enum Ready {
+    /// In memory, with room for its headers.
+    Buffer(Batch),
+    /// In the kernel, and where it may be asked for again, once more.
+    Pipe(Pipe, Option<Pipe>),
 }
 
 /// Why a stream was cut.
@@ -230,37 +240,54 @@ impl StreamIo {
         taken
     }
 
+    /// Whether payload that belongs at `offset` can go to the socket, or behind what waits for it, in one of
+    /// `pipes`.
+    pub(super) fn splices(&self, offset: u64, pipes: &Pipes) -> bool {
+        self.opened.get()
+            && self.cut.get().is_none()
+            && self.account.down().is_none()
+            && self.inbox.borrow().pipes() < pipes.a_stream()
+            && self.reassembly.borrow().is_next(offset)
+    }
+
+    /// Passes on what `pipe` holds, which comes next; returns how much of it the socket took at once. The
+    /// rest is kept.
+    pub(super) fn deliver_spliced(&self, pool: &Rc<Pool>, mut pipe: Pipe) -> usize {
+        let (length, mut taken) = (pipe.held(), 0);
+        let mut inbox = self.inbox.borrow_mut();
+        if inbox.is_empty() {
+            // An error shows again in the sink, which deals with it.
+            taken = pipe.drain(&self.tcp, usize::MAX).unwrap_or(0);
+        }
+        if pipe.held() > 0 {
+            inbox.push_pipe(pipe);
+        }
+        self.reassembly.borrow_mut().pass(length, &mut inbox, pool);
+        if !inbox.is_empty() {
+            self.sink_wake.notify_one();
+        }
+        taken
+    }
+
+    /// Puts a header in front of payload byte `start` of the batch that waits, where there is a place for
+    /// it.
     pub(super) fn put_header(&self, start: usize, header: &[u8]) {
-        if let Some(batch) = self.batch.borrow_mut().as_mut() {
+        if let Some(Ready::Buffer(batch)) = self.batch.borrow_mut().as_mut() {
             batch.put_header(start, header);
         }
     }
 
-    /// The batch of `length` payload bytes is on its way: the source may read the next.
-    pub(super) fn take_batch(&self, length: usize) -> Option<(Batch, usize)> {
+    /// The batch is on its way: the source may read the next.
+    pub(super) fn take_batch(&self) -> Option<Ready> {
         let batch = self.batch.take()?;
         self.source_wake.notify_one();
-        let span = batch.layout.span(length);
-        Some((batch, span))
-    }
-
-    /// Reads up to `limit` bytes of payload; returns how many, and for how many there was room.
-    fn read(
-        &self,
-        buffer: &mut Buffer,
-        layout: Layout,
-        limit: usize,
-    ) -> std::io::Result<(usize, usize)> {
-        let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
-        let (count, room) = layout.fill(buffer, limit, &mut slots);
-        let length = self.tcp.try_read_vectored(&mut slots[..count])?;
-        Ok((length, room))
+        Some(batch)
     }
 }
 
 /// Runs a stream to its end.
 pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
-    let (source, sink) = tokio::join!(source(driver, io), sink(driver, io));
+    let (source, sink) = tokio::join!(source::run(driver, io), sink(driver, io));
     let clean = source == End::Clean && sink == End::Clean && io.cut.get().is_none();
     if io.opened.get() {
         report(driver, io, clean);
@@ -295,79 +322,6 @@ async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'
         }
         if io.cut.get().is_some() {
             return None;
-        }
-    }
-}
-
-/// Local socket -> carrier.
-async fn source(driver: &Driver, io: &StreamIo) -> End {
-    let mut appetite = Appetite::default();
-    loop {
-        if io.cut.get().is_some() {
-            return End::Cut;
-        }
-        let capacity = driver.session.borrow_mut().send_capacity(io.id);
-        let Some(capacity) = capacity else {
-            return End::Cut;
-        };
-        if capacity.bytes == 0 || io.batch.borrow().is_some() {
-            io.source_wake.notified().await;
-            continue;
-        }
-        let readable = tokio::select! {
-            biased;
-            () = io.source_wake.notified() => continue,
-            readable = io.tcp.readable() => readable,
-        };
-        let mut paced = None;
-        if let Some(pace) = io.account.up() {
-            let Some(turn) = turn(pace, io, &io.source_wake).await else {
-                return End::Cut;
-            };
-            paced = Some(turn);
-        }
-        let batch_max = driver.batch_max();
-        let Some(mut buffer) = driver.share.acquire(appetite.size()).await else {
-            return End::Cut;
-        };
-        // While this stream waited, others may have used up the credit that it saw.
-        let capacity = driver.session.borrow_mut().send_capacity(io.id);
-        let Some(capacity) = capacity else {
-            return End::Cut;
-        };
-        if capacity.bytes == 0 {
-            continue;
-        }
-        let layout = Layout::new(capacity.header_bytes, capacity.payload_max, buffer.len());
-        let limit = usize::try_from(capacity.bytes)
-            .unwrap_or(usize::MAX)
-            .min(appetite.bytes().min(batch_max))
-            .min(paced.as_ref().map_or(usize::MAX, Turn::most));
-        let read = readable.and_then(|()| io.read(&mut buffer, layout, limit));
-        if let (Some(turn), Ok((length, _))) = (paced, &read) {
-            turn.charge(*length);
-        }
-        match read {
-            Ok((0, _)) => {
-                io.ended.set(true);
-                driver.session.borrow_mut().finish(io.id);
-                driver.wake_transmit();
-                return End::Clean;
-            }
-            Ok((length, room)) if io.cut.get().is_none() => {
-                appetite.learn(length, room);
-                let held = buffer.held(layout.span(length));
-                io.batch.replace(Some(Batch { buffer, layout }));
-                let token = driver.next_token();
-                driver
-                    .session
-                    .borrow_mut()
-                    .source_ready(io.id, length, held, token);
-                driver.wake_transmit();
-            }
-            Ok(_) => return End::Cut,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return fail(driver, io, &error),
         }
     }
 }
@@ -416,18 +370,12 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
         paced = Some(turn);
     }
     let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-    let written = {
-        let inbox = io.inbox.borrow();
-        let mut slices = [IoSlice::new(&[]); inbox::SLICES_MAX];
-        let (count, total) = inbox.slices(limit, &mut slices);
-        socket::write(&io.tcp, &slices[..count], total)
-    };
+    let written = io.inbox.borrow_mut().write(&io.tcp, limit);
     if let (Some(turn), Ok(length)) = (paced, &written) {
         turn.charge(*length);
     }
     match written {
         Ok(length) => {
-            io.inbox.borrow_mut().consume(length);
             driver
                 .session
                 .borrow_mut()

@@ -181,6 +181,7 @@ impl Stream {
             bytes: if open { self.send_credit } else { 0 },
             header_bytes: DATA_OVERHEAD,
             payload_max: self.payload_max(),
+            retained: false,
         })
     }
 

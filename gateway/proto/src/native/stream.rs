@@ -164,6 +164,7 @@ impl Stream {
         &self,
         header_bytes: usize,
         frame_max: u32,
+        retained: bool,
     ) -> Option<SendCapacity> {
         if self.send != SendHalf::Streaming {
             return None;
@@ -178,6 +179,7 @@ impl Stream {
             },
             header_bytes,
             payload_max: frame_max as usize,
+            retained,
         })
     }
 

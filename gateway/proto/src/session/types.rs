@@ -160,6 +160,8 @@ pub struct SendCapacity {
     pub header_bytes: usize,
     /// Payload of one full frame, bytes.
     pub payload_max: usize,
+    /// The batch may be asked for again: [`Payload::retained`].
+    pub retained: bool,
 }
 
 /// Where the credit of one stream is, bytes.

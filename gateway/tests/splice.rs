@@ -1,0 +1,188 @@
+//! Two muxgate processes on loopback: payload that the kernel moves, and its way back into memory.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener};
+
+use common::*;
+
+const MIB: usize = 1 << 20;
+
+/// A pair with `resume`, `forward` being more fields of its forward.
+fn pair(resume: bool, forward: &str, target: &TcpListener) -> Pair {
+    let (carrier, port) = (free_port(), free_port());
+    let target = target.local_addr().unwrap();
+    let common =
+        format!("protocol: Native\nsecurity: {{mode: None}}\nresume: {resume}\nadmin: ADMIN\n");
+    let exit = Gate::with_file(&format!(
+        "{common}role: Exit\nlisten: 127.0.0.1:{carrier}\nallow: ['{target}']\n"
+    ));
+    let entry = Gate::with_file(&format!(
+        "{common}role: Entry\nconnect: 127.0.0.1:{carrier}\nforwards:\n\
+         - {{name: splice, listen: '127.0.0.1:{port}', target: {{host: {}, port: {}}}{forward}}}\n",
+        target.ip(),
+        target.port()
+    ));
+    Pair {
+        entry: entry.until_ready(),
+        exit,
+        forward: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+    }
+}
+
+fn spliced(gate: &Gate, what: &str) -> u64 {
+    gate.status()["splice"][what].as_u64().unwrap()
+}
+
+#[test]
+fn bulk_is_spliced_at_both_ends_and_arrives_exactly() {
+    let (listener, _) = target();
+    for resume in [false, true] {
+        let pair = pair(resume, "", &listener);
+        let client = pair.connect();
+        let server = accept(&listener);
+        let (up, down) = (pattern(1, 64 * MIB), pattern(2, 64 * MIB));
+        let senders = [
+            send_in_background(&client, up.clone(), true),
+            send_in_background(&server, down.clone(), true),
+        ];
+        let at_server = std::thread::spawn(move || read_all(&server));
+        assert!(read_all(&client) == down);
+        assert!(at_server.join().unwrap() == up);
+        senders
+            .into_iter()
+            .for_each(|sender| sender.join().unwrap());
+        for gate in [&pair.entry, &pair.exit] {
+            assert!(spliced(gate, "bytesSent") > MIB as u64);
+            assert!(spliced(gate, "bytesReceived") > MIB as u64);
+            let metrics = gate.get("/metrics").1;
+            assert!(metrics.contains("muxgate_spliced_bytes_total{direction=\"sent\"}"));
+        }
+    }
+}
+
+/// The rest is in the order in which it came, however often the target stops.
+#[test]
+fn what_a_target_does_not_take_stays_in_few_pipes_and_memory_and_nothing_is_lost() {
+    let (listener, _) = target();
+    for resume in [false, true] {
+        let pair = pair(resume, "", &listener);
+        let client = pair.connect();
+        let mut server = accept(&listener);
+        let up = pattern(3, 64 * MIB);
+        let sender = send_in_background(&client, up.clone(), true);
+        until("its pipes are full", || {
+            spliced(&pair.exit, "bytesFallenBack") > 0
+        });
+        let mut arrived = vec![0; up.len() / 2];
+        server.read_exact(&mut arrived).unwrap();
+        let other = pair.connect();
+        let mut served = accept(&listener);
+        served.write_all(b"served meanwhile").unwrap();
+        drop(served);
+        assert_eq!(read_all(&other), b"served meanwhile");
+        arrived.extend(read_all(&server));
+        assert!(arrived == up);
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn streams_of_all_sizes_together_arrive_exactly() {
+    let (listener, _) = target();
+    let pair = pair(false, "", &listener);
+    let mut threads = Vec::new();
+    // One after another, so that both ends agree which is which.
+    for seed in 0..24_u64 {
+        let client = pair.connect();
+        let server = accept(&listener);
+        let length = [100, 5_000, 70_000, 3 * MIB, 9 * MIB + 1][seed as usize % 5];
+        for (from, to, seed) in [(&client, &server, seed), (&server, &client, seed + 100)] {
+            let (mut from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let bytes = pattern(seed, length);
+            let expected = bytes.clone();
+            threads.push(std::thread::spawn(move || {
+                for piece in bytes.chunks(1 + length / (1 + seed as usize % 7)) {
+                    from.write_all(piece).unwrap();
+                }
+                from.shutdown(Shutdown::Write).unwrap();
+            }));
+            threads.push(std::thread::spawn(move || {
+                assert!(read_all(&to) == expected, "stream {seed}");
+            }));
+        }
+    }
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    assert!(spliced(&pair.entry, "bytesSent") > 0);
+}
+
+#[test]
+fn an_urgent_byte_in_the_middle_of_bulk_stops_nothing() {
+    let (listener, _) = target();
+    let pair = pair(false, "", &listener);
+    let client = pair.connect();
+    let server = accept(&listener);
+    let halves = [pattern(4, 8 * MIB), pattern(5, 8 * MIB)];
+    let sender = {
+        let (mut client, halves) = (client.try_clone().unwrap(), halves.clone());
+        std::thread::spawn(move || {
+            client.write_all(&halves[0]).unwrap();
+            socket2::SockRef::from(&client)
+                .send_out_of_band(b"!")
+                .unwrap();
+            client.write_all(&halves[1]).unwrap();
+            client.shutdown(Shutdown::Write).unwrap();
+        })
+    };
+    assert!(read_all(&server) == halves.concat());
+    sender.join().unwrap();
+}
+
+#[test]
+fn a_stream_with_a_rate_of_its_own_is_not_spliced_past_it() {
+    let (listener, _) = target();
+    let limits = ", limits: {rate: 1Gbit}";
+    let pair = pair(false, limits, &listener);
+    let client = pair.connect();
+    let server = accept(&listener);
+    let down = pattern(6, 16 * MIB);
+    let sender = send_in_background(&server, down.clone(), true);
+    assert!(read_all(&client) == down);
+    sender.join().unwrap();
+    assert_eq!(spliced(&pair.entry, "bytesReceived"), 0);
+}
+
+#[test]
+fn a_carrier_that_ends_amid_spliced_bulk_resets_its_streams() {
+    let (listener, _) = target();
+    let pair = pair(false, "", &listener);
+    let mut client = pair.connect();
+    let mut server = accept(&listener);
+    let flood = std::thread::spawn(move || while server.write_all(&[7; 1 << 16]).is_ok() {});
+    let mut buffer = vec![0; MIB];
+    client.read_exact(&mut buffer).unwrap();
+    until("bulk is spliced", || {
+        client.read_exact(&mut buffer).unwrap();
+        spliced(&pair.entry, "bytesReceived") > 0
+    });
+    pair.exit.signal("KILL");
+    let end = loop {
+        match client.read(&mut buffer) {
+            Ok(0) => panic!("a cut stream looked like an end of file"),
+            Ok(_) => {}
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(end, ErrorKind::ConnectionReset);
+    flood.join().unwrap();
+}
