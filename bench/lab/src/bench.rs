@@ -102,7 +102,7 @@ impl<'a> Bench<'a> {
         connections: u32,
         times: Times,
     ) -> Result<Measured> {
-        let folder = self.logs.join(system.name());
+        let folder = self.folder(system);
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
         let muxgate = &self.programs.muxgate;
         let mut running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
@@ -137,6 +137,11 @@ impl<'a> Bench<'a> {
                 sysctls: self.network.sysctls(system == System::Direct)?,
             },
         })
+    }
+
+    /// Where a system's files and logs are.
+    pub(crate) fn folder(&self, system: System) -> PathBuf {
+        self.logs.join(system.name())
     }
 
     /// What the gateways have cost: CPU time for `bytes` of payload, peak memory.

@@ -59,7 +59,7 @@ pub(crate) struct RunArgs {
     /// Rounds; in each, every system is measured once in every cell.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=ROUNDS_MAX))]
     pub(crate) rounds: u32,
-    /// Seconds of one run that count.
+    /// Seconds of one run that count; where frames are lost at least 10.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     seconds: u32,
     /// Seconds before them that do not; over the WAN at least 4.

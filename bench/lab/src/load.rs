@@ -4,16 +4,20 @@
 //! client's namespace, that prints one [`Outcome`] as a line of JSON. The vocabulary of client and
 //! server is [`wire`].
 
+mod carrier_cuts;
+mod carriers;
+mod fairness;
+mod fixed_streams;
 mod full_duplex;
 mod hold;
+mod mirror;
 mod opens;
+mod pattern;
 mod ping_pong;
 pub(crate) mod serve;
 mod stalled_reader;
 mod streams;
 pub(crate) mod wire;
-
-mod fairness;
 
 use std::io::{Write, stdout};
 
@@ -52,6 +56,10 @@ enum Kind {
     FullDuplex(full_duplex::FullDuplex),
     /// Many streams that are idle, or that nobody reads.
     Hold(hold::Hold),
+    /// Many streams whose carriers are cut.
+    CarrierCuts(carrier_cuts::CarrierCuts),
+    /// Streams of a fixed size that must all be complete.
+    FixedStreams(fixed_streams::FixedStreams),
 }
 
 /// Makes the load and prints its outcome.
@@ -66,6 +74,8 @@ pub(crate) fn run(args: &LoadArgs) -> Result<()> {
         Kind::Fairness(kind) => kind.run(),
         Kind::FullDuplex(kind) => kind.run(),
         Kind::Hold(kind) => kind.run(),
+        Kind::CarrierCuts(kind) => kind.run(),
+        Kind::FixedStreams(kind) => kind.run(),
     }?;
     writeln!(stdout(), "{}", serde_json::to_string(&outcome)?)?;
     Ok(())

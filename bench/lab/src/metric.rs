@@ -14,6 +14,8 @@ pub(crate) enum Metric {
     P50Us,
     /// The time that 99 of 100 exchanges stay below, microseconds.
     P99Us,
+    /// What bulk beside the exchanges keeps of its rate alone, per cent.
+    BulkPercent,
     /// Connections opened, used and closed a second.
     OpensS,
     /// What the readers get beside a stalled one, of what they get without it, per cent.
@@ -26,6 +28,20 @@ pub(crate) enum Metric {
     StalledSeconds,
     /// Streams that were open at once.
     Streams,
+    /// Streams that ended early, or never.
+    LostStreams,
+    /// Bytes that were not the ones that were sent.
+    WrongBytes,
+    /// Longest time after a cut in which no stream received a byte, milliseconds.
+    StallMs,
+    /// The same, less the time until all carriers were there again.
+    BeyondReconnectMs,
+    /// Longest time from a cut until all carriers were there again, milliseconds.
+    ReconnectMs,
+    /// Longest time from a cut until every stream had received something after it, milliseconds.
+    RecoveredMs,
+    /// Time until the last stream was complete, milliseconds.
+    CompleteMs,
     /// CPU seconds of both gateways for 10^9 bytes of payload.
     CpuSPerGb,
     /// Most memory of the entry at once, MiB.
@@ -41,12 +57,20 @@ impl Metric {
             Self::MbitS => "Gbit/s",
             Self::P50Us => "p50 us",
             Self::P99Us => "p99 us",
+            Self::BulkPercent => "bulk %",
             Self::OpensS => "opens/s",
             Self::OthersPercent => "others %",
             Self::Jain => "Jain",
             Self::DuplexPercent => "of one way %",
             Self::StalledSeconds => "stalled s",
             Self::Streams => "streams",
+            Self::LostStreams => "lost",
+            Self::WrongBytes => "wrong bytes",
+            Self::StallMs => "stall ms",
+            Self::BeyondReconnectMs => "stall ms beyond the reconnect",
+            Self::ReconnectMs => "reconnect ms",
+            Self::RecoveredMs => "recovered ms",
+            Self::CompleteMs => "complete ms",
             Self::CpuSPerGb => "CPU-s/GB",
             Self::EntryRssMib => "entry MiB",
             Self::ExitRssMib => "exit MiB",

@@ -8,6 +8,7 @@ use std::{
     fs::{self, File, OpenOptions},
     io,
     os::{fd::AsRawFd, unix::fs::FileExt},
+    path::Path,
     process::Command,
 };
 
@@ -48,6 +49,17 @@ impl Namespace {
         }
         this.ip("link set lo up")?;
         Ok(this)
+    }
+
+    /// The namespace of another muxlab, which lives meanwhile; `path`: that of [`Self::path`].
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn of(path: &Path) -> Result<Self> {
+        let inside = File::open(path);
+        Ok(Self {
+            inside: inside.with_context(|| format!("opening {}", path.display()))?,
+        })
     }
 
     /// Does `work` with the calling thread inside.

@@ -153,7 +153,8 @@ impl Network {
                 let name = format!("muxwan-{}-{end}", link.name());
                 let [log, report] = ["log", "json"].map(|kind| logs.join(format!("{name}.{kind}")));
                 let line = format!(
-                    "run --delay {WAN_DELAY_MS}ms --all --interface {} --backend nfqueue --report {}",
+                    "run{} --all --interface {} --backend nfqueue --report {}",
+                    impairments(self.topology),
                     link.name(),
                     report.display()
                 );
@@ -173,6 +174,16 @@ impl Network {
     }
 }
 
+/// What muxwan is asked for. Each end impairs what arrives, so both ends together are each way; where
+/// there is loss, muxwan has the kernel cut super-packets into frames first.
+fn impairments(topology: Topology) -> String {
+    let delay = format!(" --delay {WAN_DELAY_MS}ms");
+    match topology.loss_percent() {
+        0 => delay,
+        percent => format!("{delay} --loss {percent}%"),
+    }
+}
+
 /// `table`: `/proc/net/tcp` or `tcp6`, where state 0A is LISTEN.
 fn lists_listener(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
@@ -186,6 +197,12 @@ fn lists_listener(table: &str, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn loss_is_asked_for_where_the_topology_has_some() {
+        assert_eq!(impairments(Topology::WanTuned), " --delay 50ms");
+        assert_eq!(impairments(Topology::WanLoss5), " --delay 50ms --loss 5%");
+    }
 
     #[test]
     fn a_listening_port_is_told_from_a_connected_one() {

@@ -92,6 +92,11 @@ impl Row {
         Some(self.spread(metric)?.median)
     }
 
+    /// The rounds in which it was measured.
+    fn rounds(&self) -> usize {
+        self.figures.len()
+    }
+
     /// The figures that it has.
     fn metrics(&self) -> Vec<Metric> {
         let first = self.figures.first();

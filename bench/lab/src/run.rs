@@ -103,7 +103,7 @@ fn conditions(args: &RunArgs, programs: &Programs) -> Result<Conditions> {
 fn estimate(args: &RunArgs, environments: &[Environment]) -> f64 {
     let rounds = 1..=args.rounds;
     rounds
-        .map(|round| plan::estimate(environments, times(args, round), System::is_found))
+        .map(|round| plan::estimate(environments, times(args, round), round, System::is_found))
         .sum()
 }
 
@@ -150,7 +150,8 @@ fn measure(
     let (topology, control) = (environment.topology, &environment.congestion_control);
     let bench = Bench::build(topology, control, programs, logs).map_err(|e| format!("{e:#}"));
     for round in 1..=args.rounds {
-        for cell in &environment.cells {
+        let cells = environment.cells.iter();
+        for cell in cells.filter(|cell| round <= cell.scenario.rounds_max()) {
             for &system in &cell.systems {
                 let row = report.row_mut(Key {
                     topology,

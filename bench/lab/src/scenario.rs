@@ -10,7 +10,7 @@ pub(crate) mod load;
 use anyhow::Result;
 use clap::ValueEnum;
 use muxbench::statistics::Window;
-use muxtunnel_gateway_config::{RECEIVE_DEFAULT, STREAMS_DEFAULT};
+use muxtunnel_gateway_config::{RECEIVE_DEFAULT, RETAIN_DEFAULT, STREAMS_DEFAULT};
 
 use crate::{
     bench::Bench,
@@ -25,6 +25,22 @@ const IDLE_STREAMS: u32 = 10_000;
 const STALLED_STREAMS: u32 = 1_000;
 /// `memory.receive` while nobody reads.
 pub(crate) const STALLED_RECEIVE_BYTES: u64 = 64 << 20;
+/// Streams whose carriers are cut.
+const CUT_STREAMS: u32 = 1_000;
+/// Carriers that are cut in one run, one after the other.
+const CUTS: u32 = 100;
+/// The same with little memory, where it is the peak that is asked for.
+const CUTS_SMALL: u32 = 30;
+/// `memory.receive` where little memory is given: what 1,000 streams have on their way is twice that.
+pub(crate) const SMALL_RECEIVE_BYTES: u64 = 32 << 20;
+/// `memory.retain` where little memory is given, or nobody reads.
+pub(crate) const SMALL_RETAIN_BYTES: u64 = 16 << 20;
+/// Streams of a fixed size.
+const FIXED_STREAMS: u32 = 20;
+/// Bytes of each of them: some 50 frames there and as many back.
+const FIXED_BYTES: u64 = 64 << 10;
+/// Seconds that they may take.
+const FIXED_PATIENCE_SECONDS: u32 = 120;
 /// Seconds that idle and stalled streams are held.
 const HOLD_SECONDS: u32 = 2;
 /// Streams that are read in the scenario of the stalled reader.
@@ -35,6 +51,10 @@ const FAIR_STREAMS: u32 = 10;
 const OPENS_AT_ONCE: u32 = 64;
 /// Rates need this many seconds to settle at an RTT of 100 ms: slow start up to large windows.
 const WAN_WARM_UP_SECONDS: u32 = 4;
+/// Where frames are lost, so few are on their way that a rate is one only over this many seconds.
+const LOSS_SECONDS_MIN: u32 = 10;
+/// Seconds that what waits in the sockets of a run takes then, after its end.
+const LOSS_DRAIN_SECONDS: u32 = 6;
 
 /// A question.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -57,11 +77,18 @@ pub(crate) enum Scenario {
     IdleStreams,
     /// What streams that nobody reads cost in memory.
     StalledStreams,
+    /// Whether streams outlive cuts of their carriers.
+    CarrierCuts,
+    /// The same with little memory.
+    CarrierCutsSmall,
+    /// Whether streams of a fixed size are complete.
+    FixedStreams,
 }
 
 impl Scenario {
     /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 9] = [
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 12] = [
         Self::BulkIperf2,
         Self::BulkIperf3,
         Self::PingPong,
@@ -71,6 +98,9 @@ impl Scenario {
         Self::FullDuplex,
         Self::IdleStreams,
         Self::StalledStreams,
+        Self::CarrierCuts,
+        Self::CarrierCutsSmall,
+        Self::FixedStreams,
     ];
 
     /// The name in tables, JSON lines and flags.
@@ -85,6 +115,9 @@ impl Scenario {
             Self::FullDuplex => "full-duplex",
             Self::IdleStreams => "idle-streams",
             Self::StalledStreams => "stalled-streams",
+            Self::CarrierCuts => "carrier-cuts",
+            Self::CarrierCutsSmall => "carrier-cuts-small",
+            Self::FixedStreams => "fixed-streams",
         }
     }
 
@@ -98,7 +131,9 @@ impl Scenario {
     pub(crate) fn connections(self, topology: Topology) -> &'static [u32] {
         match (self, topology) {
             (Self::BulkIperf2, Topology::Loopback) => &[1, 2, 10],
-            (Self::BulkIperf2, Topology::WanTuned) => &[1],
+            (Self::BulkIperf2, Topology::WanTuned | Topology::WanLoss1 | Topology::WanLoss5) => {
+                &[1]
+            }
             (Self::BulkIperf2 | Self::BulkIperf3, _) => &[1, 10],
             (Self::PingPong, _) => &[0, 1, 10],
             (Self::Opens, _) => &[OPENS_AT_ONCE],
@@ -107,6 +142,8 @@ impl Scenario {
             (Self::FullDuplex, _) => &[1],
             (Self::IdleStreams, _) => &[IDLE_STREAMS],
             (Self::StalledStreams, _) => &[STALLED_STREAMS],
+            (Self::CarrierCuts | Self::CarrierCutsSmall, _) => &[CUT_STREAMS],
+            (Self::FixedStreams, _) => &[FIXED_STREAMS],
         }
     }
 
@@ -120,24 +157,43 @@ impl Scenario {
             Self::Fairness => Metric::Jain,
             Self::FullDuplex => Metric::DuplexPercent,
             Self::IdleStreams | Self::StalledStreams => Metric::ExitRssMib,
+            Self::CarrierCuts | Self::CarrierCutsSmall => Metric::StallMs,
+            Self::FixedStreams => Metric::CompleteMs,
+        }
+    }
+
+    /// The rounds in which it is asked: a figure needs all of them, what is answered by yes or no is
+    /// asked a hundred times, or of many streams, in one.
+    pub(crate) fn rounds_max(self) -> u32 {
+        match self {
+            Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,
+            _ => u32::MAX,
         }
     }
 
     /// What our gateways are allowed in it.
     pub(crate) fn limits(self) -> Limits {
+        let usual = Limits {
+            streams: STREAMS_DEFAULT,
+            receive_bytes: RECEIVE_DEFAULT.0,
+            retain_bytes: RETAIN_DEFAULT.0,
+        };
         match self {
             Self::IdleStreams => Limits {
                 streams: IDLE_STREAMS + 64,
-                receive_bytes: RECEIVE_DEFAULT.0,
+                ..usual
             },
             Self::StalledStreams => Limits {
                 streams: STALLED_STREAMS + 64,
                 receive_bytes: STALLED_RECEIVE_BYTES,
+                retain_bytes: SMALL_RETAIN_BYTES,
             },
-            _ => Limits {
-                streams: STREAMS_DEFAULT,
-                receive_bytes: RECEIVE_DEFAULT.0,
+            Self::CarrierCutsSmall => Limits {
+                receive_bytes: SMALL_RECEIVE_BYTES,
+                retain_bytes: SMALL_RETAIN_BYTES,
+                ..usual
             },
+            _ => usual,
         }
     }
 }
@@ -154,29 +210,41 @@ pub(crate) struct Times {
 }
 
 impl Times {
-    /// The part of a run of iperf that counts.
+    /// The part of a bulk run that counts.
     pub(crate) fn window(self, topology: Topology) -> Window {
         let warm_up_s = match topology.is_wan() {
             true => WAN_WARM_UP_SECONDS.max(self.warm_up_seconds),
             false => self.warm_up_seconds,
         };
+        let seconds = match topology.loss_percent() {
+            0 => self.seconds,
+            _ => LOSS_SECONDS_MIN.max(self.seconds),
+        };
         Window {
             warm_up_s,
-            duration_s: warm_up_s + self.seconds,
+            duration_s: warm_up_s + seconds,
         }
     }
 
     /// About how long one run takes, start and end of the processes included.
-    pub(crate) fn estimate(self, scenario: Scenario, topology: Topology) -> f64 {
+    pub(crate) fn estimate(self, scenario: Scenario, connections: u32, topology: Topology) -> f64 {
         const START_AND_END: f64 = 0.6;
         let once = self.warm_up_seconds + self.seconds;
+        let window = self.window(topology);
         let seconds = match scenario {
-            Scenario::BulkIperf2 | Scenario::BulkIperf3 => self.window(topology).duration_s,
+            Scenario::BulkIperf2 | Scenario::BulkIperf3 if topology.loss_percent() > 0 => {
+                window.duration_s + LOSS_DRAIN_SECONDS
+            }
+            Scenario::BulkIperf2 | Scenario::BulkIperf3 => window.duration_s,
+            Scenario::PingPong if connections > 0 => once + self.seconds,
             Scenario::PingPong | Scenario::Opens => once,
             Scenario::StalledReader => 3 * once,
             Scenario::Fairness => once + self.warm_up_seconds,
-            Scenario::FullDuplex => once + self.warm_up_seconds + self.duplex_seconds,
+            Scenario::FullDuplex => window.duration_s + window.warm_up_s + self.duplex_seconds,
             Scenario::IdleStreams | Scenario::StalledStreams => HOLD_SECONDS + 2,
+            Scenario::CarrierCuts => 60,
+            Scenario::CarrierCutsSmall => 15,
+            Scenario::FixedStreams => 7,
         };
         f64::from(seconds) + START_AND_END
     }
@@ -213,6 +281,9 @@ impl Run<'_> {
             Scenario::FullDuplex => self.full_duplex(),
             Scenario::IdleStreams => self.hold(false),
             Scenario::StalledStreams => self.hold(true),
+            Scenario::CarrierCuts => self.carrier_cuts(CUTS),
+            Scenario::CarrierCutsSmall => self.carrier_cuts(CUTS_SMALL),
+            Scenario::FixedStreams => self.fixed_streams(),
         }
     }
 
@@ -242,5 +313,28 @@ mod tests {
         };
         assert_eq!(times.window(Topology::Veth).duration_s, 3);
         assert_eq!(times.window(Topology::Wan).warm_up_s, WAN_WARM_UP_SECONDS);
+    }
+
+    #[test]
+    fn a_wan_that_loses_frames_is_looked_at_for_longer() {
+        let times = Times {
+            seconds: 2,
+            warm_up_seconds: 1,
+            duplex_seconds: 4,
+        };
+        let window = times.window(Topology::WanLoss1);
+        assert_eq!(window.duration_s, window.warm_up_s + LOSS_SECONDS_MIN);
+        let long = Times {
+            seconds: 60,
+            ..times
+        };
+        assert_eq!(long.window(Topology::WanLoss5).duration_s, 64);
+    }
+
+    #[test]
+    fn little_memory_is_less_than_what_cut_streams_have_on_their_way() {
+        let limits = Scenario::CarrierCutsSmall.limits();
+        assert!(limits.receive_bytes + limits.retain_bytes < u64::from(CUT_STREAMS) * (64 << 10));
+        assert!(limits.streams >= CUT_STREAMS);
     }
 }

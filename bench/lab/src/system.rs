@@ -144,6 +144,15 @@ impl System {
         self >= Self::Jetsocat
     }
 
+    /// How many carriers its session has, where streams outlive them.
+    pub(crate) fn resumed_carriers(self) -> Option<u32> {
+        match self {
+            Self::MuxgateNative => Some(1),
+            Self::MuxgateNativeX4 => Some(4),
+            _ => None,
+        }
+    }
+
     /// The protocol of the carriers, for our gateways.
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self {
@@ -234,6 +243,8 @@ pub(crate) struct Limits {
     pub(crate) streams: u32,
     /// `memory.receive`, bytes.
     pub(crate) receive_bytes: u64,
+    /// `memory.retain`, bytes.
+    pub(crate) retain_bytes: u64,
 }
 
 /// What a system's processes are made of.

@@ -41,9 +41,27 @@ pub(crate) enum Topology {
     Wan,
     /// As wan, with larger socket buffers at the ends of the delayed link.
     WanTuned,
+    /// As wan, and 1 % of the frames are lost each way.
+    #[value(name = "wan-loss-1")]
+    #[serde(rename = "wan-loss-1")]
+    WanLoss1,
+    /// As wan, and 5 % of the frames are lost each way.
+    #[value(name = "wan-loss-5")]
+    #[serde(rename = "wan-loss-5")]
+    WanLoss5,
 }
 
 impl Topology {
+    /// All of them, in the order of the tables.
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Loopback,
+        Self::Veth,
+        Self::Wan,
+        Self::WanTuned,
+        Self::WanLoss1,
+        Self::WanLoss5,
+    ];
+
     /// The name in tables, JSON lines and flags.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -51,12 +69,23 @@ impl Topology {
             Self::Veth => "veth",
             Self::Wan => "wan",
             Self::WanTuned => "wan-tuned",
+            Self::WanLoss1 => "wan-loss-1",
+            Self::WanLoss5 => "wan-loss-5",
         }
     }
 
     /// The emulated delay between the gateways, and on the direct path.
     pub(crate) fn one_way_delay_ms(self) -> u32 {
         if self.is_wan() { WAN_DELAY_MS } else { 0 }
+    }
+
+    /// Frames of 100 that the delayed links lose, each way.
+    pub(crate) fn loss_percent(self) -> u32 {
+        match self {
+            Self::WanLoss1 => 1,
+            Self::WanLoss5 => 5,
+            _ => 0,
+        }
     }
 
     /// The name of the sysctl profile.
@@ -69,7 +98,7 @@ impl Topology {
 
     /// Whether there is a delay, so that rates need longer to settle.
     pub(crate) fn is_wan(self) -> bool {
-        matches!(self, Self::Wan | Self::WanTuned)
+        !matches!(self, Self::Loopback | Self::Veth)
     }
 
     /// Who has which address.
@@ -82,7 +111,7 @@ impl Topology {
                 target: Ipv4Addr::LOCALHOST,
                 server: Ipv4Addr::LOCALHOST,
             },
-            Self::Veth | Self::Wan | Self::WanTuned => Addresses {
+            _ => Addresses {
                 entry: Link::Near.right(),
                 carrier_entry: Link::Mid.left(),
                 carrier_exit: Link::Mid.right(),
@@ -181,6 +210,24 @@ pub(crate) fn at(address: Ipv4Addr, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_are_those_of_the_flags_and_of_the_json_lines() {
+        for topology in Topology::ALL {
+            let flag = topology.to_possible_value().unwrap();
+            assert_eq!(flag.get_name(), topology.name());
+            assert_eq!(serde_json::to_value(topology).unwrap(), topology.name());
+        }
+    }
+
+    #[test]
+    fn a_topology_that_loses_frames_has_the_delay_of_the_wan() {
+        for (topology, percent) in [(Topology::WanLoss1, 1), (Topology::WanLoss5, 5)] {
+            assert_eq!(topology.loss_percent(), percent);
+            assert_eq!(topology.one_way_delay_ms(), WAN_DELAY_MS);
+        }
+        assert_eq!(Topology::Wan.loss_percent(), 0);
+    }
 
     #[test]
     fn the_tunnel_and_the_direct_path_reach_the_server_at_different_addresses() {

@@ -1,15 +1,16 @@
-//! What our gateways have to show: targets as data, judged on a report.
+//! What our gateways have to show, judged on a report; what exactly is in [`targets`].
 //!
 //! A target is judged when its row was measured; where the system that it is compared with is not
-//! installed or failed, a line says so. All of them hold on the usual congestion control.
+//! installed or failed, a line says so.
+
+mod targets;
 
 use muxbench::statistics::rounded;
 
 use crate::{
     metric::Metric,
-    plan::USUAL,
     report::{Report, Row},
-    scenario::{STALLED_RECEIVE_BYTES, Scenario},
+    scenario::Scenario,
     system::System,
     topology::Topology,
 };
@@ -18,6 +19,7 @@ use crate::{
 #[derive(Debug, Clone, Copy)]
 struct Target {
     topology: Topology,
+    congestion_control: &'static str,
     scenario: Scenario,
     connections: Option<u32>,
     system: System,
@@ -52,145 +54,11 @@ pub(crate) struct Verdict {
 
 /// Judges all targets that the report covers.
 pub(crate) fn verdicts(report: &Report) -> Vec<Verdict> {
-    targets()
+    targets::all()
         .iter()
         .filter_map(|target| target.judge(report))
         .flatten()
         .collect()
-}
-
-fn targets() -> Vec<Target> {
-    let mut all = Vec::new();
-    for system in [System::MuxgateJmux, System::MuxgateNative] {
-        all.extend(bulk(system));
-        all.extend(beside_rates(system));
-        all.extend(memory(system));
-    }
-    all
-}
-
-/// Rates: of direct and of jetsocat on loopback, over veth and over the WAN.
-fn bulk(system: System) -> Vec<Target> {
-    use Bound::{AtLeast, AtMost};
-    use Measure::Ratio;
-    let rate = |topology, connections, to, least| Target {
-        topology,
-        scenario: Scenario::BulkIperf2,
-        connections: Some(connections),
-        system,
-        measure: Ratio(Metric::MbitS, to),
-        bound: AtLeast(least),
-    };
-    let (loopback, veth) = (Topology::Loopback, Topology::Veth);
-    let (direct, jetsocat, relay) = (System::Direct, System::Jetsocat, System::RelayCopy);
-    let mut all = vec![
-        rate(Topology::Wan, 1, direct, 0.95),
-        rate(Topology::WanTuned, 1, direct, 0.90),
-    ];
-    if system == System::MuxgateJmux {
-        all.extend([
-            rate(loopback, 1, direct, 0.60),
-            rate(loopback, 10, direct, 0.40),
-            rate(loopback, 1, jetsocat, 3.0),
-            rate(loopback, 10, jetsocat, 2.5),
-            rate(veth, 1, jetsocat, 4.0),
-            rate(veth, 10, jetsocat, 4.0),
-        ]);
-        return all;
-    }
-    let cpu = |connections| Target {
-        measure: Ratio(Metric::CpuSPerGb, jetsocat),
-        bound: AtMost(0.35),
-        ..rate(loopback, connections, jetsocat, 0.0)
-    };
-    all.extend([
-        rate(loopback, 1, direct, 0.65),
-        rate(loopback, 10, direct, 0.35),
-        rate(loopback, 1, jetsocat, 3.0),
-        rate(loopback, 10, jetsocat, 2.0),
-        cpu(1),
-        cpu(10),
-        rate(veth, 1, jetsocat, 4.5),
-        rate(veth, 10, jetsocat, 3.0),
-        rate(veth, 1, relay, 1.0),
-        rate(veth, 10, relay, 0.75),
-    ]);
-    all
-}
-
-/// Latency, opens, and streams beside streams.
-fn beside_rates(system: System) -> Vec<Target> {
-    use Bound::{AtLeast, AtMost};
-    use Measure::{Added, Most, OfLower, Value};
-    let on_loopback = |scenario, connections, measure, bound| Target {
-        topology: Topology::Loopback,
-        scenario,
-        connections,
-        system,
-        measure,
-        bound,
-    };
-    let direct = System::Direct;
-    vec![
-        on_loopback(
-            Scenario::PingPong,
-            Some(0),
-            Added(Metric::P50Us, direct),
-            AtMost(100.0),
-        ),
-        on_loopback(
-            Scenario::PingPong,
-            Some(1),
-            Value(Metric::P99Us),
-            AtMost(8_000.0),
-        ),
-        on_loopback(
-            Scenario::Opens,
-            None,
-            OfLower(Metric::OpensS, 10_000.0, 0.5, direct),
-            AtLeast(1.0),
-        ),
-        on_loopback(
-            Scenario::StalledReader,
-            None,
-            Value(Metric::OthersPercent),
-            AtLeast(95.0),
-        ),
-        on_loopback(Scenario::Fairness, None, Value(Metric::Jain), AtLeast(0.98)),
-        on_loopback(
-            Scenario::FullDuplex,
-            None,
-            Value(Metric::DuplexPercent),
-            AtLeast(90.0),
-        ),
-        on_loopback(
-            Scenario::FullDuplex,
-            None,
-            Most(Metric::StalledSeconds),
-            AtMost(0.0),
-        ),
-    ]
-}
-
-/// Peak memory of each of the two gateways.
-fn memory(system: System) -> Vec<Target> {
-    let stalled_mib = (STALLED_RECEIVE_BYTES >> 20) as f64 + 16.0;
-    let bounds = [
-        (Scenario::BulkIperf2, Some(10), 32.0),
-        (Scenario::IdleStreams, None, 64.0),
-        (Scenario::StalledStreams, None, stalled_mib),
-    ];
-    let each = |(scenario, connections, mib)| {
-        [Metric::EntryRssMib, Metric::ExitRssMib].map(|metric| Target {
-            topology: Topology::Loopback,
-            scenario,
-            connections,
-            system,
-            measure: Measure::Most(metric),
-            bound: Bound::AtMost(mib),
-        })
-    };
-    bounds.into_iter().flat_map(each).collect()
 }
 
 impl Target {
@@ -208,7 +76,7 @@ impl Target {
     fn is_about(&self, row: &Row) -> bool {
         let key = &row.key;
         key.topology == self.topology
-            && key.congestion_control == USUAL
+            && key.congestion_control == self.congestion_control
             && key.scenario == self.scenario
             && self
                 .connections
@@ -219,9 +87,10 @@ impl Target {
     fn judge_row(&self, report: &Report, row: &Row) -> Option<Verdict> {
         let key = &row.key;
         let what = format!(
-            "{}, {}, {} x {}, {}",
+            "{}, {}, {}, {} x {}, {}",
             key.system.name(),
             key.topology.name(),
+            key.congestion_control,
             key.scenario.name(),
             key.connections,
             self.measure.name()
@@ -283,3 +152,6 @@ impl Measure {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,7 +7,8 @@
 
 use std::{
     fs,
-    net::{SocketAddr, TcpListener, TcpStream},
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -81,8 +82,13 @@ fn figure(outcome: &Value, name: &str) -> f64 {
 
 #[test]
 fn exchanges_beside_bulk_are_timed() {
-    let outcome = Server::start().load("ping-pong --bulk 1 --seconds 1 --warm-up-seconds 0");
+    let server = Server::start();
+    let outcome = server.load(&format!(
+        "ping-pong --server {} --bulk 1 --seconds 1 --warm-up-seconds 0",
+        server.address
+    ));
     assert!(figure(&outcome, "p50_us") <= figure(&outcome, "p99_us"));
+    assert!(figure(&outcome, "bulk_percent") > 0.0);
     assert!(outcome["bytes"].as_u64().unwrap() > 0);
 }
 
@@ -124,6 +130,88 @@ fn streams_are_held_idle_or_unread() {
         let outcome = server.load(&format!("hold --streams 20 --seconds 0{stalled}"));
         assert_eq!(figure(&outcome, "streams"), 20.0);
     }
+}
+
+#[test]
+fn streams_of_a_fixed_size_come_back_byte_for_byte() {
+    let line = "fixed-streams --streams 30 --bytes 300001 --patience-seconds 30";
+    let outcome = Server::start().load(line);
+    assert_eq!(figure(&outcome, "lost_streams"), 0.0);
+    assert_eq!(figure(&outcome, "wrong_bytes"), 0.0);
+    assert_eq!(outcome["bytes"], 2 * 30 * 300_001);
+}
+
+/// The outcome, and what was said, through a path that spoils the answers of its first connection.
+fn spoiled(spoil: impl Fn(TcpStream, TcpStream) + Send + 'static) -> (Value, String) {
+    let server = Server::start();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let (near, far) = (near.unwrap(), TcpStream::connect(server.address).unwrap());
+            let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+            thread::spawn(move || copy(from, to));
+            if number == 0 {
+                spoil(far, near);
+            } else {
+                thread::spawn(move || copy(far, near));
+            }
+        }
+    });
+    let line = "load fixed-streams --streams 3 --bytes 100000 --patience-seconds 30 --connect";
+    let output = muxlab(&format!("{line} {path}")).output().unwrap();
+    succeeded(&output);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (serde_json::from_slice(&output.stdout).unwrap(), said)
+}
+
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+#[test]
+fn one_byte_that_is_not_the_one_that_was_sent_is_counted() {
+    let (outcome, said) = spoiled(|mut far, mut near| {
+        let mut byte = [0];
+        far.read_exact(&mut byte).unwrap();
+        near.write_all(&[byte[0] ^ 1]).unwrap();
+        thread::spawn(move || copy(far, near));
+    });
+    assert!(said.contains("bytes wrong from offset 0 on"), "{said}");
+    assert_eq!(figure(&outcome, "wrong_bytes"), 1.0);
+    assert_eq!(figure(&outcome, "lost_streams"), 0.0);
+}
+
+#[test]
+fn a_stream_that_ends_before_its_bytes_are_complete_is_lost_and_the_others_are_not() {
+    let (outcome, said) = spoiled(|far, near| {
+        near.shutdown(Shutdown::Write).unwrap();
+        thread::spawn(move || copy(far, near));
+    });
+    assert!(
+        said.contains("it ended before all that was sent had come back"),
+        "{said}"
+    );
+    assert_eq!(figure(&outcome, "lost_streams"), 1.0);
+    assert_eq!(figure(&outcome, "wrong_bytes"), 0.0);
+}
+
+#[test]
+fn a_system_whose_streams_end_with_their_connection_has_no_carriers_to_be_cut() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!(
+        "--rounds 1 --topologies loopback --congestion-control cubic --scenarios carrier-cuts \
+         --systems relay-copy --output {}",
+        folder.path().join("results.jsonl").display()
+    );
+    let output = muxlab(&line).output().unwrap();
+    assert!(!output.status.success());
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        errors.contains("streams of this system end with their carrier"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::Args;
 use hdrhistogram::Histogram;
 
 use super::{
     Outcome,
-    streams::{Moving, PATIENCE, open},
+    streams::{Counter, Moving, PATIENCE, open, rate_mbit_s},
     wire::{MESSAGE_BYTES, Request},
 };
 use crate::metric::{Figures, Metric};
@@ -27,13 +27,16 @@ const WARM_UP_EXCHANGES: u32 = 10;
 pub(super) struct PingPong {
     #[arg(long)]
     connect: SocketAddr,
+    /// The server past the system under test: it says what it received.
+    #[arg(long)]
+    server: SocketAddr,
     /// Bulk streams towards the server meanwhile.
     #[arg(long)]
     bulk: u32,
-    /// Seconds that count.
+    /// Seconds of exchanges that count, and before them of bulk alone.
     #[arg(long)]
     seconds: u32,
-    /// Seconds of bulk before them.
+    /// Seconds of bulk before both.
     #[arg(long)]
     warm_up_seconds: u32,
 }
@@ -43,18 +46,34 @@ impl PingPong {
         let bulk: Vec<Moving> = (0..self.bulk)
             .map(|_| Moving::writer(open(self.connect, Request::Receive)?))
             .collect::<Result<_>>()?;
-        if !bulk.is_empty() {
-            thread::sleep(Duration::from_secs(self.warm_up_seconds.into()));
-        }
-        let times = self.exchange()?;
+        let mut figures = Figures::new();
+        let times = if bulk.is_empty() {
+            self.exchange()?
+        } else {
+            self.exchange_beside_bulk(&mut figures)?
+        };
         let microseconds = |quantile| times.value_at_quantile(quantile) as f64 / 1e3;
+        figures.insert(Metric::P50Us, microseconds(0.5));
+        figures.insert(Metric::P99Us, microseconds(0.99));
         Ok(Outcome {
             bytes: bulk.iter().map(Moving::bytes).sum(),
-            figures: Figures::from([
-                (Metric::P50Us, microseconds(0.5)),
-                (Metric::P99Us, microseconds(0.99)),
-            ]),
+            figures,
         })
+    }
+
+    /// Also says what bulk had beside the exchanges, and of what it had alone just before.
+    fn exchange_beside_bulk(&self, figures: &mut Figures) -> Result<Histogram<u64>> {
+        thread::sleep(Duration::from_secs(self.warm_up_seconds.into()));
+        let mut counter = Counter::open(self.server)?;
+        let alone = rate_mbit_s(Duration::from_secs(self.seconds.into()), || counter.bytes())?;
+        ensure!(alone > 0.0, "no byte of bulk arrived");
+        let (start, before) = (Instant::now(), counter.bytes()?);
+        let times = self.exchange()?;
+        let bytes = counter.bytes()?.saturating_sub(before);
+        let beside = bytes as f64 * 8.0 / start.elapsed().as_secs_f64() / 1e6;
+        figures.insert(Metric::MbitS, beside);
+        figures.insert(Metric::BulkPercent, 100.0 * beside / alone);
+        Ok(times)
     }
 
     /// A histogram of nanoseconds, 3 digits exact: 190 KiB.

@@ -19,7 +19,7 @@ use tokio::{
     },
 };
 
-use super::wire::{BULK_BYTES, MESSAGE_BYTES, Request};
+use super::wire::{BULK_BYTES, MESSAGE_BYTES, MIRROR_BYTES, Request};
 
 /// Bytes of an echo's buffer: there may be 10,000 of them.
 const ECHO_BYTES: usize = 1 << 10;
@@ -58,7 +58,8 @@ async fn serve(mut stream: TcpStream, discarded: &AtomicU64) -> io::Result<()> {
     let request = Request::parse(stream.read_u8().await?);
     let (mut input, mut output) = stream.split();
     match request {
-        Some(Request::Echo) => echo(&mut input, &mut output).await,
+        Some(Request::Echo) => echo(&mut input, &mut output, ECHO_BYTES).await,
+        Some(Request::Mirror) => echo(&mut input, &mut output, MIRROR_BYTES).await,
         Some(Request::Send) => send(&mut output).await,
         Some(Request::Receive) => receive(&mut input, discarded).await,
         Some(Request::Both) => {
@@ -70,8 +71,12 @@ async fn serve(mut stream: TcpStream, discarded: &AtomicU64) -> io::Result<()> {
     }
 }
 
-async fn echo(input: &mut ReadHalf<'_>, output: &mut WriteHalf<'_>) -> io::Result<()> {
-    let mut buffer = [0; ECHO_BYTES];
+async fn echo(
+    input: &mut ReadHalf<'_>,
+    output: &mut WriteHalf<'_>,
+    bytes_at_once: usize,
+) -> io::Result<()> {
+    let mut buffer = vec![0; bytes_at_once];
     loop {
         match input.read(&mut buffer).await? {
             0 => return Ok(()),

@@ -3,6 +3,9 @@
 /// Bytes of one read or write of bulk data.
 pub(crate) const BULK_BYTES: usize = 128 << 10;
 
+/// Bytes of one read or write of a mirrored stream, of which there may be a thousand.
+pub(crate) const MIRROR_BYTES: usize = 16 << 10;
+
 /// Bytes of a small message.
 pub(crate) const MESSAGE_BYTES: usize = 64;
 
@@ -12,6 +15,8 @@ pub(crate) const MESSAGE_BYTES: usize = 64;
 pub(crate) enum Request {
     /// Send back what comes.
     Echo = b'e',
+    /// Send back what comes, in pieces of up to [`MIRROR_BYTES`].
+    Mirror = b'm',
     /// Send until the connection ends.
     Send = b's',
     /// Discard what comes, and count it.
@@ -25,8 +30,9 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Echo,
+        Self::Mirror,
         Self::Send,
         Self::Receive,
         Self::Both,

@@ -12,6 +12,8 @@ enum Column {
     Range(Metric),
     /// The median.
     Median(Metric),
+    /// The most.
+    Most(Metric),
     /// The median, divided by that of the direct connection.
     OfDirect(Metric),
     /// The median, less that of the direct connection.
@@ -89,7 +91,7 @@ fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
 }
 
 fn columns(scenario: Scenario) -> &'static [Column] {
-    use Column::{Added, Median, OfDirect, Range};
+    use Column::{Added, Median, Most, OfDirect, Range};
     match scenario {
         Scenario::BulkIperf2 | Scenario::BulkIperf3 => &[
             Range(Metric::MbitS),
@@ -102,6 +104,7 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             Range(Metric::P50Us),
             Added(Metric::P50Us),
             Median(Metric::P99Us),
+            Median(Metric::BulkPercent),
             Median(Metric::CpuSPerGb),
         ],
         Scenario::Opens => &[
@@ -131,6 +134,19 @@ fn columns(scenario: Scenario) -> &'static [Column] {
         Scenario::IdleStreams | Scenario::StalledStreams => {
             &[Range(Metric::EntryRssMib), Range(Metric::ExitRssMib)]
         }
+        Scenario::CarrierCuts | Scenario::CarrierCutsSmall => &[
+            Range(Metric::StallMs),
+            Most(Metric::LostStreams),
+            Most(Metric::WrongBytes),
+            Most(Metric::EntryRssMib),
+            Most(Metric::ExitRssMib),
+        ],
+        Scenario::FixedStreams => &[
+            Range(Metric::CompleteMs),
+            Most(Metric::LostStreams),
+            Most(Metric::WrongBytes),
+            Median(Metric::MbitS),
+        ],
     }
 }
 
@@ -145,7 +161,7 @@ impl Column {
     fn heading(self) -> String {
         match self {
             Self::Range(metric) => format!("{} (min..max)", metric.unit()),
-            Self::Median(metric) => metric.unit().to_owned(),
+            Self::Median(metric) | Self::Most(metric) => metric.unit().to_owned(),
             Self::OfDirect(_) => "of direct".to_owned(),
             Self::Added(_) => "us added".to_owned(),
         }
@@ -161,6 +177,7 @@ impl Column {
                 format!("{median} ({min}..{max})")
             }),
             Self::Median(metric) => row.median(metric).map(|value| shown(metric, value)),
+            Self::Most(metric) => row.spread(metric).map(|spread| shown(metric, spread.max)),
             Self::OfDirect(metric) => report
                 .ratio(row, metric, System::Direct)
                 .map(|ratio| format!("{ratio:.2}")),

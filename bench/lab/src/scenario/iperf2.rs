@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// How long iperf may take to listen, and its streams to end after the client has; a stalled one
-/// otherwise never ends.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// otherwise never ends. Where frames are lost, megabytes that wait in sockets take half a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// Lines of output that wait to be read; iperf waits when there are more.
 const LINES_MAX: usize = 1024;

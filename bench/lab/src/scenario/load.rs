@@ -1,15 +1,15 @@
 //! The scenarios of our own load: the command line of each, and the server.
 
-use std::{env, path::Path, process::Stdio, time::Duration};
+use std::{env, fs, net::SocketAddr, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{HOLD_SECONDS, Outcome, Run};
+use super::{FIXED_BYTES, FIXED_PATIENCE_SECONDS, HOLD_SECONDS, Outcome, Run};
 use crate::{
     load,
     network::Network,
     process::{self, Process, wait_until},
-    system::{Service, System},
+    system::{CARRIER_PORT, Service, System},
     topology::Place,
 };
 
@@ -17,6 +17,8 @@ use crate::{
 const START_PATIENCE: Duration = Duration::from_secs(10);
 /// How much longer than it was told a load may take.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// How long a run with cuts may take: those of a gateway that stalls for seconds are still counted.
+const CUTS_SECONDS: u32 = 600;
 
 /// Starts `muxlab serve` on the server's side.
 pub(crate) fn serve(network: &Network, log: &Path) -> Result<Process> {
@@ -39,8 +41,13 @@ pub(crate) fn serve(network: &Network, log: &Path) -> Result<Process> {
 impl Run<'_> {
     pub(super) fn ping_pong(&self) -> Result<Outcome> {
         self.load(
-            self.times.seconds,
-            &format!("ping-pong --bulk {}{}", self.connections, self.durations()),
+            2 * self.times.seconds,
+            &format!(
+                "ping-pong --server {} --bulk {}{}",
+                self.server(),
+                self.connections,
+                self.durations()
+            ),
         )
     }
 
@@ -82,15 +89,15 @@ impl Run<'_> {
     }
 
     pub(super) fn full_duplex(&self) -> Result<Outcome> {
-        let addresses = self.bench.network.topology.addresses();
-        let server = System::Direct.address(Service::Load, &addresses);
-        let (one_way, both_ways) = (self.times.seconds, self.times.duplex_seconds);
+        let (window, both_ways) = (self.window(), self.times.duplex_seconds);
+        let one_way = window.duration_s - window.warm_up_s;
         self.load(
             one_way + both_ways,
             &format!(
-                "full-duplex --server {server} --one-way-seconds {one_way} --seconds {both_ways} \
+                "full-duplex --server {} --one-way-seconds {one_way} --seconds {both_ways} \
                  --warm-up-seconds {}",
-                self.times.warm_up_seconds
+                self.server(),
+                window.warm_up_s
             ),
         )
     }
@@ -104,6 +111,39 @@ impl Run<'_> {
                 self.connections
             ),
         )
+    }
+
+    pub(super) fn carrier_cuts(&self, cuts: u32) -> Result<Outcome> {
+        let system = self.running.system;
+        let carriers = system.resumed_carriers();
+        let carriers = carriers.context("streams of this system end with their carrier")?;
+        let [entry, exit] =
+            [Place::Entry, Place::Exit].map(|place| self.bench.network.namespace(place).path());
+        self.load(
+            CUTS_SECONDS,
+            &format!(
+                "carrier-cuts --streams {} --cuts {cuts} --carriers {carriers} \
+                 --carrier-port {CARRIER_PORT} --entry-namespace {entry} --exit-namespace {exit}",
+                self.connections
+            ),
+        )
+    }
+
+    pub(super) fn fixed_streams(&self) -> Result<Outcome> {
+        self.load(
+            FIXED_PATIENCE_SECONDS,
+            &format!(
+                "fixed-streams --streams {} --bytes {FIXED_BYTES} \
+                 --patience-seconds {FIXED_PATIENCE_SECONDS}",
+                self.connections
+            ),
+        )
+    }
+
+    /// The load's server, past the system.
+    fn server(&self) -> SocketAddr {
+        let addresses = self.bench.network.topology.addresses();
+        System::Direct.address(Service::Load, &addresses)
     }
 
     fn durations(&self) -> String {
@@ -126,7 +166,13 @@ impl Run<'_> {
         let process = Process::spawn(network.namespace(Place::Client), &mut command)?;
         let patience = PATIENCE + Duration::from_secs(seconds.into());
         let finished = process.finish(patience).context("the load")?;
-        ensure!(finished.succeeded, "the load failed: {}", finished.errors);
+        let log = self.bench.folder(self.running.system).join("load.log");
+        let written = fs::write(&log, &finished.errors);
+        written.with_context(|| format!("writing {}", log.display()))?;
+        // Before its error it may have told of cuts and streams.
+        let told = finished.errors.rsplit_once("Error: ");
+        let error = told.map_or(finished.errors.as_str(), |(_, error)| error);
+        ensure!(finished.succeeded, "the load failed: {error}");
         let outcome: load::Outcome = serde_json::from_str(&finished.output)
             .with_context(|| format!("the load printed {:?}", finished.output))?;
         Ok(Outcome {

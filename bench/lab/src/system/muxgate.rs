@@ -18,7 +18,10 @@ pub(super) fn launches(
     let common = json!({
         "protocol": protocol,
         "security": {"mode": "None"},
-        "memory": {"receive": setup.limits.receive_bytes.to_string()},
+        "memory": {
+            "receive": setup.limits.receive_bytes.to_string(),
+            "retain": setup.limits.retain_bytes.to_string(),
+        },
         "limits": {"streams": setup.limits.streams},
         "workers": 1,
         "resume": resume,

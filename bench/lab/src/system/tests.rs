@@ -4,6 +4,7 @@ use crate::topology::Topology;
 const LIMITS: Limits = Limits {
     streams: 1024,
     receive_bytes: 64 << 20,
+    retain_bytes: 16 << 20,
 };
 
 /// The command lines of a system over veth, without the folder of its files.
@@ -57,6 +58,7 @@ fn the_gateways_forward_all_servers_with_the_limits_of_the_scenario() {
     assert_eq!(exit["allow"][1], "10.70.3.2:5002");
     assert_eq!(entry["forwards"][1]["listen"], "10.70.1.2:6002");
     assert_eq!(entry["memory"]["receive"], "67108864");
+    assert_eq!(exit["memory"]["retain"], "16777216");
     assert_eq!(entry["limits"]["streams"], 1024);
 }
 

@@ -1,0 +1,306 @@
+//! Streams whose server sends back what comes, and that know what has to come: each byte is compared,
+//! and a stream that ends before its bytes are complete is lost.
+//!
+//! A runtime of its own carries them; whoever holds [`Streams`] looks at their [`Tally`] meanwhile.
+//! What is lost or wrong is counted and said on standard error, the others go on.
+
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{
+        TcpStream,
+        tcp::{ReadHalf, WriteHalf},
+    },
+    runtime::Runtime,
+    sync::Notify,
+    task::JoinHandle,
+    time::timeout,
+};
+
+use super::{
+    pattern::Pattern,
+    wire::{MIRROR_BYTES, Request},
+};
+
+/// Bytes of a stream that may be on their way, there and back. Of 1,000 streams 64 MiB: more than the
+/// gateways keep, less than would hide in the sockets' buffers that nothing moves.
+const ON_THE_WAY_BYTES_MAX: u64 = 64 << 10;
+
+/// What the streams have moved.
+#[derive(Debug)]
+pub(super) struct Tally {
+    start: Instant,
+    /// Bytes received, a stream.
+    received: Vec<AtomicU64>,
+    ended: Vec<AtomicBool>,
+    wrong_bytes: AtomicU64,
+    /// When a byte was received last, nanoseconds since the start.
+    last_ns: AtomicU64,
+    /// The longest time between two of them since [`Tally::watch`], nanoseconds.
+    longest_ns: AtomicU64,
+}
+
+impl Tally {
+    fn new(streams: usize) -> Self {
+        Self {
+            start: Instant::now(),
+            received: (0..streams).map(|_| AtomicU64::new(0)).collect(),
+            ended: (0..streams).map(|_| AtomicBool::new(false)).collect(),
+            wrong_bytes: AtomicU64::new(0),
+            last_ns: AtomicU64::new(0),
+            longest_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Payload so far, there and back.
+    pub(super) fn bytes(&self) -> u64 {
+        2 * self.counts().iter().sum::<u64>()
+    }
+
+    /// Bytes that were not the ones that were sent.
+    pub(super) fn wrong_bytes(&self) -> u64 {
+        self.wrong_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Bytes received, a stream.
+    pub(super) fn counts(&self) -> Vec<u64> {
+        let counts = self.received.iter();
+        counts.map(|count| count.load(Ordering::Relaxed)).collect()
+    }
+
+    /// The streams, by number, that have received nothing since they had `counts` and have not ended.
+    pub(super) fn waiting_since(&self, counts: &[u64]) -> Vec<usize> {
+        let now = self.counts();
+        let waits = |number: &usize| {
+            now[*number] == counts[*number] && !self.ended[*number].load(Ordering::Relaxed)
+        };
+        (0..now.len()).filter(waits).collect()
+    }
+
+    /// From here on counts the longest stall, which begins with the byte before.
+    pub(super) fn watch(&self) {
+        self.longest_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// The longest time without a byte of any stream since [`Tally::watch`], the current one included.
+    pub(super) fn stall(&self) -> Duration {
+        let open = self
+            .now_ns()
+            .saturating_sub(self.last_ns.load(Ordering::Relaxed));
+        Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed).max(open))
+    }
+
+    fn now_ns(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn add(&self, number: usize, bytes: usize, wrong: u64) {
+        self.received[number].fetch_add(bytes as u64, Ordering::Relaxed);
+        self.wrong_bytes.fetch_add(wrong, Ordering::Relaxed);
+        let now = self.now_ns();
+        let since = now.saturating_sub(self.last_ns.swap(now, Ordering::Relaxed));
+        self.longest_ns.fetch_max(since, Ordering::Relaxed);
+    }
+}
+
+/// Streams that run.
+#[derive(Debug)]
+pub(super) struct Streams {
+    runtime: Runtime,
+    tasks: Vec<JoinHandle<Result<()>>>,
+    shared: Arc<Shared>,
+}
+
+/// What all streams have in common.
+#[derive(Debug)]
+struct Shared {
+    pattern: Pattern,
+    tally: Tally,
+    /// Bytes that a stream sends unless it is finished before.
+    bytes: u64,
+    is_finished: AtomicBool,
+}
+
+impl Streams {
+    /// Opens `count` streams, each of which sends up to `bytes` bytes.
+    ///
+    /// # Errors
+    /// When the runtime cannot be made; a stream that cannot be opened is lost.
+    pub(super) fn open(to: SocketAddr, count: u32, bytes: u64) -> Result<Self> {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        let shared = Arc::new(Shared {
+            pattern: Pattern::new(MIRROR_BYTES),
+            tally: Tally::new(count as usize),
+            bytes,
+            is_finished: AtomicBool::new(false),
+        });
+        let tasks = (0..count as usize)
+            .map(|number| runtime.spawn(Arc::clone(&shared).carry(number, to)))
+            .collect();
+        Ok(Self {
+            runtime,
+            tasks,
+            shared,
+        })
+    }
+
+    /// What they have moved.
+    pub(super) fn tally(&self) -> &Tally {
+        &self.shared.tally
+    }
+
+    /// Lets all of them end, and waits up to `patience` until what they sent is complete. Returns how
+    /// many were lost.
+    pub(super) fn finish(&mut self, patience: Duration) -> u32 {
+        self.shared.is_finished.store(true, Ordering::Relaxed);
+        self.complete(patience)
+    }
+
+    /// Waits up to `patience` until all have sent and received their bytes. Returns how many were lost.
+    pub(super) fn complete(&mut self, patience: Duration) -> u32 {
+        let deadline = Instant::now() + patience;
+        let mut lost = 0;
+        for (number, task) in self.tasks.drain(..).enumerate() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let ended = self.runtime.block_on(async { timeout(left, task).await });
+            let received = self.shared.tally.received[number].load(Ordering::Relaxed);
+            // A stream that ended early has said so itself.
+            lost += match ended {
+                Ok(Ok(Ok(()))) => 0,
+                Ok(_) => 1,
+                Err(_) => {
+                    eprintln!("stream {number} is not complete, with {received} bytes received");
+                    1
+                }
+            };
+        }
+        lost
+    }
+}
+
+impl Shared {
+    async fn carry(self: Arc<Self>, number: usize, to: SocketAddr) -> Result<()> {
+        let result = self.carry_all(number, to).await;
+        self.tally.ended[number].store(true, Ordering::Relaxed);
+        if let Err(error) = &result {
+            let received = self.tally.received[number].load(Ordering::Relaxed);
+            let after = self.tally.start.elapsed();
+            eprintln!(
+                "stream {number} lost after {after:?} with {received} bytes received: {error:#}"
+            );
+        }
+        result
+    }
+
+    async fn carry_all(&self, number: usize, to: SocketAddr) -> Result<()> {
+        let stream = TcpStream::connect(to).await;
+        let mut stream = stream.with_context(|| format!("connecting to {to}"))?;
+        stream.set_nodelay(true)?;
+        stream.write_u8(Request::Mirror as u8).await?;
+        let (mut input, mut output) = stream.split();
+        let half = Half {
+            shared: self,
+            number,
+            progress: Notify::new(),
+            all: AtomicU64::new(u64::MAX),
+        };
+        tokio::try_join!(
+            async { half.send(&mut output).await.context("sending") },
+            async { half.receive(&mut input).await.context("receiving") },
+        )?;
+        Ok(())
+    }
+}
+
+/// What the halves of a stream tell each other.
+struct Half<'a> {
+    shared: &'a Shared,
+    number: usize,
+    /// A byte was received.
+    progress: Notify,
+    /// Bytes sent, once no more will be.
+    all: AtomicU64,
+}
+
+impl Half<'_> {
+    async fn send(&self, output: &mut WriteHalf<'_>) -> Result<()> {
+        let (shared, mut sent) = (self.shared, 0);
+        while sent < shared.bytes && !shared.is_finished.load(Ordering::Relaxed) {
+            let received = shared.tally.received[self.number].load(Ordering::Relaxed);
+            let room = (received + ON_THE_WAY_BYTES_MAX).min(shared.bytes);
+            if sent >= room {
+                self.progress.notified().await;
+                continue;
+            }
+            let length = (room - sent).min(MIRROR_BYTES as u64) as usize;
+            let piece = shared.pattern.at(self.number, sent, length);
+            sent += output.write(piece).await? as u64;
+        }
+        self.all.store(sent, Ordering::Relaxed);
+        Ok(output.shutdown().await?)
+    }
+
+    async fn receive(&self, input: &mut ReadHalf<'_>) -> Result<()> {
+        let (shared, number) = (self.shared, self.number);
+        let mut buffer = vec![0; MIRROR_BYTES];
+        let mut offset = 0;
+        loop {
+            let bytes = input.read(&mut buffer).await?;
+            if bytes == 0 {
+                let is_all = offset == self.all.load(Ordering::Relaxed);
+                ensure!(is_all, "it ended before all that was sent had come back");
+                return Ok(());
+            }
+            let wrong = shared.pattern.wrong(number, offset, &buffer[..bytes]);
+            if wrong > 0 {
+                eprintln!(
+                    "stream {number}: {wrong} of {bytes} bytes wrong from offset {offset} on"
+                );
+            }
+            offset += bytes as u64;
+            shared.tally.add(number, bytes, wrong);
+            self.progress.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn streams_that_wait_are_those_that_received_nothing_and_have_not_ended() {
+        let tally = Tally::new(3);
+        let before = tally.counts();
+        tally.add(0, 10, 0);
+        tally.ended[1].store(true, Ordering::Relaxed);
+        assert_eq!(tally.waiting_since(&before), [2]);
+        assert_eq!((tally.bytes(), tally.wrong_bytes()), (20, 0));
+    }
+
+    #[test]
+    fn a_stall_lasts_from_one_byte_to_the_next() {
+        let tally = Tally::new(1);
+        tally.add(0, 1, 0);
+        tally.watch();
+        let before = Instant::now();
+        while before.elapsed() < Duration::from_millis(5) {
+            std::hint::spin_loop();
+        }
+        assert!(tally.stall() >= Duration::from_millis(5));
+        tally.add(0, 1, 3);
+        assert!(tally.stall() >= Duration::from_millis(5));
+        assert_eq!(tally.wrong_bytes(), 3);
+    }
+}

@@ -1,0 +1,82 @@
+//! What mirrored streams carry: bytes by which a receiver knows that it has the right ones.
+//!
+//! A block of pseudo-random bytes, again and again, that each stream begins elsewhere. Its length is
+//! prime, so bytes that are lost, doubled or of another stream do not look right.
+
+/// Length of the block: the largest prime below 64 KiB.
+const PERIOD: usize = 65_521;
+/// By this much more, each stream begins later than the one before.
+const STEP: usize = 8_191;
+
+/// The bytes of all streams.
+#[derive(Debug)]
+pub(super) struct Pattern {
+    /// The block, and its beginning again, so that every piece is in one run.
+    block: Vec<u8>,
+}
+
+impl Pattern {
+    /// `piece_bytes`: the longest piece that is asked for.
+    pub(super) fn new(piece_bytes: usize) -> Self {
+        // xorshift64 (G. Marsaglia, 2003); any seed but 0.
+        let mut state = 0x2545_f491_4f6c_dd1d_u64;
+        let random = std::iter::repeat_with(|| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state.to_be_bytes()[0]
+        });
+        let mut block: Vec<u8> = random.take(PERIOD).collect();
+        block.extend_from_within(..piece_bytes.min(PERIOD));
+        Self { block }
+    }
+
+    /// The bytes of stream `number` from `offset` on: `length` of them, at most a piece.
+    pub(super) fn at(&self, number: usize, offset: u64, length: usize) -> &[u8] {
+        let begin = (number * STEP + (offset % PERIOD as u64) as usize) % PERIOD;
+        let end = (begin + length).min(self.block.len());
+        &self.block[begin..end]
+    }
+
+    /// How many of `received` are not those of stream `number` from `offset` on.
+    pub(super) fn wrong(&self, number: usize, offset: u64, received: &[u8]) -> u64 {
+        let right = self.at(number, offset, received.len());
+        if right == received {
+            return 0;
+        }
+        let differ = right.iter().zip(received).filter(|(a, b)| a != b).count();
+        (differ + received.len() - right.len()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PIECE: usize = 1000;
+
+    #[test]
+    fn a_stream_reads_what_it_wrote_however_it_is_cut_into_pieces() {
+        let pattern = Pattern::new(PIECE);
+        let written: Vec<u8> = (0..200)
+            .flat_map(|piece| pattern.at(7, piece * 700, 700).to_vec())
+            .collect();
+        let mut offset = 0;
+        for piece in written.chunks(333) {
+            assert_eq!(pattern.wrong(7, offset, piece), 0);
+            offset += piece.len() as u64;
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_lost_doubled_changed_or_of_another_stream_are_wrong() {
+        let pattern = Pattern::new(PIECE);
+        let mut piece = pattern.at(3, 5000, PIECE).to_vec();
+        for other in [4999, 5001, 5000 + 65_536, 5000 - 16 * 256] {
+            assert!(pattern.wrong(3, other, &piece) > 900);
+        }
+        assert!(pattern.wrong(4, 5000, &piece) > 900);
+        piece[17] ^= 1;
+        assert_eq!(pattern.wrong(3, 5000, &piece), 1);
+    }
+}

@@ -1,0 +1,317 @@
+//! The targets, as data: what of them is JMUX's, what is the native protocol's as it comes, and what is
+//! its with four carriers, or with streams that end with their carrier.
+//!
+//! All of them hold on the usual congestion control but those that name another.
+
+use super::{
+    Bound::{self, AtLeast, AtMost},
+    Measure::{self, Added, Most, OfLower, Ratio, Value},
+    Target,
+};
+use crate::{
+    metric::Metric,
+    plan::USUAL,
+    scenario::{SMALL_RECEIVE_BYTES, SMALL_RETAIN_BYTES, STALLED_RECEIVE_BYTES, Scenario},
+    system::System,
+    topology::Topology,
+};
+
+use System::{
+    Direct, Haproxy, Jetsocat, MuxgateJmux, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
+    RelayCopy, RelaySplice,
+};
+use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
+
+/// Memory of a gateway beside what it may buffer, MiB.
+const BESIDE_BUFFERS_MIB: u64 = 16;
+
+/// All of them.
+pub(super) fn all() -> Vec<Target> {
+    let mut all = Vec::new();
+    all.extend(bulk_jmux());
+    all.extend(bulk_native());
+    all.extend(bulk_no_resume());
+    all.extend(bulk_over_the_wan());
+    for system in [MuxgateJmux, MuxgateNative] {
+        all.extend(beside_rates(system));
+        all.extend(memory(system));
+    }
+    all.extend(beside_bulk());
+    for system in [MuxgateNative, MuxgateNativeX4] {
+        all.extend(both_ways_over_the_wan(system));
+        all.extend(outliving_carriers(system));
+        all.extend(complete_in_spite_of_loss(system));
+    }
+    all
+}
+
+/// A rate of at least `least` times another system's.
+fn rate(system: System, topology: Topology, connections: u32, to: System, least: f64) -> Target {
+    Target {
+        topology,
+        congestion_control: USUAL,
+        scenario: Scenario::BulkIperf2,
+        connections: Some(connections),
+        system,
+        measure: Ratio(Metric::MbitS, to),
+        bound: AtLeast(least),
+    }
+}
+
+/// Rates with one connection and with ten.
+fn rates(system: System, topology: Topology, to: System, least: [f64; 2]) -> [Target; 2] {
+    let [one, ten] = least;
+    [
+        rate(system, topology, 1, to, one),
+        rate(system, topology, 10, to, ten),
+    ]
+}
+
+/// CPU time a byte on loopback, with one connection and with ten, of a jetsocat pair's.
+fn cpu(system: System, most: f64) -> [Target; 2] {
+    rates(system, Loopback, Jetsocat, [0.0; 2]).map(|target| Target {
+        measure: Ratio(Metric::CpuSPerGb, Jetsocat),
+        bound: AtMost(most),
+        ..target
+    })
+}
+
+fn bulk_jmux() -> Vec<Target> {
+    let rates = |topology, to, least| rates(MuxgateJmux, topology, to, least);
+    [
+        rates(Loopback, Direct, [0.60, 0.40]),
+        rates(Loopback, Jetsocat, [3.0, 2.5]),
+        rates(Veth, Jetsocat, [4.0, 4.0]),
+    ]
+    .concat()
+}
+
+/// As it comes: streams outlive their carrier, so bytes are copied in.
+fn bulk_native() -> Vec<Target> {
+    let rates = |topology, to, least| rates(MuxgateNative, topology, to, least);
+    [
+        rates(Loopback, Direct, [0.65, 0.40]),
+        rates(Loopback, Jetsocat, [3.0, 2.5]),
+        cpu(MuxgateNative, 0.35),
+        rates(Veth, Jetsocat, [4.5, 4.0]),
+        rates(Veth, RelayCopy, [1.0, 0.75]),
+    ]
+    .concat()
+}
+
+/// With streams that end with their carrier, so bytes need not be copied at all.
+fn bulk_no_resume() -> Vec<Target> {
+    let rates = |topology, to, least| rates(MuxgateNoResume, topology, to, least);
+    let on_bbr = rates(Loopback, Jetsocat, [2.5, 3.5]).map(|target| Target {
+        congestion_control: "bbr",
+        ..target
+    });
+    [
+        &rates(Loopback, Direct, [0.80, 0.80])[..],
+        &rates(Loopback, Jetsocat, [3.5, 4.5]),
+        &[rate(MuxgateNoResume, Loopback, 10, Haproxy, 2.5)],
+        &cpu(MuxgateNoResume, 0.15),
+        &on_bbr,
+        &rates(Veth, Direct, [0.80, 0.60]),
+        &rates(Veth, Jetsocat, [5.0, 9.0]),
+        &rates(Veth, RelaySplice, [0.90, 0.90]),
+    ]
+    .concat()
+}
+
+/// Of one direct connection, with one stream.
+fn bulk_over_the_wan() -> Vec<Target> {
+    let tuned = rate(MuxgateNative, WanTuned, 1, Direct, 1.0);
+    let lossy = |congestion_control| Target {
+        congestion_control,
+        ..rate(MuxgateNativeX4, WanLoss1, 1, Direct, 2.0)
+    };
+    vec![
+        rate(MuxgateJmux, Wan, 1, Direct, 0.95),
+        rate(MuxgateJmux, WanTuned, 1, Direct, 0.90),
+        rate(MuxgateNative, Wan, 1, Direct, 0.95),
+        // 4 Gbit/s, or what the machine can do.
+        Target {
+            measure: OfLower(Metric::MbitS, 4_000.0, 0.90, Direct),
+            ..tuned
+        },
+        rate(MuxgateNativeX4, Wan, 1, Direct, 3.5),
+        lossy(USUAL),
+        lossy("bbr"),
+    ]
+}
+
+fn on_loopback(
+    system: System,
+    scenario: Scenario,
+    connections: Option<u32>,
+    measure: Measure,
+    bound: Bound,
+) -> Target {
+    Target {
+        topology: Loopback,
+        congestion_control: USUAL,
+        scenario,
+        connections,
+        system,
+        measure,
+        bound,
+    }
+}
+
+/// Latency, opens, and streams beside streams.
+fn beside_rates(system: System) -> Vec<Target> {
+    let all = [
+        (
+            Scenario::PingPong,
+            Some(0),
+            Added(Metric::P50Us, Direct),
+            AtMost(100.0),
+        ),
+        (
+            Scenario::PingPong,
+            Some(1),
+            Value(Metric::P99Us),
+            AtMost(8_000.0),
+        ),
+        (
+            Scenario::Opens,
+            None,
+            OfLower(Metric::OpensS, 10_000.0, 0.5, Direct),
+            AtLeast(1.0),
+        ),
+        (
+            Scenario::StalledReader,
+            None,
+            Value(Metric::OthersPercent),
+            AtLeast(95.0),
+        ),
+        (Scenario::Fairness, None, Value(Metric::Jain), AtLeast(0.98)),
+        (
+            Scenario::FullDuplex,
+            None,
+            Value(Metric::DuplexPercent),
+            AtLeast(90.0),
+        ),
+        (
+            Scenario::FullDuplex,
+            None,
+            Most(Metric::StalledSeconds),
+            AtMost(0.0),
+        ),
+    ];
+    let target = |(scenario, connections, measure, bound)| {
+        on_loopback(system, scenario, connections, measure, bound)
+    };
+    all.into_iter().map(target).collect()
+}
+
+/// Latency beside bulk, and what that leaves of the bulk.
+fn beside_bulk() -> Vec<Target> {
+    let ping_pong = |bulk, measure, bound| {
+        on_loopback(
+            MuxgateNative,
+            Scenario::PingPong,
+            Some(bulk),
+            measure,
+            bound,
+        )
+    };
+    vec![
+        ping_pong(1, Added(Metric::P99Us, Direct), AtMost(1_000.0)),
+        ping_pong(1, Value(Metric::BulkPercent), AtLeast(80.0)),
+        ping_pong(10, Added(Metric::P99Us, Direct), AtMost(4_000.0)),
+    ]
+}
+
+/// Peak memory of each of the two gateways. JMUX retains nothing.
+fn memory(system: System) -> Vec<Target> {
+    let retain = match system {
+        MuxgateJmux => 0,
+        _ => SMALL_RETAIN_BYTES,
+    };
+    let stalled = (STALLED_RECEIVE_BYTES + retain) >> 20;
+    [
+        on_loopback_each(system, Scenario::BulkIperf2, Some(10), 32),
+        on_loopback_each(system, Scenario::IdleStreams, None, 64),
+        on_loopback_each(
+            system,
+            Scenario::StalledStreams,
+            None,
+            stalled + BESIDE_BUFFERS_MIB,
+        ),
+    ]
+    .concat()
+}
+
+/// `mib`: of each gateway, in every round.
+fn on_loopback_each(
+    system: System,
+    scenario: Scenario,
+    connections: Option<u32>,
+    mib: u64,
+) -> [Target; 2] {
+    [Metric::EntryRssMib, Metric::ExitRssMib].map(|metric| {
+        let bound = AtMost(mib as f64);
+        on_loopback(system, scenario, connections, Most(metric), bound)
+    })
+}
+
+/// Both directions together carry nearly twice what one carries: on a long path it is windows that
+/// limit, not processors.
+fn both_ways_over_the_wan(system: System) -> Vec<Target> {
+    let target = |topology| Target {
+        topology,
+        ..on_loopback(
+            system,
+            Scenario::FullDuplex,
+            None,
+            Value(Metric::DuplexPercent),
+            AtLeast(180.0),
+        )
+    };
+    vec![target(Wan), target(WanTuned)]
+}
+
+/// Cuts of carriers: no stream lost, no byte wrong, no stall of more than a second; where there is no
+/// other carrier, beyond the reconnect.
+fn outliving_carriers(system: System) -> Vec<Target> {
+    let stall = match system.resumed_carriers() {
+        Some(1) => Metric::BeyondReconnectMs,
+        _ => Metric::StallMs,
+    };
+    let small_mib = ((SMALL_RECEIVE_BYTES + SMALL_RETAIN_BYTES) >> 20) + BESIDE_BUFFERS_MIB;
+    let target = |scenario, metric, most| Target {
+        topology: Veth,
+        ..on_loopback(system, scenario, None, Most(metric), AtMost(most))
+    };
+    let mut all = Vec::new();
+    for scenario in [Scenario::CarrierCuts, Scenario::CarrierCutsSmall] {
+        all.extend([
+            target(scenario, Metric::LostStreams, 0.0),
+            target(scenario, Metric::WrongBytes, 0.0),
+            target(scenario, stall, 1_000.0),
+        ]);
+    }
+    let small = |metric| target(Scenario::CarrierCutsSmall, metric, small_mib as f64);
+    all.extend([Metric::EntryRssMib, Metric::ExitRssMib].map(small));
+    all
+}
+
+/// Streams of a fixed size where one frame of twenty is lost.
+fn complete_in_spite_of_loss(system: System) -> Vec<Target> {
+    let none = |metric, congestion_control| Target {
+        topology: WanLoss5,
+        congestion_control,
+        ..on_loopback(
+            system,
+            Scenario::FixedStreams,
+            None,
+            Most(metric),
+            AtMost(0.0),
+        )
+    };
+    let each =
+        |control| [Metric::LostStreams, Metric::WrongBytes].map(|metric| none(metric, control));
+    [each(USUAL), each("bbr")].concat()
+}

@@ -1,0 +1,214 @@
+use super::*;
+use crate::{
+    bench::{Basis, Measured},
+    metric::Figures,
+    plan::USUAL,
+    report::{Conditions, Key},
+    scenario::Times,
+};
+
+/// What a system showed in one round.
+type Round = (Scenario, System, Figures);
+
+/// A report of these rounds, each with `connections`.
+fn report(topology: Topology, control: &str, connections: u32, rounds: &[Round]) -> Report {
+    let mut report = Report {
+        conditions: Conditions {
+            iperf2: "2.1.8".to_owned(),
+            kernel: "6.18.0".to_owned(),
+            cpus: 2,
+            times: Times {
+                seconds: 2,
+                warm_up_seconds: 1,
+                duplex_seconds: 4,
+            },
+            rounds: 1,
+        },
+        rows: Vec::new(),
+    };
+    for (scenario, system, figures) in rounds {
+        let key = Key {
+            topology,
+            congestion_control: control.to_owned(),
+            scenario: *scenario,
+            connections,
+            system: *system,
+        };
+        report.row_mut(key).add(Measured {
+            figures: figures.clone(),
+            foreign_share: 0.0,
+            basis: Basis::default(),
+        });
+    }
+    report
+}
+
+fn texts(report: &Report) -> Vec<String> {
+    let verdicts = verdicts(report).into_iter();
+    verdicts.map(|verdict| verdict.text).collect()
+}
+
+/// The only verdict.
+fn only(report: &Report) -> String {
+    let [text] = &texts(report)[..] else {
+        panic!("not one verdict: {:?}", texts(report));
+    };
+    text.clone()
+}
+
+fn bulk(system: System, mbit_s: f64) -> Round {
+    let figures = Figures::from([(Metric::MbitS, mbit_s)]);
+    (Scenario::BulkIperf2, system, figures)
+}
+
+#[test]
+fn where_frames_are_lost_four_carriers_are_set_against_direct_with_the_same_congestion_control() {
+    for control in [USUAL, "bbr"] {
+        let rounds = [
+            bulk(System::Direct, 2.0),
+            bulk(System::MuxgateNativeX4, 3.9),
+        ];
+        assert_eq!(
+            only(&report(Topology::WanLoss1, control, 1, &rounds)),
+            format!(
+                "muxgate-native-x4, wan-loss-1, {control}, bulk-iperf2 x 1, Gbit/s of direct: \
+                 MISSED (1.95, wanted >= 2)"
+            )
+        );
+    }
+}
+
+#[test]
+fn one_stream_lost_or_one_byte_wrong_in_any_round_is_a_miss() {
+    let round = |lost, wrong| {
+        let figures = Figures::from([(Metric::LostStreams, lost), (Metric::WrongBytes, wrong)]);
+        (Scenario::CarrierCuts, System::MuxgateNativeX4, figures)
+    };
+    let rounds = [round(0.0, 0.0), round(1.0, 0.0), round(0.0, 0.0)];
+    let what = "muxgate-native-x4, veth, cubic, carrier-cuts x 1000, most";
+    assert_eq!(
+        texts(&report(Topology::Veth, USUAL, 1000, &rounds)),
+        [
+            format!("{what} lost: MISSED (1, wanted <= 0)"),
+            format!("{what} wrong bytes: met (0, wanted <= 0)"),
+        ]
+    );
+}
+
+#[test]
+fn a_stream_of_a_fixed_size_that_fails_is_a_miss_with_every_congestion_control() {
+    for control in [USUAL, "bbr"] {
+        let figures = Figures::from([(Metric::LostStreams, 1.0)]);
+        let rounds = [(Scenario::FixedStreams, System::MuxgateNative, figures)];
+        let text = only(&report(Topology::WanLoss5, control, 20, &rounds));
+        assert!(text.ends_with("MISSED (1, wanted <= 0)"), "{text}");
+    }
+}
+
+#[test]
+fn a_stall_is_judged_beyond_the_reconnect_with_one_carrier_and_as_a_whole_with_several() {
+    let stall = |system| {
+        let figures = Figures::from([
+            (Metric::StallMs, 1_200.0),
+            (Metric::BeyondReconnectMs, 900.0),
+        ]);
+        let rounds = [(Scenario::CarrierCuts, system, figures)];
+        only(&report(Topology::Veth, USUAL, 1000, &rounds))
+    };
+    let one = stall(System::MuxgateNative);
+    assert!(
+        one.ends_with("beyond the reconnect: met (900, wanted <= 1000)"),
+        "{one}"
+    );
+    let several = stall(System::MuxgateNativeX4);
+    assert!(
+        several.ends_with("stall ms: MISSED (1200, wanted <= 1000)"),
+        "{several}"
+    );
+}
+
+#[test]
+fn little_memory_is_what_is_given_and_16_mib_more() {
+    let peak = |mib| {
+        let figures = Figures::from([(Metric::ExitRssMib, mib)]);
+        let rounds = [(Scenario::CarrierCutsSmall, System::MuxgateNative, figures)];
+        only(&report(Topology::Veth, USUAL, 1000, &rounds))
+    };
+    assert!(peak(64.0).ends_with("exit MiB: met (64, wanted <= 64)"));
+    assert!(peak(64.1).ends_with("exit MiB: MISSED (64.1, wanted <= 64)"));
+}
+
+#[test]
+fn exchanges_beside_bulk_may_add_little_and_cost_the_bulk_a_fifth() {
+    let missed = |system, bulk, p99_us, bulk_percent| {
+        let round = |system, p99_us| {
+            let figures =
+                Figures::from([(Metric::P99Us, p99_us), (Metric::BulkPercent, bulk_percent)]);
+            (Scenario::PingPong, system, figures)
+        };
+        let rounds = [round(System::Direct, 700.0), round(system, p99_us)];
+        let verdicts = verdicts(&report(Topology::Loopback, USUAL, bulk, &rounds));
+        let missed = verdicts.iter().map(|verdict| verdict.is_missed);
+        missed.collect::<Vec<bool>>()
+    };
+    let native = System::MuxgateNative;
+    // The 99th percentile itself, what is added to it, and the bulk.
+    assert_eq!(missed(native, 1, 1_700.0, 80.0), [false, false, false]);
+    assert_eq!(missed(native, 1, 1_701.0, 79.0), [false, true, true]);
+    assert_eq!(missed(native, 10, 4_700.0, 10.0), [false]);
+    assert_eq!(missed(native, 10, 4_701.0, 10.0), [true]);
+    assert_eq!(missed(System::MuxgateJmux, 1, 7_000.0, 10.0), [false]);
+}
+
+#[test]
+fn what_does_not_resume_is_held_to_the_rates_of_splicing() {
+    let with_cpu = |system, mbit_s, cpu| {
+        let (scenario, system, mut figures) = bulk(system, mbit_s);
+        figures.insert(Metric::CpuSPerGb, cpu);
+        (scenario, system, figures)
+    };
+    let rounds = [
+        bulk(System::Direct, 10_000.0),
+        with_cpu(System::Jetsocat, 2_000.0, 2.0),
+        with_cpu(System::MuxgateNoResume, 8_000.0, 0.3),
+    ];
+    let what = "muxgate-no-resume, loopback, cubic, bulk-iperf2 x 1";
+    assert_eq!(
+        texts(&report(Topology::Loopback, USUAL, 1, &rounds)),
+        [
+            format!("{what}, Gbit/s of direct: met (0.8, wanted >= 0.8)"),
+            format!("{what}, Gbit/s of jetsocat: met (4, wanted >= 3.5)"),
+            format!("{what}, CPU-s/GB of jetsocat: met (0.15, wanted <= 0.15)"),
+        ]
+    );
+    let on_bbr = only(&report(Topology::Loopback, "bbr", 1, &rounds));
+    assert!(
+        on_bbr.ends_with("Gbit/s of jetsocat: met (4, wanted >= 2.5)"),
+        "{on_bbr}"
+    );
+}
+
+#[test]
+fn a_tuned_stream_needs_4_gbit_s_or_nearly_what_direct_has() {
+    let is_met = |direct, native| {
+        let rounds = [
+            bulk(System::Direct, direct),
+            bulk(System::MuxgateNative, native),
+        ];
+        only(&report(Topology::WanTuned, USUAL, 1, &rounds)).contains(": met")
+    };
+    assert!(is_met(9_000.0, 4_000.0) && !is_met(9_000.0, 3_999.0));
+    assert!(is_met(3_000.0, 2_700.0) && !is_met(3_000.0, 2_699.0));
+}
+
+#[test]
+fn both_directions_over_the_wan_carry_nearly_twice_what_one_does() {
+    for topology in [Topology::Wan, Topology::WanTuned] {
+        for system in [System::MuxgateNative, System::MuxgateNativeX4] {
+            let figures = Figures::from([(Metric::DuplexPercent, 179.0)]);
+            let rounds = [(Scenario::FullDuplex, system, figures)];
+            let text = only(&report(topology, USUAL, 1, &rounds));
+            assert!(text.ends_with("MISSED (179, wanted >= 180)"), "{text}");
+        }
+    }
+}
