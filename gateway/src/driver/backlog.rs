@@ -53,7 +53,8 @@ impl Backlog {
     }
 
     /// Something was written at `now`: is it time to look at the rate?
-    /// Returns the carrier's round trip time when it was.
+    /// Returns the path's round trip time when it was: the least of the carrier's, for the smoothed one of a
+    /// near path is what its ends take for it when their processors are busy.
     pub(super) fn look(
         &self,
         carrier: &TcpStream,
@@ -68,7 +69,7 @@ impl Backlog {
         if looked.is_some() && info.delivery_rate > 0 {
             self.set(carrier, info.delivery_rate)?;
         }
-        Ok(Some(info.rtt))
+        Ok(Some(info.rtt_min))
     }
 
     /// `rate`: bytes a second.
