@@ -141,8 +141,43 @@ impl Inbox {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+    use super::super::pipe::Pipes;
     use super::*;
+
+    async fn pair() -> (TcpStream, TcpStream) {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap());
+        let (near, far) = tokio::join!(near, listener.accept());
+        (near.unwrap(), far.unwrap().0)
+    }
+
+    #[tokio::test]
+    async fn what_is_in_pipes_and_in_memory_comes_out_in_the_order_it_went_in() {
+        let ((mut client, from), (to, mut server)) = (pair().await, pair().await);
+        client.write_all(b"-one--two-").await.unwrap();
+        from.readable().await.unwrap();
+        let (pool, pipes) = (Rc::new(Pool::default()), Pipes::of_sinks(1));
+        let mut inbox = Inbox::default();
+        inbox.push(&pool, b"begin");
+        for _ in 0..2 {
+            let mut pipe = pipes.take().unwrap();
+            pipe.fill(&from, 5).unwrap();
+            inbox.push_pipe(pipe);
+            inbox.push(&pool, b"memory");
+        }
+        assert_eq!(inbox.pipes(), 2);
+        to.writable().await.unwrap();
+        while !inbox.is_empty() {
+            inbox.write(&to, 4).unwrap();
+        }
+        drop(to);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"begin-one-memory-two-memory");
+        assert_eq!(inbox.pipes(), 0);
+    }
 
     proptest! {
         #[test]
