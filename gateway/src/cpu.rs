@@ -36,6 +36,24 @@ impl WorkersCpu {
     }
 }
 
+/// What was read last of the thread that reads.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadCpu {
+    before: Option<(Instant, Duration)>,
+}
+
+impl ThreadCpu {
+    /// The part of the time since the last look that this thread ran or was ready to; `None` at the first
+    /// look, and where the kernel does not tell.
+    pub(crate) fn part(&mut self, now: Instant) -> Option<f64> {
+        let after = parse(&std::fs::read_to_string("/proc/thread-self/schedstat").ok()?)?;
+        let (read, before) = self.before.replace((now, after))?;
+        let passed = now.saturating_duration_since(read);
+        let time = after.saturating_sub(before);
+        (!passed.is_zero()).then(|| time.as_secs_f64() / passed.as_secs_f64())
+    }
+}
+
 /// Each worker's time. What cannot be read is left out.
 fn workers(tasks: &Path) -> BTreeMap<String, Duration> {
     let Ok(threads) = std::fs::read_dir(tasks) else {
@@ -107,6 +125,18 @@ mod tests {
         assert_eq!(workers(Path::new("/proc/self/task")).len(), 1);
         drop(end);
         worker.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn a_thread_that_never_waits_is_busy_all_the_time() {
+        let mut cpu = ThreadCpu::default();
+        let start = Instant::now();
+        assert_eq!(cpu.part(start), None);
+        while start.elapsed() < ms(200) {
+            std::hint::spin_loop();
+        }
+        let part = cpu.part(Instant::now());
+        assert!(part.is_some_and(|part| part > 0.8), "{part:?}");
     }
 
     fn ms(milliseconds: u64) -> Duration {

@@ -1,7 +1,8 @@
 //! The driver: carries bytes between the carriers of one session, the session and the local sockets.
 //!
 //! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
-//! `Rc` and borrows its cells only between awaits. Two loops a session (its deadlines, [`idle`] streams),
+//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, [`look`]s at its
+//! carriers),
 //! one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
 //! dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
 //! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
@@ -24,7 +25,9 @@ mod carrier_out;
 mod idle;
 mod inbox;
 mod incoming;
+mod look;
 mod pipe;
+mod pool;
 mod reassembly;
 mod socket;
 mod splice_out;
@@ -53,6 +56,7 @@ use stream::StreamIo;
 pub(crate) use buffers::Pool;
 pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
 pub(crate) use incoming::{Dial, Dialler};
+pub(crate) use pool::PoolState;
 
 /// Called where an open failed: with the peer's refusal, or without where the stream was cut before its
 /// answer.
@@ -75,8 +79,8 @@ pub(crate) struct Driver {
     carriers: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
     /// The first carrier has been added.
     begun: Cell<bool>,
-    /// How many of the carriers are up.
-    up: watch::Sender<usize>,
+    /// How many carriers there are, and are to be.
+    pool: watch::Sender<PoolState>,
     /// The other end of the latest carrier.
     peer: RefCell<Rc<str>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
@@ -107,7 +111,7 @@ impl Driver {
     /// A session without a carrier: [`Self::add_carrier`], then [`Self::run`].
     pub(crate) fn new(
         session: Box<dyn Session>,
-        pool: Rc<Pool>,
+        buffers: Rc<Pool>,
         config: watch::Receiver<Arc<Config>>,
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
@@ -116,11 +120,11 @@ impl Driver {
             session: RefCell::new(session),
             carriers: RefCell::default(),
             begun: Cell::new(false),
-            up: watch::Sender::new(0),
+            pool: watch::Sender::default(),
             peer: RefCell::new("".into()),
             streams: RefCell::default(),
             incoming: RefCell::default(),
-            share: Share::new(pool),
+            share: Share::new(buffers),
             retained: RefCell::default(),
             tokens: Cell::new(0),
             deadline: Cell::new(None),
@@ -144,6 +148,7 @@ impl Driver {
         let end = tokio::select! {
             end = self.run_timeouts() => Some(end),
             never = idle::run(self) => match never {},
+            never = look::run(self) => match never {},
             () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
             () = self.end_wake.notified() => None,
         };
@@ -305,24 +310,6 @@ impl Driver {
         lost && !self.was_shut_down.get()
     }
 
-    /// How many carriers are up.
-    pub(crate) fn carriers_up(&self) -> usize {
-        *self.up.borrow()
-    }
-
-    /// Waits until fewer carriers than `wanted` are up.
-    pub(crate) async fn lacks(&self, wanted: usize) {
-        let mut up = self.up.subscribe();
-        // It cannot fail: the sender is in `self`.
-        let _ = up.wait_for(|up| *up < wanted).await;
-    }
-
-    /// Waits until a carrier is up.
-    pub(crate) async fn has_carrier(&self) {
-        let mut up = self.up.subscribe();
-        let _ = up.wait_for(|up| *up > 0).await;
-    }
-
     /// Bytes that one stream sends in one turn.
     fn batch_max(&self) -> usize {
         let carriers = self.carriers.borrow();
@@ -380,6 +367,8 @@ impl Driver {
                 Event::Ready => self.ready(),
                 Event::CarrierUp { carrier } => self.carrier_up(carrier),
                 Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
+                Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
+                Event::CarriersWanted { count } => self.carriers_wanted(count),
                 Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
                 Event::Incoming { stream, target } => self.dial(stream, target),
                 Event::Opened { stream, .. } => self.opened(stream),

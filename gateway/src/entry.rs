@@ -4,6 +4,8 @@
 //! that are lost are dialled anew. One whose exit goes away keeps its streams while another is begun;
 //! connections that come in between wait for it in the backlog.
 
+mod carriers;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -15,7 +17,6 @@ use std::time::{Duration, Instant};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Config};
 use muxtunnel_proto::{OpenError, Reason, Refusal};
-use rand::RngExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,19 +29,10 @@ use crate::sessions::Sessions;
 use crate::telemetry::{Listened, Telemetry};
 use crate::{dial, process};
 
-/// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
-const BACKOFF_MIN: Duration = Duration::from_millis(100);
-/// Longest pause.
-const BACKOFF_MAX: Duration = Duration::from_secs(5);
 /// A session, or a carrier, that lived this long ends the row of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// New connections find a session that has had no carrier for less than this.
 const CARRIERLESS_MAX: Duration = Duration::from_secs(1);
-/// A carrier that is lost sooner after another came up is replaced after a short pause, else at once.
-const REDIAL_AFTER: Duration = Duration::from_secs(1);
-/// One attempt to connect.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-
 /// Sessions at once: the one that takes new streams, and those whose exit went away and whose streams
 /// go on. One more ends the oldest.
 const SESSIONS_MAX: usize = 8;
@@ -159,33 +151,13 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>) {
                 failures += 1;
             }
         }
-        tokio::time::sleep(backoff(failures, rand::rng().random())).await;
+        carriers::pause(failures).await;
     }
-}
-
-/// Full range: half to all of the doubled pause, so that entries do not come back in step.
-/// `random`: 0..1.
-fn backoff(failures: u32, random: f64) -> Duration {
-    let pause = BACKOFF_MIN
-        .saturating_mul(1 << failures.saturating_sub(1).min(10))
-        .min(BACKOFF_MAX);
-    pause.mul_f64(0.5 + random / 2.0)
-}
-
-async fn connect(exit: &str) -> std::io::Result<TcpStream> {
-    tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(exit))
-        .await
-        .map_err(|_| {
-            std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
-            )
-        })?
 }
 
 /// A session with its first carrier.
 async fn begin(entry: &Entry, exit: &str, config: &Config) -> Result<Rc<Driver>, NoCarrier> {
-    let tcp = connect(exit).await?;
+    let tcp = carriers::connect(exit).await?;
     let dialler = Box::new(|_| -> Dial {
         let text = format!("{}: an entry dials nothing", Code::OpenRefused);
         Box::pin(std::future::ready(Err(Refusal::new(
@@ -202,46 +174,6 @@ async fn begin(entry: &Entry, exit: &str, config: &Config) -> Result<Rc<Driver>,
     );
     driver.add_carrier(tcp, Vec::new(), None)?;
     Ok(driver)
-}
-
-/// Keeps as many carriers in a session as it is to have, dialled one after another; never ends.
-async fn fill(driver: &Rc<Driver>, exit: &str, pool: config::Pool) -> Infallible {
-    let wanted = pool.min.into();
-    let (mut failures, mut latest) = (0_u32, Instant::now());
-    loop {
-        if driver.carriers_up() >= wanted {
-            driver.lacks(wanted).await;
-            if latest.elapsed() < REDIAL_AFTER {
-                tokio::time::sleep(backoff(1, rand::rng().random())).await;
-            }
-        } else if failures > 0 {
-            tokio::time::sleep(backoff(failures, rand::rng().random())).await;
-        }
-        // Where a name leads to several exits, the session is at one of them; but that one may have moved.
-        let peer = driver.peer();
-        let at_peer = driver.carriers_up() > 0 || failures <= 1;
-        let before = driver.carriers_up();
-        match add_carrier(driver, if at_peer { &peer } else { exit }).await {
-            Ok(true) => (failures, latest) = (0, Instant::now()),
-            Ok(false) => failures += 1,
-            Err(NoCarrier::Refused(_)) if before > 0 => {
-                let peer = driver.peer();
-                tracing::info!(%exit, %peer, carriers = before, "The session takes no more carriers");
-                driver.lacks(before).await;
-            }
-            Err(error) => {
-                tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, "No carrier for a session that goes on");
-                failures += 1;
-            }
-        }
-    }
-}
-
-/// Whether it came up.
-async fn add_carrier(driver: &Rc<Driver>, to: &str) -> Result<bool, NoCarrier> {
-    let tcp = connect(to).await?;
-    let carrier = driver.add_carrier(tcp, Vec::new(), None)?;
-    Ok(carrier.settled().await)
 }
 
 impl Entry {
@@ -266,7 +198,7 @@ impl Entry {
                 self.set_link(Link::Replacing);
                 Next::AtOnce
             }
-            never = fill(&driver, exit, pool) => match never {},
+            never = carriers::keep(&driver, exit, pool) => match never {},
             never = self.follow_carriers(&driver) => match never {},
         }
     }
@@ -469,19 +401,5 @@ fn code_of(reason: Reason) -> Code {
         Reason::NotAllowed => Code::OpenRefused,
         Reason::TimedOut => Code::OpenTimedOut,
         _ => Code::OpenFailed,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_pause_doubles_up_to_its_bound_and_is_jittered() {
-        assert_eq!(backoff(0, 1.0), BACKOFF_MIN);
-        assert_eq!(backoff(1, 1.0), BACKOFF_MIN);
-        assert_eq!(backoff(3, 1.0), BACKOFF_MIN * 4);
-        assert_eq!(backoff(3, 0.0), BACKOFF_MIN * 2);
-        assert_eq!(backoff(1000, 1.0), BACKOFF_MAX);
     }
 }

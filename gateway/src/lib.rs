@@ -16,6 +16,7 @@ pub mod cli;
 mod closing;
 mod counters;
 mod cpu;
+mod demand;
 mod dial;
 mod driver;
 mod entry;

@@ -94,15 +94,15 @@ impl Stretch {
             }
             Limit::SendBuffer => {
                 "The send buffer is smaller than the path: raise net.ipv4.tcp_wmem of the sending gateway \
-                 (tuning.profile Wan; beyond it tuning.sysctls, or more carriers)"
+                 (tuning.profile Wan; beyond it tuning.sysctls, or more carriers by pool.max)"
             }
             Limit::CongestionWindow if self.lossy => {
                 "The path loses packets, and the congestion window is small after each: set congestionControl Bbr, \
-                 or more carriers (workers or replicas of the entry)"
+                 or more carriers (pool.max, workers or replicas of the entry)"
             }
             Limit::CongestionWindow => {
-                "The path takes no more at once: nothing, where this is its rate; more carriers (workers or \
-                 replicas of the entry), where each has a share; a fresh carrier grows by itself"
+                "The path takes no more at once: nothing, where this is its rate; more carriers (pool.max, \
+                 workers or replicas of the entry), where each has a share; a fresh carrier grows by itself"
             }
             Limit::Application => {
                 "Nothing, the carrier would take more: clients and targets send or take no more, limits.rate of a \

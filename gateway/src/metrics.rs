@@ -25,6 +25,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
     registry.register_collector(Box::new(Snapshot {
         status: telemetry.status(),
         carriers_lost: telemetry.carriers_lost(),
+        carriers_retired: telemetry.carriers_retired(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -36,6 +37,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
 struct Snapshot {
     status: Status,
     carriers_lost: u64,
+    carriers_retired: u64,
     log_lines_dropped: u64,
 }
 
@@ -226,8 +228,19 @@ impl Snapshot {
         )?;
         family(
             encoder,
-            ("muxgate_carriers_lost", "Carriers that have ended"),
+            (
+                "muxgate_carriers_lost",
+                "Carriers that have ended, but for those that were retired",
+            ),
             [counter(vec![], self.carriers_lost)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carriers_retired",
+                "Carriers that ended in order, since fewer were needed",
+            ),
+            [counter(vec![], self.carriers_retired)],
         )?;
         family(
             encoder,

@@ -39,6 +39,7 @@ pub(crate) struct Telemetry {
     refusals_logged: Mutex<(u64, u32)>,
     draining: AtomicBool,
     carriers_lost: AtomicU64,
+    carriers_retired: AtomicU64,
 }
 
 /// What one worker says of itself.
@@ -97,6 +98,7 @@ impl Telemetry {
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
             carriers_lost: AtomicU64::new(0),
+            carriers_retired: AtomicU64::new(0),
         })
     }
 
@@ -120,9 +122,14 @@ impl Telemetry {
         lock(&self.carriers).insert(stats.id, Arc::clone(stats));
     }
 
-    pub(crate) fn remove_carrier(&self, stats: &CarrierStats) {
+    /// It has ended; `retired`: in order, since fewer were needed.
+    pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
         lock(&self.carriers).remove(&stats.id);
-        self.carriers_lost.fetch_add(1, Relaxed);
+        let counter = match retired {
+            true => &self.carriers_retired,
+            false => &self.carriers_lost,
+        };
+        counter.fetch_add(1, Relaxed);
     }
 
     /// Whether one more refusal may be written to the log: at most [`REFUSALS_LOGGED`] a second, so
@@ -198,9 +205,14 @@ impl Telemetry {
         !self.draining.load(Relaxed) && self.workers.iter().all(ready)
     }
 
-    /// Carriers that have ended.
+    /// Carriers that have ended, but for those that were retired.
     pub(crate) fn carriers_lost(&self) -> u64 {
         self.carriers_lost.load(Relaxed)
+    }
+
+    /// Carriers that ended in order, since fewer were needed.
+    pub(crate) fn carriers_retired(&self) -> u64 {
+        self.carriers_retired.load(Relaxed)
     }
 
     fn carriers(&self) -> Vec<Arc<CarrierStats>> {
@@ -281,6 +293,10 @@ impl CarrierStats {
         self.received.fetch_add(bytes as u64, Relaxed);
     }
 
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
     pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
         self.streams.store(streams, Relaxed);
         self.budget_used.store(budget_used, Relaxed);
@@ -293,7 +309,7 @@ impl CarrierStats {
         let look = Look {
             at: now,
             tcp,
-            received: self.received.load(Relaxed),
+            received: self.received(),
             budget_used: self.budget_used.load(Relaxed),
         };
         lock(&self.measured).add(gateway, look);

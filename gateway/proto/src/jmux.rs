@@ -120,6 +120,20 @@ impl Session for JmuxSession {
         None
     }
 
+    fn retire_carrier(&mut self, _carrier: CarrierId) -> bool {
+        false
+    }
+
+    fn is_retired(&self, _carrier: CarrierId) -> bool {
+        false
+    }
+
+    fn want_carriers(&mut self, _count: u32) {}
+
+    fn takes_bulk(&self, _carrier: CarrierId) -> bool {
+        true
+    }
+
     fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
         if target.len() > TARGET_LENGTH_MAX {
             return Err(OpenError::TargetTooLong {

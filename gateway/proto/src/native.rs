@@ -14,13 +14,14 @@
 //!
 //! Read next: `native/stream.rs` for the life of one stream, `native/window.rs` for its credit,
 //! `native/carrier.rs` and `native/log.rs` for what both ends have of a carrier, `native/input.rs` for
-//! what arrives, `native/transmit.rs` for what leaves, `native/resume.rs` for carriers that come and
-//! go, `native/codec.rs` for the wire.
+//! what arrives, `native/transmit.rs` for what leaves, `native/resume.rs` for carriers that are
+//! lost, `native/pool.rs` for those that are asked for and retired, `native/codec.rs` for the wire.
 
 mod carrier;
 pub mod codec;
 mod input;
 mod log;
+mod pool;
 mod ranges;
 mod resume;
 mod rtt;
@@ -42,6 +43,7 @@ use crate::session::{
 };
 use carrier::{Carrier, Lost};
 use codec::{Frame, HEADER_BYTES, Hello, Parameters, RESUME, VERSION};
+use pool::Wanted;
 use rtt::Rtt;
 use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
@@ -196,6 +198,8 @@ pub struct NativeSession {
     next_number: u32,
     /// RESUME was agreed on.
     resume: bool,
+    /// Carriers that the acceptor asks for.
+    wanted: Wanted,
     ticket: Option<Ticket>,
     peer: PeerLimits,
     window: SessionWindow,
@@ -257,6 +261,7 @@ impl NativeSession {
             next_carrier: 0,
             next_number: 0,
             resume: false,
+            wanted: Wanted::default(),
             ticket: match side {
                 Side::Dialler => None,
                 Side::Acceptor(Identity { session_id, token }) => {
@@ -436,10 +441,33 @@ impl Session for NativeSession {
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
         let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
         // Numbers must arrive in order.
-        let waits =
-            matches!(self.side, Side::Dialler) && !self.carriers.values().all(Carrier::is_up);
+        let waits = matches!(self.side, Side::Dialler)
+            && self
+                .carriers
+                .values()
+                .any(|carrier| carrier.state.is_hello());
         let may = self.state == State::Ready && self.resume && room && !waits;
         may.then(|| self.insert_carrier(now))
+    }
+
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
+        self.begin_to_retire(carrier)
+    }
+
+    fn is_retired(&self, carrier: CarrierId) -> bool {
+        let carrier = self.carriers.get(&carrier);
+        carrier.is_some_and(|carrier| carrier.state == carrier::State::Retired)
+    }
+
+    fn want_carriers(&mut self, count: u32) {
+        self.ask_for_carriers(count);
+    }
+
+    fn takes_bulk(&self, carrier: CarrierId) -> bool {
+        let is_up = |id: &CarrierId| self.carriers.get(id).is_some_and(Carrier::is_up);
+        let mut others = self.carriers.keys().filter(|id| **id != carrier);
+        let kept = self.data_ready.small_lately() && self.express() == Some(carrier);
+        is_up(&carrier) && !(kept && others.any(is_up))
     }
 
     fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {

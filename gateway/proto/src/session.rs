@@ -34,6 +34,22 @@ pub trait Session: Debug {
     /// or is of one carrier alone.
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
 
+    /// Begins to take `carrier` out of the session in order: what waits for it leaves on others, what is
+    /// on its way comes, and nothing goes again. Ends with [`Event::CarrierRetired`], or when it
+    /// [is retired](Self::is_retired) and the peer closes it. Returns whether it begins: on the side that
+    /// dialled, with another carrier, one at a time.
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool;
+
+    /// Whether `carrier` may end without being lost.
+    fn is_retired(&self, carrier: CarrierId) -> bool;
+
+    /// What this side sends could use `count` carriers. Where the peer dials them, it is told, by
+    /// [`Event::CarriersWanted`].
+    fn want_carriers(&mut self, count: u32);
+
+    /// Whether bulk may leave on `carrier`: of several, one is kept free while small streams send.
+    fn takes_bulk(&self, carrier: CarrierId) -> bool;
+
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
     /// [`Event::Opened`] or [`Event::OpenFailed`], at the latest after the open timeout.
     ///

@@ -6,8 +6,9 @@
 //! `native acceptor`. Then a line is
 //! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on;
 //! - `do ACTION`: what the local side does (`open URL`, `accept`, `refuse N TEXT`, `send TEXT`,
-//!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `lose`
-//!   the carrier, `add` another one, `use N`: what follows is on the Nth one, from 0);
+//!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `want N`
+//!   carriers; `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
+//!   from 0);
 //! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
 //!   times the byte 61;
 //! - `see EVENT`: what the application side sees next (`payload TEXT`, or its length where it is long,
@@ -176,6 +177,8 @@ impl Replay {
                 assert!(self.unread.is_empty(), "half a frame is left behind");
                 self.carrier = self.carriers[rest.parse::<usize>().unwrap()];
             }
+            "retire" => assert!(self.session.retire_carrier(self.carrier), "it stays"),
+            "want" => self.session.want_carriers(rest.parse().unwrap()),
             "next" => self.stream = Some(self.others.pop_front().expect("no other stream")),
             _ => panic!("unknown action {action:?}"),
         }
@@ -209,6 +212,10 @@ impl Replay {
                 Event::CarrierEnded { carrier, reason } => {
                     format!("carrier {} ended: {reason}", carrier.number())
                 }
+                Event::CarrierRetired { carrier } => {
+                    format!("carrier {} is retired", carrier.number())
+                }
+                Event::CarriersWanted { count } => format!("{count} carriers wanted"),
             };
             self.seen.push_back(seen);
         }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use super::backlog::Backlog;
 use super::carrier_out::{self, Queue};
 use super::socket::{self, Patience};
-use super::{Driver, carrier_in};
+use super::{Driver, carrier_in, pool};
 use crate::handover::Place;
 use crate::telemetry::{CarrierStats, Telemetry};
 
@@ -70,10 +70,12 @@ pub(crate) enum NoCarrier {
 
 /// Where a carrier is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(super) enum State {
     /// Its hello is not over.
     Hello,
     Up,
+    /// It goes out of the session in order.
+    Retiring,
     /// The session has no more use for it: what is left to say is written, nothing is read.
     Closing,
     Gone,
@@ -95,6 +97,8 @@ pub(crate) struct Carrier {
     lost: Cell<bool>,
     /// Why the session gave it up.
     given_up: Cell<Option<String>>,
+    /// It was retired in order: its end is no loss.
+    pub(super) retired: Cell<bool>,
     /// It counts in the telemetry.
     counted: Cell<bool>,
     /// Among the carriers of its worker.
@@ -124,6 +128,7 @@ impl Carrier {
             state: Cell::new(State::Hello),
             lost: Cell::new(false),
             given_up: Cell::new(None),
+            retired: Cell::new(false),
             counted: Cell::new(false),
             _place: place,
         })
@@ -135,7 +140,8 @@ impl Carrier {
 
     /// Whether the session has not given it up.
     pub(super) fn is_running(&self) -> bool {
-        matches!(self.state.get(), State::Hello | State::Up)
+        let state = self.state.get();
+        matches!(state, State::Hello | State::Up | State::Retiring)
     }
 
     /// Ends it once what waits for it is written.
@@ -157,7 +163,7 @@ impl Carrier {
         }
     }
 
-    fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: State) {
         self.state.set(state);
         self.settled_wake.notify_waiters();
     }
@@ -219,6 +225,8 @@ impl Driver {
         if fails && matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::Finished(_)) {
             self.end(end, Some(&carrier));
         } else if fails {
+            let retired = self.session.borrow().is_retired(carrier.id);
+            carrier.retired.set(retired);
             carrier.set_state(State::Gone);
             self.carrier_lost(&carrier, end);
         }
@@ -241,7 +249,9 @@ impl Driver {
         if self.session.borrow().is_over() {
             return self.end(given_up.map_or(end, CarrierEnd::GivenUp), None);
         }
-        if given_up.is_none() {
+        if carrier.retired.get() {
+            pool::log_retired(carrier);
+        } else if given_up.is_none() {
             log_lost(carrier, &end.to_string());
         }
         self.count_up();
@@ -258,7 +268,8 @@ impl Driver {
 
     fn remove(&self, carrier: &Carrier) {
         if carrier.counted.get() {
-            self.telemetry.remove_carrier(&carrier.stats);
+            let retired = carrier.retired.get();
+            self.telemetry.remove_carrier(&carrier.stats, retired);
         }
         // The status page may hold a duplicate of the descriptor for a moment: end it for good.
         let _ = socket2::SockRef::from(&carrier.tcp).shutdown(std::net::Shutdown::Both);
@@ -295,13 +306,7 @@ impl Driver {
         self.count_up();
     }
 
-    fn count_up(&self) {
-        let carriers = self.carriers.borrow();
-        let up = carriers.values().filter(|carrier| carrier.is_up()).count();
-        self.up.send_replace(up);
-    }
-
-    fn carrier(&self, id: CarrierId) -> Option<Rc<Carrier>> {
+    pub(super) fn carrier(&self, id: CarrierId) -> Option<Rc<Carrier>> {
         self.carriers.borrow().get(&id).cloned()
     }
 }

@@ -72,6 +72,22 @@ impl Session for Forgetful {
         self.inner.add_carrier(now)
     }
 
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
+        self.inner.retire_carrier(carrier)
+    }
+
+    fn is_retired(&self, carrier: CarrierId) -> bool {
+        self.inner.is_retired(carrier)
+    }
+
+    fn want_carriers(&mut self, count: u32) {
+        self.inner.want_carriers(count);
+    }
+
+    fn takes_bulk(&self, carrier: CarrierId) -> bool {
+        self.inner.takes_bulk(carrier)
+    }
+
     fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
         self.inner.open(now, target)
     }

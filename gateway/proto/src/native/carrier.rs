@@ -18,8 +18,25 @@ pub(super) enum State {
     /// The peer's hello is due at this moment.
     Hello(Instant),
     Up,
+    /// Nothing is sent on it but RETIRE, which was said or will be, and what answers the peer.
+    Retiring {
+        said: bool,
+    },
+    /// RETIRE has come from both sides: the peer has all that was sent, and closes it.
+    Retired,
     /// It was given up; what waits is the word that says so.
     Refused,
+}
+
+impl State {
+    pub(super) fn is_hello(self) -> bool {
+        matches!(self, Self::Hello(_))
+    }
+
+    /// Up, or on its way out of the session.
+    pub(super) fn is_joined(self) -> bool {
+        matches!(self, Self::Up | Self::Retiring { .. } | Self::Retired)
+    }
 }
 
 #[derive(Debug)]
@@ -95,8 +112,8 @@ impl Carrier {
     pub(super) fn deadline(&self) -> Option<Instant> {
         match self.state {
             State::Hello(deadline) => Some(deadline),
-            State::Up => self.ack_at.filter(|_| !self.ack_due),
-            State::Refused => None,
+            State::Up | State::Retiring { .. } => self.ack_at.filter(|_| !self.ack_due),
+            State::Retired | State::Refused => None,
         }
     }
 
@@ -127,6 +144,8 @@ pub(super) struct Lost {
     pub(super) since: Instant,
     pub(super) log: SendLog,
     pub(super) again: VecDeque<Again>,
+    /// The peer has said it, and `again` waits for a carrier.
+    pub(super) told: bool,
     /// Streams with a batch that waited for it.
     pub(super) waiting: Vec<(StreamId, usize)>,
 }

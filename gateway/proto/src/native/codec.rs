@@ -41,6 +41,8 @@ const RESET_STREAM: u8 = 0x1b;
 const STOP_SENDING: u8 = 0x1c;
 const ACK: u8 = 0x20;
 const CARRIER_LOST: u8 = 0x21;
+const CARRIERS: u8 = 0x22;
+const RETIRE: u8 = 0x23;
 
 /// A frame without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,6 +124,26 @@ pub enum Frame {
         /// Bytes received on it.
         received: u64,
     },
+    /// What the acceptor sends could use this many carriers. Only with the feature RESUME.
+    Carriers {
+        /// Carriers.
+        count: u32,
+        /// Ascends; the greatest one counts.
+        serial: u64,
+    },
+    /// The last frame on this carrier but for ACK, PONG and SESSION_CLOSE. Only with the feature RESUME.
+    Retire,
+}
+
+impl Frame {
+    /// Whether it means something only on its carrier, or is made anew where that is lost: nobody waits
+    /// for its acknowledgement.
+    pub(super) fn is_passing(&self) -> bool {
+        matches!(
+            self,
+            Self::Ack { .. } | Self::Ping(_) | Self::Pong(_) | Self::Carriers { .. } | Self::Retire
+        )
+    }
 }
 
 /// What the unread bytes of a carrier begin with.
@@ -292,7 +314,7 @@ fn body_bounds(frame_type: u8) -> Result<(u32, u32), DecodeError> {
         SESSION_CLOSE | OPENED => (0, text),
         RESET_STREAM => (2, 2 + text),
         PING | PONG | GOAWAY | MAX_STREAM_DATA | MAX_DATA | MAX_STREAMS | STOP_SENDING | ACK
-        | CARRIER_LOST => (0, 0),
+        | CARRIER_LOST | CARRIERS | RETIRE => (0, 0),
         other => return Err(DecodeError::UnknownType(other)),
     })
 }
@@ -359,6 +381,14 @@ fn frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
             carrier: head.number,
             received: head.value,
         },
+        CARRIERS => Frame::Carriers {
+            count: head.number,
+            serial: head.value,
+        },
+        RETIRE => {
+            head.blank()?;
+            Frame::Retire
+        }
         other => return Err(DecodeError::BadField(other)),
     })
 }
@@ -440,6 +470,8 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
         Frame::CarrierLost { carrier, received } => {
             session_header(CARRIER_LOST, 0, *carrier, *received).to_vec()
         }
+        Frame::Carriers { count, serial } => session_header(CARRIERS, 0, *count, *serial).to_vec(),
+        Frame::Retire => header(RETIRE, 0, 0, 0).to_vec(),
     }
 }
 

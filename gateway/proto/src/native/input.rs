@@ -52,15 +52,15 @@ impl NativeSession {
         match (decoded, state) {
             (_, CarrierState::Refused) => Ok(nothing(bytes)),
             (Decoded::Incomplete { needed }, _) => Ok(Header::Incomplete { needed }),
-            (Decoded::Frame { frame, consumed }, CarrierState::Up) => {
-                let passing = matches!(frame, Frame::Ack { .. } | Frame::Ping(_) | Frame::Pong(_));
+            (Decoded::Frame { frame, consumed }, state) if !state.is_hello() => {
+                self.check_behind_retire(state, Some(&frame))?;
                 if let Some(carrier) = self.carriers.get_mut(&carrier) {
-                    carrier.take(now, consumed, self.resume && !passing);
+                    carrier.take(now, consumed, self.resume && !frame.is_passing());
                 }
                 self.handle_frame(now, carrier, frame)?;
                 Ok(Header::Control { consumed })
             }
-            (Decoded::Frame { frame, consumed }, CarrierState::Hello(_)) => {
+            (Decoded::Frame { frame, consumed }, _) => {
                 self.handle_hello_frame(now, carrier, frame)?;
                 Ok(Header::Control { consumed })
             }
@@ -71,8 +71,9 @@ impl NativeSession {
                     length,
                     fin,
                 },
-                CarrierState::Up,
-            ) => {
+                state,
+            ) if !state.is_hello() => {
+                self.check_behind_retire(state, None)?;
                 let frame = StreamFrame {
                     stream,
                     offset,
@@ -88,9 +89,7 @@ impl NativeSession {
                     receive,
                 })
             }
-            (Decoded::Stream { .. }, CarrierState::Hello(_)) => {
-                Err(codec::DecodeError::NotNative.into())
-            }
+            (Decoded::Stream { .. }, _) => Err(codec::DecodeError::NotNative.into()),
         }
     }
 
@@ -293,7 +292,14 @@ impl NativeSession {
             Frame::CarrierLost { carrier, received } if self.resume => {
                 self.handle_lost(now, id, carrier, received)?;
             }
-            Frame::Ack { .. } | Frame::CarrierLost { .. } => {
+            Frame::Carriers { count, serial } if self.resume => {
+                self.handle_carriers(count, serial)?;
+            }
+            Frame::Retire if self.resume => self.handle_retire(now, id)?,
+            Frame::Ack { .. }
+            | Frame::CarrierLost { .. }
+            | Frame::Carriers { .. }
+            | Frame::Retire => {
                 let text = "a frame of the feature RESUME, which was not agreed";
                 return Err(violation(SessionCode::ProtocolViolation, text));
             }

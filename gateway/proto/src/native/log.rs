@@ -135,20 +135,20 @@ impl SendLog {
         mut self,
         received: u64,
         release: impl FnMut(&Sent),
-    ) -> Result<Vec<Again>, Impossible> {
+    ) -> Result<VecDeque<Again>, Impossible> {
         self.acknowledge(received, release)?;
         let mut begun = received - self.start;
-        let mut again = Vec::with_capacity(self.entries.len());
+        let mut again = VecDeque::with_capacity(self.entries.len());
         for entry in self.entries {
             let before = std::mem::take(&mut begun);
             match entry {
                 // Within one of these the peer can have stopped anywhere.
                 Entry::Passing(_) => {}
-                Entry::Control(bytes) if before == 0 => again.push(Again::Control(bytes)),
-                Entry::Payload(sent) if before == 0 => again.push(Again::Payload(sent)),
+                Entry::Control(bytes) if before == 0 => again.push_back(Again::Control(bytes)),
+                Entry::Payload(sent) if before == 0 => again.push_back(Again::Payload(sent)),
                 Entry::Payload(sent) => {
                     let taken = before.checked_sub(HEADER_BYTES as u64).ok_or(Impossible)?;
-                    again.push(Again::Payload(Sent {
+                    again.push_back(Again::Payload(Sent {
                         offset: sent.offset + taken,
                         // Both are below 2^32: less was taken than there is.
                         length: sent.length - taken as u32,
@@ -192,7 +192,7 @@ mod tests {
     fn end(received: u64) -> Result<(Vec<Again>, Vec<u64>), Impossible> {
         let mut released = Vec::new();
         let again = log().end(received, |sent| released.push(sent.token.0))?;
-        Ok((again, released))
+        Ok((again.into(), released))
     }
 
     #[test]

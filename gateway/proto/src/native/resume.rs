@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::carrier::State as CarrierState;
 use super::codec::Frame;
 use super::input::violation;
-use super::{Carrier, Lost, NativeSession, Phase, SessionCode, State, Stream};
+use super::{Carrier, Lost, NativeSession, Phase, SessionCode, Side, State, Stream};
 use crate::session::{CarrierId, Event, Outcome, Reason, Refusal, SessionError, StreamId};
 
 impl NativeSession {
@@ -26,6 +26,13 @@ impl NativeSession {
         let Some(number) = carrier.number else {
             return;
         };
+        self.rtt.abandon();
+        if let Side::Acceptor(_) = self.side {
+            self.wanted.say_again();
+        }
+        if carrier.state == CarrierState::Retired {
+            return;
+        }
         let told = self.told_lost.extract_if(.., |(on, ..)| *on == id);
         self.tell_lost.extend(told.map(|(.., frame)| frame));
         let waiting = self.data_ready.drain(id);
@@ -33,17 +40,17 @@ impl NativeSession {
             carrier: number,
             received: carrier.received(),
         });
-        if carrier.is_up() {
+        if carrier.state.is_joined() {
             let lost = Lost {
                 number,
                 since: now,
                 log: carrier.log,
                 again: carrier.again,
+                told: false,
                 waiting,
             };
             self.lost.insert(id, lost);
         }
-        self.rtt.abandon();
     }
 
     /// A carrier's hello is over.
@@ -52,6 +59,10 @@ impl NativeSession {
             carrier.state = CarrierState::Up;
         }
         self.events.push_back(Event::CarrierUp { carrier: id });
+        let told = self.lost.extract_if(.., |_, lost| lost.told);
+        for lost in told.map(|(_, lost)| lost).collect::<Vec<_>>() {
+            self.inherit(lost);
+        }
     }
 
     /// The peer received `received` bytes of its carrier `number`, which is gone.
@@ -69,16 +80,22 @@ impl NativeSession {
                 let text = format!("carrier {number} says of itself that it is lost");
                 return Err(violation(SessionCode::ProtocolViolation, text));
             }
+            let retired = self.is_retired_by(id, received)?;
             self.lose(now, id);
-            let reason = "the other side lost it".to_owned();
-            self.events.push_back(Event::CarrierEnded {
-                carrier: id,
-                reason,
+            self.events.push_back(if retired {
+                Event::CarrierRetired { carrier: id }
+            } else {
+                let reason = "the other side lost it".to_owned();
+                Event::CarrierEnded {
+                    carrier: id,
+                    reason,
+                }
             });
         }
         // One that never came here must not come any more.
         self.next_number = self.next_number.max(number.saturating_add(1));
-        let lost = self.lost.iter().find(|(_, lost)| lost.number == number);
+        let unsettled = |lost: &Lost| lost.number == number && !lost.told;
+        let lost = self.lost.iter().find(|(_, lost)| unsettled(lost));
         match lost.map(|(id, _)| *id) {
             Some(id) => self.settle(id, received),
             // It was settled, or had sent nothing.
@@ -87,24 +104,38 @@ impl NativeSession {
     }
 
     fn settle(&mut self, id: CarrierId, received: u64) -> Result<(), SessionError> {
-        let Some(lost) = self.lost.remove(&id) else {
+        let Some(mut lost) = self.lost.remove(&id) else {
             return Ok(());
         };
         let (retained, released) = (&mut self.retained, &mut self.released);
-        let again = lost.log.end(received, |sent| {
+        let log = std::mem::take(&mut lost.log);
+        let again = log.end(received, |sent| {
             *retained -= sent.held;
             released.push_back(sent.token);
         });
-        let Ok(again) = again else {
+        let Ok(mut again) = again else {
             let text = format!(
                 "carrier {}: {received} bytes cannot have been received",
                 lost.number
             );
             return Err(violation(SessionCode::ProtocolViolation, text));
         };
+        again.append(&mut lost.again);
+        lost.again = again;
+        if self.express().is_some() {
+            self.inherit(lost);
+        } else {
+            // It was said on a carrier that is retired.
+            lost.told = true;
+            self.lost.insert(id, lost);
+        }
+        Ok(())
+    }
+
+    /// What did not come on a lost carrier goes on on the express one.
+    fn inherit(&mut self, lost: Lost) {
         let heir = self.express();
         if let Some(heir) = heir.and_then(|heir| self.carriers.get_mut(&heir)) {
-            heir.again.extend(again);
             heir.again.extend(lost.again);
         }
         for (stream, length) in lost.waiting {
@@ -113,7 +144,6 @@ impl NativeSession {
             }
         }
         self.wake_blocked();
-        Ok(())
     }
 
     /// `stream` has a batch, and no carrier that could take it before a lost one is settled.
@@ -128,6 +158,9 @@ impl NativeSession {
         let Some(carrier) = self.carriers.get_mut(&id) else {
             return Ok(());
         };
+        if carrier.state == CarrierState::Retired {
+            return Ok(());
+        }
         let (retained, released) = (&mut self.retained, &mut self.released);
         let before = released.len();
         let acknowledged = carrier.log.acknowledge(received, |sent| {
@@ -159,7 +192,7 @@ impl NativeSession {
         }
         let overdue = |carrier: &Carrier| match carrier.state {
             CarrierState::Hello(deadline) => deadline <= now,
-            CarrierState::Up | CarrierState::Refused => false,
+            _ => false,
         };
         let late = self.carriers.iter().find(|(_, carrier)| overdue(carrier));
         if let Some((&id, _)) = late {

@@ -1,5 +1,6 @@
 //! What leaves: control frames from dirty bits, then payload, one frame a call.
 
+use super::carrier::State as CarrierState;
 use super::codec::{self, Frame, stream_header};
 use super::log::{Again, Sent};
 use super::{Carrier, GoAway, NativeSession, State, Stream};
@@ -19,8 +20,11 @@ impl NativeSession {
             let bytes = codec::encode(&frame);
             return Some(Transmit::Control { carrier: id, bytes });
         }
-        if self.state != State::Ready || !carrier.is_up() {
+        if self.state != State::Ready {
             return None;
+        }
+        if !carrier.is_up() {
+            return self.next_parting(id);
         }
         if let Some(frame) = next_passing(carrier, self.resume) {
             return Some(self.pass(id, &frame));
@@ -69,11 +73,15 @@ impl NativeSession {
         if !carrier.first.is_empty() {
             return true;
         }
-        if self.state != State::Ready || !carrier.is_up() {
+        if self.state != State::Ready {
             return false;
         }
-        carrier.pong.is_some()
-            || (self.resume && carrier.is_ack_due())
+        let answers = carrier.pong.is_some() || (self.resume && carrier.is_ack_due());
+        if !carrier.is_up() {
+            let retiring = |said| carrier.state == CarrierState::Retiring { said };
+            return retiring(false) || (retiring(true) && answers);
+        }
+        answers
             || self.has_control(id, carrier)
             || (carrier.again.is_empty()
                 && (!self.data_ready.is_empty(id) || self.stealable(id).is_some()))
@@ -88,6 +96,7 @@ impl NativeSession {
         }
         self.express() == Some(id)
             && (self.rtt.is_due()
+                || self.wanted.is_due()
                 || self.goaway == Some(GoAway::Due)
                 || self.window.due()
                 || self.streams_due().is_some()
@@ -111,6 +120,9 @@ impl NativeSession {
         }
         if let Some(value) = self.rtt.take() {
             return Some(self.pass(id, &Frame::Ping(value)));
+        }
+        if let Some(frame) = self.wanted.take() {
+            return Some(self.pass(id, &frame));
         }
         if let Some(frame) = self.next_session_frame() {
             return Some(self.keep(id, codec::encode(&frame)));
@@ -190,7 +202,7 @@ impl NativeSession {
     }
 
     /// A control frame that means something on this carrier alone.
-    fn pass(&mut self, id: CarrierId, frame: &Frame) -> Transmit {
+    pub(super) fn pass(&mut self, id: CarrierId, frame: &Frame) -> Transmit {
         let bytes = codec::encode(frame);
         if self.resume
             && let Some(carrier) = self.carriers.get_mut(&id)
@@ -258,7 +270,8 @@ impl NativeSession {
             return express;
         };
         if let Some(home) = state.home
-            && (self.carriers.contains_key(&home) || self.lost.contains_key(&home))
+            && (self.carriers.get(&home).is_some_and(Carrier::is_up)
+                || self.lost.contains_key(&home))
         {
             return home;
         }
@@ -302,7 +315,7 @@ impl NativeSession {
 }
 
 /// Frames that mean something on this carrier alone.
-fn next_passing(carrier: &mut Carrier, resume: bool) -> Option<Frame> {
+pub(super) fn next_passing(carrier: &mut Carrier, resume: bool) -> Option<Frame> {
     if let Some(value) = carrier.pong.take() {
         return Some(Frame::Pong(value));
     }

@@ -197,6 +197,16 @@ pub enum Event {
         /// For people.
         reason: String,
     },
+    /// The carrier was retired in order: close it. Nothing of it is read any more.
+    CarrierRetired {
+        /// The carrier.
+        carrier: CarrierId,
+    },
+    /// What the peer sends could use this many carriers. Any number; who dials has a bound of its own.
+    CarriersWanted {
+        /// Carriers.
+        count: u32,
+    },
     /// The peer takes no more streams; those that are open go on.
     GoAway,
     /// The peer asks for a stream: answer by `accept` or `refuse`.

@@ -213,3 +213,74 @@ fn many_small_streams_do_not_starve_bulk() {
         );
     }
 }
+
+#[test]
+fn a_carrier_that_is_retired_under_load_leaves_nothing_to_send_again() {
+    let mut world = world(Profile {
+        pipe_bytes: CARRIER_BYTES,
+        ..Profile::plain(Protocol::Native)
+    });
+    let streams = open(&mut world, 4);
+    for _ in 0..2 {
+        assert!(world.dial());
+        exchange(&mut world, usize::MAX);
+        exchange(&mut world, usize::MAX);
+    }
+    for _ in 0..100 {
+        round(&mut world, &streams, 0, CARRIER_BYTES);
+    }
+    let sent = |world: &World| -> u64 { delivered(world, 0..4).iter().sum() };
+    let before = sent(&world);
+    for turn in 0..100 {
+        if turn == 10 {
+            let newest = world.links[2].ids[ENTRY].unwrap();
+            assert!(world.sides[ENTRY].session.retire_carrier(newest));
+            let other = world.links[1].ids[ENTRY].unwrap();
+            let again = world.sides[ENTRY].session.retire_carrier(other);
+            assert!(!again, "one at a time");
+        }
+        round(&mut world, &streams, 0, CARRIER_BYTES);
+    }
+    // That no payload goes again without a loss is checked wherever it goes.
+    assert_eq!(world.links[2].gone, [true; 2]);
+    assert!(world.lost_at.is_none() && sent(&world) > before);
+    assert_eq!(world.alive(), 2);
+    let express = world.links[0].ids[ENTRY].unwrap();
+    assert!(!world.sides[ENTRY].session.retire_carrier(express));
+}
+
+#[test]
+fn a_carrier_that_is_cut_while_it_is_retired_loses_nothing() {
+    let mut world = world(Profile {
+        pipe_bytes: CARRIER_BYTES,
+        ..Profile::plain(Protocol::Native)
+    });
+    let streams = open(&mut world, 4);
+    assert!(world.dial());
+    exchange(&mut world, usize::MAX);
+    exchange(&mut world, usize::MAX);
+    for _ in 0..100 {
+        round(&mut world, &streams, 0, CARRIER_BYTES);
+    }
+    for &id in &streams {
+        world.source(ENTRY, id, ROUND_BYTES);
+    }
+    world.transmit(ENTRY, usize::MAX);
+    assert!(world.links[1].pipes[ENTRY].flying_bytes() > ROUND_BYTES);
+    let newest = world.links[1].ids[ENTRY].unwrap();
+    assert!(world.sides[ENTRY].session.retire_carrier(newest));
+    world.transmit(ENTRY, usize::MAX);
+    for pipe in &mut world.links[1].pipes {
+        pipe.cut(0);
+    }
+    let before = delivered(&world, 0..4);
+    for _ in 0..100 {
+        round(&mut world, &streams, 0, CARRIER_BYTES);
+    }
+    let after = delivered(&world, 0..4);
+    let went_on = |(after, before): (&u64, &u64)| *after > before + 2 * ROUND_BYTES as u64;
+    assert!(
+        after.iter().zip(&before).all(went_on),
+        "{before:?} {after:?}"
+    );
+}

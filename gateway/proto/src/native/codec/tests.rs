@@ -105,6 +105,14 @@ fn golden_session_frames() -> Vec<(Frame, &'static str)> {
             },
             "21 000000 00000003 00000000000003e8",
         ),
+        (
+            Frame::Carriers {
+                count: 4,
+                serial: 258,
+            },
+            "22 000000 00000004 0000000000000102",
+        ),
+        (Frame::Retire, "23 000000 000000000000 000000000000"),
     ]
 }
 
@@ -188,7 +196,7 @@ fn stream_headers_have_the_golden_bytes() {
 
 #[test]
 fn what_is_not_a_frame_is_refused_at_its_first_byte() {
-    for first in [0x00, 0x07, b'G', b'S', 0x12, 0x1d, 0x22, 0xff] {
+    for first in [0x00, 0x07, b'G', b'S', 0x12, 0x1d, 0x24, 0xff] {
         assert_eq!(decode(&[first]), Err(DecodeError::UnknownType(first)));
     }
     assert_eq!(decode(&[]), Ok(Decoded::Incomplete { needed: 16 }));
@@ -225,6 +233,8 @@ fn lengths_that_cannot_be_are_refused_from_the_header_alone() {
         "1c 000001",
         "20 000001",
         "21 000001",
+        "22 000001",
+        "23 000001",
     ] {
         let mut wire = bytes(wire);
         wire.resize(HEADER_BYTES, 0);
@@ -250,9 +260,11 @@ fn fields_that_a_frame_does_not_use_are_refused_when_they_are_not_zero() {
             Frame::GoAway { .. } | Frame::Open { .. } | Frame::Opened { .. } => &[10, 12, 15],
             // The code has 16 of 48 bits.
             Frame::StopSending { .. } => &[10, 11, 12, 13],
-            Frame::CarrierLost { .. } | Frame::MaxStreamData { .. } | Frame::ResetStream { .. } => {
-                &[]
-            }
+            Frame::Retire => &[4, 9, 10, 15],
+            Frame::CarrierLost { .. }
+            | Frame::Carriers { .. }
+            | Frame::MaxStreamData { .. }
+            | Frame::ResetStream { .. } => &[],
         };
         for &at in unused {
             let mut wire = wire.clone();
@@ -423,6 +435,8 @@ fn any_session_frame() -> impl Strategy<Value = Frame> {
         any::<u64>().prop_map(|received| Frame::Ack { received }),
         (any::<u32>(), any::<u64>())
             .prop_map(|(carrier, received)| Frame::CarrierLost { carrier, received }),
+        (any::<u32>(), any::<u64>()).prop_map(|(count, serial)| Frame::Carriers { count, serial }),
+        Just(Frame::Retire),
     ]
 }
 
@@ -480,7 +494,7 @@ proptest! {
 
     #[test]
     fn no_input_panics_and_no_frame_is_longer_than_its_bytes(
-        frame_type in 0u8..0x24,
+        frame_type in 0u8..0x26,
         length in 0u16..600,
         rest in vec(any::<u8>(), 12..700),
         zeros in any::<bool>(),

@@ -15,8 +15,11 @@ use super::world::{ENTRY, EXIT, Retained, World};
 /// First view of the unread bytes that a session gets; it may ask for more.
 const PEEK_BYTES: usize = 40;
 /// First bytes of frames.
+const SESSION_CLOSE: u8 = 3;
 const PING: u8 = 4;
-const PONG: u8 = 5;
+pub const PONG: u8 = 5;
+pub const ACK: u8 = 0x20;
+pub const RETIRE: u8 = 0x23;
 
 impl World {
     /// Links that both sides still use.
@@ -137,6 +140,13 @@ impl World {
             "{:?} {side} writes {frame:?} on {link}",
             self.now - self.began
         ));
+        let first = match &frame {
+            Transmit::Control { bytes, .. } => bytes[0],
+            Transmit::Data { header, .. } | Transmit::Again { header, .. } => header[0],
+        };
+        let last = [ACK, PONG, SESSION_CLOSE].contains(&first) || !self.links[link].retired[side];
+        assert!(last, "{frame:?} behind RETIRE");
+        self.links[link].retired[side] |= first == RETIRE;
         match frame {
             Transmit::Control { bytes, .. } => {
                 let link = &mut self.links[link];
@@ -164,6 +174,10 @@ impl World {
             Transmit::Again {
                 header, payload, ..
             } => {
+                assert!(
+                    self.lost_at.is_some(),
+                    "payload again, and no carrier was lost"
+                );
                 let batch = &self.sides[side].retained[&payload.token.0].portion;
                 let portion = Portion {
                     range: batch.range.start + payload.range.start as u64
@@ -466,14 +480,22 @@ impl World {
         let others = self.alive();
         self.links[link].pipes[side].cut(kept);
         let id = self.links[link].ids[side].expect("it is not gone");
+        let retired = self.sides[side].session.is_retired(id);
         self.drop_link(side, link);
-        self.see(Seen::CarrierLost);
-        self.lost_at.get_or_insert(self.now);
+        if retired {
+            self.see(Seen::CarrierRetiredByItsEnd);
+        } else {
+            self.see(Seen::CarrierLost);
+            if self.links[link].retired[side] {
+                self.see(Seen::RetireCut);
+            }
+            self.lost_at.get_or_insert(self.now);
+        }
         let now = self.now;
         self.sides[side].session.handle_carrier_lost(now, id);
         if self.sides[side].session.is_over() {
             self.end_session(side);
-        } else if others > 1 {
+        } else if others > 1 && !retired {
             self.see(Seen::CarrierLostBesideOthers);
         }
         self.drain_events(side);
@@ -511,7 +533,7 @@ impl World {
         self.close_if_ended(side, link, id);
     }
 
-    fn close_if_ended(&mut self, side: usize, link: usize, id: CarrierId) {
+    pub fn close_if_ended(&mut self, side: usize, link: usize, id: CarrierId) {
         let session = &mut self.sides[side].session;
         if self.links[link].ending[side] && !session.wants_transmit(id) {
             session.handle_carrier_lost(self.now, id);

@@ -41,6 +41,12 @@ impl World {
             );
         }
         self.model.judge();
+        assert!(
+            self.model.lost != [false; 2] || self.heard == self.asked,
+            "{} carriers were asked for, {} heard of",
+            self.asked,
+            self.heard
+        );
         if self.model.lost == [false; 2] {
             self.wire.judge();
         }

@@ -16,6 +16,12 @@ impl World {
                 Event::Ready | Event::GoAway => {}
                 Event::CarrierUp { carrier } => self.carrier_is_up(side, carrier),
                 Event::CarrierEnded { carrier, .. } => self.end_carrier(side, carrier),
+                Event::CarrierRetired { carrier } => self.carrier_retired(side, carrier),
+                Event::CarriersWanted { count } => {
+                    assert_eq!(side, ENTRY, "who dials is asked");
+                    self.heard = count;
+                    self.see(Seen::CarriersWanted);
+                }
                 Event::Writable { stream } => {
                     if let Some(socket) = self.sides[side].sockets.get_mut(&stream) {
                         socket.waits = false;

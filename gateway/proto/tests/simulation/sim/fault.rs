@@ -19,6 +19,8 @@ impl World {
             13 if faults.go_away => self.go_away(side),
             14 if faults.cuts && self.choices.one_in(4) => self.draw_cut(),
             15 if faults.forgeries && self.choices.one_in(8) => self.forge(),
+            15 if self.choices.one_in(4) => self.ask_for_carriers(),
+            _ if self.alive() > 1 && self.choices.one_in(6) => drop(self.retire()),
             _ => {
                 if self.alive() < self.profile.carriers_max {
                     self.dial();

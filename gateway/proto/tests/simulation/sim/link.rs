@@ -17,6 +17,8 @@ pub struct Link {
     pub ending: [bool; 2],
     /// Control frames that were written and not handled yet, by the side that wrote them.
     pub unheard: [Vec<Vec<u8>>; 2],
+    /// RETIRE was written, by the side that wrote it.
+    pub retired: [bool; 2],
     /// A PING came on it to this side and is not answered.
     pub pinged: [bool; 2],
 }
@@ -29,12 +31,14 @@ impl Link {
             pipes: [Pipe::new(delay), Pipe::new(delay)],
             ending: [false; 2],
             unheard: [Vec::new(), Vec::new()],
+            retired: [false; 2],
             pinged: [false; 2],
         }
     }
 
+    /// Streams may go on over it.
     pub fn is_alive(&self) -> bool {
-        self.gone == [false; 2] && self.ending == [false; 2]
+        [self.gone, self.ending, self.retired] == [[false; 2]; 3]
     }
 
     /// Nothing is on its way to anybody.

@@ -1,7 +1,7 @@
 //! Deterministic simulation of two sessions: everything is drawn from one source of choices, so the
 //! same harness is a sweep over seeds, a replay and a fuzz target.
 //!
-//! [`world`] is the stage and moves the clock; [`application`], [`event`], [`carrier`] and [`fault`] are
+//! [`world`] is the stage and moves the clock; [`application`], [`event`], [`carrier`], [`pool`] and [`fault`] are
 //! what can happen on it; [`model`] and [`wire`] judge what sessions say to applications and to each other;
 //! [`check`] holds at every moment; [`ending`] lets a run come to its end.
 
@@ -22,6 +22,7 @@ mod link;
 mod model;
 pub mod oracles;
 mod pipe;
+mod pool;
 mod profile;
 mod seen;
 mod socket;

@@ -53,11 +53,16 @@ pub enum Seen {
     ResumeTimedOut,
     RetainExhausted,
     AllCarriersCut,
+    CarriersWanted,
+    CarrierRetired,
+    CarrierRetiredByItsEnd,
+    CarrierRetiredByItsPeer,
+    RetireCut,
 }
 
 impl Seen {
     /// What only the native protocol can come to.
-    const NATIVE: [Self; 24] = [
+    const NATIVE: [Self; 29] = [
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
         Self::EarlyData,
@@ -82,6 +87,11 @@ impl Seen {
         Self::ResumeTimedOut,
         Self::RetainExhausted,
         Self::AllCarriersCut,
+        Self::CarriersWanted,
+        Self::CarrierRetired,
+        Self::CarrierRetiredByItsEnd,
+        Self::CarrierRetiredByItsPeer,
+        Self::RetireCut,
     ];
 
     const BOTH: [Self; 23] = [

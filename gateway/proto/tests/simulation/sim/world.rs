@@ -60,6 +60,9 @@ pub struct World {
     pub model: Model,
     pub sometimes: Sometimes,
     pub trace: Trace,
+    /// Carriers that the exit asked for, and that the entry heard of.
+    pub asked: u32,
+    pub heard: u32,
     /// When the first carrier was lost.
     pub lost_at: Option<Instant>,
     /// Since when nothing goes wrong any more.
@@ -85,6 +88,8 @@ impl World {
             model: Model::new(profile.protocol, profile.open_timeout),
             sometimes: Sometimes::default(),
             trace: Trace::default(),
+            asked: 0,
+            heard: 0,
             lost_at: None,
             fair_since: None,
             profile,

@@ -162,7 +162,7 @@ impl Target {
 
     /// A carrier is added or lost, or the peer goes on on another one.
     fn change_carriers(&mut self, choices: &mut Choices) {
-        match choices.below(3) {
+        match choices.below(4) {
             0 => {
                 if let Some(id) = self.session.add_carrier(self.now) {
                     let number = id.number().max(1);
@@ -178,6 +178,14 @@ impl Target {
                 let (id, _) = self.carriers.remove(self.speaks);
                 self.session.handle_carrier_lost(self.now, id);
                 self.speaks = choices.below(self.carriers.len());
+            }
+            2 => {
+                let begins = self.session.retire_carrier(self.carriers[self.speaks].0);
+                assert!(
+                    !begins || self.carriers.len() > 1,
+                    "the last one is retired"
+                );
+                self.session.want_carriers(choices.below(4) as u32);
             }
             _ => self.speaks = choices.below(self.carriers.len()),
         }
@@ -252,7 +260,9 @@ impl Target {
         const USUAL: [u8; 11] = [
             0x10, 0x10, 0x10, 0x08, 0x18, 0x19, 0x11, 0x09, 0x1b, 0x1c, 0x04,
         ];
-        const RARE: [u8; 9] = [0x05, 0x06, 0x1a, 0x03, 0x01, 0x02, 0x20, 0x21, 0x07];
+        const RARE: [u8; 11] = [
+            0x05, 0x06, 0x1a, 0x03, 0x01, 0x02, 0x20, 0x21, 0x22, 0x23, 0x07,
+        ];
         let lawful = !choices.one_in(16);
         let drawn = if choices.one_in(16) {
             choices.of(&RARE)
@@ -411,6 +421,8 @@ impl Target {
                     }
                 }
                 Event::Ready
+                | Event::CarrierRetired { .. }
+                | Event::CarriersWanted { .. }
                 | Event::GoAway
                 | Event::CarrierUp { .. }
                 | Event::CarrierEnded { .. }

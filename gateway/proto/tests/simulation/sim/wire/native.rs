@@ -29,6 +29,8 @@ struct SideBooks {
     last_ping: Option<u64>,
     unanswered: Option<u64>,
     pongs: u64,
+    /// Serial and count of the latest CARRIERS.
+    asked: Option<(u64, u32)>,
     /// Control frames that were lost and have to be written again.
     owed: Vec<Vec<u8>>,
 }
@@ -108,6 +110,8 @@ impl Books {
                     | Frame::Pong(_)
                     | Frame::Ack { .. }
                     | Frame::CarrierLost { .. }
+                    | Frame::Carriers { .. }
+                    | Frame::Retire
             ),
             _ => false,
         };
@@ -253,7 +257,12 @@ impl Books {
                 assert!(!half.stop_sent, "STOP_SENDING of {stream:?} twice");
                 half.stop_sent = true;
             }
-            Frame::Ack { .. } | Frame::CarrierLost { .. } => {
+            Frame::Carriers { count, serial } => {
+                assert!(self.profile.resume && from != ENTRY);
+                let before = side.asked.replace((serial, count));
+                assert!(before < Some((serial, 0)), "CARRIERS that says nothing");
+            }
+            Frame::Ack { .. } | Frame::CarrierLost { .. } | Frame::Retire => {
                 assert!(self.profile.resume, "a feature that was not agreed");
             }
         }
@@ -378,7 +387,9 @@ impl Books {
             | Frame::Opened { .. }
             | Frame::SessionClose { .. }
             | Frame::Ack { .. }
-            | Frame::CarrierLost { .. } => {}
+            | Frame::CarrierLost { .. }
+            | Frame::Carriers { .. }
+            | Frame::Retire => {}
         }
     }
 

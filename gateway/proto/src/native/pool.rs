@@ -1,0 +1,247 @@
+//! How many carriers there are to be: the acceptor asks for them, the dialler retires them in order.
+//!
+//! A carrier is retired from both ends. Each side says RETIRE as the last frame on it, the dialler first;
+//! so when the acceptor's has come, all that was sent on it has come at both ends, and nothing has to go
+//! again. CARRIER_LOST on another carrier says so to the acceptor. A carrier that is cut before that is
+//! lost like any other.
+
+use std::time::Instant;
+
+use super::carrier::State as CarrierState;
+use super::codec::Frame;
+use super::input::violation;
+use super::transmit::next_passing;
+use super::{Carrier, NativeSession, SessionCode, Side, State, Stream};
+use crate::session::{CarrierId, Event, SessionError, Transmit};
+
+/// What one side asks for, and what it was asked for.
+#[derive(Debug, Default)]
+pub(super) struct Wanted {
+    count: u32,
+    /// Of the latest frame that was made, and of the latest one that came.
+    serial: u64,
+    due: bool,
+}
+
+impl Wanted {
+    pub(super) fn is_due(&self) -> bool {
+        self.due
+    }
+
+    /// The frame that is due.
+    pub(super) fn take(&mut self) -> Option<Frame> {
+        std::mem::take(&mut self.due).then_some(Frame::Carriers {
+            count: self.count,
+            serial: self.serial,
+        })
+    }
+
+    /// What was said may have been lost with its carrier.
+    pub(super) fn say_again(&mut self) {
+        if self.serial > 0 {
+            self.serial += 1;
+            self.due = true;
+        }
+    }
+
+    fn set(&mut self, count: u32) {
+        if self.count != count {
+            self.count = count;
+            self.serial += 1;
+            self.due = true;
+        }
+    }
+
+    /// The peer asks for `count`; returns whether that is news.
+    fn hear(&mut self, count: u32, serial: u64) -> bool {
+        let later = serial > self.serial;
+        if later {
+            self.serial = serial;
+        }
+        later && std::mem::replace(&mut self.count, count) != count
+    }
+}
+
+impl NativeSession {
+    pub(super) fn ask_for_carriers(&mut self, count: u32) {
+        if self.resume && matches!(self.side, Side::Acceptor(_)) {
+            self.wanted.set(count);
+        }
+    }
+
+    pub(super) fn handle_carriers(&mut self, count: u32, serial: u64) -> Result<(), SessionError> {
+        if let Side::Acceptor(_) = self.side {
+            let text = "the side that dials asks for carriers";
+            return Err(violation(SessionCode::ProtocolViolation, text));
+        }
+        if self.wanted.hear(count, serial) {
+            self.events.push_back(Event::CarriersWanted { count });
+        }
+        Ok(())
+    }
+
+    /// Begins to retire `id`; returns whether it may be done without.
+    pub(super) fn begin_to_retire(&mut self, id: CarrierId) -> bool {
+        let retires = |carrier: &Carrier| {
+            let state = carrier.state;
+            matches!(state, CarrierState::Retiring { .. } | CarrierState::Retired)
+        };
+        let may = self.state == State::Ready
+            && self.resume
+            && matches!(self.side, Side::Dialler)
+            && self.lost.is_empty()
+            && self.is_spare(id)
+            && !self.carriers.values().any(retires);
+        if may {
+            self.leave(id);
+        }
+        may
+    }
+
+    /// The peer says that nothing more comes on `id`.
+    pub(super) fn handle_retire(
+        &mut self,
+        now: Instant,
+        id: CarrierId,
+    ) -> Result<(), SessionError> {
+        let state = self.carriers.get(&id).map(|carrier| carrier.state);
+        match (self.side, state) {
+            (Side::Acceptor(_), Some(CarrierState::Up)) if self.is_spare(id) => self.leave(id),
+            (Side::Acceptor(_), Some(CarrierState::Up)) => {
+                // Others were lost meanwhile, which the peer does not know yet.
+                self.lose(now, id);
+                let reason = "the other side retired it, and there was no other".to_owned();
+                self.events.push_back(Event::CarrierEnded {
+                    carrier: id,
+                    reason,
+                });
+            }
+            (Side::Dialler, Some(CarrierState::Retiring { said: true })) => {
+                self.retire_in_order(id)?;
+            }
+            _ => {
+                let text = "RETIRE on a carrier that is not to be retired";
+                return Err(violation(SessionCode::ProtocolViolation, text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether nothing depends on the order of what was or will be sent on `id`: another one is the
+    /// express carrier, and was ever since this one came up.
+    fn is_spare(&self, id: CarrierId) -> bool {
+        let carrier = self.carriers.get(&id);
+        carrier.is_some_and(|carrier| carrier.is_up() && carrier.again.is_empty())
+            && self.express().is_some_and(|express| express != id)
+    }
+
+    /// What waits for `id` goes elsewhere; RETIRE is all that is left to say on it.
+    fn leave(&mut self, id: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.state = CarrierState::Retiring { said: false };
+        }
+        for (stream, length) in self.data_ready.drain(id) {
+            if self.streams.get(&stream).and_then(Stream::waiting) == Some(length) {
+                self.schedule(stream, length);
+            }
+        }
+    }
+
+    /// Both sides have said RETIRE on `id`, so the peer has all that was sent on it.
+    fn retire_in_order(&mut self, id: CarrierId) -> Result<(), SessionError> {
+        let Some(sent) = self.carriers.get(&id).map(|carrier| carrier.log.sent()) else {
+            return Ok(());
+        };
+        self.handle_ack(id, sent)?;
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.state = CarrierState::Retired;
+            let received = carrier.received();
+            let told = carrier
+                .number
+                .map(|carrier| Frame::CarrierLost { carrier, received });
+            self.tell_lost.extend(told);
+        }
+        Ok(())
+    }
+
+    /// Behind the peer's RETIRE nothing comes but what answers us, and the end.
+    pub(super) fn check_behind_retire(
+        &self,
+        state: CarrierState,
+        frame: Option<&Frame>,
+    ) -> Result<(), SessionError> {
+        let heard = match state {
+            CarrierState::Retiring { .. } => matches!(self.side, Side::Acceptor(_)),
+            CarrierState::Retired => true,
+            _ => false,
+        };
+        match frame {
+            _ if !heard => Ok(()),
+            Some(Frame::Ack { .. } | Frame::Pong(_) | Frame::SessionClose { .. }) => Ok(()),
+            _ => {
+                let text = "a frame behind RETIRE";
+                Err(violation(SessionCode::ProtocolViolation, text))
+            }
+        }
+    }
+
+    /// What is left to say on a carrier that is retired.
+    pub(super) fn next_parting(&mut self, id: CarrierId) -> Option<Transmit> {
+        let carrier = self.carriers.get_mut(&id)?;
+        let CarrierState::Retiring { said } = carrier.state else {
+            return None;
+        };
+        if let Some(frame) = next_passing(carrier, true) {
+            return Some(self.pass(id, &frame));
+        }
+        carrier.state = CarrierState::Retiring { said: true };
+        (!said).then(|| self.pass(id, &Frame::Retire))
+    }
+
+    /// The peer has received `received` bytes of its carrier `id` and closes it. Returns whether that
+    /// is how it was to be retired.
+    pub(super) fn is_retired_by(
+        &mut self,
+        id: CarrierId,
+        received: u64,
+    ) -> Result<bool, SessionError> {
+        let state = self.carriers.get(&id).map(|carrier| carrier.state);
+        match state {
+            Some(CarrierState::Retired) => Ok(true),
+            Some(CarrierState::Retiring { said: true }) => {
+                self.handle_ack(id, received)?;
+                let carrier = self.carriers.get(&id);
+                Ok(carrier.is_some_and(|carrier| carrier.log.is_settled()))
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_latest_number_counts_and_only_a_change_is_news() {
+        let mut wanted = Wanted::default();
+        assert!(wanted.hear(3, 2));
+        assert!(!wanted.hear(2, 1) && !wanted.hear(2, 2) && !wanted.hear(3, 3));
+        assert!(wanted.hear(2, 4));
+    }
+
+    #[test]
+    fn what_is_asked_for_is_said_once_and_again_where_a_carrier_is_lost() {
+        let mut wanted = Wanted::default();
+        wanted.say_again();
+        assert_eq!(wanted.take(), None);
+        wanted.set(2);
+        wanted.set(3);
+        let (count, serial) = (3, 2);
+        assert_eq!(wanted.take(), Some(Frame::Carriers { count, serial }));
+        assert_eq!(wanted.take(), None);
+        wanted.say_again();
+        let serial = 3;
+        assert_eq!(wanted.take(), Some(Frame::Carriers { count, serial }));
+    }
+}

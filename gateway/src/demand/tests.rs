@@ -1,0 +1,261 @@
+//! A session of a model's, on a path of a model's: what the carriers carry, and what is wanted then.
+
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test's clock has to begin somewhere"
+)]
+
+use super::*;
+
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+const MBIT: f64 = 1e6 / 8.0;
+
+/// A path, and an entry that follows what is wanted within its bounds, one carrier a look.
+struct Model {
+    demand: Demand,
+    now: Instant,
+    rtt: Duration,
+    /// Bytes a second that one carrier's window lets out, and that the path takes in all.
+    window: f64,
+    path: f64,
+    /// What a worker without a limit of the network's would move.
+    cpu: f64,
+    bounds: (usize, usize),
+    up: usize,
+    /// Of several carriers one is kept free.
+    small_streams: bool,
+    /// Rates waver by this part, in a way that has no pattern.
+    noise: f64,
+    random: u64,
+    changes: usize,
+}
+
+impl Model {
+    /// 100 ms, 200 Mbit/s a carrier, and a path and CPU that take much more.
+    fn new() -> Self {
+        Self {
+            demand: Demand::default(),
+            now: Instant::now(),
+            rtt: Duration::from_millis(100),
+            window: 200.0 * MBIT,
+            path: 100_000.0 * MBIT,
+            cpu: 40_000.0 * MBIT,
+            bounds: (1, 8),
+            up: 1,
+            small_streams: false,
+            noise: 0.1,
+            random: 1,
+            changes: 0,
+        }
+    }
+
+    fn random(&mut self) -> f64 {
+        self.random = self
+            .random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.random >> 33) as f64 / f64::from(1_u32 << 31)
+    }
+
+    fn bulk(&self) -> usize {
+        let kept = usize::from(self.small_streams && self.up > 1);
+        self.up - kept
+    }
+
+    /// Applications offer `offered` bytes a second for `seconds`.
+    fn run(&mut self, seconds: u64, offered: f64) {
+        for _ in 0..2 * seconds {
+            let bulk = self.bulk();
+            let takes = (bulk as f64 * self.window).min(self.path);
+            let held = offered > takes && takes < self.cpu;
+            let waver = 1.0 + self.noise * (self.random() - 0.5);
+            let look = Look {
+                at: self.now,
+                up: self.up,
+                bulk,
+                held: if held { bulk } else { 0 },
+                rate: offered.min(takes).min(self.cpu) * waver,
+                rtt: self.rtt,
+            };
+            let wanted = self.demand.look(&look).clamp(self.bounds.0, self.bounds.1);
+            if wanted != self.up {
+                self.changes += 1;
+                self.up = if wanted > self.up {
+                    self.up + 1
+                } else {
+                    self.up - 1
+                };
+            }
+            self.now += LOOK_EVERY;
+        }
+    }
+}
+
+const ALL: f64 = 1e12;
+const MINUTE: u64 = 60;
+const HOUR: u64 = 3600;
+
+#[test]
+fn an_elephant_that_windows_hold_up_has_all_carriers_within_seconds_and_keeps_them() {
+    let mut model = Model::new();
+    model.run(40, ALL);
+    assert_eq!(model.up, 8);
+    model.run(HOUR, ALL);
+    assert_eq!((model.up, model.changes), (8, 7));
+}
+
+#[test]
+fn a_second_is_not_enough_to_be_sure() {
+    let mut model = Model::new();
+    model.run(1, ALL);
+    assert_eq!(model.up, 1);
+    model.run(2, ALL);
+    assert_eq!(model.up, 2);
+}
+
+#[test]
+fn an_application_that_sends_less_than_a_carrier_takes_has_one() {
+    let mut model = Model::new();
+    model.run(HOUR, 190.0 * MBIT);
+    assert_eq!(model.changes, 0);
+}
+
+#[test]
+fn where_the_cpu_is_the_limit_there_is_one() {
+    let mut model = Model {
+        window: 50_000.0 * MBIT,
+        ..Model::new()
+    };
+    model.run(HOUR, ALL);
+    assert_eq!(model.changes, 0);
+}
+
+#[test]
+fn on_a_lan_there_is_one() {
+    let mut model = Model {
+        rtt: Duration::from_micros(500),
+        ..Model::new()
+    };
+    model.run(HOUR, ALL);
+    assert_eq!(model.changes, 0);
+}
+
+#[test]
+fn a_path_that_one_carrier_fills_is_tried_less_and_less() {
+    let mut model = Model {
+        path: 150.0 * MBIT,
+        ..Model::new()
+    };
+    model.run(HOUR, ALL);
+    // After 1, 2, 4, 8 and 16 minutes, there and back.
+    assert!((8..=18).contains(&model.changes), "{}", model.changes);
+    model.run(6 * HOUR, ALL);
+    assert!(model.changes <= 18 + 6 * 8, "{}", model.changes);
+}
+
+#[test]
+fn no_more_are_kept_than_a_path_takes() {
+    let mut model = Model {
+        path: 650.0 * MBIT,
+        ..Model::new()
+    };
+    model.run(MINUTE, ALL);
+    assert_eq!(model.up, 4);
+}
+
+#[test]
+fn after_a_quiet_time_the_least_number_is_left() {
+    let mut model = Model::new();
+    model.run(MINUTE, ALL);
+    let before = model.changes;
+    model.run(25, 0.0);
+    assert_eq!((model.up, model.changes), (8, before));
+    model.run(45, 0.0);
+    assert_eq!((model.up, model.changes), (1, before + 7));
+    let mut model = Model {
+        bounds: (3, 8),
+        ..Model::new()
+    };
+    model.run(2 * MINUTE, 0.0);
+    model.run(MINUTE, ALL);
+    model.run(3 * MINUTE, 0.0);
+    assert_eq!(model.up, 3);
+}
+
+#[test]
+fn what_is_needed_stays_while_less_is_sent() {
+    let mut model = Model::new();
+    model.run(MINUTE, ALL);
+    model.run(10 * MINUTE, 500.0 * MBIT);
+    assert_eq!(model.up, 3);
+}
+
+#[test]
+fn a_load_between_two_numbers_of_carriers_makes_no_swing() {
+    let mut model = Model::new();
+    model.run(4 * HOUR, 390.0 * MBIT);
+    assert_eq!(model.up, 2);
+    model.changes = 0;
+    // The third adds next to nothing, and is tried as seldom as any that is of no use.
+    model.run(4 * HOUR, 410.0 * MBIT);
+    assert!(model.changes <= 40, "{}", model.changes);
+    model.changes = 0;
+    // It adds a quarter of its share, and stays.
+    model.run(4 * HOUR, 500.0 * MBIT);
+    assert!(model.changes <= 2, "{}", model.changes);
+}
+
+#[test]
+fn a_load_that_comes_and_goes_makes_few_changes() {
+    let mut model = Model::new();
+    for _ in 0..60 {
+        model.run(MINUTE, ALL);
+        model.run(2 * MINUTE, 0.0);
+    }
+    // There and back twice, then the quiet time is longer than the pauses.
+    assert!(model.changes <= 50, "{}", model.changes);
+    assert_eq!(model.up, 8);
+}
+
+#[test]
+fn beside_small_streams_the_carriers_that_bulk_has_count() {
+    let mut model = Model {
+        small_streams: true,
+        ..Model::new()
+    };
+    model.run(MINUTE, ALL);
+    assert_eq!(model.up, 8);
+}
+
+#[test]
+fn a_trial_that_pauses_is_not_over() {
+    let mut model = Model::new();
+    model.run(2, ALL);
+    assert_eq!(model.up, 2);
+    model.run(10, 0.0);
+    assert_eq!(model.up, 2);
+    model.run(30, ALL);
+    assert_eq!(model.up, 8);
+}
+
+#[test]
+fn where_no_more_may_be_dialled_nothing_swings() {
+    let mut model = Model {
+        bounds: (1, 2),
+        ..Model::new()
+    };
+    model.run(HOUR, ALL);
+    assert_eq!((model.up, model.changes), (2, 1));
+    model.run(2 * MINUTE, 0.0);
+    assert_eq!(model.up, 1);
+}
+
+#[test]
+fn no_more_are_wanted_than_the_protocol_has() {
+    let mut model = Model {
+        bounds: (1, 100),
+        ..Model::new()
+    };
+    model.run(10 * MINUTE, ALL);
+    assert_eq!(model.up, CARRIERS_MAX);
+}

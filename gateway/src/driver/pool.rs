@@ -1,0 +1,114 @@
+//! How many carriers a session has, and how many could be used at either end.
+
+use std::rc::Rc;
+
+use muxtunnel_proto::CarrierId;
+
+use super::carrier::State;
+use super::{Carrier, Driver};
+
+/// The carriers of a session in numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PoolState {
+    /// They are up, and are to stay.
+    pub(crate) up: usize,
+    /// As many could be used for what this side sends...
+    sends: usize,
+    /// ...and for what the peer sends, as it says.
+    peer_sends: usize,
+}
+
+impl Default for PoolState {
+    fn default() -> Self {
+        Self {
+            up: 0,
+            sends: 1,
+            peer_sends: 1,
+        }
+    }
+}
+
+impl PoolState {
+    /// As many could be used; for an honest peer at most the protocol's bound.
+    pub(crate) fn wanted(self) -> usize {
+        self.sends.max(self.peer_sends)
+    }
+}
+
+impl Driver {
+    /// The carriers in numbers.
+    pub(crate) fn pool(&self) -> PoolState {
+        *self.pool.borrow()
+    }
+
+    /// Waits until `is` holds of the numbers.
+    pub(crate) async fn until_pool(&self, is: impl Fn(&PoolState) -> bool) {
+        let mut pool = self.pool.subscribe();
+        // It cannot fail: the sender is in `self`.
+        let _ = pool.wait_for(is).await;
+    }
+
+    /// Waits until fewer carriers than `wanted` are up.
+    pub(crate) async fn lacks(&self, wanted: usize) {
+        self.until_pool(|pool| pool.up < wanted).await;
+    }
+
+    /// Waits until a carrier is up.
+    pub(crate) async fn has_carrier(&self) {
+        self.until_pool(|pool| pool.up > 0).await;
+    }
+
+    /// Begins to take the carrier that came last out of the session in order. Returns whether it does.
+    pub(crate) fn retire_newest(&self) -> bool {
+        let carriers = self.carriers.borrow();
+        let newest = carriers.values().rev().find(|carrier| carrier.is_up());
+        let Some(carrier) = newest.map(Rc::clone) else {
+            return false;
+        };
+        drop(carriers);
+        if !self.session.borrow_mut().retire_carrier(carrier.id) {
+            return false;
+        }
+        carrier.set_state(State::Retiring);
+        self.count_up();
+        self.wake_transmit();
+        true
+    }
+
+    /// As many carriers could be used for what this side sends.
+    pub(super) fn want_carriers(&self, sends: usize) {
+        let differs = |pool: &mut PoolState| std::mem::replace(&mut pool.sends, sends) != sends;
+        if self.pool.send_if_modified(differs) {
+            let count = u32::try_from(sends).unwrap_or(u32::MAX);
+            self.session.borrow_mut().want_carriers(count);
+            self.wake_transmit();
+        }
+    }
+
+    /// The peer could use as many.
+    pub(super) fn carriers_wanted(&self, count: u32) {
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        self.pool.send_modify(|pool| pool.peer_sends = count);
+    }
+
+    pub(super) fn count_up(&self) {
+        let carriers = self.carriers.borrow();
+        let up = carriers.values().filter(|carrier| carrier.is_up()).count();
+        self.pool.send_modify(|pool| pool.up = up);
+    }
+
+    /// The session has retired it in order.
+    pub(super) fn carrier_retired(&self, id: CarrierId) {
+        if let Some(carrier) = self.carrier(id) {
+            carrier.retired.set(true);
+            carrier.close();
+            self.count_up();
+        }
+    }
+}
+
+/// It ended as it should.
+pub(super) fn log_retired(carrier: &Carrier) {
+    let peer = &carrier.stats.peer;
+    tracing::info!(%peer, carrier = carrier.id.number(), "Carrier is retired: fewer are needed");
+}

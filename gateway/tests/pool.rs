@@ -1,0 +1,256 @@
+//! Carriers that are added and retired, against a peer that writes frames by hand: what one side asks for,
+//! what the other does, and that nobody takes a retired carrier for a lost one.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use common::*;
+use muxtunnel_proto::native::codec::{
+    self, Decoded, Frame, HEADER_BYTES, Hello, HelloAck, Parameters, RESUME, VERSION,
+};
+
+const SESSION: [u8; 16] = [7; 16];
+const TOKEN: [u8; 32] = [9; 32];
+
+/// One carrier, from the peer's side.
+struct Carrier {
+    tcp: TcpStream,
+    unread: Vec<u8>,
+    /// Bytes of whole frames behind the hello.
+    received: u64,
+}
+
+impl Carrier {
+    fn new(tcp: TcpStream) -> Self {
+        Self {
+            tcp,
+            unread: Vec::new(),
+            received: 0,
+        }
+    }
+
+    fn send(&mut self, frame: &Frame) {
+        self.tcp.write_all(&codec::encode(frame)).unwrap();
+    }
+
+    fn next(&mut self) -> Frame {
+        loop {
+            let needed = match codec::decode(&self.unread).unwrap() {
+                Decoded::Frame { frame, consumed } => {
+                    self.unread.drain(..consumed);
+                    let hello = matches!(frame, Frame::Hello(_) | Frame::HelloAck(_));
+                    self.received += if hello { 0 } else { consumed as u64 };
+                    return frame;
+                }
+                Decoded::Stream { .. } => panic!("no stream is open"),
+                Decoded::Incomplete { needed } => needed,
+            };
+            let mut more = vec![0; needed - self.unread.len()];
+            self.tcp.read_exact(&mut more).unwrap();
+            self.unread.extend(more);
+        }
+    }
+
+    /// The next frame that is not there to measure or to acknowledge.
+    fn next_of_note(&mut self) -> Frame {
+        loop {
+            match self.next() {
+                Frame::Ping(value) => self.send(&Frame::Pong(value)),
+                Frame::Pong(_) | Frame::Ack { .. } => {}
+                frame => return frame,
+            }
+        }
+    }
+}
+
+fn parameters() -> Parameters {
+    Parameters {
+        initial_max_data: 1 << 20,
+        initial_max_stream_data: 1 << 16,
+        initial_max_streams: 10,
+        frame_max: codec::FRAME_BYTES_MAX,
+    }
+}
+
+fn hello(carrier: u32, session_id: [u8; 16], token: [u8; 32]) -> Frame {
+    Frame::Hello(Hello {
+        version_min: VERSION,
+        version_max: VERSION,
+        features: RESUME,
+        carrier,
+        session_id,
+        token,
+        parameters: parameters(),
+    })
+}
+
+fn metric(gate: &Gate, name: &str) -> u64 {
+    let (_, page) = gate.get("/metrics");
+    let value = page.lines().find_map(|line| line.strip_prefix(name));
+    let value = value.unwrap_or_else(|| panic!("no {name} in\n{page}"));
+    value.trim().parse().unwrap()
+}
+
+fn carriers(gate: &Gate) -> usize {
+    gate.status()["carriers"].as_array().unwrap().len()
+}
+
+/// An exit that the test plays.
+struct Exit {
+    listener: TcpListener,
+    carriers: Vec<Carrier>,
+}
+
+impl Exit {
+    fn accept(&mut self) {
+        let mut carrier = Carrier::new(accept(&self.listener));
+        assert!(matches!(carrier.next(), Frame::Hello(_)));
+        carrier.send(&Frame::HelloAck(HelloAck {
+            version: VERSION,
+            features: RESUME,
+            session_id: SESSION,
+            token: TOKEN,
+            parameters: parameters(),
+        }));
+        self.carriers.push(carrier);
+    }
+
+    fn ask_for(&mut self, count: u32, serial: u64) {
+        self.carriers[0].send(&Frame::Carriers { count, serial });
+    }
+
+    /// The entry retires its newest carrier; the exit agrees, and closes it when it is told to.
+    fn retire_newest(&mut self) {
+        let number = self.carriers.len() as u32 - 1;
+        let mut newest = self.carriers.pop().unwrap();
+        assert_eq!(newest.next_of_note(), Frame::Retire);
+        newest.send(&Frame::Retire);
+        let told = self.carriers[0].next_of_note();
+        let Frame::CarrierLost { carrier, received } = told else {
+            panic!("{told:?}");
+        };
+        // RETIRE, and nothing else, was sent on it.
+        assert_eq!((carrier, received), (number, HEADER_BYTES as u64));
+        self.carriers[0].send(&Frame::CarrierLost {
+            carrier,
+            received: newest.received,
+        });
+        drop(newest);
+    }
+}
+
+fn entry_to(address: SocketAddr, pool: &str) -> Gate {
+    let (_, unused) = target();
+    Gate::with_file(&format!(
+        "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: {address}\nadmin: ADMIN\n\
+         workers: 1\npool: {pool}\nforwards:\n\
+         - {{name: a, listen: '127.0.0.1:{}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        free_port(),
+        unused.port()
+    ))
+}
+
+#[test]
+fn an_entry_dials_what_its_exit_asks_for_up_to_its_own_bound_and_retires_it_in_order() {
+    let (listener, address) = target();
+    let entry = entry_to(address, "{min: 1, max: 3}");
+    let mut exit = Exit {
+        listener,
+        carriers: Vec::new(),
+    };
+    exit.accept();
+    exit.ask_for(u32::MAX, 1);
+    exit.accept();
+    exit.accept();
+    until("three carriers are up", || carriers(&entry) == 3);
+    // An older word is none.
+    exit.ask_for(1, 1);
+    exit.ask_for(2, 2);
+    exit.retire_newest();
+    until("two carriers are up", || carriers(&entry) == 2);
+    exit.ask_for(0, 3);
+    exit.retire_newest();
+    until("one carrier is up", || carriers(&entry) == 1);
+    assert_eq!(metric(&entry, "muxgate_carriers_retired_total"), 2);
+    assert_eq!(metric(&entry, "muxgate_carriers_lost_total"), 0);
+    assert_eq!(entry.get("/readyz").0, 200);
+    assert!(!entry.log().contains("WARN"), "{}", entry.log());
+    // More than its bound were never dialled.
+    exit.listener.set_nonblocking(true).unwrap();
+    assert!(exit.listener.accept().is_err());
+}
+
+#[test]
+fn a_carrier_that_is_cut_while_it_is_retired_is_lost_and_settled() {
+    let (listener, address) = target();
+    let entry = entry_to(address, "{min: 1, max: 2}");
+    let mut exit = Exit {
+        listener,
+        carriers: Vec::new(),
+    };
+    exit.accept();
+    exit.ask_for(2, 1);
+    exit.accept();
+    until("two carriers are up", || carriers(&entry) == 2);
+    exit.ask_for(1, 2);
+    let mut newest = exit.carriers.pop().unwrap();
+    assert_eq!(newest.next_of_note(), Frame::Retire);
+    drop(newest);
+    let lost = Frame::CarrierLost {
+        carrier: 1,
+        received: 0,
+    };
+    assert_eq!(exit.carriers[0].next_of_note(), lost);
+    exit.carriers[0].send(&Frame::CarrierLost {
+        carrier: 1,
+        received: HEADER_BYTES as u64,
+    });
+    until("one carrier is up", || carriers(&entry) == 1);
+    assert_eq!(metric(&entry, "muxgate_carriers_retired_total"), 0);
+    assert_eq!(metric(&entry, "muxgate_carriers_lost_total"), 1);
+}
+
+#[test]
+fn an_exit_lets_a_carrier_go_that_its_entry_retires() {
+    let port = free_port();
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{port}\n\
+         admin: ADMIN\nworkers: 2\nallow: ['127.0.0.1:1']\n"
+    ))
+    .until_ready();
+    let connect = || Carrier::new(connect(([127, 0, 0, 1], port).into()));
+    let mut first = connect();
+    first.send(&hello(0, [0; 16], [0; 32]));
+    let Frame::HelloAck(ack) = first.next() else {
+        panic!("expected the answer to the hello");
+    };
+    let mut second = connect();
+    second.send(&hello(1, ack.session_id, ack.token));
+    assert!(matches!(second.next(), Frame::HelloAck(_)));
+    until("two carriers are up", || carriers(&exit) == 2);
+    second.send(&Frame::Retire);
+    assert_eq!(second.next_of_note(), Frame::Retire);
+    first.send(&Frame::CarrierLost {
+        carrier: 1,
+        received: second.received,
+    });
+    let answer = Frame::CarrierLost {
+        carrier: 1,
+        received: HEADER_BYTES as u64,
+    };
+    assert_eq!(first.next_of_note(), answer);
+    assert_eq!(end_of(&second.tcp).unwrap(), 0);
+    until("one carrier is up", || carriers(&exit) == 1);
+    assert_eq!(metric(&exit, "muxgate_carriers_retired_total"), 1);
+    assert_eq!(metric(&exit, "muxgate_carriers_lost_total"), 0);
+    assert!(!exit.log().contains("WARN"), "{}", exit.log());
+}
