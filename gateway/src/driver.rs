@@ -252,9 +252,19 @@ impl Driver {
         let _ = progress.wait_for(|progress| *progress >= wanted).await;
     }
 
+    /// How far it has come.
+    pub(crate) fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    /// Streams that are open or being opened.
+    pub(crate) fn stream_count(&self) -> usize {
+        self.session.borrow().stream_count()
+    }
+
     /// Whether streams could be opened at some time.
     pub(crate) fn was_ready(&self) -> bool {
-        *self.progress.borrow() >= Progress::Ready
+        self.progress() >= Progress::Ready
     }
 
     /// Tells the peer, resets every stream and ends [`Self::run`].

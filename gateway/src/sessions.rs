@@ -1,6 +1,6 @@
 //! The sessions of one worker while they run.
 //!
-//! The entry keeps the one that takes new streams, and those that drain; the exit keeps all that were
+//! The entry keeps those that take new streams, and those that drain; the exit keeps all that were
 //! begun. Who adds one bounds how many there are. They share the worker's buffers and pipes.
 
 use std::cell::{Cell, RefCell};
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use crate::driver::{CarrierEnd, Driver, Pool};
+use crate::driver::{CarrierEnd, Driver, Pool, Progress};
 
 /// Running sessions, oldest first.
 pub(crate) struct Sessions {
@@ -49,9 +49,13 @@ impl Sessions {
         self.running.borrow().len()
     }
 
-    /// The one that has run longest.
-    pub(crate) fn oldest(&self) -> Option<Rc<Driver>> {
-        self.running.borrow().values().next().cloned()
+    /// The one that has run longest of those whose peers take no more streams.
+    pub(crate) fn oldest_going(&self) -> Option<Rc<Driver>> {
+        let running = self.running.borrow();
+        let mut going = running
+            .values()
+            .filter(|session| session.progress() == Progress::GoingAway);
+        going.next().cloned()
     }
 
     /// The one that has run longest of those that wait for a carrier.

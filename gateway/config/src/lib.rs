@@ -27,6 +27,8 @@ use serde::{Deserialize, Serialize};
 pub const CARRIER_PORT: u16 = 64000;
 /// Port of the admin endpoint of every gateway. TCP, HTTP. No forward may use it.
 pub const ADMIN_PORT: u16 = 64001;
+/// Most entries of `connect`.
+pub const CONNECT_MAX: usize = 16;
 /// Most entries in `allow`.
 pub const ALLOW_MAX: usize = 256;
 /// Most streams of one session unless configured otherwise.
@@ -78,7 +80,8 @@ pub struct Config {
     /// How the kernel paces carriers.
     #[serde(default)]
     pub congestion_control: CongestionControl,
-    /// Entry: `host:port` of the exit's carrier listener. Absent on an exit.
+    /// Entry: `host:port` of the exit's carrier listener, or of several exits' with commas between them; at
+    /// most [`CONNECT_MAX`]. Absent on an exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
     /// Exit: `addr:port` on which carriers are accepted. Absent on an entry.
@@ -422,7 +425,13 @@ impl Config {
                 let connect = self.connect.as_deref().ok_or_else(|| {
                     ConfigError::field("connect", "an entry needs the exit's host:port")
                 })?;
-                check_host_port("connect", connect)?;
+                if connect.split(',').count() > CONNECT_MAX {
+                    let problem = format!("at most {CONNECT_MAX} exits");
+                    return Err(ConfigError::field("connect", problem));
+                }
+                for exit in connect.split(',') {
+                    check_host_port("connect", exit)?;
+                }
                 if self.listen.is_some() {
                     return Err(ConfigError::field(
                         "listen",

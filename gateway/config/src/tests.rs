@@ -72,6 +72,11 @@ fn bad_fields_are_named_by_path() {
             "connect: \"exit.example.com\" is not HOST:PORT",
         ),
         (
+            "exit.example.com:64000",
+            "exit.example.com:64000,other.example.com",
+            "connect: \"other.example.com\" is not HOST:PORT",
+        ),
+        (
             "name: web",
             "name: ''",
             "forwards[0].name: must have 1 to 63 characters",

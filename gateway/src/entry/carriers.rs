@@ -2,6 +2,7 @@
 //! holds all of them up, and retires what is of no use.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ const REDIAL_AFTER: Duration = Duration::from_secs(1);
 const MORE_AFTER: Duration = Duration::from_secs(60);
 /// One that cannot be retired for now may be after this.
 const RETIRE_AGAIN: Duration = Duration::from_secs(1);
-/// One attempt to connect.
+/// One attempt to connect, or to find a name's addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Full range: half to all of the doubled pause, so that entries do not come back in step.
@@ -38,8 +39,27 @@ fn backoff(failures: u32, random: f64) -> Duration {
     pause.mul_f64(0.5 + random / 2.0)
 }
 
+/// The addresses of all names in `exits`; those that lead nowhere count only where all do.
+pub(super) async fn resolve(exits: &str) -> std::io::Result<Vec<SocketAddr>> {
+    let (mut addresses, mut last) = (Vec::new(), None);
+    for exit in exits.split(',') {
+        match in_time(tokio::net::lookup_host(exit)).await {
+            Ok(found) => addresses.extend(found),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) if addresses.is_empty() => Err(error),
+        _ => Ok(addresses),
+    }
+}
+
 pub(super) async fn connect(exit: &str) -> std::io::Result<TcpStream> {
-    tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(exit))
+    in_time(TcpStream::connect(exit)).await
+}
+
+async fn in_time<T>(attempt: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
+    tokio::time::timeout(CONNECT_TIMEOUT, attempt)
         .await
         .map_err(|_| {
             std::io::Error::new(

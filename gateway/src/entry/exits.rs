@@ -1,0 +1,224 @@
+//! The exits that `connect` names, and where new streams go.
+//!
+//! There may be several names, and a name may have several addresses, each an exit of its own. An entry's worker has a session with each of
+//! up to [`EXITS_MAX`], in places of their own: the first is always filled, another one only with an address
+//! that no other place has. A stream goes to the session with the fewest.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_gateway_config::{Config, Protocol};
+use tokio::net::TcpStream;
+
+use super::{Entry, carriers};
+use crate::driver::{Driver, Progress};
+
+/// Exits with which a worker has sessions for new streams.
+pub(super) const EXITS_MAX: usize = 4;
+/// The names are asked for further exits once in this time.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+/// Without a session for so long, new connections are reset; before that they wait for one. As long as
+/// the answer to an open may take.
+const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
+
+/// The session of one place.
+#[derive(Clone)]
+pub(super) enum Link {
+    /// It has had no carrier for a while.
+    Down,
+    /// Its exit went away, and another is dialled.
+    Replacing,
+    Up(Rc<Driver>),
+}
+
+/// Where new streams go.
+pub(super) struct Links {
+    by_place: BTreeMap<usize, Link>,
+    /// Since when there is no session for them.
+    none_since: Option<Instant>,
+}
+
+impl Links {
+    pub(super) fn new(now: Instant) -> Self {
+        Self {
+            by_place: BTreeMap::new(),
+            none_since: Some(now),
+        }
+    }
+
+    /// The session with the fewest streams; one without a carrier only where all are.
+    pub(super) fn best(&self) -> Option<Rc<Driver>> {
+        let sessions = self.by_place.values().filter_map(|link| match link {
+            Link::Up(session) if session.progress() == Progress::Ready => Some(session),
+            Link::Up(_) | Link::Down | Link::Replacing => None,
+        });
+        let load = |session: &&Rc<Driver>| (session.pool().up == 0, session.stream_count());
+        sessions.min_by_key(load).cloned()
+    }
+
+    /// Whether connections find a session, or wait for one that is there soon.
+    fn is_linked(&self) -> bool {
+        let mut links = self.by_place.values();
+        links.any(|link| !matches!(link, Link::Down))
+    }
+
+    /// `None`: the place is empty.
+    fn set(&mut self, place: usize, link: Option<Link>, now: Instant) {
+        match link {
+            Some(link) => drop(self.by_place.insert(place, link)),
+            None => drop(self.by_place.remove(&place)),
+        }
+        self.none_since = match self.best() {
+            Some(_) => None,
+            None => self.none_since.or(Some(now)),
+        };
+    }
+}
+
+impl Entry {
+    pub(super) fn set_link(&self, place: usize, link: Option<Link>) {
+        self.links
+            .send_modify(|links| links.set(place, link, Instant::now()));
+        let linked = self.links.borrow().is_linked();
+        self.telemetry.set_linked(self.worker, linked);
+    }
+
+    /// Waits until there is a session, or there was none for long.
+    pub(super) async fn has_session_or_none_for_long(&self) {
+        let mut links = self.links.subscribe();
+        let since = links.borrow().none_since;
+        let until = since.unwrap_or_else(Instant::now) + SESSIONLESS_MAX;
+        let session = links.wait_for(|links| links.best().is_some());
+        // Neither way to end is an error: the sender is in `self`.
+        let _ = tokio::time::timeout_at(until.into(), session).await;
+    }
+
+    /// Connects to an exit for `place`; `None`: there is none that it could be for.
+    ///
+    /// # Errors
+    /// The name has no address, or the last of those that were tried does not answer.
+    pub(super) async fn connect(
+        &self,
+        place: usize,
+        exit: &str,
+    ) -> std::io::Result<Option<(TcpStream, usize)>> {
+        let addresses = carriers::resolve(exit).await?;
+        let used: Vec<SocketAddr> = self.exits.borrow().values().copied().collect();
+        let chosen = choose(place, &addresses, &used);
+        let (exits, mut last) = (chosen.exits, None);
+        for address in chosen.addresses {
+            let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, address);
+            self.exits.send_modify(take);
+            match carriers::connect(&address.to_string()).await {
+                Ok(tcp) => return Ok(Some((tcp, exits))),
+                Err(error) => last = Some(error),
+            }
+            self.leave(place);
+        }
+        match last {
+            None if place == 0 => Err(std::io::Error::new(
+                std::io::ErrorKind::NotFound,
+                "the name has no address",
+            )),
+            None => Ok(None),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// The exit of `place` is none for new streams any more.
+    pub(super) fn leave(&self, place: usize) {
+        self.exits.send_modify(|exits| _ = exits.remove(&place));
+    }
+
+    /// Waits until it is worth a look whether there is an exit for `place`.
+    pub(super) async fn may_be_for(&self, place: usize, config: &Config) {
+        let address = config.connect.as_deref().unwrap_or_default();
+        if address.parse::<SocketAddr>().is_ok() || config.protocol == Protocol::Jmux {
+            return std::future::pending().await;
+        }
+        let mut exits = self.exits.subscribe();
+        // It cannot fail: the sender is in `self`.
+        let _ = exits
+            .wait_for(|exits| exits.contains_key(&(place - 1)))
+            .await;
+    }
+
+    pub(super) async fn look_later(&self) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// The addresses to be tried one after another, and how many exits there are.
+struct Chosen {
+    addresses: Vec<SocketAddr>,
+    exits: usize,
+}
+
+/// The first place takes any address, those that no other one has first. Others only take such, of a kind
+/// that is in use: an exit may have an address of each kind.
+fn choose(place: usize, addresses: &[SocketAddr], used: &[SocketAddr]) -> Chosen {
+    let mut free: Vec<SocketAddr> = Vec::new();
+    for address in addresses {
+        if !used.contains(address) && !free.contains(address) {
+            free.push(*address);
+        }
+    }
+    let is_ipv4 = used.first().or(free.first()).map(SocketAddr::is_ipv4);
+    let same_kind = |address: &&SocketAddr| Some(address.is_ipv4()) == is_ipv4;
+    let mut exits: Vec<&SocketAddr> = addresses.iter().filter(same_kind).collect();
+    exits.sort_unstable();
+    exits.dedup();
+    let exits = exits.len().clamp(1, EXITS_MAX);
+    if place > 0 {
+        free.retain(|address| same_kind(&address));
+    } else {
+        free.extend(addresses.iter().filter(|address| used.contains(address)));
+    }
+    Chosen {
+        addresses: free,
+        exits,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn each_place_has_an_exit_of_its_own() {
+        let all = addresses(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:1"]);
+        let first = choose(0, &all, &[]);
+        assert_eq!((&first.addresses[..], first.exits), (&all[..2], 2));
+        let second = choose(1, &all, &all[..1]);
+        assert_eq!(second.addresses, all[1..2]);
+        assert!(choose(2, &all, &all[..2]).addresses.is_empty());
+    }
+
+    #[test]
+    fn the_first_place_takes_an_exit_that_another_one_has_where_there_is_no_other() {
+        let all = addresses(&["10.0.0.1:1", "10.0.0.2:1"]);
+        let first = choose(0, &all, &all[..1]);
+        assert_eq!(first.addresses, [all[1], all[0]]);
+    }
+
+    #[test]
+    fn an_exit_with_an_address_of_each_kind_is_one() {
+        let all = addresses(&["[fd00::1]:1", "10.0.0.1:1"]);
+        assert_eq!(choose(0, &all, &[]).exits, 1);
+        assert!(choose(1, &all, &all[..1]).addresses.is_empty());
+        assert!(choose(1, &all, &all[1..]).addresses.is_empty());
+    }
+
+    #[test]
+    fn there_are_no_more_sessions_than_places() {
+        let all: Vec<String> = (1..=9).map(|n| format!("10.0.0.{n}:1")).collect();
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        assert_eq!(choose(0, &addresses(&all), &[]).exits, EXITS_MAX);
+    }
+}
