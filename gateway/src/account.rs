@@ -90,6 +90,11 @@ impl Account {
         now.saturating_duration_since(self.heard.get().1)
     }
 
+    /// Who is at the local end, for another account.
+    pub(crate) fn into_local(self) -> Local {
+        self.local
+    }
+
     /// The forward's rate limit from the client into the carrier, if there is one.
     pub(crate) fn up(&self) -> Option<&Pace> {
         self.admission().and_then(|forward| forward.up.limited())

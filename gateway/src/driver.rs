@@ -22,6 +22,7 @@ mod buffers;
 mod carrier;
 mod carrier_in;
 mod carrier_out;
+mod early;
 mod idle;
 mod inbox;
 mod incoming;
@@ -41,10 +42,8 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
 use muxtunnel_proto::{CarrierId, Event, OpenError, Outcome, Refusal, Session, StreamId, Token};
-use tokio::net::TcpStream;
 use tokio::sync::{Notify, watch};
 
-use crate::account::Local;
 use crate::closing::Reason;
 use crate::telemetry::Telemetry;
 use buffers::{SMALL_BYTES, Share};
@@ -55,12 +54,22 @@ use stream::StreamIo;
 
 pub(crate) use buffers::Pool;
 pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
+pub(crate) use early::Connection;
 pub(crate) use incoming::{Dial, Dialler};
 pub(crate) use pool::PoolState;
 
-/// Called where an open failed: with the peer's refusal, or without where the stream was cut before its
-/// answer.
-pub(crate) type Refused = Box<dyn FnOnce(Option<Refusal>)>;
+/// How an open ended that came to nothing.
+pub(crate) enum OpenEnd {
+    /// By the peer's refusal.
+    Refused(Refusal),
+    /// The stream was cut before the answer.
+    Abandoned,
+    /// The peer goes away and did not take it: it may be opened on another session.
+    Returned(Connection),
+}
+
+/// Called where an open came to nothing.
+pub(crate) type Refused = Box<dyn FnOnce(OpenEnd)>;
 
 /// How far the session has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -211,30 +220,29 @@ impl Driver {
         }
     }
 
-    /// Opens a stream to `target` (`tcp://host:port`) for `tcp` and runs it as a task of its own. What
-    /// `tcp` sends meanwhile goes along where the protocol gives credit for it. If the peer does not
-    /// agree, `tcp` is reset and `refused` called.
+    /// Opens a stream to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
+    /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
+    /// agree, the client is reset, unless the peer leaves the open to another one, and `refused` called.
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side; `tcp` has been reset.
+    /// There is no stream, for a reason on this side; the client has been reset.
     pub(crate) fn open(
         self: &Rc<Self>,
         target: &str,
-        tcp: TcpStream,
-        client: Local,
+        client: Connection,
         refused: Refused,
     ) -> Result<(), OpenError> {
         let opened = self.session.borrow_mut().open(Instant::now(), target);
         let stream = match opened {
             Ok(stream) => stream,
             Err(error) => {
-                let _ = tcp.set_zero_linger();
+                let _ = client.tcp.set_zero_linger();
                 return Err(error);
             }
         };
-        let io = self.add(StreamIo::opening(stream, tcp, client, refused));
+        let io = self.add(StreamIo::opening(stream, client, refused));
         let driver = Rc::clone(self);
-        tokio::task::spawn_local(async move { driver.run_stream(&io).await });
+        tokio::task::spawn_local(async move { driver.run_stream(io).await });
         self.wake_transmit();
         Ok(())
     }
@@ -347,11 +355,12 @@ impl Driver {
         io
     }
 
-    async fn run_stream(self: &Rc<Self>, io: &Rc<StreamIo>) {
-        stream::run(self, io).await;
+    async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {
+        stream::run(self, &io).await;
         self.streams.borrow_mut().remove(&io.id);
         self.publish();
         self.idle_wake.notify_waiters();
+        io.hand_back();
     }
 
     fn stream(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
@@ -383,6 +392,7 @@ impl Driver {
                 Event::Incoming { stream, target } => self.dial(stream, target),
                 Event::Opened { stream, .. } => self.opened(stream),
                 Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
+                Event::OpenReturned { stream } => self.open_returned(stream),
                 Event::Writable { stream } => {
                     if let Some(io) = self.stream(stream) {
                         io.wake_source();
@@ -418,6 +428,12 @@ impl Driver {
     fn open_failed(&self, stream: StreamId, refusal: Refusal) {
         if let Some(io) = self.stream(stream) {
             io.refused(refusal);
+        }
+    }
+
+    fn open_returned(&self, stream: StreamId) {
+        if let Some(io) = self.stream(stream) {
+            io.returned();
         }
     }
 

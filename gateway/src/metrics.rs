@@ -26,6 +26,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
         status: telemetry.status(),
         carriers_lost: telemetry.carriers_lost(),
         carriers_retired: telemetry.carriers_retired(),
+        opens_retried: telemetry.opens_retried(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -38,6 +39,7 @@ struct Snapshot {
     status: Status,
     carriers_lost: u64,
     carriers_retired: u64,
+    opens_retried: u64,
     log_lines_dropped: u64,
 }
 
@@ -133,6 +135,14 @@ impl Snapshot {
             encoder,
             ("muxgate_opens_refused", "Opens refused or failed, by code"),
             by("code", &streams.refused, &[]),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_opens_retried",
+                "Opens tried on another session, since the exit went away without taking them",
+            ),
+            [counter(vec![], self.opens_retried)],
         )?;
         family(
             encoder,

@@ -40,6 +40,7 @@ pub(crate) struct Telemetry {
     draining: AtomicBool,
     carriers_lost: AtomicU64,
     carriers_retired: AtomicU64,
+    opens_retried: AtomicU64,
 }
 
 /// What one worker says of itself.
@@ -99,6 +100,7 @@ impl Telemetry {
             draining: AtomicBool::new(false),
             carriers_lost: AtomicU64::new(0),
             carriers_retired: AtomicU64::new(0),
+            opens_retried: AtomicU64::new(0),
         })
     }
 
@@ -213,6 +215,16 @@ impl Telemetry {
     /// Carriers that ended in order, since fewer were needed.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
+    }
+
+    /// An open that its exit did not take, since it goes away, is tried on another session.
+    pub(crate) fn count_retried(&self) {
+        self.opens_retried.fetch_add(1, Relaxed);
+    }
+
+    /// Opens that were tried on another session.
+    pub(crate) fn opens_retried(&self) -> u64 {
+        self.opens_retried.load(Relaxed)
     }
 
     fn carriers(&self) -> Vec<Arc<CarrierStats>> {

@@ -10,9 +10,11 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
+use common::peer::{Carrier, hello_ack};
 use common::*;
+use muxtunnel_proto::native::codec::{Frame, HEADER_BYTES};
 
 fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
@@ -148,4 +150,89 @@ fn connections_that_come_while_there_is_no_exit_wait_for_one() {
     heard.sort_unstable();
     assert_eq!(heard, [0, 1, 2, 3, 4]);
     assert_eq!(entry.status()["streams"]["refused"], serde_json::json!({}));
+}
+
+/// An exit that the test plays, the first of two, and an entry to both.
+struct Leaving {
+    carrier: Carrier,
+    entry: Gate,
+    forward: SocketAddr,
+    listener: TcpListener,
+    /// That the test plays it as long as it has its port.
+    _leaving: TcpListener,
+    _staying: Gate,
+}
+
+impl Leaving {
+    fn new() -> Self {
+        let (listener, target) = target();
+        let (leaving, first) = common::target();
+        let second = local(free_port());
+        let staying = exit(second, target).until_ready();
+        let forward = local(free_port());
+        let entry = entry(&format!("{first},{second}"), forward, target);
+        let mut carrier = Carrier::new(accept(&leaving));
+        assert!(matches!(carrier.next(), Frame::Hello(_)));
+        carrier.send(&hello_ack());
+        until("there is a session with each exit", || {
+            carriers(&entry) == 2
+        });
+        Self {
+            carrier,
+            entry,
+            forward,
+            listener,
+            _leaving: leaving,
+            _staying: staying,
+        }
+    }
+
+    /// A client whose open has come with `early` to the exit that leaves.
+    fn open(&mut self, early: &[u8]) -> TcpStream {
+        let mut client = connect(self.forward);
+        client.write_all(early).unwrap();
+        let open = self.carrier.next_of_note();
+        assert!(matches!(open, Frame::Open { .. }), "{open:?}");
+        self.carrier.read_payload(early.len());
+        assert_eq!(self.carrier.payload, early);
+        client
+    }
+
+    /// GOAWAY, and no stream was taken.
+    fn go_away(&mut self) {
+        let mut frame = [0; HEADER_BYTES];
+        frame[0] = 6;
+        self.carrier.tcp.write_all(&frame).unwrap();
+    }
+}
+
+#[test]
+fn an_open_that_an_exit_does_not_take_any_more_goes_to_another_with_all_that_was_sent() {
+    let mut leaving = Leaving::new();
+    let early = pattern(3, 50_000);
+    let mut client = leaving.open(&early);
+    leaving.go_away();
+    let mut server = accept(&leaving.listener);
+    client.write_all(b"and more").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&server), [&early[..], b"and more"].concat());
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    assert_eq!(read_all(&client), b"answer");
+    assert_eq!(metric(&leaving.entry, "muxgate_opens_retried_total"), 1);
+    let refused = &leaving.entry.status()["streams"]["refused"];
+    assert_eq!(*refused, serde_json::json!({}));
+}
+
+#[test]
+fn a_client_that_sends_nothing_and_one_that_has_ended_are_taken_by_another_exit() {
+    let mut leaving = Leaving::new();
+    let client = leaving.open(b"");
+    client.shutdown(Shutdown::Write).unwrap();
+    leaving.go_away();
+    let mut server = accept(&leaving.listener);
+    assert_eq!(read_all(&server), b"");
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    assert_eq!(read_all(&client), b"answer");
 }

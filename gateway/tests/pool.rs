@@ -10,95 +10,11 @@
 
 mod common;
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 
+use common::peer::{Carrier, hello, hello_ack};
 use common::*;
-use muxtunnel_proto::native::codec::{
-    self, Decoded, Frame, HEADER_BYTES, Hello, HelloAck, Parameters, RESUME, VERSION,
-};
-
-const SESSION: [u8; 16] = [7; 16];
-const TOKEN: [u8; 32] = [9; 32];
-
-/// One carrier, from the peer's side.
-struct Carrier {
-    tcp: TcpStream,
-    unread: Vec<u8>,
-    /// Bytes of whole frames behind the hello.
-    received: u64,
-}
-
-impl Carrier {
-    fn new(tcp: TcpStream) -> Self {
-        Self {
-            tcp,
-            unread: Vec::new(),
-            received: 0,
-        }
-    }
-
-    fn send(&mut self, frame: &Frame) {
-        self.tcp.write_all(&codec::encode(frame)).unwrap();
-    }
-
-    fn next(&mut self) -> Frame {
-        loop {
-            let needed = match codec::decode(&self.unread).unwrap() {
-                Decoded::Frame { frame, consumed } => {
-                    self.unread.drain(..consumed);
-                    let hello = matches!(frame, Frame::Hello(_) | Frame::HelloAck(_));
-                    self.received += if hello { 0 } else { consumed as u64 };
-                    return frame;
-                }
-                Decoded::Stream { .. } => panic!("no stream is open"),
-                Decoded::Incomplete { needed } => needed,
-            };
-            let mut more = vec![0; needed - self.unread.len()];
-            self.tcp.read_exact(&mut more).unwrap();
-            self.unread.extend(more);
-        }
-    }
-
-    /// The next frame that is not there to measure or to acknowledge.
-    fn next_of_note(&mut self) -> Frame {
-        loop {
-            match self.next() {
-                Frame::Ping(value) => self.send(&Frame::Pong(value)),
-                Frame::Pong(_) | Frame::Ack { .. } => {}
-                frame => return frame,
-            }
-        }
-    }
-}
-
-fn parameters() -> Parameters {
-    Parameters {
-        initial_max_data: 1 << 20,
-        initial_max_stream_data: 1 << 16,
-        initial_max_streams: 10,
-        frame_max: codec::FRAME_BYTES_MAX,
-    }
-}
-
-fn hello(carrier: u32, session_id: [u8; 16], token: [u8; 32]) -> Frame {
-    Frame::Hello(Hello {
-        version_min: VERSION,
-        version_max: VERSION,
-        features: RESUME,
-        carrier,
-        session_id,
-        token,
-        parameters: parameters(),
-    })
-}
-
-fn metric(gate: &Gate, name: &str) -> u64 {
-    let (_, page) = gate.get("/metrics");
-    let value = page.lines().find_map(|line| line.strip_prefix(name));
-    let value = value.unwrap_or_else(|| panic!("no {name} in\n{page}"));
-    value.trim().parse().unwrap()
-}
+use muxtunnel_proto::native::codec::{Frame, HEADER_BYTES};
 
 fn carriers(gate: &Gate) -> usize {
     gate.status()["carriers"].as_array().unwrap().len()
@@ -114,13 +30,7 @@ impl Exit {
     fn accept(&mut self) {
         let mut carrier = Carrier::new(accept(&self.listener));
         assert!(matches!(carrier.next(), Frame::Hello(_)));
-        carrier.send(&Frame::HelloAck(HelloAck {
-            version: VERSION,
-            features: RESUME,
-            session_id: SESSION,
-            token: TOKEN,
-            parameters: parameters(),
-        }));
+        carrier.send(&hello_ack());
         self.carriers.push(carrier);
     }
 

@@ -231,7 +231,8 @@ pub struct NativeSession {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum GoAway {
-    Due,
+    /// The last stream that was taken is this one of the peer's.
+    Due(StreamId),
     Sent,
 }
 
@@ -590,7 +591,8 @@ impl Session for NativeSession {
     }
 
     fn go_away(&mut self) {
-        self.goaway.get_or_insert(GoAway::Due);
+        let last = StreamId(self.peer_last);
+        self.goaway.get_or_insert(GoAway::Due(last));
     }
 
     fn shut_down(&mut self) {

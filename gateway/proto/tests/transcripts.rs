@@ -204,6 +204,7 @@ impl Replay {
                 Event::OpenFailed { refusal, .. } => {
                     format!("failed {} {}", refusal.reason.code(), refusal.description)
                 }
+                Event::OpenReturned { .. } => "returned".to_owned(),
                 Event::Writable { .. } => "writable".to_owned(),
                 Event::Finished { .. } => "finished".to_owned(),
                 Event::Reset { cause, .. } => format!("reset {cause:?}"),

@@ -109,6 +109,15 @@ impl Batch {
         start..end
     }
 
+    /// The first `length` payload bytes, without headers.
+    pub(super) fn payload(&self, length: usize) -> impl Iterator<Item = &[u8]> {
+        let starts = (0..length).step_by(self.layout.payload);
+        starts.map(move |start| {
+            let end = length.min(start + self.layout.payload);
+            &self.buffer[self.place(&(start..end))]
+        })
+    }
+
     /// Gives its place among the buffers on their way to the carrier away.
     pub(super) fn take_permit(&mut self) -> Option<Permit> {
         self.buffer.take_permit()
@@ -189,6 +198,10 @@ mod tests {
         }
         let span = layout.span(input.len());
         assert_eq!(batch.bytes(0..span), b"--abc--def--gh");
+        assert_eq!(
+            batch.payload(7).collect::<Vec<_>>(),
+            [&b"abc"[..], b"def", b"g"]
+        );
         let kept = batch.fitted(span);
         assert_eq!(kept.bytes(kept.place(&(4..6))), b"ef");
         assert_eq!(kept.bytes(kept.place(&(7..8))), b"h");

@@ -59,6 +59,14 @@ impl Chunk {
         }
     }
 
+    /// The batch, where it is kept.
+    fn kept(&self) -> Option<&Rc<Batch>> {
+        match self {
+            Self::Kept { batch, .. } => Some(batch),
+            Self::Control(_) | Self::Batch(..) | Self::Pipe(_) => None,
+        }
+    }
+
     fn length(&self) -> usize {
         match self {
             Self::Pipe(pipe) => pipe.held(),
@@ -237,6 +245,7 @@ impl Driver {
         let length = payload.range.end;
         match io.take_batch() {
             Some(Ready::Pipe(pipe, twin)) => {
+                io.note_transmitted(None, length);
                 queue.push_control(header);
                 queue.push(Chunk::Pipe(pipe));
                 if let Some(twin) = twin {
@@ -245,11 +254,13 @@ impl Driver {
             }
             Some(Ready::Buffer(batch)) => {
                 let span = batch.layout.span(length);
-                queue.push(if payload.retained {
+                let chunk = if payload.retained {
                     self.keep_batch(batch, span, payload.token)
                 } else {
                     Chunk::Batch(batch, span)
-                });
+                };
+                io.note_transmitted(chunk.kept(), length);
+                queue.push(chunk);
             }
             None => {}
         }

@@ -46,7 +46,7 @@ impl Driver {
         let task = tokio::task::spawn_local(async move {
             let dialled = dial.await;
             if let Some(io) = driver.dialled(stream, dialled) {
-                driver.run_stream(&io).await;
+                driver.run_stream(io).await;
             }
         });
         let incoming = Incoming {

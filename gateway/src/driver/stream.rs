@@ -19,11 +19,12 @@ use tokio::sync::Notify;
 
 use super::batch::Batch;
 use super::buffers::Pool;
+use super::early::{Connection, Early};
 use super::inbox::Inbox;
 use super::incoming::Arrived;
 use super::pipe::{Pipe, Pipes};
 use super::reassembly::Reassembly;
-use super::{Driver, Refused, socket};
+use super::{Driver, OpenEnd, Refused, socket};
 use crate::account::{Account, Local};
 use crate::closing::Reason;
 use crate::pace::{Pace, Turn};
@@ -49,6 +50,8 @@ pub(super) struct StreamIo {
     opened: Cell<bool>,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
+    /// Until the open is answered.
+    early: Early,
     inbox: RefCell<Inbox>,
     reassembly: RefCell<Reassembly>,
     /// The local socket has no more to send.
@@ -82,10 +85,12 @@ struct Cut {
 impl StreamIo {
     /// A stream that the peer has been asked for. It runs at once, so that what the client sends
     /// first can go along with the open.
-    pub(super) fn opening(id: StreamId, tcp: TcpStream, client: Local, refused: Refused) -> Self {
+    pub(super) fn opening(id: StreamId, client: Connection, refused: Refused) -> Self {
+        let Connection { tcp, local, early } = client;
         Self {
             refused: Cell::new(Some(refused)),
-            ..Self::accepted(id, tcp, client, Arrived::default())
+            early: Early::new(early),
+            ..Self::accepted(id, tcp, local, Arrived::default())
         }
     }
 
@@ -99,6 +104,7 @@ impl StreamIo {
             account: Account::new(local),
             ended: Cell::new(false),
             batch: RefCell::default(),
+            early: Early::default(),
             inbox: RefCell::new(arrived.inbox),
             reassembly: RefCell::new(arrived.reassembly),
             finished: Cell::new(arrived.finished),
@@ -113,13 +119,14 @@ impl StreamIo {
         self.opened.set(true);
         self.account.opened(telemetry);
         self.refused.take();
+        self.early.forget();
         self.source_wake.notify_one();
         self.sink_wake.notify_one();
     }
 
     /// The open failed: the client learns it at once, by a reset.
     pub(super) fn refused(&self, refusal: Refusal) {
-        self.tell_refused(Some(refusal));
+        self.tell_refused(OpenEnd::Refused(refusal));
         self.end(Cut {
             deliver: false,
             reason: Reason::PeerReset,
@@ -127,9 +134,60 @@ impl StreamIo {
         });
     }
 
-    fn tell_refused(&self, refusal: Option<Refusal>) {
+    /// Nobody took the open: the connection goes back to whom it came from, if nothing of it is lost.
+    pub(super) fn returned(&self) {
+        if !self.early.give_back() {
+            let text = "the exit shuts down, and what was sent to it is not kept";
+            return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
+        }
+        self.cut.set(Some(Cut {
+            deliver: false,
+            reason: Reason::PeerReset,
+            error: None,
+        }));
+        self.wake_source();
+        self.sink_wake.notify_one();
+    }
+
+    fn tell_refused(&self, end: OpenEnd) {
         if let Some(refused) = self.refused.take() {
-            refused(refusal);
+            refused(end);
+        }
+    }
+
+    /// A batch of `length` payload bytes is transmitted; `kept`: where that is so.
+    pub(super) fn note_transmitted(&self, kept: Option<&Rc<Batch>>, length: usize) {
+        if !self.opened.get() {
+            self.early.send(kept, length);
+        }
+    }
+
+    /// After [`run`]: an open that nobody took goes back.
+    pub(super) fn hand_back(self: Rc<Self>) {
+        if !self.early.is_returned() {
+            return;
+        }
+        match Rc::try_unwrap(self) {
+            Ok(io) => {
+                let waiting = match io.batch.into_inner() {
+                    Some(Ready::Buffer(batch)) => Some(batch),
+                    // Nothing is spliced before the answer.
+                    Some(Ready::Pipe(..)) | None => None,
+                };
+                let connection = Connection {
+                    tcp: io.tcp,
+                    local: io.account.into_local(),
+                    early: io.early.into_bytes(waiting),
+                };
+                if let Some(refused) = io.refused.into_inner() {
+                    refused(OpenEnd::Returned(connection));
+                }
+            }
+            Err(io) => {
+                debug_assert!(false, "a stream that has ended is in use");
+                let _ = io.tcp.set_zero_linger();
+                io.tell_refused(OpenEnd::Abandoned);
+            }
         }
     }
 
@@ -288,11 +346,14 @@ impl StreamIo {
 /// Runs a stream to its end.
 pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     let (source, sink) = tokio::join!(source::run(driver, io), sink(driver, io));
+    if io.early.is_returned() {
+        return;
+    }
     let clean = source == End::Clean && sink == End::Clean && io.cut.get().is_none();
     if io.opened.get() {
         report(driver, io, clean);
     }
-    io.tell_refused(None);
+    io.tell_refused(OpenEnd::Abandoned);
     if !clean {
         reset(io).await;
     }

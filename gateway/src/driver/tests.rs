@@ -10,10 +10,11 @@ use muxtunnel_proto::{
     SendCapacity, SessionError, Transmit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
 use super::*;
+use crate::account::Local;
 
 /// What a test and its session share.
 #[derive(Debug, Default)]
@@ -272,7 +273,12 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             target: "tcp://x:1".to_owned(),
             address: SocketAddr::from(([127, 0, 0, 1], 1)),
         };
-        let opened = driver.open("tcp://x:1", local, target, Box::new(|_| {}));
+        let connection = Connection {
+            tcp: local,
+            local: target,
+            early: Vec::new(),
+        };
+        let opened = driver.open("tcp://x:1", connection, Box::new(|_| {}));
         assert!(opened.is_ok());
         let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
         client.write_all(&bytes).await.unwrap();

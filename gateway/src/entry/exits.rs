@@ -21,7 +21,7 @@ pub(super) const EXITS_MAX: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Without a session for so long, new connections are reset; before that they wait for one. As long as
 /// the answer to an open may take.
-const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
+pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
 
 /// The session of one place.
 #[derive(Clone)]
@@ -87,9 +87,14 @@ impl Entry {
 
     /// Waits until there is a session, or there was none for long.
     pub(super) async fn has_session_or_none_for_long(&self) {
-        let mut links = self.links.subscribe();
-        let since = links.borrow().none_since;
+        let since = self.links.borrow().none_since;
         let until = since.unwrap_or_else(Instant::now) + SESSIONLESS_MAX;
+        self.has_session_until(until).await;
+    }
+
+    /// Waits until there is a session, or that long.
+    pub(super) async fn has_session_until(&self, until: Instant) {
+        let mut links = self.links.subscribe();
         let session = links.wait_for(|links| links.best().is_some());
         // Neither way to end is an error: the sender is in `self`.
         let _ = tokio::time::timeout_at(until.into(), session).await;

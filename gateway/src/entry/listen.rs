@@ -8,13 +8,15 @@ use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
-use muxtunnel_proto::{OpenError, Reason, Refusal};
+use muxtunnel_proto::{OpenError, Reason};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::Entry;
+use super::exits::SESSIONLESS_MAX;
 use crate::account::Local;
 use crate::dial;
+use crate::driver::{Connection, OpenEnd};
 use crate::forward::Forward;
 use crate::process::{ACCEPT_RETRY, WorkerError, listen_shared};
 use crate::telemetry::{Listened, Telemetry};
@@ -92,8 +94,8 @@ impl Entry {
     }
 
     /// Sends a new connection on its way, or resets it.
-    fn take(&self, tcp: TcpStream, client: SocketAddr, route: &Route) {
-        let refused = || Refused {
+    fn take(self: &Rc<Self>, tcp: TcpStream, client: SocketAddr, route: &Route) {
+        let refused = Refused {
             telemetry: Arc::clone(&self.telemetry),
             forward: Arc::clone(&route.forward),
             client,
@@ -102,30 +104,72 @@ impl Entry {
             Ok(admission) => admission,
             Err(code) => {
                 let _ = tcp.set_zero_linger();
-                return refused().report(code, code.cause());
+                return refused.report(code, code.cause());
             }
-        };
-        let Some(session) = self.links.borrow().best() else {
-            let _ = tcp.set_zero_linger();
-            return refused().report(Code::CarrierConnecting, "there is no carrier to the exit");
         };
         let local = Local::Client {
             address: client,
             target: Rc::clone(&route.url),
             admission,
         };
-        let by_peer = refused();
-        let by_peer = move |refusal: Option<Refusal>| match refusal {
-            Some(refusal) => by_peer.report(code_of(refusal.reason), &refusal.description),
-            None => by_peer.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
+        let opening = Opening {
+            entry: Rc::clone(self),
+            url: Rc::clone(&route.url),
+            refused,
+            until: Instant::now() + SESSIONLESS_MAX,
         };
-        if let Err(error) = session.open(&route.url, tcp, local, Box::new(by_peer)) {
-            refused().report(code_of_open(&error), &error.to_string());
+        opening.open(Connection {
+            tcp,
+            local,
+            early: Vec::new(),
+        });
+    }
+}
+
+/// A connection on its way to a session, and to another one where that goes away.
+struct Opening {
+    entry: Rc<Entry>,
+    url: Rc<str>,
+    refused: Refused,
+    /// Nobody waits longer for another session.
+    until: Instant,
+}
+
+impl Opening {
+    fn open(self, connection: Connection) {
+        let Some(session) = self.entry.links.borrow().best() else {
+            let _ = connection.tcp.set_zero_linger();
+            let text = "there is no carrier to an exit";
+            return self.refused.report(Code::CarrierConnecting, text);
+        };
+        let (url, refused) = (Rc::clone(&self.url), self.refused.clone());
+        let ended = move |end: OpenEnd| match end {
+            OpenEnd::Refused(refusal) => {
+                let code = code_of(refusal.reason);
+                self.refused.report(code, &refusal.description);
+            }
+            OpenEnd::Abandoned => {
+                let code = Code::OpenAbandoned;
+                self.refused.report(code, code.cause());
+            }
+            OpenEnd::Returned(connection) => {
+                drop(tokio::task::spawn_local(self.open_again(connection)));
+            }
+        };
+        if let Err(error) = session.open(&url, connection, Box::new(ended)) {
+            refused.report(code_of_open(&error), &error.to_string());
         }
+    }
+
+    async fn open_again(self, connection: Connection) {
+        self.refused.telemetry.count_retried();
+        self.entry.has_session_until(self.until).await;
+        self.open(connection);
     }
 }
 
 /// A connection that may be refused.
+#[derive(Clone)]
 struct Refused {
     telemetry: Arc<Telemetry>,
     forward: Arc<Forward>,

@@ -9,6 +9,8 @@
     reason = "shared by tests"
 )]
 
+pub mod peer;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -353,4 +355,12 @@ pub fn assert_reset(tcp: &TcpStream) {
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
         other => panic!("expected a reset, got {other:?}"),
     }
+}
+
+/// A counter of the metrics page.
+pub fn metric(gate: &Gate, name: &str) -> u64 {
+    let (_, page) = gate.get("/metrics");
+    let value = page.lines().find_map(|line| line.strip_prefix(name));
+    let value = value.unwrap_or_else(|| panic!("no {name} in\n{page}"));
+    value.trim().parse().unwrap()
 }

@@ -251,11 +251,7 @@ impl NativeSession {
                 self.rtt.handle_pong(now, value);
                 self.window.set_rtt(self.rtt.path());
             }
-            Frame::GoAway { .. } => {
-                if !std::mem::replace(&mut self.peer_goes, true) {
-                    self.events.push_back(Event::GoAway);
-                }
-            }
+            Frame::GoAway { last } => self.handle_goaway(last),
             Frame::Open { stream, target, .. } => self.handle_open(now, stream, target)?,
             Frame::Opened { stream, address } => self.handle_opened(stream, address)?,
             Frame::MaxStreamData { stream, limit } => {
@@ -305,6 +301,24 @@ impl NativeSession {
             }
         }
         Ok(())
+    }
+
+    /// The peer takes none of our streams behind `last`, which may therefore be opened elsewhere.
+    fn handle_goaway(&mut self, last: StreamId) {
+        if std::mem::replace(&mut self.peer_goes, true) {
+            return;
+        }
+        self.events.push_back(Event::GoAway);
+        let opening = |stream: &Stream| matches!(stream.phase, Phase::Opening(_));
+        let later = self.streams.range(StreamId(last.0.saturating_add(1))..);
+        let returned: Vec<StreamId> = later
+            .filter(|(id, stream)| self.is_ours(**id) && opening(stream))
+            .map(|(id, _)| *id)
+            .collect();
+        for stream in returned {
+            self.cut(stream, ResetCode::Cancelled, "");
+            self.events.push_back(Event::OpenReturned { stream });
+        }
     }
 
     /// A stream that a frame names; `None`: it is gone, which the peer may not know yet.

@@ -97,7 +97,7 @@ impl NativeSession {
         self.express() == Some(id)
             && (self.rtt.is_due()
                 || self.wanted.is_due()
-                || self.goaway == Some(GoAway::Due)
+                || matches!(self.goaway, Some(GoAway::Due(_)))
                 || self.window.due()
                 || self.streams_due().is_some()
                 || (self.lost.is_empty() && !self.control_ready.is_empty()))
@@ -159,9 +159,8 @@ impl NativeSession {
 
     /// The next frame about the session.
     fn next_session_frame(&mut self) -> Option<Frame> {
-        if self.goaway == Some(GoAway::Due) {
+        if let Some(GoAway::Due(last)) = self.goaway {
             self.goaway = Some(GoAway::Sent);
-            let last = StreamId(self.peer_last);
             return Some(Frame::GoAway { last });
         }
         if self.window.due() {

@@ -230,6 +230,12 @@ pub enum Event {
         /// Why.
         refusal: Refusal,
     },
+    /// The peer goes away, and did not and will not take our open: nothing of the stream has come
+    /// anywhere, and it may be opened on another session. Here it is gone.
+    OpenReturned {
+        /// The stream.
+        stream: StreamId,
+    },
     /// There is credit again.
     Writable {
         /// The stream.

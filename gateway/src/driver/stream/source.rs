@@ -43,6 +43,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         let readable = tokio::select! {
             biased;
             () = io.source_wake.notified() => continue,
+            () = std::future::ready(()), if io.early.is_there() => Ok(()),
             readable = io.tcp.readable() => readable,
         };
         if let Err(error) = readable {
@@ -78,6 +79,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
                 length,
                 held,
             }) if io.cut.get().is_none() => {
+                io.early.wait(length);
                 io.batch.replace(Some(batch));
                 let token = driver.next_token();
                 driver
@@ -101,7 +103,8 @@ fn splice(
     capacity: SendCapacity,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
-    if appetite.size() == Size::Small {
+    // What is sent before the answer may have to be taken back.
+    if appetite.size() == Size::Small || !io.is_open() {
         return None;
     }
     let limit = usize::try_from(capacity.bytes)
@@ -190,6 +193,9 @@ fn read(
 ) -> std::io::Result<(usize, usize)> {
     let mut slots: [_; SLOTS_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
     let (count, room) = layout.fill(buffer, limit, &mut slots);
+    if io.early.is_there() {
+        return Ok((io.early.read(&mut slots[..count]), room));
+    }
     let length = io.tcp.try_read_vectored(&mut slots[..count])?;
     Ok((length, room))
 }

@@ -41,6 +41,12 @@ impl World {
                     self.model
                         .end(socket.label, side, Verdict::NotOpened(refusal));
                 }
+                Event::OpenReturned { stream } => {
+                    let socket = self.sides[side].sockets.remove(&stream);
+                    let label = socket.expect("an open that was given up").label;
+                    self.see(Seen::OpenReturned);
+                    self.model.see_returned(label, side);
+                }
                 Event::Finished { stream } => self.finished(side, stream),
                 Event::Reset { stream, cause } => self.cut(side, stream, cause),
             }

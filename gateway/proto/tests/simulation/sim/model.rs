@@ -173,6 +173,16 @@ impl Model {
         assert!(justified, "stream {label}: {cause:?} that nobody caused");
     }
 
+    /// The session says that the other side has nothing of the stream and will not have it.
+    pub fn see_returned(&mut self, label: u32, side: usize) {
+        let away = self.went_away[1 - side];
+        let stream = self.of(label);
+        assert_eq!(stream.opener, side, "stream {label}");
+        assert!(away && !stream.incoming, "stream {label} was taken");
+        let refusal = Refusal::new(Reason::General, "it was returned");
+        self.end(label, side, Verdict::NotOpened(refusal));
+    }
+
     pub fn see_open_failed(&mut self, label: u32, side: usize, now: Instant, refusal: &Refusal) {
         let open_timeout = self.open_timeout;
         let (lost, away) = (self.lost[side], self.went_away[1 - side]);

@@ -58,11 +58,12 @@ pub enum Seen {
     CarrierRetiredByItsEnd,
     CarrierRetiredByItsPeer,
     RetireCut,
+    OpenReturned,
 }
 
 impl Seen {
     /// What only the native protocol can come to.
-    const NATIVE: [Self; 29] = [
+    const NATIVE: [Self; 30] = [
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
         Self::EarlyData,
@@ -92,6 +93,7 @@ impl Seen {
         Self::CarrierRetiredByItsEnd,
         Self::CarrierRetiredByItsPeer,
         Self::RetireCut,
+        Self::OpenReturned,
     ];
 
     const BOTH: [Self; 23] = [

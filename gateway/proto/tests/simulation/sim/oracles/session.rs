@@ -410,7 +410,7 @@ impl Target {
                     let before = self.sockets.insert(stream, socket);
                     assert!(before.is_none(), "{stream:?} is used again");
                 }
-                Event::OpenFailed { stream, .. } => {
+                Event::OpenFailed { stream, .. } | Event::OpenReturned { stream } => {
                     self.sockets.remove(&stream);
                 }
                 Event::Reset { stream, .. } => {

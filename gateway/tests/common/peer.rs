@@ -1,0 +1,122 @@
+//! A peer that writes the native protocol's frames by hand.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+use muxtunnel_proto::native::codec::{
+    self, Decoded, Frame, HEADER_BYTES, Hello, HelloAck, Parameters, RESUME, VERSION,
+};
+
+pub const SESSION: [u8; 16] = [7; 16];
+pub const TOKEN: [u8; 32] = [9; 32];
+
+/// One carrier, from the peer's side.
+pub struct Carrier {
+    pub tcp: TcpStream,
+    unread: Vec<u8>,
+    /// Bytes of whole frames behind the hello.
+    pub received: u64,
+    /// Of all streams.
+    pub payload: Vec<u8>,
+}
+
+impl Carrier {
+    pub fn new(tcp: TcpStream) -> Self {
+        Self {
+            tcp,
+            unread: Vec::new(),
+            received: 0,
+            payload: Vec::new(),
+        }
+    }
+
+    pub fn send(&mut self, frame: &Frame) {
+        self.tcp.write_all(&codec::encode(frame)).unwrap();
+    }
+
+    pub fn next(&mut self) -> Frame {
+        loop {
+            if let Some(frame) = self.take() {
+                return frame;
+            }
+        }
+    }
+
+    /// Reads on until so much payload has come.
+    pub fn read_payload(&mut self, length: usize) {
+        while self.payload.len() < length {
+            let _ = self.take();
+        }
+    }
+
+    /// A frame, or payload.
+    fn take(&mut self) -> Option<Frame> {
+        loop {
+            let needed = match codec::decode(&self.unread).unwrap() {
+                Decoded::Frame { frame, consumed } => {
+                    self.unread.drain(..consumed);
+                    let hello = matches!(frame, Frame::Hello(_) | Frame::HelloAck(_));
+                    self.received += if hello { 0 } else { consumed as u64 };
+                    return Some(frame);
+                }
+                Decoded::Stream { length, .. } => {
+                    let all = HEADER_BYTES + length as usize;
+                    if self.unread.len() >= all {
+                        self.payload.extend(&self.unread[HEADER_BYTES..all]);
+                        self.unread.drain(..all);
+                        self.received += all as u64;
+                        return None;
+                    }
+                    all
+                }
+                Decoded::Incomplete { needed } => needed,
+            };
+            let mut more = vec![0; needed - self.unread.len()];
+            self.tcp.read_exact(&mut more).unwrap();
+            self.unread.extend(more);
+        }
+    }
+
+    /// The next frame that is not there to measure or to acknowledge.
+    pub fn next_of_note(&mut self) -> Frame {
+        loop {
+            match self.next() {
+                Frame::Ping(value) => self.send(&Frame::Pong(value)),
+                Frame::Pong(_) | Frame::Ack { .. } => {}
+                frame => return frame,
+            }
+        }
+    }
+}
+
+pub fn parameters() -> Parameters {
+    Parameters {
+        initial_max_data: 1 << 20,
+        initial_max_stream_data: 1 << 16,
+        initial_max_streams: 10,
+        frame_max: codec::FRAME_BYTES_MAX,
+    }
+}
+
+pub fn hello(carrier: u32, session_id: [u8; 16], token: [u8; 32]) -> Frame {
+    Frame::Hello(Hello {
+        version_min: VERSION,
+        version_max: VERSION,
+        features: RESUME,
+        carrier,
+        session_id,
+        token,
+        parameters: parameters(),
+    })
+}
+
+/// The answer to a hello.
+pub fn hello_ack() -> Frame {
+    Frame::HelloAck(HelloAck {
+        version: VERSION,
+        features: RESUME,
+        session_id: SESSION,
+        token: TOKEN,
+        parameters: parameters(),
+    })
+}
