@@ -46,6 +46,8 @@ struct Entry {
     links: watch::Sender<Links>,
     /// The exits that new streams go to, by place.
     exits: watch::Sender<BTreeMap<usize, SocketAddr>>,
+    /// The one of each place that went away last.
+    left: RefCell<BTreeMap<usize, SocketAddr>>,
     sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
 }
@@ -68,6 +70,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         telemetry,
         links: watch::Sender::new(Links::new(Instant::now())),
         exits: watch::Sender::default(),
+        left: RefCell::default(),
         sessions: Sessions::on_one_of(workers),
         listeners: RefCell::default(),
     });
@@ -202,7 +205,7 @@ impl Entry {
     /// Runs a session; returns when another is needed.
     async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
         let Begun { driver, exit } = session;
-        let mut run = self.run(Rc::clone(&driver), &exit);
+        let mut run = self.run(Rc::clone(&driver), &exit, pool);
         tokio::select! {
             _ = &mut run => {
                 self.set_link(place, Some(Link::Down));
@@ -218,10 +221,10 @@ impl Entry {
             }
             () = driver.reached(Progress::GoingAway) => {
                 tracing::info!(exit = %exit, peer = %driver.peer(), "The exit takes no more streams; those that are open go on");
+                self.avoid(place);
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
             }
-            never = carriers::keep(&driver, &exit, pool) => match never {},
             never = self.follow_carriers(&driver, place) => match never {},
         }
     }
@@ -241,7 +244,7 @@ impl Entry {
         }
     }
 
-    fn run(self: &Rc<Self>, driver: Rc<Driver>, exit: &str) -> JoinHandle<()> {
+    fn run(self: &Rc<Self>, driver: Rc<Driver>, exit: &str, pool: config::Pool) -> JoinHandle<()> {
         if self.sessions.len() >= SESSIONS_MAX
             && let Some(oldest) = self.sessions.oldest_going()
         {
@@ -255,9 +258,15 @@ impl Entry {
                 driver.shut_down();
                 std::future::pending().await
             };
+            // As long as there are streams, those of an exit that goes away as well.
+            let carriers = async {
+                driver.reached(Progress::Ready).await;
+                carriers::keep(&driver, &exit, pool).await
+            };
             let end = tokio::select! {
                 end = entry.sessions.run(&driver) => end,
                 end = drained => end,
+                never = carriers => match never {},
             };
             report(&driver, &exit, &end);
         })
@@ -269,6 +278,9 @@ fn report(driver: &Driver, exit: &str, end: &CarrierEnd) {
     match end {
         CarrierEnd::ShutDown => {
             tracing::info!(%exit, peer = %driver.peer(), "Carrier is shut down");
+        }
+        CarrierEnd::Finished(_) if !driver.was_ready() => {
+            tracing::info!(%exit, "The exit takes no more sessions");
         }
         _ if !driver.was_ready() => {
             tracing::warn!(%code, %exit, reason = %end, "Carrier ended before the exit said hello: does it speak this protocol?");

@@ -50,30 +50,41 @@ pub(crate) async fn run(
         sessions: Sessions::on_one_of(workers),
         by_id: RefCell::default(),
     });
+    let serve = async {
+        tokio::join!(accept(&exit, listener), take(&exit, handed));
+    };
+    tokio::pin!(serve);
     tokio::select! {
-        () = accept(&exit, &listener) => {}
-        () = take(&exit, handed) => {}
+        () = &mut serve => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
-    drop(listener);
     exit.worker
         .telemetry
         .set_listening(exit.worker.index, false);
-    // Not before: until the port is closed, load balancers may lead an entry that dials anew back here.
+    // Not before: until load balancers know, they may lead an entry that dials anew back here.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
+        () = &mut serve => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
     exit.sessions.end_all().await;
     Ok(())
 }
 
-/// Accepts carriers for all workers.
-async fn accept(exit: &Rc<Exit>, listener: &TcpListener) {
+/// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
+/// join one; where there is no such thing, the port is closed, and this waits for the end.
+async fn accept(exit: &Rc<Exit>, listener: TcpListener) {
     let says_hello = exit.worker.config.borrow().protocol == Protocol::Native;
     loop {
-        match listener.accept().await {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = wait_for(exit.worker.phase.clone(), Phase::Closed), if !says_hello => {
+                drop(listener);
+                return std::future::pending().await;
+            }
+        };
+        match accepted {
             Ok((tcp, _)) => match exit.handover.admit() {
                 Ok(place) if says_hello => {
                     drop(tokio::task::spawn_local(greet(Rc::clone(exit), tcp, place)));
@@ -130,11 +141,17 @@ fn refuse(tcp: TcpStream) {
     drop(tokio::task::spawn_local(hello::refuse_unknown(tcp)));
 }
 
+/// It begins a session, and none is taken any more.
+fn turn_away(tcp: TcpStream) {
+    drop(tokio::task::spawn_local(hello::turn_away(tcp)));
+}
+
 impl Exit {
     /// Leads a carrier to its worker.
     fn pass_on(&self, tcp: TcpStream, greeting: Greeting, place: Place) {
         let Greeting { unread, joins } = greeting;
         let passed = tcp.into_std().and_then(|tcp| match joins {
+            None if self.is_closed() => TcpStream::from_std(tcp).map(turn_away),
             None => {
                 self.handover.begin(tcp, unread, place);
                 Ok(())
@@ -150,6 +167,11 @@ impl Exit {
         if let Err(error) = passed {
             tracing::warn!(%error, "Carrier could not be passed on");
         }
+    }
+
+    /// Whether no sessions and streams are taken any more.
+    fn is_closed(&self) -> bool {
+        *self.worker.phase.borrow() >= Phase::Closed
     }
 
     fn add(self: &Rc<Self>, handed: Handed) -> std::io::Result<()> {
@@ -168,6 +190,10 @@ impl Exit {
                     return Ok(());
                 }
             },
+            None if self.is_closed() => {
+                turn_away(tcp);
+                return Ok(());
+            }
             None => {
                 let (driver, id) = self.session();
                 (driver, Some(id))
@@ -227,7 +253,7 @@ impl Exit {
 
     /// Connects to a target that a peer asks for.
     async fn dial(&self, target: &str) -> Result<dial::Dialled, Refusal> {
-        if *self.worker.phase.borrow() >= Phase::Closed {
+        if self.is_closed() {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }

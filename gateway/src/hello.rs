@@ -73,6 +73,12 @@ pub(crate) async fn refuse_unknown(mut tcp: TcpStream) {
     refuse(&mut tcp, SessionCode::UnknownSession, text).await;
 }
 
+/// No more sessions are taken here.
+pub(crate) async fn turn_away(mut tcp: TcpStream) {
+    let text = "this exit is shutting down";
+    refuse(&mut tcp, SessionCode::NoError, text).await;
+}
+
 /// Says why, and lets the peer read it.
 async fn refuse(tcp: &mut TcpStream, code: SessionCode, reason: &str) {
     let frame = codec::encode(&Frame::SessionClose {

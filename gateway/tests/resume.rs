@@ -100,7 +100,7 @@ fn tunnel(carriers: u8) -> Tunnel {
     let carrier = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
-         workers: 2\nallow: ['{address}']\n"
+         workers: 2\nallow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
     ))
     .until_ready();
     let path = Path::to(carrier);
@@ -188,6 +188,26 @@ fn streams_wait_while_there_is_no_path() {
     });
     tunnel.until_carriers(2);
     assert_eq!(tunnel.entry.get("/readyz").0, 200);
+}
+
+#[test]
+fn streams_of_an_exit_that_goes_away_outlive_their_carriers() {
+    let tunnel = tunnel(2);
+    tunnel.carry(|tunnel| {
+        tunnel.exit.signal("TERM");
+        until("the entry knows", || {
+            tunnel.entry.log().contains("takes no more streams")
+        });
+        let before = tunnel.path.count.load(Ordering::Relaxed);
+        tunnel.path.cut_all();
+        assert_eq!(tunnel.entry.status()["streams"]["open"], 1);
+        until("another carrier is dialled", || {
+            tunnel.path.count.load(Ordering::Relaxed) > before
+        });
+    });
+    let Tunnel { exit, entry, .. } = tunnel;
+    assert!(exit.wait().success());
+    assert_eq!(entry.status()["streams"]["closed"]["carrier-lost"], 0);
 }
 
 /// Sends blocks and expects each back, until `stop`; then ends.

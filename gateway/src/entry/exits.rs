@@ -111,7 +111,8 @@ impl Entry {
     ) -> std::io::Result<Option<(TcpStream, usize)>> {
         let addresses = carriers::resolve(exit).await?;
         let used: Vec<SocketAddr> = self.exits.borrow().values().copied().collect();
-        let chosen = choose(place, &addresses, &used);
+        let left: Vec<SocketAddr> = self.left.borrow().values().copied().collect();
+        let chosen = choose(place, &addresses, &used, &left);
         let (exits, mut last) = (chosen.exits, None);
         for address in chosen.addresses {
             let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, address);
@@ -130,6 +131,14 @@ impl Entry {
             None => Ok(None),
             Some(error) => Err(error),
         }
+    }
+
+    /// The exit of `place` takes no more sessions, as far as is known: others are tried first.
+    pub(super) fn avoid(&self, place: usize) {
+        let left = self.exits.borrow().get(&place).copied();
+        self.left
+            .borrow_mut()
+            .extend(left.map(|address| (place, address)));
     }
 
     /// The exit of `place` is none for new streams any more.
@@ -162,8 +171,13 @@ struct Chosen {
 }
 
 /// The first place takes any address, those that no other one has first. Others only take such, of a kind
-/// that is in use: an exit may have an address of each kind.
-fn choose(place: usize, addresses: &[SocketAddr], used: &[SocketAddr]) -> Chosen {
+/// that is in use: an exit may have an address of each kind. Those that went away come last.
+fn choose(
+    place: usize,
+    addresses: &[SocketAddr],
+    used: &[SocketAddr],
+    left: &[SocketAddr],
+) -> Chosen {
     let mut free: Vec<SocketAddr> = Vec::new();
     for address in addresses {
         if !used.contains(address) && !free.contains(address) {
@@ -181,6 +195,7 @@ fn choose(place: usize, addresses: &[SocketAddr], used: &[SocketAddr]) -> Chosen
     } else {
         free.extend(addresses.iter().filter(|address| used.contains(address)));
     }
+    free.sort_by_key(|address| left.contains(address));
     Chosen {
         addresses: free,
         exits,
@@ -198,32 +213,34 @@ mod tests {
     #[test]
     fn each_place_has_an_exit_of_its_own() {
         let all = addresses(&["10.0.0.1:1", "10.0.0.2:1", "10.0.0.1:1"]);
-        let first = choose(0, &all, &[]);
+        let first = choose(0, &all, &[], &[]);
         assert_eq!((&first.addresses[..], first.exits), (&all[..2], 2));
-        let second = choose(1, &all, &all[..1]);
+        let second = choose(1, &all, &all[..1], &[]);
         assert_eq!(second.addresses, all[1..2]);
-        assert!(choose(2, &all, &all[..2]).addresses.is_empty());
+        assert!(choose(2, &all, &all[..2], &[]).addresses.is_empty());
     }
 
     #[test]
     fn the_first_place_takes_an_exit_that_another_one_has_where_there_is_no_other() {
         let all = addresses(&["10.0.0.1:1", "10.0.0.2:1"]);
-        let first = choose(0, &all, &all[..1]);
+        let first = choose(0, &all, &all[..1], &[]);
         assert_eq!(first.addresses, [all[1], all[0]]);
+        let first = choose(0, &all, &all[..1], &all[1..]);
+        assert_eq!(first.addresses, [all[0], all[1]]);
     }
 
     #[test]
     fn an_exit_with_an_address_of_each_kind_is_one() {
         let all = addresses(&["[fd00::1]:1", "10.0.0.1:1"]);
-        assert_eq!(choose(0, &all, &[]).exits, 1);
-        assert!(choose(1, &all, &all[..1]).addresses.is_empty());
-        assert!(choose(1, &all, &all[1..]).addresses.is_empty());
+        assert_eq!(choose(0, &all, &[], &[]).exits, 1);
+        assert!(choose(1, &all, &all[..1], &[]).addresses.is_empty());
+        assert!(choose(1, &all, &all[1..], &[]).addresses.is_empty());
     }
 
     #[test]
     fn there_are_no_more_sessions_than_places() {
         let all: Vec<String> = (1..=9).map(|n| format!("10.0.0.{n}:1")).collect();
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
-        assert_eq!(choose(0, &addresses(&all), &[]).exits, EXITS_MAX);
+        assert_eq!(choose(0, &addresses(&all), &[], &[]).exits, EXITS_MAX);
     }
 }
