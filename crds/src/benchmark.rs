@@ -95,7 +95,7 @@ fn paths() -> Vec<Path> {
 }
 
 fn protocols() -> Vec<Protocol> {
-    vec![Protocol::Jmux]
+    vec![Protocol::Native]
 }
 
 fn duration() -> Duration {

@@ -265,7 +265,8 @@ pub struct AddressTarget {
     validation = rules::pool_needs_resume()
 )]
 pub struct Carrier {
-    /// The mux protocol spoken on them.
+    /// The mux protocol spoken on them; both sides must have the same.
+    #[serde(default)]
     pub protocol: Protocol,
     /// Side Entry: `host:port` of the exit's carrier Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,7 +279,7 @@ pub struct Carrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// Protocol Native: how many there are in each session; each worker of an entry has a session.
-    /// Default: one.
+    /// Default: 1 to 4, and one without `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams outlive their carrier; what is sent is then kept until the other
@@ -305,12 +306,13 @@ pub struct Pool {
 
 /// The mux protocol of carriers.
 #[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord,
+    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
 )]
 pub enum Protocol {
     /// Devolutions' JMUX, as jetsocat speaks it.
     Jmux,
     /// Our own, between two gateways of ours.
+    #[default]
     Native,
 }
 

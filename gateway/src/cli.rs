@@ -11,21 +11,23 @@ use muxtunnel_gateway_config::{
 
 use crate::process::Source;
 
-/// Carries many TCP streams over one carrier connection.
+/// Carries many TCP streams over few carrier connections.
 #[derive(Debug, Parser)]
 #[command(
     version,
     after_help = "\
 Examples:
   On the far side, allow one target:
-    muxgate exit --protocol jmux --security none --listen 0.0.0.0:64000 --allow db.internal:5432
+    muxgate exit --security none --listen 0.0.0.0:64000 --allow db.internal:5432
   Here, forward a local port to it:
-    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
-      --forward 5432:db.internal:5432
+    muxgate entry --security none --connect far.example.com:64000 --forward 5432:db.internal:5432
   The same for at most 100 connections at 200 Mbit/s in all; those idle for 15 minutes end:
-    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
+    muxgate entry --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200Mbit \\
-      --idle-timeout 900"
+      --idle-timeout 900
+  With a jetsocat at the other end:
+    muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
+      --forward 5432:db.internal:5432"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -50,7 +52,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct Common {
     /// The mux protocol; both ends must have the same.
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, default_value = "native")]
     protocol: ProtocolArg,
     /// Carrier security. `none` is plain TCP: anyone on the path reads and changes the traffic.
     #[arg(long, value_enum)]
@@ -126,9 +128,9 @@ struct EntryArgs {
     /// take up to 65535.
     #[arg(long, value_name = "BYTES")]
     packet_bytes: Option<u16>,
-    /// Carriers of each session, 1 to 16, with protocol native [default: 1].
-    #[arg(long, value_name = "N")]
-    carriers: Option<u8>,
+    /// Carriers of each session, 1 to 16, with protocol native [default: 1..4, and 1 with --no-resume].
+    #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_pool)]
+    carriers: Option<Pool>,
     /// Streams of each forward at once; one connection too many is reset.
     #[arg(long, value_name = "N")]
     limit_streams: Option<u32>,
@@ -171,10 +173,7 @@ impl Cli {
             Command::Entry(args) => Source::Flags(Box::new(Config {
                 forwards: args.forwards(),
                 packet_bytes: args.packet_bytes,
-                pool: args.carriers.map_or_else(Pool::default, |carriers| Pool {
-                    min: carriers,
-                    max: carriers,
-                }),
+                pool: args.carriers,
                 connect: Some(args.connect),
                 ..base(Role::Entry, args.common)
             })),
@@ -205,7 +204,7 @@ fn base(role: Role, common: Common) -> Config {
         forwards: Vec::new(),
         allow: Vec::new(),
         workers: common.workers,
-        pool: Pool::default(),
+        pool: None,
         resume: !common.no_resume,
         timeouts: Timeouts {
             idle_seconds: common.idle_timeout,
@@ -214,6 +213,15 @@ fn base(role: Role, common: Common) -> Config {
         memory: Memory::default(),
         limits: Limits::default(),
         drain: Drain::default(),
+    }
+}
+
+/// How many carriers; whether they can be had is judged with the rest of the configuration.
+fn parse_pool(text: &str) -> Result<Pool, String> {
+    let (min, max) = text.split_once("..").unwrap_or((text, text));
+    match (min.parse(), max.parse()) {
+        (Ok(min), Ok(max)) => Ok(Pool { min, max }),
+        _ => Err("expected a number or MIN..MAX, such as 4 or 1..4".to_owned()),
     }
 }
 
@@ -316,8 +324,10 @@ mod tests {
 
     #[test]
     fn flags_mean_what_a_file_would_say() {
-        let entry = "entry --protocol jmux --security none --connect far:64000 --forward 1:a:1";
+        let entry = "entry --security none --connect far:64000 --forward 1:a:1";
         let defaults = config(entry);
+        assert_eq!(defaults.protocol, Protocol::Native);
+        assert_eq!((defaults.resume, defaults.pool()), (true, Pool::GROWING));
         assert_eq!(defaults.timeouts, Timeouts::default());
         assert_eq!(defaults.congestion_control, CongestionControl::Auto);
         assert!(defaults.workers.is_none() && defaults.forwards[0].limits.is_empty());
@@ -338,13 +348,26 @@ mod tests {
             rate: Some(BitRate(100_000_000)),
         };
         assert!(all.forwards.iter().all(|forward| forward.limits == limits));
-        let native = "entry --protocol native --security none --connect far:64000 --forward 1:a:1";
-        assert!(config(native).resume && config(native).pool == Pool::default());
-        assert!(!config(&format!("{native} --no-resume")).resume);
-        let four = config(&format!("{native} --carriers 4")).pool;
-        assert_eq!(four, Pool { min: 4, max: 4 });
-        let exit = "exit --protocol native --security none --listen 0.0.0.0:64000";
-        assert_eq!(config(exit).protocol, Protocol::Native);
+        let none_resumed = config(&format!("{entry} --no-resume"));
+        assert_eq!(
+            (none_resumed.resume, none_resumed.pool()),
+            (false, Pool::ONE)
+        );
+        let jmux = config(&format!("{entry} --protocol jmux"));
+        assert_eq!((jmux.protocol, jmux.pool()), (Protocol::Jmux, Pool::ONE));
+        for (carriers, min, max) in [("4", 4, 4), ("2..8", 2, 8)] {
+            let pool = config(&format!("{entry} --carriers {carriers}")).pool();
+            assert_eq!(pool, Pool { min, max });
+        }
+        let exit = config("exit --security none --listen 0.0.0.0:64000");
+        assert_eq!((exit.protocol, exit.pool()), (Protocol::Native, Pool::ONE));
+    }
+
+    #[test]
+    fn what_is_no_number_of_carriers_is_refused() {
+        for text in ["", "many", "1..", "..4", "1-4", "999"] {
+            assert!(parse_pool(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
+use crate::hello;
 use crate::process::{self, Phase, Worker, WorkerError, wait_for};
 use crate::sessions::Sessions;
 use crate::telemetry::Telemetry;
@@ -134,7 +135,7 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
             }
             Ok(Some(session)) => {
                 let since = Instant::now();
-                let next = entry.keep(session, place, config.pool).await;
+                let next = entry.keep(session, place, config.pool()).await;
                 entry.leave(place);
                 let stable = since.elapsed() >= STABLE_AFTER;
                 failures = if stable { 0 } else { failures + 1 };
@@ -283,7 +284,7 @@ fn report(driver: &Driver, exit: &str, end: &CarrierEnd) {
             tracing::info!(%exit, "The exit takes no more sessions");
         }
         _ if !driver.was_ready() => {
-            tracing::warn!(%code, %exit, reason = %end, "Carrier ended before the exit said hello: does it speak this protocol?");
+            tracing::warn!(%code, %exit, reason = %end, advice = hello::ADVICE, "Carrier ended before the exit said hello");
         }
         _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),
     }

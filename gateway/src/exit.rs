@@ -128,7 +128,14 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
 }
 
 fn report(peer: &str, ready: bool, reason: &CarrierEnd) {
-    tracing::info!(code = %Code::CarrierLost, peer, ready, %reason, "Carrier ended");
+    let code = Code::CarrierLost;
+    match reason {
+        // One that only connects and closes is a probe.
+        CarrierEnd::Protocol(_) if !ready => {
+            tracing::info!(%code, peer, %reason, advice = hello::ADVICE, "Carrier ended before it said hello");
+        }
+        _ => tracing::info!(%code, peer, ready, %reason, "Carrier ended"),
+    }
 }
 
 fn refuse(tcp: TcpStream) {

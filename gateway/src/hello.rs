@@ -20,6 +20,10 @@ const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
 /// How long the word to a carrier that is refused may take.
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
+/// What to look at where a carrier ended before the hello was over.
+pub(crate) const ADVICE: &str = "do both ends speak the native protocol? With a jetsocat at the other end this \
+     one needs protocol Jmux (--protocol jmux; carrier.protocol: Jmux)";
+
 /// The beginning of a carrier.
 #[derive(Debug, Default)]
 pub(crate) struct Greeting {

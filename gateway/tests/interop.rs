@@ -219,6 +219,28 @@ fn a_hundred_streams_share_the_carrier() {
 
 #[test]
 #[ignore = "needs jetsocat on PATH; run by make interop"]
+fn a_jetsocat_is_told_from_a_peer_of_the_native_protocol() {
+    let carrier = free_port();
+    let listen = format!("tcp-listen://127.0.0.1:{carrier}");
+    let _jetsocat = Jetsocat::start(&[&listen, "--allow-all"]);
+    let connect = format!("127.0.0.1:{carrier}");
+    let forward = format!("{}:127.0.0.1:1", free_port());
+    let flags = ["--security", "none", "--connect", &connect];
+    let entry = Gate::with_flags(&[&["entry"], &flags[..], &["--forward", &forward]].concat());
+    entry.line(&["before the exit said hello", "--protocol jmux"]);
+
+    let (carrier, forward) = (free_port(), free_port());
+    let listen = format!("127.0.0.1:{carrier}");
+    let exit = Gate::with_flags(&["exit", "--security", "none", "--listen", &listen]);
+    let _jetsocat = Jetsocat::start(&[
+        &format!("tcp://127.0.0.1:{carrier}"),
+        &format!("tcp-listen://127.0.0.1:{forward}/127.0.0.1:1"),
+    ]);
+    exit.line(&["before it said hello", "--protocol jmux"]);
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
 fn a_refused_target_is_told() {
     let (listener, address) = target();
     drop(listener);

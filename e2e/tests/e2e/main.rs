@@ -28,7 +28,7 @@ spec:
   - name: web
     listen: {{port: 8080, protocol: Tcp}}
     target: {{service: {{name: web, port: 80}}}}
-  carrier: {{protocol: Jmux, security: {{mode: None}}}}
+  carrier: {{security: {{mode: None}}}}
   {more}
 "
     )

@@ -69,6 +69,7 @@ pub struct Config {
     /// Which end of the tunnel this gateway is.
     pub role: Role,
     /// The mux protocol on the carriers; both ends must have the same.
+    #[serde(default)]
     pub protocol: Protocol,
     /// Entry with protocol Jmux: largest packet that is offered, header included,
     /// [`PACKET_BYTES_MIN`]..=65,535; absent: 4,096, which every peer takes. muxgate and jetsocat
@@ -100,9 +101,9 @@ pub struct Config {
     /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
-    /// Entry with protocol Native: carriers of each session.
-    #[serde(default, skip_serializing_if = "Pool::is_default")]
-    pub pool: Pool,
+    /// Entry with protocol Native: carriers of each session; absent: see [`Self::pool`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
     /// Protocol Native: whether streams outlive their carrier, where the other end agrees. Then a
     /// session keeps what it sent until it is acknowledged, at most `memory.retain`.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
@@ -131,11 +132,12 @@ pub enum Role {
 }
 
 /// The mux protocol on a carrier.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// Devolutions' JMUX, as jetsocat speaks it.
     Jmux,
     /// Our own, between two gateways of ours.
+    #[default]
     Native,
 }
 
@@ -389,9 +391,21 @@ impl Config {
         }
     }
 
+    /// Carriers of each session: as configured, or else [`Pool::GROWING`] for an entry whose streams
+    /// outlive their carrier, and [`Pool::ONE`].
+    #[must_use]
+    pub fn pool(&self) -> Pool {
+        let grows = self.role == Role::Entry && self.protocol == Protocol::Native && self.resume;
+        self.pool
+            .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
+    }
+
     fn check_pool(&self) -> Result<(), ConfigError> {
-        self.pool.check()?;
-        let problem = if self.pool.is_default() {
+        let Some(pool) = self.pool else {
+            return Ok(());
+        };
+        pool.check()?;
+        let problem = if pool == Pool::ONE {
             return Ok(());
         } else if self.role != Role::Entry {
             "only an entry dials carriers"

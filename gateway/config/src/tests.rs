@@ -24,9 +24,22 @@ fn an_entry_round_trips() {
 }
 
 #[test]
-fn a_pool_is_written_out_only_where_it_is_not_the_default() {
+fn an_entry_whose_streams_outlive_their_carrier_has_a_pool() {
+    let pool = |text: &str| Config::from_yaml(text).unwrap().pool();
+    let native = ENTRY.replace("protocol: Jmux\n", "");
+    assert_eq!(pool(&native), Pool { min: 1, max: 4 });
+    assert_eq!(pool(&format!("{native}resume: false\n")), Pool::ONE);
+    assert_eq!(pool(&format!("{native}pool: {{max: 9}}\n")).max, 9);
+    assert_eq!(pool(ENTRY), Pool::ONE);
+    let exit = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
+    assert_eq!(pool(exit), Pool::ONE);
+    assert_eq!(Config::from_yaml(exit).unwrap().protocol, Protocol::Native);
+}
+
+#[test]
+fn a_pool_is_written_out_only_where_it_is_configured() {
     let one = Config::from_yaml(ENTRY).unwrap();
-    assert!(one.resume && one.pool == Pool { min: 1, max: 1 });
+    assert!(one.resume && one.pool.is_none());
     let text = one.to_yaml().unwrap();
     assert!(!text.contains("pool") && !text.contains("resume") && !text.contains("retain"));
     let several = ENTRY.replace(
@@ -35,7 +48,7 @@ fn a_pool_is_written_out_only_where_it_is_not_the_default() {
     );
     let several = Config::from_yaml(&several).unwrap();
     assert_eq!(several.memory.retain, ByteSize(2 << 20));
-    assert_eq!(several.pool, Pool { min: 2, max: 4 });
+    assert_eq!(several.pool, Some(Pool { min: 2, max: 4 }));
     let text = several.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&text).unwrap(), several);
 }

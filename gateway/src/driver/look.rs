@@ -48,7 +48,8 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
 /// configured to.
 fn may_change(config: &Config) -> bool {
     let several = config.protocol == Protocol::Native && config.resume;
-    several && (config.role == Role::Exit || config.pool.min < config.pool.max)
+    let pool = config.pool();
+    several && (config.role == Role::Exit || pool.min < pool.max)
 }
 
 impl Driver {

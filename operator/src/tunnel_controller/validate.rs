@@ -14,12 +14,12 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Backend, CongestionControl, Duration, Forward, Gateway, MuxTunnel, PodTemplate, Profile,
-    Protocol, Scope, ServiceTarget, ServiceType, Side, Tuning, tunnel_condition,
+    Backend, Carrier, CongestionControl, Duration, Forward, Gateway, MuxTunnel, PodTemplate,
+    Profile, Protocol, Scope, ServiceTarget, ServiceType, Side, Tuning, tunnel_condition,
 };
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, FORWARD_LIMIT_MAX, FORWARDS_MAX, ForwardLimits, RATE_MAX, RATE_MIN,
-    TIMEOUT_SECONDS_MAX, Timeouts,
+    ADMIN_PORT, CARRIER_PORT, FORWARD_LIMIT_MAX, FORWARDS_MAX, ForwardLimits, Pool, RATE_MAX,
+    RATE_MIN, TIMEOUT_SECONDS_MAX, Timeouts,
 };
 
 use super::Error;
@@ -76,8 +76,8 @@ pub struct ValidatedTunnel {
     pub protocol: Protocol,
     /// How the kernel paces the carriers.
     pub congestion_control: CongestionControl,
-    /// Carriers of a session, least and most.
-    pub pool: (u8, u8),
+    /// Carriers of a session.
+    pub pool: Pool,
     /// Whether streams outlive their carrier.
     pub resume: bool,
     /// When streams that nothing happens on are reset.
@@ -222,10 +222,7 @@ pub fn validate(
         connect,
         protocol: spec.carrier.protocol,
         congestion_control: spec.carrier.congestion_control.unwrap_or_default(),
-        pool: spec
-            .carrier
-            .pool
-            .map_or((1, 1), |pool| (pool.min, pool.max.unwrap_or(pool.min))),
+        pool: pool(&spec.carrier),
         resume: spec.carrier.resume.unwrap_or(true),
         timeouts,
         tuning: tuning(spec.tuning.as_ref()),
@@ -233,6 +230,19 @@ pub fn validate(
         wan: wan.filter(|_| settings.wan_emulation),
         sysctl_forbidden: sysctl_forbidden(tunnel),
     })))
+}
+
+/// As asked; else several, where streams outlive their carrier.
+fn pool(carrier: &Carrier) -> Pool {
+    let grows = carrier.protocol == Protocol::Native && carrier.resume.unwrap_or(true);
+    match carrier.pool {
+        Some(asked) => Pool {
+            min: asked.min,
+            max: asked.max.unwrap_or(asked.min),
+        },
+        None if grows => Pool::GROWING,
+        None => Pool::ONE,
+    }
 }
 
 /// What the schema's rules refuse, for objects that were stored before the rules.

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Allow, AllowHost, CARRIER_PORT, Config, CongestionControl, Drain, Forward, Pool,
+    ADMIN_PORT, Allow, AllowHost, CARRIER_PORT, Config, CongestionControl, Drain, Forward,
     Protocol, Role, Security, SecurityMode, Target, config_hash,
 };
 
@@ -46,13 +46,8 @@ pub(super) fn config(
             Vec::new()
         },
         workers: sizing.workers,
-        pool: match end {
-            End::Entry => Pool {
-                min: tunnel.pool.0,
-                max: tunnel.pool.1,
-            },
-            End::Exit => Pool::default(),
-        },
+        pool: (end == End::Entry && tunnel.protocol == crds::Protocol::Native)
+            .then_some(tunnel.pool),
         resume: tunnel.resume,
         timeouts: tunnel.timeouts,
         limits: sizing.limits,

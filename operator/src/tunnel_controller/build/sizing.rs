@@ -110,7 +110,7 @@ fn carriers(tunnel: &ValidatedTunnel) -> u32 {
         let sessions = entry_sessions(tunnel, entry);
         replicas(entry) * sessions.unwrap_or(WORKERS_MAX.into())
     });
-    u32::try_from(2 * sessions * u64::from(tunnel.pool.1))
+    u32::try_from(2 * sessions * u64::from(tunnel.pool.max))
         .unwrap_or(u32::MAX)
         .clamp(CARRIERS_DEFAULT, CARRIERS_MAX)
 }

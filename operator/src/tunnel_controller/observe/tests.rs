@@ -26,7 +26,7 @@ fn tunnel() -> ValidatedTunnel {
         connect: String::new(),
         protocol: muxtunnel_crds::Protocol::Jmux,
         congestion_control: muxtunnel_crds::CongestionControl::Auto,
-        pool: (1, 1),
+        pool: muxtunnel_gateway_config::Pool::ONE,
         resume: true,
         timeouts: muxtunnel_gateway_config::Timeouts::default(),
         tuning: BTreeMap::new(),

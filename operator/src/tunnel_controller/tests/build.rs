@@ -194,9 +194,9 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
         config(&resources, "office-entry"),
         config(&resources, "office-exit"),
     );
-    assert_eq!((entry.pool.min, entry.pool.max), (2, 16));
+    assert_eq!(entry.pool, Some(Pool { min: 2, max: 16 }));
     assert!(entry.resume && exit.resume);
-    assert_eq!(exit.pool, Pool::default());
+    assert_eq!(exit.pool, None);
     assert_eq!(exit.limits.carriers, 1024);
 
     let spec = SMALLEST.replace("protocol: Jmux", "protocol: Native, resume: false");
@@ -204,7 +204,18 @@ fn carriers_of_a_session_reach_the_entry_and_make_room_at_the_exit() {
     for name in ["office-entry", "office-exit"] {
         assert!(!config(&resources, name).resume);
     }
-    assert_eq!(config(&resources, "office-entry").pool, Pool::default());
+    assert_eq!(config(&resources, "office-entry").pool, Some(Pool::ONE));
+}
+
+#[test]
+fn what_is_left_out_of_a_carrier_is_the_native_protocol_with_a_pool() {
+    let resources = built(&SMALLEST.replace("protocol: Jmux, ", ""));
+    let entry = config(&resources, "office-entry");
+    assert_eq!(entry.protocol, Protocol::Native);
+    assert_eq!(entry.pool, Some(Pool { min: 1, max: 4 }));
+    let exit = config(&resources, "office-exit");
+    assert_eq!((exit.protocol, exit.pool), (Protocol::Native, None));
+    assert_eq!(config(&built(SMALLEST), "office-entry").pool, None);
 }
 
 #[test]
@@ -489,7 +500,7 @@ fn workers_are_counted_where_memory_is_and_each_has_its_session() {
     };
     let (entry, exit) = native("");
     assert_eq!((entry.workers, exit.workers), (None, None));
-    assert_eq!(exit.limits.carriers, 128, "64 cores, twice");
+    assert_eq!(exit.limits.carriers, 512, "four on each of 64 cores, twice");
     let (entry, exit) = native(
         "
 entry: {replicas: 3, template: {resources: {limits: {memory: 64Mi, cpu: 1500m}}}}

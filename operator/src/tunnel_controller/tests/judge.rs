@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DeploymentStatus;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::Direction;
-use muxtunnel_gateway_config::status::{Carrier, Forward, Limit, Process, Status, Streams};
+use muxtunnel_gateway_config::status::{Carrier, Forward, Limit, Process, Splice, Status, Streams};
 use muxtunnel_gateway_config::{Protocol, Role};
 
 use super::*;
@@ -88,6 +88,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             draining: false,
             limit: None,
             limit_advice: None,
+            splice: Splice::default(),
             carriers: vec![carrier(
                 tunnel
                     .wan
