@@ -42,8 +42,8 @@ pub struct RunArgs {
     /// Paths to compare: Direct, Tunnel.
     #[arg(long, value_delimiter = ',', default_value = "Direct,Tunnel")]
     pub paths: Vec<Path>,
-    /// Mux protocols of the tunnel.
-    #[arg(long, value_delimiter = ',', default_value = "Jmux")]
+    /// Mux protocols, each of a tunnel of its own.
+    #[arg(long, value_delimiter = ',', default_value = "Native")]
     pub protocols: Vec<String>,
     /// Time of a run, warm-up included; whole seconds.
     #[arg(long, default_value = "30s", value_parser = parse_duration)]
@@ -184,7 +184,7 @@ mod tests {
             one_way_delays_ms: vec![50, 0],
             tunings: vec!["None".into(), "Wan".into()],
             paths: vec![Path::Direct, Path::Tunnel],
-            protocols: vec!["Jmux".into()],
+            protocols: vec!["Jmux".into(), "Native".into()],
             duration_s: 600,
             warm_up_s: 5,
             rounds: 3,

@@ -102,7 +102,7 @@ pub fn readable(seconds: f64) -> String {
     }
 }
 
-/// `[ 7/24] tunnel   50 ms  Wan    10 conns`: the head of every line of a cell.
+/// `[ 7/24] native   50 ms  Wan    10 conns`: the head of every line of a cell.
 #[must_use]
 pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> String {
     let width = total.to_string().len();
@@ -114,7 +114,7 @@ pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> S
     };
     format!(
         "[{number:>width$}/{total}] {:6} {:>5} ms  {:5} {:>3} {plural}",
-        key.path, environment.one_way_delay_ms, environment.tuning, key.connections
+        key.route, environment.one_way_delay_ms, environment.tuning, key.connections
     )
 }
 
@@ -155,7 +155,7 @@ mod tests {
             one_way_delays_ms: vec![50],
             tunings: vec!["None".into()],
             paths: vec![Path::Direct, Path::Tunnel],
-            protocols: vec!["Jmux".into()],
+            protocols: vec!["Native".into()],
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
@@ -192,6 +192,6 @@ mod tests {
             .map(|key| cell_head(24, key, environment))
             .collect();
         assert_eq!(heads[0], "[ 1/24] direct    50 ms  None    1 conn ");
-        assert_eq!(heads[3], "[ 4/24] tunnel    50 ms  None   10 conns");
+        assert_eq!(heads[3], "[ 4/24] native    50 ms  None   10 conns");
     }
 }

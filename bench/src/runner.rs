@@ -115,8 +115,8 @@ impl Work {
             let asked = Instant::now();
             let title = format!("environment {}/{}", key.index + 1, environments.len());
             self.say(&format!(
-                "{title}, one-way delay {} ms, tuning {}, protocol {}: waiting for it",
-                key.one_way_delay_ms, key.tuning, key.protocol
+                "{title}, one-way delay {} ms, tuning {}: waiting for it",
+                key.one_way_delay_ms, key.tuning
             ))?;
             let cells: Vec<_> = cells
                 .iter()

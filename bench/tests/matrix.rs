@@ -19,7 +19,7 @@ use muxbench::token::{Token, sha256_hex};
 use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::agent::Info;
 use muxtunnel_bench_api::result::{Cell, LOG_WORD, Record, Status, Summary};
-use muxtunnel_bench_api::runner::{Environment, Offer, Pair, State, Unavailable};
+use muxtunnel_bench_api::runner::{Environment, Offer, Pair, State, Tunnel, Unavailable};
 use tokio::net::TcpListener;
 
 const TOKEN: &str = "a-token-of-the-tests-0123";
@@ -35,6 +35,7 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
         "--connections=2",
         "--delays=0ms",
         "--tunings=None,Wan",
+        "--protocols=Jmux,Native",
         "--duration=2s",
         "--warm-up=1s",
         "--rounds=1",
@@ -42,18 +43,21 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
     let ended = run(&flags, vec![offer(), offer()]).await;
 
     assert!(ended.status.success(), "{}", ended.log);
-    assert_eq!(ended.cells.len(), 4);
-    for (cell, path) in ended
-        .cells
-        .iter()
-        .zip([Path::Direct, Path::Tunnel].iter().cycle())
-    {
+    assert_eq!(ended.cells.len(), 6);
+    let routes = [None, Some("jmux"), Some("native")];
+    for (cell, protocol) in ended.cells.iter().zip(routes.iter().cycle()) {
         assert_eq!(
-            (cell.status, cell.path),
-            (Status::Ok, *path),
+            (cell.status, cell.protocol.as_deref()),
+            (Status::Ok, *protocol),
             "{}",
             ended.log
         );
+        let path = if protocol.is_none() {
+            Path::Direct
+        } else {
+            Path::Tunnel
+        };
+        assert_eq!(cell.path, path);
         assert!(
             cell.mbit_s.is_some_and(|rate| rate.median > 1.0),
             "{cell:?}"
@@ -69,13 +73,11 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
             "{cell:?}"
         );
     }
-    assert_eq!(ended.summary.ok, 4);
-    let progress = "[4/4] tunnel     0 ms  Wan     2 conns begins;";
+    assert_eq!(ended.summary.ok, 6);
+    let progress = "[6/6] native     0 ms  Wan     2 conns begins;";
     assert!(ended.log.contains(progress), "{}", ended.log);
     assert!(
-        ended
-            .log
-            .contains("| direct, Mbit/s         | tunnel, Mbit/s"),
+        ended.log.contains("0 ms Wan       2 | direct |"),
         "{}",
         ended.log
     );
@@ -361,11 +363,21 @@ fn wait(mut child: Child) -> ExitStatus {
     child.wait().unwrap()
 }
 
+/// Both tunnels lead through the same pair.
 fn environment(direct: Option<Pair>, tunnel: Option<Pair>) -> Environment {
+    let of = |protocol: &str| {
+        tunnel.clone().map(|pair| Tunnel {
+            protocol: protocol.into(),
+            pair,
+            gateway_status_urls: Vec::new(),
+        })
+    };
     Environment {
         direct,
-        tunnel,
-        gateway_status_urls: Vec::new(),
+        tunnels: ["Jmux", "Native"]
+            .iter()
+            .filter_map(|name| of(name))
+            .collect(),
     }
 }
 

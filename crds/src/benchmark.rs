@@ -56,7 +56,7 @@ pub struct MuxBenchmarkSpec {
     #[serde(default = "paths")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
-    /// Mux protocols of the tunnel.
+    /// Mux protocols: each has a tunnel of its own, measured beside the same direct path.
     #[serde(default = "protocols")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub protocols: Vec<Protocol>,

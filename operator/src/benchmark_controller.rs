@@ -315,11 +315,14 @@ impl<R: RunnerApi> Context<R> {
             }
             Err(error) => return Err(error.into()),
         };
-        let tunnel = names::tunnel(&valid.name, environment.key.index);
-        let ends = names::GATEWAY_COMPONENTS;
-        let gateways = dereference::pods(&self.client, &valid.namespace, &tunnel, &ends).await?;
+        let mut gateways = Vec::new();
+        for tunnel in &applied.tunnels {
+            let (tunnel, ends) = (tunnel.name_any(), names::GATEWAY_COMPONENTS);
+            let pods = dereference::pods(&self.client, &valid.namespace, &tunnel, &ends);
+            gateways.extend(pods.await?);
+        }
         let seen = readiness::Seen {
-            tunnel: applied.tunnel,
+            tunnels: applied.tunnels,
             pods: seen.pods.clone(),
             gateways,
         };

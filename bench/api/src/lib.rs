@@ -11,7 +11,7 @@ mod matrix;
 pub mod result;
 pub mod runner;
 
-pub use matrix::{CellKey, EnvironmentKey, Matrix, MatrixError, Path};
+pub use matrix::{CellKey, EnvironmentKey, Matrix, MatrixError, Path, Route};
 
 use serde::{Deserialize, Serialize};
 

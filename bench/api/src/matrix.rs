@@ -1,7 +1,7 @@
 //! The matrix: which cells a benchmark has, in which order, and the runner's flags that say so.
 //!
 //! One order holds everywhere: environments by one-way delay, then tuning; within an environment
-//! by connections, and for each number of connections the paths side by side.
+//! by connections, and for each number of connections the routes side by side.
 
 use std::fmt;
 use std::str::FromStr;
@@ -50,6 +50,45 @@ impl FromStr for Path {
     }
 }
 
+/// One of the ways that are compared.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Route {
+    /// Without a tunnel.
+    Direct,
+    /// Through the tunnel of this mux protocol.
+    Tunnel(String),
+}
+
+impl Route {
+    /// What its cells are of.
+    #[must_use]
+    pub const fn path(&self) -> Path {
+        match self {
+            Self::Direct => Path::Direct,
+            Self::Tunnel(_) => Path::Tunnel,
+        }
+    }
+
+    /// The mux protocol as the results have it: lower case.
+    #[must_use]
+    pub fn protocol(&self) -> Option<String> {
+        match self {
+            Self::Direct => None,
+            Self::Tunnel(protocol) => Some(protocol.to_ascii_lowercase()),
+        }
+    }
+}
+
+/// `direct`, `jmux`, `native`.
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.protocol() {
+            None => self.path().fmt(f),
+            Some(protocol) => f.pad(&protocol),
+        }
+    }
+}
+
 /// All that one benchmark measures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Matrix {
@@ -61,7 +100,7 @@ pub struct Matrix {
     pub tunings: Vec<String>,
     /// The paths compared.
     pub paths: Vec<Path>,
-    /// Mux protocols of the tunnel; the direct path has none.
+    /// Mux protocols, each of a tunnel of its own; the direct path has none.
     pub protocols: Vec<String>,
     /// Seconds of a run, warm-up included.
     pub duration_s: u32,
@@ -80,8 +119,6 @@ pub struct EnvironmentKey {
     pub one_way_delay_ms: u32,
     /// Sysctl profile of the gateways and of the direct pair.
     pub tuning: String,
-    /// Mux protocol of the tunnel.
-    pub protocol: String,
 }
 
 /// One cell of the matrix.
@@ -91,8 +128,8 @@ pub struct CellKey {
     pub index: usize,
     /// The environment it is measured in.
     pub environment: usize,
-    /// The path.
-    pub path: Path,
+    /// Which way the bytes go.
+    pub route: Route,
     /// Parallel iperf connections.
     pub connections: u32,
 }
@@ -195,17 +232,25 @@ impl Matrix {
         let mut environments = Vec::new();
         for one_way_delay_ms in &self.one_way_delays_ms {
             for tuning in &self.tunings {
-                for protocol in &self.protocols {
-                    environments.push(EnvironmentKey {
-                        index: environments.len(),
-                        one_way_delay_ms: *one_way_delay_ms,
-                        tuning: tuning.clone(),
-                        protocol: protocol.clone(),
-                    });
-                }
+                environments.push(EnvironmentKey {
+                    index: environments.len(),
+                    one_way_delay_ms: *one_way_delay_ms,
+                    tuning: tuning.clone(),
+                });
             }
         }
         environments
+    }
+
+    /// The ways that are compared in each environment: the paths in their order, the tunnel once for
+    /// each protocol.
+    #[must_use]
+    pub fn routes(&self) -> Vec<Route> {
+        let of_path = |path: &Path| match path {
+            Path::Direct => vec![Route::Direct],
+            Path::Tunnel => self.protocols.iter().cloned().map(Route::Tunnel).collect(),
+        };
+        self.paths.iter().flat_map(of_path).collect()
     }
 
     /// All cells in the order in which they are measured.
@@ -214,11 +259,11 @@ impl Matrix {
         let mut cells = Vec::new();
         for environment in self.environments() {
             for connections in &self.connections {
-                for path in &self.paths {
+                for route in self.routes() {
                     cells.push(CellKey {
                         index: cells.len(),
                         environment: environment.index,
-                        path: *path,
+                        route,
                         connections: *connections,
                     });
                 }
@@ -307,7 +352,7 @@ mod tests {
             one_way_delays_ms: vec![50, 0],
             tunings: vec!["None".into(), "Wan".into()],
             paths: vec![Path::Direct, Path::Tunnel],
-            protocols: vec!["Jmux".into()],
+            protocols: vec!["Native".into()],
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
@@ -340,14 +385,31 @@ mod tests {
                 .enumerate()
                 .all(|(index, cell)| cell.index == index)
         );
-        assert_eq!(
-            (cells[5].environment, cells[5].path, cells[5].connections),
-            (0, Path::Tunnel, 10)
-        );
-        assert_eq!(
-            (cells[6].environment, cells[6].path, cells[6].connections),
-            (1, Path::Direct, 1)
-        );
+        let native = Route::Tunnel("Native".into());
+        let place = |cell: &CellKey| (cell.environment, cell.route.clone(), cell.connections);
+        assert_eq!(place(&cells[5]), (0, native, 10));
+        assert_eq!(place(&cells[6]), (1, Route::Direct, 1));
+    }
+
+    #[test]
+    fn protocols_are_compared_in_one_environment() {
+        let matrix = Matrix {
+            protocols: vec!["Jmux".into(), "Native".into()],
+            ..seeds()
+        };
+        assert_eq!(matrix.environments().len(), 4);
+        assert_eq!(matrix.cells().len(), 36);
+        let names = matrix
+            .routes()
+            .iter()
+            .map(Route::to_string)
+            .collect::<Vec<_>>();
+        assert_eq!(names, ["direct", "jmux", "native"]);
+        let direct = Matrix {
+            paths: vec![Path::Direct],
+            ..matrix
+        };
+        assert_eq!(direct.routes(), [Route::Direct]);
     }
 
     #[test]

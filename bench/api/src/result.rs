@@ -95,7 +95,7 @@ pub struct Cell {
     /// Congestion control on the delayed leg: of the carriers (tunnel) or of the client (direct).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
-    /// Carriers that were up (tunnel).
+    /// Most carriers that were up before or after a run, of all entry gateways (tunnel).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<u32>,
     /// Effective sysctls at the delayed leg's ends: of the gateways (tunnel), of the client (direct).

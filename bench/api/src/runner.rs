@@ -43,9 +43,18 @@ pub struct Environment {
     /// The pair of agents beside the tunnel; needed when the direct path is measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direct: Option<Pair>,
-    /// The pair of agents at the tunnel's ends; needed when the tunnel is measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tunnel: Option<Pair>,
+    /// One for each protocol; needed when the tunnel is measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tunnels: Vec<Tunnel>,
+}
+
+/// The tunnel of one protocol.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// The protocol, as the matrix names it.
+    pub protocol: String,
+    /// The agents at its ends; several tunnels may have the same.
+    pub pair: Pair,
     /// Status documents of the gateways, `http://ADDR:PORT/status`; empty: CPU is not accounted.
     #[serde(default)]
     pub gateway_status_urls: Vec<String>,

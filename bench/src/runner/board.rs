@@ -3,8 +3,8 @@
 //! no clock.
 
 use muxtunnel_bench_api::result::{Cell, Summary};
-use muxtunnel_bench_api::runner::{Environment, Offer, Phase, State};
-use muxtunnel_bench_api::{Matrix, Path};
+use muxtunnel_bench_api::runner::{Environment, Offer, Pair, Phase, State};
+use muxtunnel_bench_api::{Matrix, Route};
 
 /// The board.
 #[derive(Debug, Clone)]
@@ -43,9 +43,9 @@ pub enum OfferError {
         /// The one expected.
         current: usize,
     },
-    /// A path of the matrix has no agents.
-    #[error("the environment has no pair for the path {0}, which is to be measured")]
-    NoPair(Path),
+    /// A route of the matrix has no agents.
+    #[error("the environment has no pair for {0}, which is to be measured")]
+    NoPair(Route),
 }
 
 impl Board {
@@ -84,13 +84,9 @@ impl Board {
             return Err(OfferError::NotItsTurn { index, current });
         }
         if let Offer::Ready(environment) = &offer {
-            let missing = self
-                .matrix
-                .paths
-                .iter()
-                .find(|path| pair(environment, **path).is_none());
-            if let Some(path) = missing {
-                return Err(OfferError::NoPair(*path));
+            let mut routes = self.matrix.routes().into_iter();
+            if let Some(missing) = routes.find(|route| ends(environment, route).is_none()) {
+                return Err(OfferError::NoPair(missing));
             }
         }
         *slot = Slot {
@@ -159,18 +155,23 @@ impl Board {
     }
 }
 
-/// The agents of a path.
+/// The agents of a route, and where its gateways tell their status.
 #[must_use]
-pub fn pair(environment: &Environment, path: Path) -> Option<&muxtunnel_bench_api::runner::Pair> {
-    match path {
-        Path::Direct => environment.direct.as_ref(),
-        Path::Tunnel => environment.tunnel.as_ref(),
+pub fn ends<'a>(environment: &'a Environment, route: &Route) -> Option<(&'a Pair, &'a [String])> {
+    match route {
+        Route::Direct => environment.direct.as_ref().map(|pair| (pair, &[][..])),
+        Route::Tunnel(protocol) => {
+            let mut tunnels = environment.tunnels.iter();
+            let tunnel = tunnels.find(|tunnel| tunnel.protocol == *protocol)?;
+            Some((&tunnel.pair, &tunnel.gateway_status_urls))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use muxtunnel_bench_api::runner::Pair;
+    use muxtunnel_bench_api::Path;
+    use muxtunnel_bench_api::runner::Tunnel;
 
     use super::*;
 
@@ -180,7 +181,7 @@ mod tests {
             one_way_delays_ms: vec![50, 0],
             tunings: vec!["None".into()],
             paths: vec![Path::Tunnel],
-            protocols: vec!["Jmux".into()],
+            protocols: vec!["Jmux".into(), "Native".into()],
             duration_s: 5,
             warm_up_s: 2,
             rounds: 3,
@@ -196,10 +197,14 @@ mod tests {
             echo_port: 5002,
             server_iperf_port: 5001,
         };
+        let tunnels = ["Jmux", "Native"].map(|protocol| Tunnel {
+            protocol: protocol.into(),
+            pair: pair.clone(),
+            gateway_status_urls: vec![],
+        });
         Offer::Ready(Environment {
             direct: None,
-            tunnel: Some(pair),
-            gateway_status_urls: vec![],
+            tunnels: tunnels.into(),
         })
     }
 
@@ -230,7 +235,7 @@ mod tests {
         let before = board.offer_of(0).cloned();
         let mut other = ready();
         if let Offer::Ready(environment) = &mut other {
-            environment.gateway_status_urls = vec!["http://10.0.0.9:64001/status".into()];
+            environment.tunnels[0].pair.host = "10.0.0.9".into();
         }
         assert_eq!(board.offer(0, other), Ok(()));
         assert_eq!(board.offer_of(0).cloned(), before);
@@ -240,15 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn a_path_without_agents_is_refused() {
-        let offer = Offer::Ready(Environment {
-            direct: None,
-            tunnel: None,
-            gateway_status_urls: vec![],
-        });
-        assert_eq!(
-            board().offer(0, offer),
-            Err(OfferError::NoPair(Path::Tunnel))
-        );
+    fn a_protocol_without_a_tunnel_is_refused() {
+        let mut offer = ready();
+        if let Offer::Ready(environment) = &mut offer {
+            environment.tunnels.truncate(1);
+        }
+        let native = Route::Tunnel("Native".into());
+        assert_eq!(board().offer(0, offer), Err(OfferError::NoPair(native)));
     }
 }

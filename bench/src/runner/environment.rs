@@ -1,4 +1,4 @@
-//! Surveys an environment before anything is measured: who the agents are, what round trip each path
+//! Surveys an environment before anything is measured: who the agents are, what round trip each route
 //! has, and whether that is the delay asked for.
 
 use std::collections::BTreeMap;
@@ -8,12 +8,12 @@ use anyhow::Context;
 use muxtunnel_bench_api::agent::{Info, RttProbe, RttReport};
 use muxtunnel_bench_api::result::Status;
 use muxtunnel_bench_api::runner::{Environment, Pair, Unavailable};
-use muxtunnel_bench_api::{EnvironmentKey, Matrix, PROBES, Path};
+use muxtunnel_bench_api::{EnvironmentKey, Matrix, PROBES, Path, Route};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Role;
 use muxtunnel_gateway_config::status::Status as GatewayStatus;
 
-use super::board::pair;
+use super::board::ends;
 use crate::http_client::Client;
 use crate::statistics::{rounded, spread};
 
@@ -33,10 +33,10 @@ const PROBE_ATTEMPTS: u32 = 3;
 const RTT_TOLERANCE: f64 = 0.1;
 const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
 
-/// What a path stands on.
+/// What a route stands on.
 #[derive(Debug, Clone)]
 pub(super) struct Survey {
-    pub(super) path: Path,
+    pub(super) route: Route,
     pub(super) pair: Pair,
     pub(super) rtt_ms: Option<f64>,
     pub(super) iperf: Option<String>,
@@ -44,13 +44,13 @@ pub(super) struct Survey {
     pub(super) congestion_control: Option<String>,
     pub(super) carriers: Option<u32>,
     pub(super) sysctls: BTreeMap<String, String>,
-    /// Status documents of the gateways on this path.
+    /// Status documents of the gateways on this route.
     pub(super) gateway_status_urls: Vec<String>,
     /// Why nothing can be measured on it.
     pub(super) trouble: Option<Unavailable>,
 }
 
-/// Surveys each path of the matrix, one after another: a probe wants the machine for itself.
+/// Surveys each route of the matrix, one after another: a probe wants the machine for itself.
 pub(super) async fn survey(
     client: &Client,
     matrix: &Matrix,
@@ -58,12 +58,12 @@ pub(super) async fn survey(
     environment: &Environment,
 ) -> Vec<Survey> {
     let mut surveys = Vec::new();
-    for path in &matrix.paths {
+    for route in matrix.routes() {
         // The board takes no environment without the pairs of its matrix.
-        let Some(pair) = pair(environment, *path) else {
+        let Some((pair, gateway_status_urls)) = ends(environment, &route) else {
             continue;
         };
-        let mut survey = Survey::new(*path, pair.clone(), environment);
+        let mut survey = Survey::new(route, pair.clone(), gateway_status_urls.to_vec());
         if let Err(error) = survey.fill(client, key).await {
             survey.trouble = Some(Unavailable {
                 status: Status::Failed,
@@ -77,13 +77,9 @@ pub(super) async fn survey(
 }
 
 impl Survey {
-    fn new(path: Path, pair: Pair, environment: &Environment) -> Self {
-        let gateway_status_urls = match path {
-            Path::Direct => Vec::new(),
-            Path::Tunnel => environment.gateway_status_urls.clone(),
-        };
+    fn new(route: Route, pair: Pair, gateway_status_urls: Vec<String>) -> Self {
         Self {
-            path,
+            route,
             pair,
             rtt_ms: None,
             iperf: None,
@@ -102,7 +98,7 @@ impl Survey {
         let _: Info = client.get(&ask(&self.pair.server_url), ASK_TIMEOUT).await?;
         self.iperf = Some(info.iperf);
         self.kernel = Some(info.kernel);
-        match self.path {
+        match self.route.path() {
             Path::Direct => {
                 self.congestion_control = Some(info.congestion_control);
                 self.sysctls = info.sysctls;
@@ -123,21 +119,13 @@ impl Survey {
 
     async fn fill_from_gateways(&mut self, client: &Client) -> anyhow::Result<()> {
         let statuses = gateway_statuses(client, &self.gateway_status_urls).await?;
+        self.carriers = carriers(&statuses);
         // The entry's view: its sending side is the one that the delay slows.
-        let entries: Vec<_> = statuses
-            .iter()
-            .filter(|status| status.role == Role::Entry)
-            .collect();
-        let carriers = entries.iter().flat_map(|status| &status.carriers);
-        if !entries.is_empty() {
-            self.carriers = Some(carriers.clone().count() as u32);
-        }
-        self.congestion_control = carriers
-            .clone()
-            .next()
-            .map(|c| c.congestion_control.clone());
-        if let Some(entry) = entries.first() {
+        let mut entries = statuses.iter().filter(|status| status.role == Role::Entry);
+        if let Some(entry) = entries.next() {
             self.sysctls = entry.sysctls.clone();
+            let mut carriers = entry.carriers.iter();
+            self.congestion_control = carriers.next().map(|c| c.congestion_control.clone());
         }
         Ok(())
     }
@@ -183,6 +171,13 @@ pub(super) async fn gateway_statuses(
     Ok(statuses)
 }
 
+/// Carriers of all entries; `None` without an entry.
+pub(super) fn carriers(statuses: &[GatewayStatus]) -> Option<u32> {
+    let entries = statuses.iter().filter(|status| status.role == Role::Entry);
+    let counts = entries.map(|entry| entry.carriers.len() as u32);
+    counts.reduce(|sum, count| sum + count)
+}
+
 /// Refuses a path whose delay is not the one asked for. Without emulation any round trip is right.
 fn judge_rtt(rtt_ms: f64, one_way_delay_ms: u32) -> Option<Unavailable> {
     let asked_ms = 2.0 * f64::from(one_way_delay_ms);
@@ -200,15 +195,15 @@ fn judge_rtt(rtt_ms: f64, one_way_delay_ms: u32) -> Option<Unavailable> {
     })
 }
 
-/// A line for people about each path.
+/// A line for people about each route.
 pub(super) fn describe(surveys: &[Survey]) -> Vec<String> {
-    surveys.iter().map(describe_path).collect()
+    surveys.iter().map(describe_route).collect()
 }
 
-fn describe_path(survey: &Survey) -> String {
-    let path = survey.path;
+fn describe_route(survey: &Survey) -> String {
+    let route = &survey.route;
     if let Some(trouble) = &survey.trouble {
-        return format!("{path}: {} {}", trouble.code, trouble.reason);
+        return format!("{route}: {} {}", trouble.code, trouble.reason);
     }
     let mut words = vec![format!("RTT {:.2} ms", survey.rtt_ms.unwrap_or_default())];
     let optional = [
@@ -233,7 +228,7 @@ fn describe_path(survey: &Survey) -> String {
     words.extend(
         sysctls.filter(|text| text.starts_with("tcp_rmem") || text.starts_with("tcp_wmem")),
     );
-    format!("{path}: {}", words.join(", "))
+    format!("{route}: {}", words.join(", "))
 }
 
 #[cfg(test)]

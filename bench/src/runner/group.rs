@@ -1,5 +1,5 @@
-//! Measures the cells that differ in their path only, side by side: in each round every path has one
-//! run, and the order turns from round to round, so that a slow minute of the machine hits both.
+//! Measures the cells that differ in their route only, side by side: in each round every route has one
+//! run, and the order turns from round to round, so that a slow minute of the machine hits all.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use muxtunnel_bench_api::agent::{ClientReport, ClientRun, ServerReport, ServerStart, ServerStop};
 use muxtunnel_bench_api::result::{Cell, REASON_BYTES_MAX, Status};
-use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Path};
+use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Route};
 use muxtunnel_codes::Code;
 
 use super::Work;
-use super::environment::{Survey, gateway_statuses};
+use super::environment::{Survey, carriers, gateway_statuses};
 use crate::http_client::Client;
 use crate::progress::cell_head;
 use crate::statistics::{Window, rate_mbit_s, rounded, spread};
@@ -41,6 +41,14 @@ struct Run {
     mbit_s: f64,
     bytes: u64,
     cpu_seconds: Option<f64>,
+    carriers: Option<u32>,
+}
+
+/// What the gateways of a route tell of themselves.
+struct Gateways {
+    /// All of them, since their start.
+    cpu_seconds: f64,
+    carriers: Option<u32>,
 }
 
 /// Measures a group of cells and ends each.
@@ -53,7 +61,7 @@ pub(super) async fn measure(
     let total = work.matrix.cells().len();
     let mut cells: Vec<Measured<'_>> = Vec::new();
     for cell in group {
-        let Some(survey) = surveys.iter().find(|survey| survey.path == cell.path) else {
+        let Some(survey) = surveys.iter().find(|survey| survey.route == cell.route) else {
             continue;
         };
         cells.push(Measured::new(&work.matrix, key, cell, survey));
@@ -76,7 +84,7 @@ pub(super) async fn measure(
             indent = 3 + 2 * digits(total)
         ))?;
     }
-    let direct = cells.iter().find(|cell| cell.key.path == Path::Direct);
+    let direct = cells.iter().find(|cell| cell.key.route == Route::Direct);
     let direct = direct
         .and_then(|cell| spread(&cell.rates))
         .map(|spread| spread.median);
@@ -94,10 +102,10 @@ fn digits(number: usize) -> usize {
 
 /// One run of one cell, and its words for the log. A cell that is in trouble has no more runs.
 async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
-    let path = cell.key.path;
+    let route = &cell.key.route;
     if cell.cell.status != Status::Ok {
         work.pace.skip_runs(1);
-        return format!("{path} -");
+        return format!("{route} -");
     }
     let begun = Instant::now();
     let run = run_once(
@@ -112,16 +120,17 @@ async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
         Ok(run) => {
             cell.rates.push(run.mbit_s);
             cell.bytes = cell.bytes.saturating_add(run.bytes);
+            cell.cell.carriers = cell.cell.carriers.max(run.carriers);
             cell.cpu_seconds = match (cell.cpu_seconds, run.cpu_seconds) {
                 (Some(sum), Some(more)) => Some(sum + more),
                 _ => None,
             };
-            format!("{path} {} Mbit/s", figure(run.mbit_s))
+            format!("{route} {} Mbit/s", figure(run.mbit_s))
         }
         Err(error) => {
             let code = Code::BenchmarkToolFailed.to_string();
             mark(&mut cell.cell, Status::Failed, &code, &format!("{error:#}"));
-            format!("{path} failed")
+            format!("{route} failed")
         }
     }
 }
@@ -143,7 +152,7 @@ async fn run_once(
         .post::<()>(&url, &start, START_TIMEOUT)
         .await
         .context("the iperf server")?;
-    let cpu_before = gateway_cpu_seconds(client, survey).await?;
+    let before = gateways(client, survey).await?;
 
     let request = ClientRun {
         host: pair.host.clone(),
@@ -175,7 +184,7 @@ async fn run_once(
 
     let sent = sent.context("the iperf client")?;
     let received = received.context("the iperf server")?;
-    let cpu_after = gateway_cpu_seconds(client, survey).await?;
+    let after = gateways(client, survey).await?;
     let window = Window {
         warm_up_s: matrix.warm_up_s,
         duration_s: matrix.duration_s,
@@ -185,28 +194,27 @@ async fn run_once(
         complaints => format!("the iperf client says: {}", complaints.join("; ")),
     };
     let mbit_s = rate_mbit_s(&received, window, connections).with_context(complaints)?;
-    let cpu_seconds = cpu_before
-        .zip(cpu_after)
-        .map(|(before, after)| (after - before).max(0.0));
+    let used = |before: &Gateways, after: &Gateways| after.cpu_seconds - before.cpu_seconds;
+    let cpu_seconds = before.as_ref().zip(after.as_ref());
     Ok(Run {
         mbit_s,
         bytes: received.bytes,
-        cpu_seconds,
+        cpu_seconds: cpu_seconds.map(|(before, after)| used(before, after).max(0.0)),
+        carriers: after.and_then(|after| after.carriers),
     })
 }
 
-/// CPU seconds of all gateways of the path since their start; `None` on a path without gateways.
-async fn gateway_cpu_seconds(client: &Client, survey: &Survey) -> anyhow::Result<Option<f64>> {
+/// `None` on a route without gateways.
+async fn gateways(client: &Client, survey: &Survey) -> anyhow::Result<Option<Gateways>> {
     if survey.gateway_status_urls.is_empty() {
         return Ok(None);
     }
     let statuses = gateway_statuses(client, &survey.gateway_status_urls).await?;
-    Ok(Some(
-        statuses
-            .iter()
-            .map(|status| status.process.cpu_seconds)
-            .sum(),
-    ))
+    let cpu_seconds = statuses.iter().map(|status| status.process.cpu_seconds);
+    Ok(Some(Gateways {
+        cpu_seconds: cpu_seconds.sum(),
+        carriers: carriers(&statuses),
+    }))
 }
 
 impl<'a> Measured<'a> {
@@ -257,10 +265,9 @@ impl<'a> Measured<'a> {
 
 /// A cell of which only the place in the matrix is known.
 pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Cell {
-    let protocol = (cell.path == Path::Tunnel).then(|| key.protocol.to_ascii_lowercase());
     Cell {
-        path: cell.path,
-        protocol,
+        path: cell.route.path(),
+        protocol: cell.route.protocol(),
         one_way_delay_ms: key.one_way_delay_ms,
         rtt_ms: None,
         tuning: key.tuning.clone(),

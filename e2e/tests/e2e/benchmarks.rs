@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use muxtunnel_crds::{MuxTunnel, benchmark_condition};
 use muxtunnel_e2e::{PodSecurity, benchmark, wait, with_temp_ns};
+use serde_json::{Value, json};
 
 /// 3 % of 100 ms: how far a measured round-trip time may be off.
 const TOLERANCE_MS: f64 = 3.0;
@@ -23,6 +24,7 @@ spec:
   connections: [1, 2]
   delays: [50ms, 0ms]
   tunings: [Wan]
+  protocols: [Jmux, Native]
   duration: 3s
   warmUp: 1s
   rounds: 1
@@ -36,9 +38,13 @@ spec:
         ));
         let status = outcome.benchmark.status.as_ref().context("a status")?;
         let cells = &status.summary.as_ref().context("a summary")?.cells;
-        assert_eq!((cells.total, cells.ok), (8, 8));
+        assert_eq!((cells.total, cells.ok), (12, 12));
 
-        assert_eq!(outcome.cells().count(), 8);
+        assert_eq!(outcome.cells().count(), 12);
+        for protocol in [Value::Null, json!("jmux"), json!("native")] {
+            let of_protocol = outcome.cells().filter(|cell| cell["protocol"] == protocol);
+            assert_eq!(of_protocol.count(), 4, "{protocol}");
+        }
         for cell in outcome.cells() {
             assert_eq!(cell["status"], "ok", "{cell}");
             assert!(

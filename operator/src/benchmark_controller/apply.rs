@@ -18,8 +18,8 @@ use crate::labels;
 /// What an environment is, as the API server has it.
 #[derive(Debug, Default)]
 pub struct AppliedEnvironment {
-    /// The tunnel, with its status.
-    pub tunnel: Option<muxtunnel_crds::MuxTunnel>,
+    /// The tunnels, with their status.
+    pub tunnels: Vec<muxtunnel_crds::MuxTunnel>,
     /// When the first of its objects was created.
     pub created: Option<Timestamp>,
 }
@@ -42,10 +42,7 @@ pub async fn environment(
         .chain(created(&agents))
         .chain(created(&tunnels))
         .min();
-    Ok(AppliedEnvironment {
-        tunnel: tunnels.into_iter().next(),
-        created,
-    })
+    Ok(AppliedEnvironment { tunnels, created })
 }
 
 fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {

@@ -1,7 +1,7 @@
 //! From a validated benchmark to the objects that make it up. Pure: reads no cluster.
 //!
-//! What lives as long as the benchmark: Job, token, results. What an environment has: a MuxTunnel, a
-//! Service behind it and up to four agents. One file a kind of object.
+//! What lives as long as the benchmark: Job, token, results. What an environment has: a MuxTunnel for
+//! each protocol, a Service behind them and up to four agents. One file a kind of object.
 
 pub mod agents;
 pub mod results;
@@ -26,9 +26,9 @@ use crate::tunnel_controller::validate::Validation;
 /// All objects of one environment; none of any kind when there is no environment.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct EnvironmentObjects {
-    /// The tunnel that is measured.
+    /// The tunnels that are measured.
     pub tunnels: Vec<MuxTunnel>,
-    /// The Service that its forwards lead to.
+    /// The Service that their forwards lead to.
     pub services: Vec<Service>,
     /// The agents.
     pub agents: Vec<Deployment>,
@@ -77,8 +77,14 @@ pub fn environment(
         end: End::Server,
     };
     let service = agents::service(benchmark, environment, server);
-    let tunnel = tunnel::tunnel(benchmark, environment);
-    let gateways = gateways(settings, environment, &tunnel, &service)?;
+    let mut tunnels = Vec::new();
+    // Tunnels differ in their protocol alone, which changes neither sysctls nor delay.
+    let mut gateways = BTreeMap::new();
+    for protocol in &benchmark.protocols {
+        let tunnel = tunnel::tunnel(benchmark, environment, *protocol);
+        gateways = self::gateways(settings, environment, &tunnel, &service)?;
+        tunnels.push(tunnel);
+    }
     let measured = |agent: &&Agent| benchmark.measures(agent.path);
     let mut agents = Vec::new();
     for agent in Agent::ALL.iter().filter(measured) {
@@ -95,10 +101,10 @@ pub fn environment(
             gateway,
         ));
     }
-    let (mut tunnels, mut services) = (Vec::new(), Vec::new());
-    if benchmark.measures(Path::Tunnel) {
-        tunnels.push(tunnel);
-        services.push(service);
+    let mut services = vec![service];
+    if !benchmark.measures(Path::Tunnel) {
+        tunnels.clear();
+        services.clear();
     }
     Ok(EnvironmentObjects {
         tunnels,
@@ -147,6 +153,7 @@ fn gateways(
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_crds::Protocol;
     use serde_json::{Value, json};
 
     use super::*;
@@ -243,7 +250,7 @@ warmUp: 2s
     fn the_tunnel_leads_iperf_and_echo_to_the_server_agent() {
         let (objects, agents) = built(SPEC, 0);
         let tunnel = serde_json::to_value(&objects.tunnels[0]).unwrap();
-        assert_eq!(tunnel["metadata"]["name"], "probe-e1");
+        assert_eq!(tunnel["metadata"]["name"], "probe-e1-native");
         assert_eq!(tunnel["metadata"]["ownerReferences"][0]["name"], "probe");
         assert_eq!(tunnel["spec"]["wan"], json!({"delay": "50ms"}));
         assert_eq!(tunnel["spec"]["tuning"], json!({"profile": "Wan"}));
@@ -256,6 +263,18 @@ warmUp: 2s
         }
         let labels = &agents["probe-e1-tunnel-server"]["metadata"]["labels"];
         assert_eq!(service["spec"]["selector"], *labels);
+    }
+
+    #[test]
+    fn each_protocol_has_a_tunnel_of_its_own_to_the_same_server() {
+        let (objects, agents) = built(&format!("{SPEC}protocols: [Jmux, Native]\n"), 0);
+        let names: Vec<_> = objects.tunnels.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(names, ["probe-e1-jmux", "probe-e1-native"]);
+        let [jmux, native] = objects.tunnels.try_into().unwrap();
+        assert_eq!(jmux.spec.carrier.protocol, Protocol::Jmux);
+        assert_eq!(native.spec.carrier.protocol, Protocol::Native);
+        assert_eq!(jmux.spec.forwards, native.spec.forwards);
+        assert_eq!((objects.services.len(), agents.len()), (1, 4));
     }
 
     #[test]

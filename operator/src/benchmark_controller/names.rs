@@ -13,7 +13,7 @@ pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
 pub const RUNNER: &str = "runner";
 /// Component of the results.
 pub const RESULTS: &str = "results";
-/// Component of the child MuxTunnel.
+/// Component of the child MuxTunnels.
 pub const TUNNEL: &str = "environment";
 
 /// One of the four agents of an environment.
@@ -80,11 +80,12 @@ impl Agent {
     /// Name of its Deployment (and, of the tunnel's server, its Service) in the environment `index`.
     #[must_use]
     pub fn name(self, benchmark: &str, index: usize) -> String {
-        format!("{}-{}", tunnel(benchmark, index), self.component())
+        let environment = environment(index);
+        format!("{benchmark}-{environment}-{}", self.component())
     }
 }
 
-/// Components of the gateways of the child MuxTunnel.
+/// Components of the gateways of the child MuxTunnels.
 pub const GATEWAY_COMPONENTS: [&str; 2] = [
     End::Client.gateway_component(),
     End::Server.gateway_component(),
@@ -98,10 +99,15 @@ pub const ENVIRONMENT_COMPONENTS: [&str; 5] = [
     TUNNEL,
 ];
 
-/// Name of the child MuxTunnel of the environment `index`, counted from 0; people count from 1.
+/// Name of the child MuxTunnel of `protocol` in the environment `index`, counted from 0; people count
+/// from 1.
 #[must_use]
-pub fn tunnel(benchmark: &str, index: usize) -> String {
-    format!("{benchmark}-{}", environment(index))
+pub fn tunnel(benchmark: &str, index: usize, protocol: &str) -> String {
+    let environment = environment(index);
+    format!(
+        "{benchmark}-{environment}-{}",
+        protocol.to_ascii_lowercase()
+    )
 }
 
 /// `e1` for the environment 0.
@@ -159,8 +165,8 @@ mod tests {
     #[test]
     fn the_longest_names_fit_their_limits() {
         let benchmark = "b".repeat(28);
-        let last = 8 * 8 * 8 - 1;
-        assert!(tunnel(&benchmark, last).len() <= 40);
+        let last = 8 * 8 - 1;
+        assert!(tunnel(&benchmark, last, "Native").len() <= 40);
         for agent in Agent::ALL {
             assert!(agent.name(&benchmark, last).len() <= 63);
             assert!(ENVIRONMENT_COMPONENTS.contains(&agent.component()));

@@ -5,15 +5,15 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muxtunnel_bench_api::result::Status;
-use muxtunnel_bench_api::runner::{Environment as Addresses, Pair, Unavailable};
-use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
+use muxtunnel_bench_api::runner::{Environment as Addresses, Pair, Tunnel, Unavailable};
+use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path, Route};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use muxtunnel_gateway_config::ADMIN_PORT;
 
-use super::names::{Agent, ENVIRONMENT, End, environment};
+use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
-use crate::labels::COMPONENT;
+use crate::labels::{COMPONENT, INSTANCE};
 use crate::settings::Settings;
 
 /// Name of the container that makes the delay.
@@ -22,11 +22,11 @@ pub const WAN_CONTAINER: &str = "wan";
 /// What was seen of an environment.
 #[derive(Debug, Clone, Default)]
 pub struct Seen {
-    /// The child MuxTunnel.
-    pub tunnel: Option<MuxTunnel>,
+    /// The child MuxTunnels.
+    pub tunnels: Vec<MuxTunnel>,
     /// Pods of the benchmark.
     pub pods: Vec<Pod>,
-    /// Pods of the child MuxTunnel.
+    /// Pods of the child MuxTunnels.
     pub gateways: Vec<Pod>,
 }
 
@@ -70,56 +70,58 @@ pub fn refusal_beforehand(settings: &Settings, environment: &Environment) -> Opt
 /// Judges an environment whose objects have been applied.
 #[must_use]
 pub fn judge(benchmark: &ValidatedBenchmark, wanted: &Environment, seen: &Seen) -> Readiness {
-    let mut addresses = Addresses {
-        direct: None,
-        tunnel: None,
-        gateway_status_urls: Vec::new(),
-    };
-    for path in &benchmark.matrix.paths {
-        let pair = match pair(wanted, *path, seen) {
-            Ok(pair) => pair,
-            Err(not_ready) => return not_ready.into(),
-        };
-        match path {
-            Path::Direct => addresses.direct = Some(pair),
-            Path::Tunnel => addresses.tunnel = Some(pair),
-        }
+    match addresses(benchmark, wanted, seen) {
+        Ok(addresses) => Readiness::Ready(addresses),
+        Err(not_ready) => not_ready.into(),
     }
-    if benchmark.measures(Path::Tunnel) {
-        let ready = seen
-            .gateways
-            .iter()
-            .filter(|pod| is_ready(pod))
-            .filter_map(pod_host);
-        addresses.gateway_status_urls = ready
-            .map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host)))
-            .collect();
-    }
-    Readiness::Ready(addresses)
 }
 
-fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, NotReady> {
-    // The tunnel first: its conditions say more than its pods.
-    let entry = match path {
-        Path::Tunnel => Some(entry_host(seen.tunnel.as_ref())?),
-        Path::Direct => None,
+fn addresses(
+    benchmark: &ValidatedBenchmark,
+    wanted: &Environment,
+    seen: &Seen,
+) -> Result<Addresses, NotReady> {
+    let mut addresses = Addresses {
+        direct: None,
+        tunnels: Vec::new(),
     };
-    let client = agent_host(
-        wanted,
-        Agent {
-            path,
-            end: End::Client,
-        },
-        &seen.pods,
-    )?;
-    let server = agent_host(
-        wanted,
-        Agent {
-            path,
-            end: End::Server,
-        },
-        &seen.pods,
-    )?;
+    for route in benchmark.matrix.routes() {
+        match route {
+            Route::Direct => addresses.direct = Some(pair(wanted, Path::Direct, None, seen)?),
+            Route::Tunnel(protocol) => {
+                let name = names::tunnel(&benchmark.name, wanted.key.index, &protocol);
+                // The tunnel first: its conditions say more than its pods.
+                let entry = entry_host(&name, &seen.tunnels)?;
+                addresses.tunnels.push(Tunnel {
+                    protocol,
+                    pair: pair(wanted, Path::Tunnel, Some(entry), seen)?,
+                    gateway_status_urls: status_urls(&name, &seen.gateways),
+                });
+            }
+        }
+    }
+    Ok(addresses)
+}
+
+/// Of the gateways of `tunnel` that are ready.
+fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
+    let mine = |pod: &&Pod| pod.labels().get(INSTANCE).map(String::as_str) == Some(tunnel);
+    let ready = gateways.iter().filter(mine).filter(|pod| is_ready(pod));
+    ready
+        .filter_map(pod_host)
+        .map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host)))
+        .collect()
+}
+
+/// The agents of a path; the client finds the server at `entry`, or at its own address.
+fn pair(
+    wanted: &Environment,
+    path: Path,
+    entry: Option<String>,
+    seen: &Seen,
+) -> Result<Pair, NotReady> {
+    let host = |end| agent_host(wanted, Agent { path, end }, &seen.pods);
+    let (client, server) = (host(End::Client)?, host(End::Server)?);
     Ok(Pair {
         client_url: format!("http://{}:{HTTP_PORT}", in_url(&client)),
         server_url: format!("http://{}:{HTTP_PORT}", in_url(&server)),
@@ -131,14 +133,12 @@ fn pair(wanted: &Environment, path: Path, seen: &Seen) -> Result<Pair, NotReady>
 }
 
 /// The host under which the forwards are reached, once the tunnel is as asked.
-fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, NotReady> {
-    let Some(tunnel) = tunnel else {
-        return Err(pending(
-            Code::BenchmarkEnvironmentFailed,
-            "the MuxTunnel does not exist yet",
-        ));
+fn entry_host(name: &str, tunnels: &[MuxTunnel]) -> Result<String, NotReady> {
+    let mut tunnels = tunnels.iter();
+    let Some(tunnel) = tunnels.find(|tunnel| tunnel.metadata.name.as_deref() == Some(name)) else {
+        let reason = format!("MuxTunnel {name} does not exist yet");
+        return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
     };
-    let name = tunnel.name_any();
     let status = tunnel.status.as_ref();
     let conditions = status
         .map(|status| status.conditions.as_slice())
@@ -149,7 +149,7 @@ fn entry_host(tunnel: Option<&MuxTunnel>) -> Result<String, NotReady> {
         })
     };
     if let Some(wan) = current(tunnel_condition::WAN_EMULATED)
-        && let Some(verdict) = judge_wan(&name, wan)
+        && let Some(verdict) = judge_wan(name, wan)
     {
         return Err(verdict);
     }

@@ -53,7 +53,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
             "PATCH deployments/probe-e1-direct-server",
             "PATCH deployments/probe-e1-tunnel-client",
             "PATCH deployments/probe-e1-tunnel-server",
-            "PATCH muxtunnels/probe-e1",
+            "PATCH muxtunnels/probe-e1-native",
             "PATCH muxbenchmarks/probe/status",
         ]
     );
@@ -65,12 +65,15 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     let Some(Offer::Ready(addresses)) = world.board().offer_of(0).cloned() else {
         panic!("no environment was offered");
     };
-    let (direct, tunnel) = (addresses.direct.unwrap(), addresses.tunnel.unwrap());
-    assert_eq!(direct.host, "10.0.1.2");
-    assert_eq!(tunnel.host, "probe-e1-entry.lab.svc");
-    assert_eq!(tunnel.client_url, "http://10.0.1.3:64002");
+    assert_eq!(addresses.direct.unwrap().host, "10.0.1.2");
+    let [tunnel] = &addresses.tunnels[..] else {
+        panic!("{:?}", addresses.tunnels);
+    };
+    assert_eq!(tunnel.protocol, "Native");
+    assert_eq!(tunnel.pair.host, "probe-e1-native-entry.lab.svc");
+    assert_eq!(tunnel.pair.client_url, "http://10.0.1.3:64002");
     assert_eq!(
-        addresses.gateway_status_urls,
+        tunnel.gateway_status_urls,
         [
             "http://10.0.1.5:64001/status",
             "http://10.0.1.6:64001/status"
@@ -85,7 +88,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
 
     world.measure(0);
     world.look().await;
-    assert_eq!(world.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
     assert_eq!(world.names("services"), ["probe-e2-tunnel-server"]);
     assert_eq!(world.names("deployments").len(), 4);
     assert_eq!(world.status().progress.as_deref(), Some("2/4"));
@@ -140,7 +143,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
         ["PATCH muxbenchmarks/probe/status"]
     );
     assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
-    assert_eq!(world.names("muxtunnels"), ["probe-e1"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e1-native"]);
 
     // And one that comes back when the first environment has been measured meanwhile.
     world.measure(0);
@@ -148,7 +151,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     world.look().await;
     world.runner.mount(&world.cluster);
     world.look().await;
-    assert_eq!(world.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
     assert_eq!(world.saved().len(), 2);
 }
 
@@ -234,9 +237,9 @@ async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_com
     world.start_runner();
     world.look().await;
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
-    let mut tunnel = world.cluster.get("muxtunnels/probe-e1").unwrap();
+    let mut tunnel = world.cluster.get("muxtunnels/probe-e1-native").unwrap();
     tunnel["metadata"]["creationTimestamp"] = json!(noon());
-    world.cluster.put("muxtunnels/probe-e1", tunnel);
+    world.cluster.put("muxtunnels/probe-e1-native", tunnel);
     world.now = || noon() + 181.seconds();
     world.look().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
@@ -249,7 +252,54 @@ async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_com
     );
     world.board().end_environment(0);
     world.look().await;
-    assert_eq!(world.names("muxtunnels"), ["probe-e2"]);
+    assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
+}
+
+#[tokio::test]
+async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready() {
+    let world = World::new(&format!("{SPEC}protocols: [Jmux, Native]\n"));
+    world.look().await;
+    world.start_runner();
+    world.look().await;
+    assert_eq!(
+        world.names("muxtunnels"),
+        ["probe-e1-jmux", "probe-e1-native"]
+    );
+    world.bring_agents_up(1);
+    world.bring_tunnel_up(1, "jmux", 5);
+    world.look().await;
+    assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
+    let waits = world.verdict("Progressing").unwrap();
+    assert!(waits.contains("MuxTunnel probe-e1-native"), "{waits}");
+
+    world.bring_tunnel_up(1, "native", 7);
+    world.look().await;
+    let Some(Offer::Ready(addresses)) = world.board().offer_of(0).cloned() else {
+        panic!("no environment was offered");
+    };
+    let tunnels = addresses.tunnels.iter().map(|tunnel| {
+        let (host, gateways) = (&tunnel.pair.host, &tunnel.gateway_status_urls);
+        (
+            tunnel.protocol.as_str(),
+            host.as_str(),
+            gateways[0].as_str(),
+        )
+    });
+    assert_eq!(
+        tunnels.collect::<Vec<_>>(),
+        [
+            (
+                "Jmux",
+                "probe-e1-jmux-entry.lab.svc",
+                "http://10.0.1.5:64001/status"
+            ),
+            (
+                "Native",
+                "probe-e1-native-entry.lab.svc",
+                "http://10.0.1.7:64001/status"
+            )
+        ]
+    );
 }
 
 #[tokio::test]
@@ -260,7 +310,7 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
     world.start_runner();
     world.look().await;
     world.tunnel_condition(
-        1,
+        "probe-e1-native",
         "WanEmulated",
         "False",
         "WanUnsupported",
@@ -273,7 +323,7 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
     assert_eq!((why.status, why.code.as_str()), (Status::Refused, "MT0404"));
     assert_eq!(
         why.reason,
-        "MuxTunnel probe-e1: MT0404 no sch_netem, no NFQUEUE"
+        "MuxTunnel probe-e1-native: MT0404 no sch_netem, no NFQUEUE"
     );
 }
 
@@ -434,6 +484,11 @@ impl World {
 
     /// What the kubelet and the tunnel's controller do for the environment `e<number>`.
     fn bring_up(&self, number: usize) {
+        self.bring_agents_up(number);
+        self.bring_tunnel_up(number, "native", 5);
+    }
+
+    fn bring_agents_up(&self, number: usize) {
         let environment = format!("e{number}");
         let agents = [
             "direct-client",
@@ -446,9 +501,13 @@ impl World {
             let name = format!("probe-{environment}-{component}-x");
             self.pod(&name, NAME, component, Some(&environment), &ip);
         }
-        let tunnel = format!("probe-{environment}");
+    }
+
+    /// Its gateways have the addresses `10.0.<number>.<address>` and the next one.
+    fn bring_tunnel_up(&self, number: usize, protocol: &str, address: usize) {
+        let tunnel = format!("probe-e{number}-{protocol}");
         for (index, component) in ["entry", "exit"].iter().enumerate() {
-            let ip = format!("10.0.{number}.{}", index + 5);
+            let ip = format!("10.0.{number}.{}", index + address);
             self.pod(
                 &format!("{tunnel}-{component}-x"),
                 &tunnel,
@@ -458,7 +517,7 @@ impl World {
             );
         }
         self.tunnel_condition(
-            number,
+            &tunnel,
             "Ready",
             "True",
             "Reconciled",
@@ -468,7 +527,7 @@ impl World {
 
     fn tunnel_condition(
         &self,
-        number: usize,
+        tunnel: &str,
         type_: &str,
         status: &str,
         reason: &str,
@@ -478,11 +537,10 @@ impl World {
             "type": type_, "status": status, "reason": reason, "message": message,
             "observedGeneration": 1, "lastTransitionTime": "2030-01-01T12:00:00Z",
         });
-        let tunnel = format!("probe-e{number}");
         let entry = json!({"replicas": 1, "readyReplicas": 1, "address": format!("{tunnel}-entry.lab.svc")});
         self.set_status(
             "muxtunnels",
-            &tunnel,
+            tunnel,
             json!({"conditions": [condition], "entry": entry}),
         );
     }

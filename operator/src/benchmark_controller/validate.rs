@@ -23,6 +23,8 @@ pub struct ValidatedBenchmark {
     pub matrix: Matrix,
     /// Environments in the order of the matrix.
     pub environments: Vec<Environment>,
+    /// Mux protocols, each of a tunnel in every environment.
+    pub protocols: Vec<Protocol>,
     /// Security of the carriers.
     pub security: Security,
     /// Settings of the entry gateways.
@@ -40,8 +42,6 @@ pub struct Environment {
     pub key: EnvironmentKey,
     /// Sysctl profile of the gateways and of the direct pair.
     pub profile: Profile,
-    /// Mux protocol of the tunnel.
-    pub protocol: Protocol,
 }
 
 impl ValidatedBenchmark {
@@ -111,6 +111,7 @@ pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid>
             .ok_or(Invalid::Metadata("namespace"))?,
         owner: owner_reference(benchmark).ok_or(Invalid::Metadata("uid"))?,
         environments: environments(spec, &matrix),
+        protocols: spec.protocols.clone(),
         matrix,
         security: spec.tunnel.carrier.security,
         entry: spec.tunnel.entry.clone(),
@@ -125,14 +126,9 @@ fn environments(spec: &crds::MuxBenchmarkSpec, matrix: &Matrix) -> Vec<Environme
             .tunings
             .iter()
             .find(|name| profile_name(**name) == key.tuning)?;
-        let protocol = spec
-            .protocols
-            .iter()
-            .find(|name| protocol_name(**name) == key.protocol)?;
         Some(Environment {
             key,
             profile: *profile,
-            protocol: *protocol,
         })
     };
     matrix.environments().into_iter().filter_map(find).collect()
@@ -166,7 +162,8 @@ fn profile_name(profile: Profile) -> &'static str {
     }
 }
 
-fn protocol_name(protocol: Protocol) -> &'static str {
+/// The name that a protocol has in results.
+pub fn protocol_name(protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::Jmux => "Jmux",
         Protocol::Native => "Native",

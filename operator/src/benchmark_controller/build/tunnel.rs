@@ -1,19 +1,23 @@
-//! The MuxTunnel of an environment.
+//! The MuxTunnels of an environment: one for each protocol, all to the same server.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, Duration, Forward, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec, ServiceTarget,
-    Side, Target, Tuning, Wan,
+    Carrier, Duration, Forward, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol,
+    ServiceTarget, Side, Target, Tuning, Wan,
 };
 
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
-use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
 
-/// The tunnel: forwards of iperf and of the echo to the tunnel pair's server.
+/// The tunnel of `protocol`: forwards of iperf and of the echo to the tunnel pair's server.
 #[must_use]
-pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxTunnel {
+pub fn tunnel(
+    benchmark: &ValidatedBenchmark,
+    environment: &Environment,
+    protocol: Protocol,
+) -> MuxTunnel {
     let index = environment.key.index;
     let server = Agent {
         path: Path::Tunnel,
@@ -38,7 +42,7 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
             forward("echo", ECHO_PORT, &server),
         ],
         carrier: Carrier {
-            protocol: environment.protocol,
+            protocol,
             address: None,
             congestion_control: None,
             pool: None,
@@ -54,7 +58,11 @@ pub fn tunnel(benchmark: &ValidatedBenchmark, environment: &Environment) -> MuxT
     };
     MuxTunnel {
         metadata: ObjectMeta {
-            name: Some(names::tunnel(&benchmark.name, index)),
+            name: Some(names::tunnel(
+                &benchmark.name,
+                index,
+                protocol_name(protocol),
+            )),
             namespace: Some(benchmark.namespace.clone()),
             labels: Some(environment_labels(&benchmark.name, TUNNEL, index)),
             owner_references: Some(vec![benchmark.owner.clone()]),
