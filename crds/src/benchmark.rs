@@ -5,7 +5,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Duration, Gateway, Profile, Protocol, Security, rules};
+use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Security, rules};
 
 /// A matrix of measurements: each delay x tuning is an environment of its own, in which every path,
 /// protocol and number of connections is measured. Its Job's log has the figures.
@@ -32,7 +32,11 @@ use crate::{Duration, Gateway, Profile, Protocol, Security, rules};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::warm_up_shorter())]
+#[x_kube(
+    validation = rules::warm_up_shorter(),
+    validation = rules::native_measured("pool"),
+    validation = rules::native_measured("resume")
+)]
 pub struct MuxBenchmarkSpec {
     /// The tunnel that is measured.
     pub tunnel: BenchmarkTunnel,
@@ -125,9 +129,20 @@ pub struct BenchmarkTunnel {
 }
 
 /// The connections between the gateways. Their protocol comes from the matrix.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::pool_needs_resume())]
 pub struct BenchmarkCarrier {
+    /// How the kernel paces them. Default: Auto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<CongestionControl>,
+    /// Of the tunnel of protocol Native: how many there are in each session; each worker of an entry
+    /// has a session. Default: 1 to 4, and one without `resume`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
+    /// Of the tunnel of protocol Native: whether streams outlive their carrier. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<bool>,
     /// How they are secured. There is no default: the insecure form must be written out.
     pub security: Security,
 }

@@ -27,8 +27,8 @@ pub use template::{PodTemplate, Resources};
 pub use tunnel::{
     AddressTarget, Backend, Bottleneck, Carrier, CarrierStatus, CongestionControl, Direction,
     Forward, ForwardLimits, Gateway, GatewayService, GatewayStatus, Listen, ListenProtocol,
-    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile, Protocol, Scope, Security, SecurityMode,
-    ServiceTarget, ServiceType, Side, Sysctl, Target, Timeouts, Tuning, Wan,
+    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Pool, Profile, Protocol, Scope, Security,
+    SecurityMode, ServiceTarget, ServiceType, Side, Sysctl, Target, Timeouts, Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].

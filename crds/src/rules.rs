@@ -98,6 +98,17 @@ pub(crate) fn native_alone(field: &str) -> Rule {
     )
 }
 
+/// The same of a matrix, where other protocols may be beside it.
+pub(crate) fn native_measured(field: &str) -> Rule {
+    rule(
+        format!("!has(self.tunnel.carrier.{field}) || self.protocols.exists(p, p == 'Native')"),
+        format!(
+            "'tunnel.carrier.{field} is for protocol Native, which protocols does not have; %s has one \
+             carrier, which its streams do not outlive'.format([self.protocols[0]])"
+        ),
+    )
+}
+
 pub(crate) fn pool_needs_resume() -> Rule {
     rule(
         "!has(self.resume) || self.resume || !has(self.pool) || self.pool.min == 1 && \

@@ -153,7 +153,7 @@ fn gateways(
 
 #[cfg(test)]
 mod tests {
-    use muxtunnel_crds::Protocol;
+    use muxtunnel_crds::{CongestionControl, Pool, Protocol};
     use serde_json::{Value, json};
 
     use super::*;
@@ -275,6 +275,30 @@ warmUp: 2s
         assert_eq!(native.spec.carrier.protocol, Protocol::Native);
         assert_eq!(jmux.spec.forwards, native.spec.forwards);
         assert_eq!((objects.services.len(), agents.len()), (1, 4));
+    }
+
+    #[test]
+    fn tunnels_have_what_is_asked_of_carriers_as_far_as_their_protocol_has_it() {
+        let carrier = "carrier: {congestionControl: Cubic, pool: {min: 2, max: 8}, resume: true, ";
+        let spec = SPEC.replace("carrier: {", carrier);
+        let (objects, _) = built(&format!("{spec}protocols: [Jmux, Native]\n"), 0);
+        let carriers = objects
+            .tunnels
+            .into_iter()
+            .map(|tunnel| tunnel.spec.carrier);
+        let [jmux, native] = carriers.collect::<Vec<_>>().try_into().unwrap();
+        let cubic = Some(CongestionControl::Cubic);
+        assert_eq!((jmux.congestion_control, jmux.pool), (cubic, None));
+        assert_eq!(jmux.resume, None);
+        let pool = Pool {
+            min: 2,
+            max: Some(8),
+        };
+        assert_eq!(
+            (native.congestion_control, native.pool),
+            (cubic, Some(pool))
+        );
+        assert_eq!(native.resume, Some(true));
     }
 
     #[test]

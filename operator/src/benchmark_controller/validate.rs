@@ -6,7 +6,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt;
 use muxtunnel_bench_api::{EnvironmentKey, Matrix, MatrixError, Path};
-use muxtunnel_crds::{self as crds, Gateway, MuxBenchmark, Profile, Protocol, Security};
+use muxtunnel_crds::{self as crds, BenchmarkCarrier, Gateway, MuxBenchmark, Profile, Protocol};
 
 use crate::apply::owner_reference;
 
@@ -25,8 +25,8 @@ pub struct ValidatedBenchmark {
     pub environments: Vec<Environment>,
     /// Mux protocols, each of a tunnel in every environment.
     pub protocols: Vec<Protocol>,
-    /// Security of the carriers.
-    pub security: Security,
+    /// The carriers of all tunnels, as far as their protocol has it.
+    pub carrier: BenchmarkCarrier,
     /// Settings of the entry gateways.
     pub entry: Option<Gateway>,
     /// Settings of the exit gateways.
@@ -113,7 +113,7 @@ pub fn validate(benchmark: &MuxBenchmark) -> Result<ValidatedBenchmark, Invalid>
         environments: environments(spec, &matrix),
         protocols: spec.protocols.clone(),
         matrix,
-        security: spec.tunnel.carrier.security,
+        carrier: spec.tunnel.carrier.clone(),
         entry: spec.tunnel.entry.clone(),
         exit: spec.tunnel.exit.clone(),
         ttl_seconds_after_finished: spec.ttl_seconds_after_finished,

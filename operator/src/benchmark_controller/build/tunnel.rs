@@ -33,6 +33,8 @@ pub fn tunnel(
         backend: None,
         scope: None,
     });
+    let asked = &benchmark.carrier;
+    let native = protocol == Protocol::Native;
     let spec = MuxTunnelSpec {
         side: Side::Both,
         entry: benchmark.entry.clone(),
@@ -44,10 +46,10 @@ pub fn tunnel(
         carrier: Carrier {
             protocol,
             address: None,
-            congestion_control: None,
-            pool: None,
-            resume: None,
-            security: benchmark.security,
+            congestion_control: asked.congestion_control,
+            pool: asked.pool.filter(|_| native),
+            resume: asked.resume.filter(|_| native),
+            security: asked.security,
         },
         timeouts: None,
         tuning: Some(Tuning {
