@@ -27,7 +27,7 @@ pub use template::{PodTemplate, Resources};
 pub use tunnel::{
     AddressTarget, Backend, Bottleneck, Carrier, CarrierStatus, CongestionControl, Direction,
     Forward, ForwardLimits, Gateway, GatewayService, GatewayStatus, Listen, ListenProtocol,
-    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Pool, Profile, Protocol, Scope, Security,
+    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Pool, Priority, Profile, Protocol, Scope, Security,
     SecurityMode, ServiceTarget, ServiceType, Side, Sysctl, Target, Timeouts, Tuning, Wan,
 };
 

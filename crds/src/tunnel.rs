@@ -169,9 +169,24 @@ pub struct Forward {
     pub listen: Listen,
     /// Where they lead: exactly one of `service` and `address`.
     pub target: Target,
+    /// Who goes first where its streams and those of other forwards share carriers. Default: Auto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<Priority>,
     /// What its streams may take together, in each entry gateway. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<ForwardLimits>,
+}
+
+/// Who goes first where streams share carriers.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// Streams that send little, and new ones: shells, requests, answers of databases.
+    #[default]
+    Auto,
+    /// These, ahead of streams that send much, even where they send much themselves.
+    Interactive,
+    /// All others go ahead of these: backups, copies.
+    Bulk,
 }
 
 /// What the streams of a forward may take together, in each entry gateway.

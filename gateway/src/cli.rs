@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
     Allow, BitRate, Config, CongestionControl, Drain, Forward, ForwardLimits,
-    HALF_OPEN_SECONDS_DEFAULT, Limits, Memory, Pool, Protocol, Role, Security, SecurityMode,
-    Target, Timeouts,
+    HALF_OPEN_SECONDS_DEFAULT, Limits, Memory, Pool, Priority, Protocol, Role, Security,
+    SecurityMode, Target, Timeouts,
 };
 
 use crate::process::Source;
@@ -121,9 +121,15 @@ struct EntryArgs {
     /// The exit's carrier address.
     #[arg(long, value_name = "HOST:PORT")]
     connect: String,
-    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable).
-    #[arg(long, value_name = "[BIND:]PORT:HOST:PORT", required = true, value_parser = parse_forward)]
-    forward: Vec<(String, Target)>,
+    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). PRIORITY says who
+    /// goes first among forwards: auto (those that send little), interactive or bulk [default: auto].
+    #[arg(
+        long,
+        value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]",
+        required = true,
+        value_parser = parse_forward
+    )]
+    forward: Vec<(String, Target, Priority)>,
     /// Largest JMUX packet that is offered [default: 4096]. muxgate and jetsocat 2024.3.2 and later
     /// take up to 65535.
     #[arg(long, value_name = "BYTES")]
@@ -149,10 +155,11 @@ impl EntryArgs {
             opens_per_second: self.limit_opens,
             rate: self.limit_rate,
         };
-        let forward = |(listen, target): &(String, Target)| Forward {
+        let forward = |(listen, target, priority): &(String, Target, Priority)| Forward {
             name: listen.clone(),
             listen: listen.clone(),
             target: target.clone(),
+            priority: *priority,
             limits,
         };
         self.forward.iter().map(forward).collect()
@@ -226,10 +233,14 @@ fn parse_pool(text: &str) -> Result<Pool, String> {
 }
 
 /// Reads from the right, since only there every part is present: PORT, HOST, PORT, BIND.
-fn parse_forward(text: &str) -> Result<(String, Target), String> {
+fn parse_forward(text: &str) -> Result<(String, Target, Priority), String> {
+    let (text, priority) = match text.rsplit_once(',') {
+        Some((text, priority)) => (text, priority.parse()?),
+        None => (text, Priority::Auto),
+    };
     let wrong = |problem: &str| {
         format!(
-            "{problem}; expected [BIND:]PORT:HOST:PORT, such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80"
+            "{problem}; expected [BIND:]PORT:HOST:PORT[,PRIORITY], such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80"
         )
     };
     let port = |text: &str, which: &str| match text.parse::<u16>() {
@@ -269,6 +280,7 @@ fn parse_forward(text: &str) -> Result<(String, Target), String> {
             host: host.to_owned(),
             port: target_port,
         },
+        priority,
     ))
 }
 
@@ -278,20 +290,29 @@ mod tests {
 
     #[test]
     fn forwards_parse() {
-        for (text, listen, host, port) in [
-            ("8080:web:80", "127.0.0.1:8080", "web", 80),
-            ("0.0.0.0:8080:10.0.0.1:80", "0.0.0.0:8080", "10.0.0.1", 80),
-            ("8080:[2001:db8::1]:80", "127.0.0.1:8080", "2001:db8::1", 80),
-            ("[::1]:8080:[::2]:80", "[::1]:8080", "::2", 80),
-            ("localhost:8080:web:80", "127.0.0.1:8080", "web", 80),
+        let (auto, bulk) = (Priority::Auto, Priority::Bulk);
+        for (text, listen, host, expected) in [
+            ("8080:web:80", "127.0.0.1:8080", "web", auto),
+            ("0.0.0.0:8080:10.0.0.1:80", "0.0.0.0:8080", "10.0.0.1", auto),
+            (
+                "8080:[2001:db8::1]:80",
+                "127.0.0.1:8080",
+                "2001:db8::1",
+                auto,
+            ),
+            ("[::1]:8080:[::2]:80,bulk", "[::1]:8080", "::2", bulk),
+            ("localhost:8080:web:80", "127.0.0.1:8080", "web", auto),
+            ("8080:web:80,auto", "127.0.0.1:8080", "web", auto),
         ] {
-            let (got, target) = parse_forward(text).unwrap();
+            let (got, target, priority) = parse_forward(text).unwrap();
             assert_eq!(
-                (got.as_str(), target.host.as_str(), target.port),
-                (listen, host, port),
+                (got.as_str(), target.host.as_str(), target.port, priority),
+                (listen, host, 80, expected),
                 "{text}"
             );
         }
+        let error = parse_forward("8080:web:80,urgent").unwrap_err();
+        assert!(error.contains("auto, interactive and bulk"), "{error}");
     }
 
     #[test]

@@ -41,7 +41,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{CarrierId, Event, OpenError, Outcome, Refusal, Session, StreamId, Token};
+use muxtunnel_proto::{
+    CarrierId, Event, OpenError, Outcome, Priority, Refusal, Session, StreamId, Token,
+};
 use tokio::sync::{Notify, watch};
 
 use crate::closing::Reason;
@@ -220,7 +222,7 @@ impl Driver {
         }
     }
 
-    /// Opens a stream to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
+    /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
     /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
     /// agree, the client is reset, unless the peer leaves the open to another one, and `refused` called.
     ///
@@ -229,10 +231,14 @@ impl Driver {
     pub(crate) fn open(
         self: &Rc<Self>,
         target: &str,
+        priority: Priority,
         client: Connection,
         refused: Refused,
     ) -> Result<(), OpenError> {
-        let opened = self.session.borrow_mut().open(Instant::now(), target);
+        let opened = self
+            .session
+            .borrow_mut()
+            .open(Instant::now(), target, priority);
         let stream = match opened {
             Ok(stream) => stream,
             Err(error) => {

@@ -142,6 +142,7 @@ mod tests {
                 host: "a".to_owned(),
                 port: 1,
             },
+            priority: config::Priority::default(),
             limits,
         }
     }

@@ -18,7 +18,7 @@ use std::time::Instant;
 use common::{Gate, accept, assert_reset, connect, end_of, free_port, target};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, Hello, Parameters};
 use muxtunnel_proto::native::{SessionCode, codec::stream_header};
-use muxtunnel_proto::{NativeConfig, NativeSession, Session, StreamId, Transmit};
+use muxtunnel_proto::{NativeConfig, NativeSession, Priority, Session, StreamId, Transmit};
 
 const RECEIVE: usize = 16 << 20;
 
@@ -138,7 +138,7 @@ fn stream_ids(count: usize) -> Vec<StreamId> {
         Some(Transmit::Control { .. })
     ));
     (0..count)
-        .map(|_| session.open(now, "tcp://x:1").unwrap())
+        .map(|_| session.open(now, "tcp://x:1", Priority::Auto).unwrap())
         .collect()
 }
 

@@ -1,5 +1,7 @@
 //! What an entry listens on, where it leads, and how much of it is let in.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::{BitRate, ConfigError, check_addr_port};
@@ -23,9 +25,47 @@ pub struct Forward {
     pub listen: String,
     /// Where the exit dials.
     pub target: Target,
+    /// Who of its streams and those of other forwards goes first; of streams that are opened from now on.
+    #[serde(default, skip_serializing_if = "Priority::is_auto")]
+    pub priority: Priority,
     /// What its streams may take. Default: no limit.
     #[serde(default, skip_serializing_if = "ForwardLimits::is_empty")]
     pub limits: ForwardLimits,
+}
+
+/// Who goes first where streams share carriers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Priority {
+    /// Streams that send little, and new ones.
+    #[default]
+    Auto,
+    /// These, whatever they send; before streams that send much.
+    Interactive,
+    /// All others.
+    Bulk,
+}
+
+impl Priority {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    fn is_auto(&self) -> bool {
+        *self == Self::Auto
+    }
+}
+
+/// As on a command line: lower case.
+impl FromStr for Priority {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "interactive" => Ok(Self::Interactive),
+            "bulk" => Ok(Self::Bulk),
+            _ => Err(format!(
+                "{text:?} is not a priority; priorities are auto, interactive and bulk"
+            )),
+        }
+    }
 }
 
 /// A TCP target, resolved by the exit.

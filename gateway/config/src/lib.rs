@@ -14,7 +14,7 @@ pub mod status;
 
 pub use allow::{Allow, AllowError, AllowHost};
 pub use forward::{
-    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, RATE_MAX, RATE_MIN, Target,
+    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN, Target,
 };
 pub use hash::config_hash;
 pub use pool::{POOL_MAX, Pool};

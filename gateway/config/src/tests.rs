@@ -208,7 +208,9 @@ fn what_is_left_out_is_decided_here() {
     };
     assert_eq!(config.timeouts, never_idle);
     assert!(config.forwards[0].limits.is_empty());
-    assert!(!config.to_yaml().unwrap().contains("rate"));
+    assert_eq!(config.forwards[0].priority, Priority::Auto);
+    let written = config.to_yaml().unwrap();
+    assert!(!written.contains("rate") && !written.contains("priority"));
 }
 
 #[test]
@@ -219,8 +221,9 @@ fn everything_that_can_be_written_round_trips() {
             "admin:",
             "workers: 2\ntimeouts: {idleSeconds: 60, halfOpenSeconds: 0}\nadmin:",
         )
-        + "  limits: {streams: 10, opensPerSecond: 5, rate: 100Mbit}\n";
+        + "  priority: Interactive\n  limits: {streams: 10, opensPerSecond: 5, rate: 100Mbit}\n";
     let config = Config::from_yaml(&text).unwrap();
+    assert_eq!(config.forwards[0].priority, Priority::Interactive);
     assert_eq!(
         config.forwards[0].limits.rate.map(BitRate::bytes),
         Some(12_500_000)
@@ -336,6 +339,19 @@ fn rates_parse_and_print() {
     ] {
         assert!(text.parse::<BitRate>().is_err(), "{text:?}");
     }
+}
+
+#[test]
+fn priorities_parse() {
+    for (text, priority) in [
+        ("auto", Priority::Auto),
+        ("interactive", Priority::Interactive),
+        ("bulk", Priority::Bulk),
+    ] {
+        assert_eq!(text.parse(), Ok(priority));
+    }
+    let error = "urgent".parse::<Priority>().unwrap_err();
+    assert!(error.contains("auto, interactive and bulk"), "{error}");
 }
 
 #[test]

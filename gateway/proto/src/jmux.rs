@@ -26,9 +26,9 @@ use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::share::BulkShare;
 use crate::session::{
-    CarrierId, CreditView, Event, FrameHeader, Header, OpenError, Outcome, Reason, Receive,
-    Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX, Token,
-    Transmit,
+    CarrierId, CreditView, Event, FrameHeader, Header, OpenError, Outcome, Priority, Reason,
+    Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX,
+    Token, Transmit,
 };
 use codec::{ChannelId, Control, Decoded, EXTENSION_ABORT, PACKET_SIZE_DEFAULT, PACKET_SIZE_MIN};
 use credit::{Budget, RecvWindow};
@@ -134,7 +134,12 @@ impl Session for JmuxSession {
         true
     }
 
-    fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
+    fn open(
+        &mut self,
+        now: Instant,
+        target: &str,
+        priority: Priority,
+    ) -> Result<StreamId, OpenError> {
         if target.len() > TARGET_LENGTH_MAX {
             return Err(OpenError::TargetTooLong {
                 length: target.len(),
@@ -147,6 +152,7 @@ impl Session for JmuxSession {
         };
         let deadline = now + self.config.open_timeout;
         let stream = self.insert(|id| Stream::opening(id, target, recv, offer, deadline));
+        self.data_ready.set_priority(stream, priority);
         self.deadlines.insert((deadline, stream));
         self.control_ready.push(stream);
         Ok(stream)

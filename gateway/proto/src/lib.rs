@@ -29,6 +29,6 @@ pub use jmux::{JmuxConfig, JmuxSession};
 pub use native::{Identity, NativeConfig, NativeSession};
 pub use session::{
     CarrierId, CreditView, Event, FrameHeader, HEADER_BYTES_MAX, Header, OpenError, Outcome,
-    Payload, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId,
-    TARGET_LENGTH_MAX, Token, Transmit,
+    Payload, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError,
+    StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };

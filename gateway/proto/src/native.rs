@@ -38,8 +38,8 @@ use std::time::{Duration, Instant};
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::{
-    CarrierId, CreditView, Event, Header, OpenError, Outcome, Reason, Receive, Refusal, ResetCode,
-    SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
+    CarrierId, CreditView, Event, Header, OpenError, Outcome, Priority, Reason, Receive, Refusal,
+    ResetCode, SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
 use carrier::{Carrier, Lost};
 use codec::{Frame, HEADER_BYTES, Hello, Parameters, RESUME, VERSION};
@@ -471,7 +471,12 @@ impl Session for NativeSession {
         is_up(&carrier) && !(kept && others.any(is_up))
     }
 
-    fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
+    fn open(
+        &mut self,
+        now: Instant,
+        target: &str,
+        priority: Priority,
+    ) -> Result<StreamId, OpenError> {
         if target.is_empty() || target.len() > TARGET_LENGTH_MAX {
             return Err(OpenError::TargetTooLong {
                 length: target.len(),
@@ -497,8 +502,9 @@ impl Session for NativeSession {
         let deadline = now + self.config.open_timeout;
         let window = self.new_window(now);
         let send_limit = self.peer.parameters.initial_max_stream_data;
-        let state = Stream::opening(stream, target, deadline, window, send_limit);
+        let state = Stream::opening(stream, target, priority, deadline, window, send_limit);
         self.streams.insert(stream, state);
+        self.data_ready.set_priority(stream, priority);
         self.ours += 1;
         self.deadlines.insert((deadline, stream));
         self.control_ready.push(stream);

@@ -51,12 +51,18 @@ pub trait Session: Debug {
     fn takes_bulk(&self, carrier: CarrierId) -> bool;
 
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
-    /// [`Event::Opened`] or [`Event::OpenFailed`], at the latest after the open timeout.
+    /// [`Event::Opened`] or [`Event::OpenFailed`], at the latest after the open timeout. `priority` is
+    /// of what this side sends, and of what the peer does where the protocol can tell it.
     ///
     /// # Errors
     /// [`OpenError`]: a table or the budget is full, the peer goes away, or the target is too
     /// long. Nothing was sent.
-    fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError>;
+    fn open(
+        &mut self,
+        now: Instant,
+        target: &str,
+        priority: Priority,
+    ) -> Result<StreamId, OpenError>;
 
     /// Takes up a stream of [`Event::Incoming`]: its target has been reached at `address`.
     fn accept(&mut self, stream: StreamId, address: &str);

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters};
 use muxtunnel_proto::{
     CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession,
-    Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
+    Priority, Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
 };
 
 /// Longer payload is seen by its length.
@@ -129,10 +129,9 @@ impl Replay {
     fn act(&mut self, action: &str) {
         let (verb, rest) = action.split_once(' ').unwrap_or((action, ""));
         match verb {
-            "open" => match self.session.open(self.now, rest) {
-                Ok(stream) => self.stream = Some(stream),
-                Err(error) => self.seen.push_back(format!("no stream: {error}")),
-            },
+            "open" => self.open(rest, Priority::Auto),
+            "open-interactive" => self.open(rest, Priority::Interactive),
+            "open-bulk" => self.open(rest, Priority::Bulk),
             "accept" => self.session.accept(self.stream(), "192.0.2.1:80"),
             "refuse" => {
                 let (code, text) = rest.split_once(' ').unwrap();
@@ -183,6 +182,13 @@ impl Replay {
             _ => panic!("unknown action {action:?}"),
         }
         self.events();
+    }
+
+    fn open(&mut self, target: &str, priority: Priority) {
+        match self.session.open(self.now, target, priority) {
+            Ok(stream) => self.stream = Some(stream),
+            Err(error) => self.seen.push_back(format!("no stream: {error}")),
+        }
     }
 
     fn over(&mut self, error: &SessionError) {

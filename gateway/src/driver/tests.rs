@@ -6,8 +6,8 @@ use std::net::SocketAddr;
 
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Receive, ResetCode,
-    SendCapacity, SessionError, Transmit,
+    CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority, Receive,
+    ResetCode, SendCapacity, SessionError, Transmit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -89,8 +89,13 @@ impl Session for Forgetful {
         self.inner.takes_bulk(carrier)
     }
 
-    fn open(&mut self, now: Instant, target: &str) -> Result<StreamId, OpenError> {
-        self.inner.open(now, target)
+    fn open(
+        &mut self,
+        now: Instant,
+        target: &str,
+        priority: Priority,
+    ) -> Result<StreamId, OpenError> {
+        self.inner.open(now, target, priority)
     }
 
     fn accept(&mut self, stream: StreamId, address: &str) {
@@ -278,7 +283,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             local: target,
             early: Vec::new(),
         };
-        let opened = driver.open("tcp://x:1", connection, Box::new(|_| {}));
+        let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
         assert!(opened.is_ok());
         let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
         client.write_all(&bytes).await.unwrap();

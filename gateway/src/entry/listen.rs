@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
-use muxtunnel_proto::{OpenError, Reason};
+use muxtunnel_proto::{OpenError, Priority, Reason};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
@@ -32,6 +32,7 @@ pub(super) struct Listener {
 struct Route {
     forward: Arc<Forward>,
     url: Rc<str>,
+    priority: Priority,
 }
 
 impl Entry {
@@ -54,6 +55,7 @@ impl Entry {
             let route = Route {
                 forward: Arc::clone(&forward),
                 url: dial::url(&target.host, target.port).into(),
+                priority: priority(wanted.priority),
             };
             let mut error = None;
             if let Some(listener) = listeners.get(&wanted.listen) {
@@ -115,6 +117,7 @@ impl Entry {
         let opening = Opening {
             entry: Rc::clone(self),
             url: Rc::clone(&route.url),
+            priority: route.priority,
             refused,
             until: Instant::now() + SESSIONLESS_MAX,
         };
@@ -130,6 +133,7 @@ impl Entry {
 struct Opening {
     entry: Rc<Entry>,
     url: Rc<str>,
+    priority: Priority,
     refused: Refused,
     /// Nobody waits longer for another session.
     until: Instant,
@@ -142,7 +146,8 @@ impl Opening {
             let text = "there is no carrier to an exit";
             return self.refused.report(Code::CarrierConnecting, text);
         };
-        let (url, refused) = (Rc::clone(&self.url), self.refused.clone());
+        let (url, priority) = (Rc::clone(&self.url), self.priority);
+        let refused = self.refused.clone();
         let ended = move |end: OpenEnd| match end {
             OpenEnd::Refused(refusal) => {
                 let code = code_of(refusal.reason);
@@ -156,7 +161,7 @@ impl Opening {
                 drop(tokio::task::spawn_local(self.open_again(connection)));
             }
         };
-        if let Err(error) = session.open(&url, connection, Box::new(ended)) {
+        if let Err(error) = session.open(&url, priority, connection, Box::new(ended)) {
             refused.report(code_of_open(&error), &error.to_string());
         }
     }
@@ -201,6 +206,14 @@ async fn accept(entry: Rc<Entry>, socket: TcpListener, route: Rc<RefCell<Route>>
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
+    }
+}
+
+fn priority(configured: config::Priority) -> Priority {
+    match configured {
+        config::Priority::Auto => Priority::Auto,
+        config::Priority::Interactive => Priority::Interactive,
+        config::Priority::Bulk => Priority::Bulk,
     }
 }
 

@@ -15,7 +15,7 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     Backend, Carrier, CongestionControl, Duration, Forward, Gateway, MuxTunnel, PodTemplate,
-    Profile, Protocol, Scope, ServiceTarget, ServiceType, Side, Tuning, tunnel_condition,
+    Priority, Profile, Protocol, Scope, ServiceTarget, ServiceType, Side, Tuning, tunnel_condition,
 };
 use muxtunnel_gateway_config::{
     ADMIN_PORT, CARRIER_PORT, FORWARD_LIMIT_MAX, FORWARDS_MAX, ForwardLimits, Pool, RATE_MAX,
@@ -116,6 +116,8 @@ pub struct ValidatedForward {
     pub host: String,
     /// Port of the target.
     pub port: u16,
+    /// Who goes first.
+    pub priority: Priority,
     /// What its streams may take.
     pub limits: ForwardLimits,
 }
@@ -382,6 +384,7 @@ fn resolve(
         listen_port: forward.listen.port,
         host,
         port,
+        priority: forward.priority.unwrap_or_default(),
         limits,
     };
     match (&forward.target.service, &forward.target.address) {

@@ -71,7 +71,7 @@ pub enum Frame {
     Open {
         /// An id never used before, with the opener's low bit.
         stream: StreamId,
-        /// 0; other values are for a later version and are ignored.
+        /// [`crate::Priority`] as a number; one that is not known is 0.
         priority: u8,
         /// URL, 1 to 1,024 bytes.
         target: String,

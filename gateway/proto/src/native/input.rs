@@ -10,7 +10,8 @@ use super::{
     Hello, NativeSession, Parameters, RESUME, Receiving, SessionCode, Side, State, Ticket, VERSION,
 };
 use crate::session::{
-    CarrierId, Event, Header, Outcome, Reason, Receive, Refusal, ResetCode, SessionError, StreamId,
+    CarrierId, Event, Header, Outcome, Priority, Reason, Receive, Refusal, ResetCode, SessionError,
+    StreamId,
 };
 
 /// The code of the SESSION_CLOSE that tells the peer of `error`; `None`: it knows, or would not
@@ -252,7 +253,13 @@ impl NativeSession {
                 self.window.set_rtt(self.rtt.path());
             }
             Frame::GoAway { last } => self.handle_goaway(last),
-            Frame::Open { stream, target, .. } => self.handle_open(now, stream, target)?,
+            Frame::Open {
+                stream,
+                priority,
+                target,
+            } => {
+                self.handle_open(now, stream, Priority::from_code(priority), target)?;
+            }
             Frame::Opened { stream, address } => self.handle_opened(stream, address)?,
             Frame::MaxStreamData { stream, limit } => {
                 if let Some(state) = self.known(stream)?
@@ -497,6 +504,7 @@ impl NativeSession {
         &mut self,
         now: Instant,
         stream: StreamId,
+        priority: Priority,
         target: String,
     ) -> Result<(), SessionError> {
         if self.is_ours(stream) || stream.0 <= self.peer_last {
@@ -520,6 +528,7 @@ impl NativeSession {
             let code = ResetCode::Refused(Reason::General);
             self.cut(stream, code, "this side is shutting down");
         } else {
+            self.data_ready.set_priority(stream, priority);
             self.events.push_back(Event::Incoming { stream, target });
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::log::Sent;
 use super::ranges::{Ranges, Unusable};
 use super::window::{SessionWindow, StreamWindow};
 use crate::session::{
-    CarrierId, CreditView, FrameHeader, ResetCode, SendCapacity, StreamId, Token,
+    CarrierId, CreditView, FrameHeader, Priority, ResetCode, SendCapacity, StreamId, Token,
 };
 
 /// How far the open has come.
@@ -70,6 +70,7 @@ pub(super) struct Stream {
     pub(super) window: StreamWindow,
     /// To be sent with OPEN.
     target: Option<String>,
+    priority: Priority,
     /// To be sent with OPENED.
     address: Option<String>,
     /// To be sent with STOP_SENDING.
@@ -105,12 +106,14 @@ impl Stream {
     pub(super) fn opening(
         id: StreamId,
         target: &str,
+        priority: Priority,
         deadline: Instant,
         window: StreamWindow,
         send_limit: u64,
     ) -> Self {
         let mut stream = Self::new(id, Phase::Opening(deadline), window, send_limit);
         stream.target = Some(target.to_owned());
+        stream.priority = priority;
         stream
     }
 
@@ -124,6 +127,7 @@ impl Stream {
             phase,
             window,
             target: None,
+            priority: Priority::Auto,
             address: None,
             stop: None,
             reason: String::new(),
@@ -339,7 +343,7 @@ impl Stream {
         if let Some(target) = self.target.take() {
             return Some(Frame::Open {
                 stream,
-                priority: 0,
+                priority: self.priority.code(),
                 target,
             });
         }

@@ -7,27 +7,34 @@
 //! streams together cannot starve bulk: after [`SMALL_RUN_BYTES`] in a row a waiting bulk stream has
 //! its turn. No clock is needed.
 //!
+//! That is [`Priority::Auto`]. A bulk stream never counts as small. An interactive one does for those who
+//! choose carriers; here it goes behind the small ones, in turns by bytes, and ahead of bulk once it has
+//! sent more than they may, so it keeps nobody waiting who sends little. While interactive streams send
+//! without end, bulk has its turn after each [`SMALL_RUN_BYTES`] and a batch of theirs: about half of the
+//! carrier, where batches are alike.
+//!
 //! Each carrier has queues of its own; what a stream has sent counts for all of them together.
 //!
-//! Bound: one record of a few words a stream that has sent; [`Schedule::forget`] drops it.
+//! Bound: one record of a few words a stream that has sent, or has a priority; [`Schedule::forget`] drops it.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::{CarrierId, StreamId};
+use super::{CarrierId, Priority, StreamId};
 
 /// Bytes of the session after which what a stream has sent begins to be forgotten.
 const EPOCH_BYTES: u64 = 512 << 10;
 /// What a stream may send in that time and still be small.
 const SMALL_BYTES: u64 = 32 << 10;
-/// Small streams send at most this in a row while bulk waits.
+/// Small streams send at most this in a row while others wait, and interactive ones while bulk waits.
 const SMALL_RUN_BYTES: u64 = 64 << 10;
 /// Bytes of the session for which a small stream is remembered by those who choose carriers.
 const SMALL_MEMORY: u64 = 32 << 20;
-/// What a bulk stream may send more, each time its turn comes.
+/// What a stream may send more, each time its turn comes.
 const QUANTUM: u64 = 32 << 10;
 
 #[derive(Debug, Default)]
 struct Flow {
+    priority: Priority,
     /// Bytes of the batch that waits, and where; zero: none does.
     waiting: u64,
     on: Option<CarrierId>,
@@ -51,14 +58,22 @@ impl Flow {
         }
     }
 
-    fn is_small(&self) -> bool {
-        self.sent + self.sent_before + self.waiting <= SMALL_BYTES
+    /// What it is with a batch of `length` bytes.
+    fn class(&self, length: u64) -> Class {
+        let small = self.sent + self.sent_before + length <= SMALL_BYTES;
+        match self.priority {
+            Priority::Auto | Priority::Interactive if small => Class::Small,
+            Priority::Interactive => Class::Interactive,
+            Priority::Auto | Priority::Bulk => Class::Bulk,
+        }
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     Small,
+    /// More than small, and ahead of bulk nevertheless.
+    Interactive,
     Bulk,
 }
 
@@ -66,19 +81,26 @@ enum Class {
 #[derive(Debug, Default)]
 struct Queues {
     small: VecDeque<StreamId>,
+    interactive: VecDeque<StreamId>,
     bulk: VecDeque<StreamId>,
     /// Whose turn it is, until its batch is sent.
     current: Option<(StreamId, Class)>,
     small_run: u64,
+    interactive_run: u64,
 }
 
 impl Queues {
     fn is_empty(&self) -> bool {
-        self.current.is_none() && self.small.is_empty() && self.bulk.is_empty()
+        self.current.is_none() && self.small.is_empty() && !self.others_wait()
+    }
+
+    fn others_wait(&self) -> bool {
+        !self.interactive.is_empty() || !self.bulk.is_empty()
     }
 
     fn remove(&mut self, stream: StreamId) {
         self.small.retain(|other| *other != stream);
+        self.interactive.retain(|other| *other != stream);
         self.bulk.retain(|other| *other != stream);
         self.current.take_if(|(current, _)| *current == stream);
     }
@@ -95,11 +117,18 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// Whether `stream` is small with a batch of `length` bytes.
+    /// Whether `stream` goes first, unless it is left to what it sends.
+    pub(crate) fn set_priority(&mut self, stream: StreamId, priority: Priority) {
+        if priority != Priority::Auto {
+            self.flows.entry(stream).or_default().priority = priority;
+        }
+    }
+
+    /// Whether `stream` goes with the small ones, with a batch of `length` bytes.
     pub(crate) fn is_small(&mut self, stream: StreamId, length: usize) -> bool {
         let flow = self.flows.entry(stream).or_default();
         flow.age(self.sent / EPOCH_BYTES);
-        flow.sent + flow.sent_before + length as u64 <= SMALL_BYTES
+        flow.class(length as u64) != Class::Bulk
     }
 
     /// `stream` has a batch of `length` bytes for `carrier`; it has at most one.
@@ -111,10 +140,10 @@ impl Schedule {
         if !queued && length > 0 {
             flow.on = Some(carrier);
             let queues = self.queues.entry(carrier).or_default();
-            if flow.is_small() {
-                queues.small.push_back(stream);
-            } else {
-                queues.bulk.push_back(stream);
+            match flow.class(flow.waiting) {
+                Class::Small => queues.small.push_back(stream),
+                Class::Interactive => queues.interactive.push_back(stream),
+                Class::Bulk => queues.bulk.push_back(stream),
             }
         }
     }
@@ -143,11 +172,20 @@ impl Schedule {
             flow.deficit = flow.deficit.saturating_sub(length).min(QUANTUM);
             flow.sent += length;
             self.sent += length;
-            queues.small_run = match class {
-                Class::Small => queues.small_run + length,
-                Class::Bulk => 0,
-            };
-            if class == Class::Small {
+            match class {
+                Class::Small => queues.small_run += length,
+                Class::Interactive => {
+                    queues.small_run = 0;
+                    // What was sent while nobody waited is no debt.
+                    queues.interactive_run = if queues.bulk.is_empty() {
+                        0
+                    } else {
+                        queues.interactive_run + length
+                    };
+                }
+                Class::Bulk => (queues.small_run, queues.interactive_run) = (0, 0),
+            }
+            if class != Class::Bulk {
                 self.small_at = Some(self.sent);
             }
         }
@@ -170,7 +208,8 @@ impl Schedule {
             return Vec::new();
         };
         let current = queues.current.map(|(stream, _)| stream);
-        let waiting = current.into_iter().chain(queues.small).chain(queues.bulk);
+        let others = queues.interactive.into_iter().chain(queues.bulk);
+        let waiting = current.into_iter().chain(queues.small).chain(others);
         let flows = &mut self.flows;
         waiting
             .filter_map(|stream| {
@@ -215,18 +254,30 @@ impl Schedule {
 }
 
 fn choose(queues: &mut Queues, flows: &mut BTreeMap<StreamId, Flow>) -> Option<(StreamId, Class)> {
-    let small_may = queues.bulk.is_empty() || queues.small_run < SMALL_RUN_BYTES;
-    if small_may && let Some(stream) = queues.small.pop_front() {
+    if (!queues.others_wait() || queues.small_run < SMALL_RUN_BYTES)
+        && let Some(stream) = queues.small.pop_front()
+    {
         return Some((stream, Class::Small));
     }
+    if (queues.bulk.is_empty() || queues.interactive_run < SMALL_RUN_BYTES)
+        && let Some(stream) = turn(&mut queues.interactive, flows)
+    {
+        return Some((stream, Class::Interactive));
+    }
+    let stream = turn(&mut queues.bulk, flows)?;
+    Some((stream, Class::Bulk))
+}
+
+/// Whose batch is within what its turns have brought it.
+fn turn(queue: &mut VecDeque<StreamId>, flows: &mut BTreeMap<StreamId, Flow>) -> Option<StreamId> {
     loop {
-        let stream = queues.bulk.pop_front()?;
+        let stream = queue.pop_front()?;
         let flow = flows.get_mut(&stream)?;
         flow.deficit += QUANTUM;
         if flow.deficit >= flow.waiting {
-            return Some((stream, Class::Bulk));
+            return Some(stream);
         }
-        queues.bulk.push_back(stream);
+        queue.push_back(stream);
     }
 }
 
@@ -298,12 +349,111 @@ mod tests {
     }
 
     #[test]
+    fn an_interactive_stream_goes_first_however_much_it_has_sent() {
+        let mut schedule = Schedule::default();
+        schedule.set_priority(StreamId(9), Priority::Interactive);
+        for _ in 0..16 {
+            schedule.push(HERE, StreamId(9), BATCH);
+            send(&mut schedule);
+        }
+        for stream in [1, 2, 9] {
+            schedule.push(HERE, StreamId(stream), BATCH);
+        }
+        assert!(schedule.is_small(StreamId(9), BATCH));
+        assert_eq!(send(&mut schedule), StreamId(9));
+        assert_eq!(schedule.movable(HERE, |id| id == StreamId(9)), None);
+    }
+
+    #[test]
+    fn a_bulk_stream_is_bulk_from_its_first_byte() {
+        let mut schedule = Schedule::default();
+        schedule.set_priority(StreamId(1), Priority::Bulk);
+        schedule.push(HERE, StreamId(1), 64);
+        schedule.push(HERE, StreamId(2), 64);
+        assert!(!schedule.is_small(StreamId(1), 64));
+        assert_eq!(send(&mut schedule), StreamId(2));
+        assert_eq!(send(&mut schedule), StreamId(1));
+    }
+
+    /// Bytes that each stream sends while all of `streams` always have a batch of this size.
+    fn shares(
+        schedule: &mut Schedule,
+        streams: &[(u64, usize)],
+        turns: usize,
+    ) -> BTreeMap<u64, usize> {
+        let size = |id| streams.iter().find(|(other, _)| *other == id).unwrap().1;
+        let mut sent = BTreeMap::new();
+        for (id, size) in streams {
+            schedule.push(HERE, StreamId(*id), *size);
+        }
+        for _ in 0..turns {
+            let id = send(schedule).0;
+            *sent.entry(id).or_insert(0) += size(id);
+            schedule.push(HERE, StreamId(id), size(id));
+        }
+        sent
+    }
+
+    #[test]
+    fn interactive_streams_that_send_without_end_leave_bulk_a_part_of_the_carrier() {
+        let mut schedule = Schedule::default();
+        for stream in [8, 9] {
+            schedule.set_priority(StreamId(stream), Priority::Interactive);
+        }
+        let streams = [
+            (1, BATCH),
+            (2, BATCH),
+            (3, BATCH),
+            (8, BATCH),
+            (9, BATCH / 4),
+        ];
+        let sent = shares(&mut schedule, &streams, 2000);
+        let all: usize = sent.values().sum();
+        let interactive = sent[&8] + sent[&9];
+        let share = interactive as f64 / all as f64;
+        assert!((0.33..0.67).contains(&share), "{share} {sent:?}");
+        for (one, other) in [(1, 2), (2, 3), (8, 9)] {
+            let ratio = sent[&one] as f64 / sent[&other] as f64;
+            assert!((ratio - 1.0).abs() < 0.1, "{one} and {other}: {sent:?}");
+        }
+    }
+
+    #[test]
+    fn a_stream_that_sends_little_does_not_wait_for_interactive_ones_that_send_much() {
+        let mut schedule = Schedule::default();
+        for stream in 8..40 {
+            schedule.set_priority(StreamId(stream), Priority::Interactive);
+            schedule.push(HERE, StreamId(stream), BATCH);
+        }
+        for _ in 0..100 {
+            let before = send(&mut schedule);
+            schedule.push(HERE, before, BATCH);
+            schedule.push(HERE, StreamId(1), 64);
+            assert_eq!(send(&mut schedule), StreamId(1));
+        }
+    }
+
+    #[test]
+    fn many_small_streams_do_not_starve_interactive_ones_that_send_much() {
+        let mut schedule = Schedule::default();
+        schedule.set_priority(StreamId(1000), Priority::Interactive);
+        for stream in 0..200 {
+            schedule.push(HERE, StreamId(stream), 16 << 10);
+        }
+        schedule.push(HERE, StreamId(1000), BATCH);
+        let turn = (0..200).find(|_| send(&mut schedule) == StreamId(1000));
+        assert!(turn.is_some_and(|turn| turn <= 4), "{turn:?}");
+    }
+
+    #[test]
     fn what_is_forgotten_has_no_turn_and_leaves_nothing() {
         let mut schedule = Schedule::default();
         schedule.push(HERE, StreamId(1), BATCH);
         schedule.push(HERE, StreamId(2), 1);
-        schedule.forget(StreamId(1));
-        schedule.forget(StreamId(2));
+        schedule.set_priority(StreamId(3), Priority::Bulk);
+        for stream in [1, 2, 3] {
+            schedule.forget(StreamId(stream));
+        }
         assert!(schedule.is_empty(HERE) && schedule.front(HERE).is_none());
         assert!(schedule.flows.is_empty());
     }

@@ -17,6 +17,40 @@ impl StreamId {
     }
 }
 
+/// Who goes first among the streams of a session, in what each side sends.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Priority {
+    /// By what it sends: ahead of bulk while that is little.
+    #[default]
+    Auto,
+    /// Ahead of bulk, however much it sends.
+    Interactive,
+    /// Bulk from its first byte.
+    Bulk,
+}
+
+impl Priority {
+    /// The number on the wire of the native protocol.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Auto => 0,
+            Self::Interactive => 1,
+            Self::Bulk => 2,
+        }
+    }
+
+    /// The class of a number on the wire; one that is not known says nothing.
+    #[must_use]
+    pub const fn from_code(code: u8) -> Self {
+        match code {
+            1 => Self::Interactive,
+            2 => Self::Bulk,
+            _ => Self::Auto,
+        }
+    }
+}
+
 /// A carrier connection of a session, as this side numbers it: in the order in which they were added,
 /// never used again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

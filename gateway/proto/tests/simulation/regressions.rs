@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::native::codec::{Frame, HelloAck, Parameters, VERSION, encode, stream_header};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, NativeConfig, NativeSession, ResetCode, Session, SessionError,
-    StreamId, Token,
+    CarrierId, Event, Header, NativeConfig, NativeSession, Priority, ResetCode, Session,
+    SessionError, StreamId, Token,
 };
 
 use crate::sim::{Choices, ENTRY, EXIT, Ending, Faults, Profile, Protocol, World};
@@ -70,7 +70,9 @@ impl Dialled {
     }
 
     fn open(&mut self) -> StreamId {
-        self.session.open(self.now, "tcp://a:1").unwrap()
+        self.session
+            .open(self.now, "tcp://a:1", Priority::Auto)
+            .unwrap()
     }
 
     /// What the stream takes now, all of it.

@@ -8,7 +8,9 @@
 use std::time::Instant;
 
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, Parameters, VERSION};
-use muxtunnel_proto::{CarrierId, NativeConfig, NativeSession, Session, SessionError, Transmit};
+use muxtunnel_proto::{
+    CarrierId, NativeConfig, NativeSession, Priority, Session, SessionError, Transmit,
+};
 
 /// Control frames that a carrier keeps without an acknowledgement, and the longest of them.
 const CONTROL_BYTES_MAX: usize = (1 << 20) + 1100;
@@ -63,7 +65,7 @@ fn acknowledge_all(session: &mut NativeSession, now: Instant) -> u64 {
 fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     let now = Instant::now();
     let (mut session, ack) = ready(now);
-    let stream = session.open(now, "tcp://a:1").unwrap();
+    let stream = session.open(now, "tcp://a:1", Priority::Auto).unwrap();
     transmit(&mut session, CarrierId::FIRST);
     let opened = Frame::Opened {
         stream,
@@ -73,7 +75,7 @@ fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
     let before = acknowledge_all(&mut session, now);
     let target = format!("tcp://{}:1", "a".repeat(1000));
     for _ in 0..3000 {
-        session.open(now, &target).unwrap();
+        session.open(now, &target, Priority::Auto).unwrap();
     }
     let first = transmit(&mut session, CarrierId::FIRST);
     let bytes: usize = first.iter().map(Vec::len).sum();

@@ -1,7 +1,7 @@
 //! Schedules that are made on purpose: one stalled reader, many, bulk beside small streams, a carrier
 //! that is lost. A round is one round trip of a carrier of one millisecond; nothing waits for a clock.
 
-use muxtunnel_proto::StreamId;
+use muxtunnel_proto::{Priority, StreamId};
 
 use crate::sim::{Choices, ENTRY, EXIT, Ending, Profile, Protocol, World};
 
@@ -29,14 +29,19 @@ fn exchange(world: &mut World, bytes: usize) {
 
 /// Streams from the entry that never run out of bytes, accepted by the exit.
 fn open(world: &mut World, count: usize) -> Vec<StreamId> {
+    open_as(world, &vec![Priority::Auto; count])
+}
+
+/// The same with a priority each.
+fn open_as(world: &mut World, priorities: &[Priority]) -> Vec<StreamId> {
     exchange(world, usize::MAX);
-    let streams: Vec<StreamId> = (0..count)
-        .map(|_| world.open(ENTRY, u64::MAX, Ending::Finish).unwrap())
-        .collect();
+    let mut open = |priority| world.open_as(ENTRY, u64::MAX, Ending::Finish, priority);
+    let streams = priorities.iter().map(|priority| open(*priority).unwrap());
+    let streams: Vec<StreamId> = streams.collect();
     exchange(world, usize::MAX);
     exchange(world, usize::MAX);
     for side in &world.sides {
-        assert_eq!(side.session.stream_count(), count);
+        assert_eq!(side.session.stream_count(), priorities.len());
     }
     streams
 }
@@ -157,25 +162,36 @@ fn streams_that_are_gone_leave_their_part_of_the_memory_to_others() {
 /// Two bulk streams and `small` ones of `bytes` in each round trip, all of which a carrier limits.
 /// What each has delivered, and how often a small one still waited when the next round began.
 fn bulk_beside(protocol: Protocol, small: usize, bytes: usize) -> (Vec<u64>, u64) {
+    beside_bulk(protocol, &[Priority::Auto; 2], small, bytes)
+}
+
+/// The same with a stream of each of these priorities that sends without end.
+fn beside_bulk(
+    protocol: Protocol,
+    endless: &[Priority],
+    small: usize,
+    bytes: usize,
+) -> (Vec<u64>, u64) {
     let mut world = world(Profile {
         pipe_bytes: CARRIER_BYTES,
         frame_max: 16 << 10,
         ..Profile::plain(protocol)
     });
-    let streams = open(&mut world, 2 + small);
+    let small = vec![Priority::Auto; small];
+    let streams = open_as(&mut world, &[endless, &small].concat());
     let mut waited = 0;
     for turn in 0..ROUNDS {
-        for &id in &streams[..2] {
+        for &id in &streams[..endless.len()] {
             world.source(ENTRY, id, CARRIER_BYTES);
         }
-        for &id in &streams[2..] {
+        for &id in &streams[endless.len()..] {
             let late = !world.source(ENTRY, id, bytes);
             // At first the bulk streams are new, and count as small.
             waited += u64::from(late && turn > 100);
         }
         round(&mut world, &[], 0, CARRIER_BYTES);
     }
-    (delivered(&world, 0..2 + small), waited)
+    (delivered(&world, 0..streams.len()), waited)
 }
 
 const ROUNDS: usize = 2000;
@@ -196,6 +212,27 @@ fn small_streams_do_not_wait_for_bulk() {
         assert!(
             delivered[..2].iter().all(|bytes| *bytes > fair),
             "{delivered:?}"
+        );
+    }
+}
+
+#[test]
+fn an_interactive_stream_that_sends_without_end_goes_ahead_of_bulk_and_starves_nobody() {
+    for protocol in Protocol::ALL {
+        let endless = [
+            Priority::Interactive,
+            Priority::Auto,
+            Priority::Auto,
+            Priority::Bulk,
+        ];
+        let (delivered, waited) = beside_bulk(protocol, &endless, 10, 200);
+        assert_eq!(waited, 0, "{protocol:?}");
+        let all = (ROUNDS * CARRIER_BYTES) as u64;
+        assert!(delivered[0] > all / 3, "{protocol:?}: {delivered:?}");
+        let bulk = &delivered[1..4];
+        assert!(
+            bulk.iter().all(|bytes| *bytes > all / 12),
+            "{protocol:?}: {delivered:?}"
         );
     }
 }

@@ -89,6 +89,7 @@ fn forward(name: &str, port: u16, server: &str) -> Forward {
             }),
             address: None,
         },
+        priority: None,
         limits: None,
     }
 }

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Allow, AllowHost, CARRIER_PORT, Config, CongestionControl, Drain, Forward,
-    Protocol, Role, Security, SecurityMode, Target, config_hash,
+    Priority, Protocol, Role, Security, SecurityMode, Target, config_hash,
 };
 
 use super::sizing::sizing;
@@ -76,6 +76,14 @@ fn congestion_control(asked: crds::CongestionControl) -> CongestionControl {
     }
 }
 
+fn priority(asked: crds::Priority) -> Priority {
+    match asked {
+        crds::Priority::Auto => Priority::Auto,
+        crds::Priority::Interactive => Priority::Interactive,
+        crds::Priority::Bulk => Priority::Bulk,
+    }
+}
+
 fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
     tunnel
         .forwards
@@ -87,6 +95,7 @@ fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
                 host: forward.host.clone(),
                 port: forward.port,
             },
+            priority: priority(forward.priority),
             limits: forward.limits,
         })
         .collect()

@@ -1,7 +1,8 @@
 //! What is rendered for which spec.
 
 use muxtunnel_gateway_config::{
-    BitRate, Config, CongestionControl, ForwardLimits, Pool, Protocol, Timeouts, config_hash,
+    BitRate, Config, CongestionControl, ForwardLimits, Pool, Priority, Protocol, Timeouts,
+    config_hash,
 };
 use serde_json::{Value, json};
 
@@ -219,8 +220,8 @@ fn what_is_left_out_of_a_carrier_is_the_native_protocol_with_a_pool() {
 }
 
 #[test]
-fn time_outs_and_limits_reach_running_gateways() {
-    let limits = "name: db\n  limits: {streams: 100, opensPerSecond: 20, rate: 100Mbit}";
+fn time_outs_priorities_and_limits_reach_running_gateways() {
+    let limits = "name: db\n  priority: Interactive\n  limits: {streams: 100, opensPerSecond: 20, rate: 100Mbit}";
     let spec = with("timeouts: {idle: 90s, halfOpen: 1500ms}\n").replace("name: db", limits);
     let (before, after) = (built(SMALLEST), built(&spec));
     for name in ["office-entry", "office-exit"] {
@@ -233,6 +234,8 @@ fn time_outs_and_limits_reach_running_gateways() {
     }
     let forwards = config(&after, "office-entry").forwards;
     assert!(forwards[0].limits.is_empty());
+    assert_eq!(forwards[0].priority, Priority::Auto);
+    assert_eq!(forwards[1].priority, Priority::Interactive);
     let expected = ForwardLimits {
         streams: Some(100),
         opens_per_second: Some(20),

@@ -1,6 +1,6 @@
 //! What the applications behind the sockets do: open, answer, send, end, read, fail.
 
-use muxtunnel_proto::{OpenError, Reason, ResetCode, StreamId, Token};
+use muxtunnel_proto::{OpenError, Priority, Reason, ResetCode, StreamId, Token};
 
 use super::model::{Verdict, refusal};
 use super::profile::Protocol;
@@ -19,7 +19,8 @@ impl World {
     pub fn draw_open(&mut self, side: usize) {
         if (self.model.streams.len() as u32) < self.profile.streams && !self.model.lost[side] {
             let (plan, ending) = self.draw_plan();
-            self.open(side, plan, ending);
+            let priority = Priority::from_code(self.choices.below(3) as u8);
+            self.open_as(side, plan, ending, priority);
         }
     }
 
@@ -48,10 +49,19 @@ impl World {
 
     /// An application asks for a stream; `None`: the session did not take it, for a reason.
     pub fn open(&mut self, side: usize, plan: u64, ending: Ending) -> Option<StreamId> {
+        self.open_as(side, plan, ending, Priority::Auto)
+    }
+
+    pub fn open_as(
+        &mut self,
+        side: usize,
+        plan: u64,
+        ending: Ending,
+        priority: Priority,
+    ) -> Option<StreamId> {
         let label = self.model.streams.len() as u32;
-        let opened = self.sides[side]
-            .session
-            .open(self.now, &format!("tcp://{label}:1"));
+        let session = &mut self.sides[side].session;
+        let opened = session.open(self.now, &format!("tcp://{label}:1"), priority);
         self.trace
             .note(format_args!("{side} open {label} {opened:?}"));
         let id = match opened {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
     CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession,
-    Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
+    Priority, Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
 };
 
 use super::super::{Choices, Protocol};
@@ -198,7 +198,8 @@ impl Target {
         let what = choices.below(9);
         match (what, chosen) {
             (0, _) => {
-                if let Ok(id) = self.session.open(self.now, "tcp://a:1") {
+                let priority = Priority::from_code(choices.below(3) as u8);
+                if let Ok(id) = self.session.open(self.now, "tcp://a:1", priority) {
                     self.sockets.insert(id, Local::default());
                 }
             }
