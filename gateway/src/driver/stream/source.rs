@@ -103,8 +103,8 @@ fn splice(
     capacity: SendCapacity,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
-    // What is sent before the answer may have to be taken back.
-    if appetite.size() == Size::Small || !io.is_open() {
+    // What is sent before the answer may have to be taken back, and goes before what the socket has.
+    if appetite.size() == Size::Small || !io.is_open() || io.early.is_there() {
         return None;
     }
     let limit = usize::try_from(capacity.bytes)
