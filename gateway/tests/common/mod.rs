@@ -15,6 +15,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 /// Longest wait for anything; reaching it fails the test.
@@ -23,13 +24,19 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";
 
-/// A port that was free a moment ago.
+/// Below those that the kernel gives to outgoing connections, who would take a port before it is listened on.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// A port that is free, and that this process names once.
 pub fn free_port() -> u16 {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
+    static NAMED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id().wrapping_add(NAMED.fetch_add(1, Relaxed));
+        let port = PORTS.start + (next % u32::from(PORTS.end - PORTS.start)) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 /// One running muxgate; killed when dropped.
