@@ -48,6 +48,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::closing::Reason;
 use crate::telemetry::Telemetry;
+use backlog::Backlog;
 use buffers::{SMALL_BYTES, Share};
 use carrier_out::Retained;
 use incoming::Incoming;
@@ -336,8 +337,17 @@ impl Driver {
 
     /// Bytes that one stream sends in one turn.
     fn batch_max(&self) -> usize {
+        self.most(Backlog::batch_max)
+    }
+
+    /// The same, where they are spliced.
+    fn splice_max(&self) -> usize {
+        self.most(Backlog::splice_max)
+    }
+
+    fn most(&self, of: impl Fn(&Backlog) -> usize) -> usize {
         let carriers = self.carriers.borrow();
-        let bytes = carriers.values().map(|carrier| carrier.backlog.batch_max());
+        let bytes = carriers.values().map(|carrier| of(&carrier.backlog));
         bytes.max().unwrap_or(SMALL_BYTES)
     }
 

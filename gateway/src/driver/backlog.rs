@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 
 use super::batch::BATCH_BYTES_MAX;
 use super::buffers::SMALL_BYTES;
+use super::pipe::PIPE_BYTES;
 use crate::sys;
 
 /// Of the carrier's rate.
@@ -50,6 +51,11 @@ impl Backlog {
     /// Bytes that one stream sends in one turn.
     pub(super) fn batch_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, BATCH_BYTES_MAX)
+    }
+
+    /// The same, where they are spliced.
+    pub(super) fn splice_max(&self) -> usize {
+        self.bytes.get().clamp(SMALL_BYTES, PIPE_BYTES)
     }
 
     /// Something was written at `now`: is it time to look at the rate?

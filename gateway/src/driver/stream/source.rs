@@ -110,7 +110,7 @@ fn splice(
     let limit = usize::try_from(capacity.bytes)
         .unwrap_or(usize::MAX)
         .min(capacity.payload_max)
-        .min(driver.batch_max())
+        .min(driver.splice_max())
         .min(limit);
     let waiting = rustix::io::ioctl_fionread(&io.tcp).unwrap_or(0);
     if limit < SPLICE_BYTES_MIN || waiting < SPLICE_BYTES_MIN as u64 {
