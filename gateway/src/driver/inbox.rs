@@ -145,13 +145,7 @@ mod tests {
 
     use super::super::pipe::Pipes;
     use super::*;
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap());
-        let (near, far) = tokio::join!(near, listener.accept());
-        (near.unwrap(), far.unwrap().0)
-    }
+    use crate::driver::tests::pair;
 
     #[tokio::test]
     async fn what_is_in_pipes_and_in_memory_comes_out_in_the_order_it_went_in() {

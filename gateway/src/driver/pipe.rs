@@ -99,7 +99,7 @@ impl Pipes {
                 Some(ends)
             }
             Err(error) => {
-                tracing::warn!(%error, "The system gives no more pipes: some payload is copied, which takes more CPU time");
+                tracing::warn!(%error, "The system gives no more pipes, so some payload is copied, which takes more CPU time: raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this node");
                 self.left.set(0);
                 None
             }
@@ -217,13 +217,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap());
-        let (near, far) = tokio::join!(near, listener.accept());
-        (near.unwrap(), far.unwrap().0)
-    }
+    use crate::driver::tests::pair;
 
     #[tokio::test]
     async fn bytes_go_from_socket_to_socket_in_order() {

@@ -161,13 +161,7 @@ fn set_congestion_control(tcp: &TcpStream, asked: CongestionControl) -> std::io:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let near = TcpStream::connect(listener.local_addr().unwrap());
-        let (near, far) = tokio::join!(near, listener.accept());
-        (near.unwrap(), far.unwrap().0)
-    }
+    use crate::driver::tests::pair;
 
     #[tokio::test]
     async fn a_short_read_waits_for_more_and_still_sees_the_end() {

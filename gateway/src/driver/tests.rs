@@ -200,7 +200,8 @@ impl Session for Forgetful {
     }
 }
 
-async fn pair() -> (TcpStream, TcpStream) {
+/// Both ends of a connection.
+pub(super) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap());
     let (near, far) = tokio::join!(near, listener.accept());

@@ -1,8 +1,8 @@
 //! The exits that `connect` names, and where new streams go.
 //!
-//! There may be several names, and a name may have several addresses, each an exit of its own. An entry's worker has a session with each of
-//! up to [`EXITS_MAX`], in places of their own: the first is always filled, another one only with an address
-//! that no other place has. A stream goes to the session with the fewest.
+//! There may be several names, and a name may have several addresses, each an exit of its own. An entry's worker
+//! has a session with each of up to [`EXITS_MAX`], in places of their own: the first is always filled, another
+//! one only with an address that no other place has. A stream goes to the session with the fewest.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
