@@ -118,7 +118,7 @@ struct ExitArgs {
 struct EntryArgs {
     #[command(flatten)]
     common: Common,
-    /// The exit's carrier address.
+    /// The exit's carrier address, or those of several exits with commas between them: a name may lead to several, too
     #[arg(long, value_name = "HOST:PORT")]
     connect: String,
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). PRIORITY says who
