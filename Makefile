@@ -6,17 +6,17 @@
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: install ## the main job: the benchmark matrix in a kind cluster, ends with its table (about 10 minutes, cold 30)
+demo: install ## the main job: the benchmark matrix in a kind cluster, ends with its table (about 12 minutes, cold 30)
 	e2e/demo
 
 test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N passed, N failed"
 	e2e/test-all
 
-bench: ## the data plane alone against its peers, on loopback and in network namespaces (up to an hour)
+bench: ## the data plane alone against its peers, on loopback and in network namespaces (up to 75 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 
-fuzz: ## look for inputs that break the mux core, 10 minutes for each of 4 targets (MUX_FUZZ_SECONDS=N)
+fuzz: ## look for inputs that break what hears peers and strangers, 10 minutes for each of 11 targets (MUX_FUZZ_SECONDS=N)
 	gateway/proto/fuzz/run
 
 interop: ## muxgate against the jetsocat that is on the PATH

@@ -51,7 +51,7 @@ macro_rules! codes {
 codes! {
     // 01xx: what was written is not what can be run.
     ConfigInvalid = 101, "The configuration file or the flags cannot be used.", "Correct the field or line that the message names; a running gateway keeps its last good configuration meanwhile.";
-    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards`, `allow` and `timeouts` are taken over while running.";
+    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards`, `allow`, `policy`, `allowListen` and `timeouts` are taken over while running.";
     ListenFailed = 103, "A port could not be listened on.", "Free the port, or choose another; the message names the address and the system's error.";
     InvalidSpec = 104, "The object's spec is not valid.", "Correct the field that the message names and apply the object again.";
     TargetServiceNotFound = 105, "A forward's target Service, or its named port, does not exist.", "Create the Service in the tunnel's namespace, or correct `target.service`.";
@@ -60,7 +60,7 @@ codes! {
     CarrierConnecting = 201, "No carrier to the other side is up yet.", "Look at the exit pods and at the network between the sides; the entry retries with back-off by itself.";
     CarrierLost = 202, "A carrier ended; its streams were reset.", "Nothing, if it stays rare: the entry reconnects by itself. Otherwise look at the path and at restarts of the exit.";
     ProtocolViolation = 203, "The peer broke the mux protocol.", "Check that both ends speak the same protocol; the message names the frame and the rule.";
-    OpenRefused = 204, "The exit refused to dial a target that its rules do not allow.", "Add the target to the forwards (or to `--allow`); loopback and link-local addresses must be written out literally.";
+    OpenRefused = 204, "The exit refused to dial a target that its rules do not allow.", "Add the target to the forwards (or to `--allow`), or look for a rule that denies it; loopback, link-local and other guarded addresses must be written out literally.";
     OpenFailed = 205, "The exit could not reach the target.", "Check that the target resolves and listens where the message says.";
     OpenTimedOut = 206, "The other side did not answer an open in time.", "Check the carrier's path and whether the target's address drops packets.";
     TooManyStreams = 207, "A session is at its limit of streams.", "Raise `limits.streams`, or find what opens connections without closing them.";
@@ -76,6 +76,14 @@ codes! {
     DrainDeadline = 217, "A stream was still open at the deadline of a shutdown and was reset.", "Nothing, if streams may end with a roll-out. Otherwise let applications end them within `drain.deadlineSeconds`.";
     OpenAbandoned = 218, "A client closed its connection before the target was reached.", "Compare how long the target takes to be reached with how long the client is willing to wait.";
     CongestionControlRefused = 219, "The system does not give carriers the congestion control that was asked for; they keep its default.", "Add it to the node's `net.ipv4.tcp_allowed_congestion_control`, load its kernel module, or ask for `Auto`.";
+    ListenRefused = 220, "An exit does not listen where an entry asked it to.", "Add the address to the exit's `allowListen`, or free the port there; the message says which. The entry asks again by itself.";
+    MeetingRefused = 221, "A rendezvous did not bring two gateways together.", "Compare name and secret of both gateways with those of the rendezvous, and see whether the exit is registered there; the message says which it was.";
+    CarrierRefused = 230, "The other end of a carrier did not prove that it may be one.", "Compare the names in its certificate, or its public key, with `security.peers` of this end; the message says what was missing. Whoever just connects to the port is refused, too.";
+    CredentialsInvalid = 231, "A file of certificates or keys cannot be used.", "Correct the file that the message names; a running gateway keeps its last good credentials meanwhile.";
+    ClientRequestInvalid = 240, "A client's SOCKS, HTTP or PROXY header cannot be read, or asks for what there is not.", "Compare the client's proxy settings with the forward's `protocol`; the log line says what it sent.";
+    ClientUnknown = 241, "A client gave no user name, or a wrong user name or password.", "Give the client a user name and a password of the forward's `auth`.";
+    ClientRequestTimedOut = 242, "A client did not say in time where it wants to go.", "Look what connects to the forward without speaking its `protocol`.";
+    TooManyGreetings = 243, "Too many clients have not said yet where they want to go; the oldest was reset.", "Find out who connects to the forward without speaking its `protocol`.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All is as asked.", "Nothing.";

@@ -131,7 +131,10 @@ pub struct BenchmarkTunnel {
 /// The connections between the gateways. Their protocol comes from the matrix.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::pool_needs_resume())]
+#[x_kube(
+    validation = rules::pool_needs_resume(),
+    validation = rules::keys_of_both_ends()
+)]
 pub struct BenchmarkCarrier {
     /// How the kernel paces them. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]

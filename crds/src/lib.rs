@@ -12,9 +12,14 @@
 
 pub mod bad_objects;
 mod benchmark;
+mod carrier;
 mod duration;
+mod forward;
+mod policy;
+mod rendezvous;
 mod rules;
 pub mod schema;
+mod security;
 mod template;
 mod tunnel;
 
@@ -22,13 +27,20 @@ pub use benchmark::{
     BenchmarkCarrier, BenchmarkCells, BenchmarkSummary, BenchmarkTunnel, MuxBenchmark,
     MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
 };
+pub use carrier::{Carrier, CongestionControl, Meeting, Pool, Protocol, WebSocket};
 pub use duration::{Duration, DurationError};
+pub use forward::{
+    AddressTarget, Auth, Forward, ForwardDirection, ForwardLimits, Listen, ListenProtocol,
+    Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
+};
+pub use policy::{Policy, PolicyRule};
+pub use rendezvous::Rendezvous;
+pub use security::{Security, SecurityEnd, SecurityMode};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
-    AddressTarget, Backend, Bottleneck, Carrier, CarrierStatus, CongestionControl, Direction,
-    Forward, ForwardLimits, Gateway, GatewayService, GatewayStatus, Listen, ListenProtocol,
-    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Pool, Priority, Profile, Protocol, Scope, Security,
-    SecurityMode, ServiceTarget, ServiceType, Side, Sysctl, Target, Timeouts, Tuning, Wan,
+    Backend, Bottleneck, CarrierStatus, Direction, Gateway, GatewayService, GatewayStatus,
+    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile, Scope, ServiceType, Side, Sysctl, Timeouts,
+    Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].

@@ -58,25 +58,113 @@ pub(crate) fn side_immutable() -> Rule {
 
 pub(crate) fn carrier_address_needed() -> Rule {
     rule(
-        "self.side != 'Entry' || has(self.carrier.address)",
-        "'side ' + self.side + ' needs carrier.address, the host:port of the exit on the other side'",
+        "self.side != 'Entry' || !has(self.carrier) || has(self.carrier.address) != has(self.carrier.rendezvous)",
+        "'side ' + self.side + ' needs carrier.address, the host:port of the exit on the other side, or \
+         carrier.rendezvous, where both meet, and not both'",
     )
 }
 
 pub(crate) fn carrier_address_forbidden() -> Rule {
     rule(
-        "self.side == 'Entry' || !has(self.carrier.address)",
+        "self.side == 'Entry' || !has(self.carrier) || !has(self.carrier.address)",
         "'carrier.address ' + self.carrier.address + ' is for side Entry; side ' + self.side \
          + ' has an exit of its own'",
     )
 }
 
-pub(crate) fn service_needs_own_exit() -> Rule {
+pub(crate) fn meeting_is_of_one_side() -> Rule {
     rule(
-        "self.side != 'Entry' || self.forwards.all(f, !has(f.target.service))",
-        "'forward %s: target.service cannot be used with side Entry, where targets are dialled \
-         elsewhere; use target.address'.format([self.forwards.filter(f, \
-         has(f.target.service))[0].name])",
+        "self.side != 'Both' || !has(self.carrier) || !has(self.carrier.rendezvous)",
+        "'carrier.rendezvous ' + self.carrier.rendezvous.address + ' is for sides Entry and Exit; with side \
+         Both the entry dials the exit'",
+    )
+}
+
+pub(crate) fn web_socket_host_is_an_entrys() -> Rule {
+    rule(
+        "self.side != 'Exit' || !has(self.carrier) || !has(self.carrier.webSocket) || \
+         !has(self.carrier.webSocket.host)",
+        "'carrier.webSocket.host ' + self.carrier.webSocket.host + ' is what an entry asks for; side Exit \
+         answers to any'",
+    )
+}
+
+pub(crate) fn carrier_needed() -> Rule {
+    rule(
+        "self.side == 'Rendezvous' || has(self.carrier)",
+        "'side ' + self.side + ' needs carrier'",
+    )
+}
+
+pub(crate) fn rendezvous_needed() -> Rule {
+    rule(
+        "(self.side == 'Rendezvous') == has(self.rendezvous)",
+        "self.side == 'Rendezvous' ? 'side Rendezvous needs rendezvous, with the secrets of the names' \
+         : 'rendezvous is for side Rendezvous; side ' + self.side + ' meets there by carrier.rendezvous'",
+    )
+}
+
+pub(crate) fn rendezvous_alone() -> Rule {
+    rule(
+        "self.side != 'Rendezvous' || (self.forwards.size() == 0 && !has(self.carrier) && \
+         !has(self.entry) && !has(self.exit) && !has(self.policy) && !has(self.timeouts))",
+        "'side Rendezvous joins the carriers of others: forwards, carrier, entry, exit, policy and timeouts \
+         belong to the entry and the exit that meet there'",
+    )
+}
+
+/// CEL: the side whose gateways listen for forward `f` is `side`.
+fn listens(side: &str) -> String {
+    let reverse = "(has(f.direction) && f.direction == 'ExitToEntry')";
+    match side {
+        "exit" => reverse.to_owned(),
+        _ => format!("!{reverse}"),
+    }
+}
+
+/// A Service is looked up here, and dialled by gateways of the same object.
+pub(crate) fn service_needs_own_exit() -> Rule {
+    let elsewhere = format!(
+        "(has(f.target) && has(f.target.service) && ((self.side == 'Entry' && {}) || (self.side == 'Exit' && \
+         {})))",
+        listens("entry"),
+        listens("exit")
+    );
+    rule(
+        format!("self.side == 'Both' || self.forwards.all(f, !{elsewhere})"),
+        format!(
+            "'forward %s: target.service cannot be used with side %s, where targets are dialled \
+             elsewhere; use target.address'.format([self.forwards.filter(f, {elsewhere})[0].name, self.side])"
+        ),
+    )
+}
+
+/// Only the native protocol can ask the other side to listen.
+pub(crate) fn reverse_is_native() -> Rule {
+    rule(
+        format!(
+            "!has(self.carrier) || self.carrier.protocol == 'Native' || self.forwards.all(f, {})",
+            listens("entry")
+        ),
+        format!(
+            "'forward %s: direction ExitToEntry is for carrier.protocol Native'.format([self.forwards.filter(f, \
+             {})[0].name])",
+            listens("exit")
+        ),
+    )
+}
+
+pub(crate) fn policy_host_or_cidr() -> Rule {
+    rule(
+        "has(self.host) != has(self.cidr)",
+        "'a rule of policy needs exactly one of host and cidr'",
+    )
+}
+
+pub(crate) fn policy_ports_in_order() -> Rule {
+    rule(
+        "!has(self.endPort) || (has(self.port) && self.port <= self.endPort)",
+        "'policy: endPort %d needs a port that is not more'.format([self.endPort])",
     )
 }
 
@@ -145,8 +233,122 @@ pub(crate) fn listen_ports_reserved() -> Rule {
 
 pub(crate) fn target_exactly_one() -> Rule {
     rule(
-        "has(self.target.service) != has(self.target.address)",
+        "!has(self.target) || has(self.target.service) != has(self.target.address)",
         "'forward ' + self.name + ': target needs exactly one of service and address'",
+    )
+}
+
+pub(crate) fn target_needed() -> Rule {
+    rule(
+        "self.listen.protocol != 'Tcp' || has(self.target)",
+        "'forward ' + self.name + ': protocol Tcp needs a target; with Socks5, HttpConnect and Auto \
+         clients name theirs'",
+    )
+}
+
+pub(crate) fn target_forbidden() -> Rule {
+    rule(
+        "!(self.listen.protocol in ['Socks5', 'HttpConnect']) || !has(self.target)",
+        "'forward ' + self.name + ': with protocol ' + self.listen.protocol + ' each client names its \
+         target: leave target out, and allow theirs in policy'",
+    )
+}
+
+pub(crate) fn users_are_asked_for() -> Rule {
+    rule(
+        "!has(self.auth) || (self.listen.protocol != 'Tcp' && !has(self.target))",
+        "'forward ' + self.name + ': clients that are led to a target are not asked who they are: leave auth \
+         out, or use Socks5, HttpConnect, or Auto without a target'",
+    )
+}
+
+/// What the exit listens for is plain TCP, and no header tells the entry who came.
+pub(crate) fn reverse_is_plain() -> Rule {
+    rule(
+        "!has(self.direction) || self.direction == 'EntryToExit' || \
+         (self.listen.protocol == 'Tcp' && !has(self.proxyProtocol))",
+        "'forward ' + self.name + ': direction ExitToEntry is for protocol Tcp without proxyProtocol'",
+    )
+}
+
+pub(crate) fn sources_are_native() -> Rule {
+    let sends = "has(f.proxyProtocol) && has(f.proxyProtocol.send) && f.proxyProtocol.send";
+    rule(
+        format!(
+            "!has(self.carrier) || self.carrier.protocol == 'Native' || self.forwards.all(f, !({sends}))"
+        ),
+        format!(
+            "'forward %s: proxyProtocol.send is for carrier.protocol Native: %s cannot tell the exit who \
+             the client is'.format([self.forwards.filter(f, {sends})[0].name, self.carrier.protocol])"
+        ),
+    )
+}
+
+/// CEL: something is allowed beside the targets of forwards.
+const ALLOWS: &str = "(has(self.policy) && has(self.policy.allow) && self.policy.allow.size() > 0)";
+
+pub(crate) fn forwards_needed() -> Rule {
+    rule(
+        format!(
+            "self.side == 'Rendezvous' || self.forwards.size() > 0 || (self.side == 'Exit' && {ALLOWS})"
+        ),
+        "'side ' + self.side + ' needs at least one of forwards' + (self.side == 'Exit' ? ', or \
+         policy.allow' : '')",
+    )
+}
+
+/// Where the exit is elsewhere, its own object says what may be dialled.
+pub(crate) fn dynamic_needs_policy() -> Rule {
+    let dynamic = "f.listen.protocol != 'Tcp' && !has(f.target)";
+    rule(
+        format!(
+            "self.side in ['Entry', 'Rendezvous'] || {ALLOWS} || self.forwards.all(f, !({dynamic}))"
+        ),
+        format!(
+            "'forward %s: each client names its target, and without policy.allow none may be \
+             dialled'.format([self.forwards.filter(f, {dynamic})[0].name])"
+        ),
+    )
+}
+
+pub(crate) fn policy_is_of_an_exit() -> Rule {
+    rule(
+        "self.side != 'Entry' || !has(self.policy)",
+        "'policy is what exit gateways go by, and side Entry has none: write it where the exit is'",
+    )
+}
+
+pub(crate) fn keys_for_nothing(end: &str) -> Rule {
+    rule(
+        format!("self.mode != 'None' || !has(self.{end})"),
+        format!(
+            "'security.{end} names keys, but mode None uses none: is MutualTls or Noise meant?'"
+        ),
+    )
+}
+
+pub(crate) fn psk_is_of_noise() -> Rule {
+    rule(
+        "self.mode == 'Noise' || !has(self.preSharedKey) || !self.preSharedKey",
+        "'security.preSharedKey is for mode Noise, not ' + self.mode",
+    )
+}
+
+pub(crate) fn keys_of_each_end() -> Rule {
+    rule(
+        "!has(self.carrier) || self.carrier.security.mode == 'None' || \
+         ((self.side == 'Exit' || has(self.carrier.security.entry)) && \
+         (self.side == 'Entry' || has(self.carrier.security.exit)))",
+        "'carrier.security: mode ' + self.carrier.security.mode + ' with side ' + self.side + ' needs ' \
+         + (self.side == 'Both' ? 'entry and exit' : self.side == 'Entry' ? 'entry' : 'exit') + ', the \
+         keys of its gateways'",
+    )
+}
+
+pub(crate) fn keys_of_both_ends() -> Rule {
+    rule(
+        "self.security.mode == 'None' || (has(self.security.entry) && has(self.security.exit))",
+        "'security: mode ' + self.security.mode + ' needs entry and exit, the keys of the gateways'",
     )
 }
 

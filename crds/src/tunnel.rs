@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Duration, PodTemplate, rules};
+use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
 
 /// A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the
 /// exit gateways towards their targets.
@@ -29,6 +28,7 @@ use crate::{Duration, PodTemplate, rules};
     printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "At least one path works"),
     printcolumn(name = "Entry", type_ = "integer", json_path = ".status.entry.readyReplicas", description = "Entry gateways that are ready"),
     printcolumn(name = "Exit", type_ = "integer", json_path = ".status.exit.readyReplicas", description = "Exit gateways that are ready"),
+    printcolumn(name = "Rendezvous", type_ = "integer", json_path = ".status.rendezvous.readyReplicas", description = "Rendezvous gateways that are ready", priority = "1"),
     printcolumn(name = "Carriers", type_ = "integer", json_path = ".status.carriers.up", description = "Carriers that are up"),
     printcolumn(name = "RTT", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
     printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "What limits the direction that moves more"),
@@ -39,12 +39,24 @@ use crate::{Duration, PodTemplate, rules};
 #[x_kube(
     validation = rules::carrier_address_needed(),
     validation = rules::carrier_address_forbidden(),
+    validation = rules::meeting_is_of_one_side(),
+    validation = rules::web_socket_host_is_an_entrys(),
+    validation = rules::carrier_needed(),
+    validation = rules::rendezvous_needed(),
+    validation = rules::rendezvous_alone(),
     validation = rules::service_needs_own_exit(),
+    validation = rules::keys_of_each_end(),
+    validation = rules::reverse_is_native(),
+    validation = rules::sources_are_native(),
+    validation = rules::forwards_needed(),
+    validation = rules::dynamic_needs_policy(),
+    validation = rules::policy_is_of_an_exit(),
     validation = rules::wan_port_reserved()
 )]
 pub struct MuxTunnelSpec {
     /// Which gateways this object makes. Entry: targets are dialled elsewhere, and `carrier.address`
-    /// names the exit there. Exit: streams enter elsewhere. Cannot be changed.
+    /// names the exit there. Exit: streams enter elsewhere. Rendezvous: entries and exits of other objects meet
+    /// here. Cannot be changed.
     #[serde(default)]
     #[x_kube(validation = rules::side_immutable())]
     pub side: Side,
@@ -54,15 +66,25 @@ pub struct MuxTunnelSpec {
     /// Settings of the gateways where targets are dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Gateway>,
-    /// What is listened on and where it leads. A change reaches running gateways without a restart.
-    #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    /// Side Rendezvous: settings of the gateway where others meet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<Rendezvous>,
+    /// What is listened on and where it leads. A change reaches running gateways without a restart. Side Exit
+    /// needs none where `policy.allow` says what may be dialled.
+    #[serde(default)]
+    #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     #[x_kube(
         validation = rules::listen_ports_unique(),
         validation = rules::listen_ports_reserved()
     )]
     pub forwards: Vec<Forward>,
-    /// The connections between the gateways.
-    pub carrier: Carrier,
+    /// The connections between the gateways. Side Rendezvous has none of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub carrier: Option<Carrier>,
+    /// Which targets the exit gateways may dial beside those that forwards name. A change reaches running
+    /// gateways without a restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
     /// When streams that nothing happens on are reset. A change reaches running gateways without a
     /// restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -85,6 +107,8 @@ pub enum Side {
     Entry,
     /// The exit alone.
     Exit,
+    /// Neither: a gateway at which entries and exits meet that cannot dial each other.
+    Rendezvous,
 }
 
 impl Side {
@@ -152,210 +176,6 @@ impl ServiceType {
             Self::LoadBalancer => "LoadBalancer",
         }
     }
-}
-
-/// One port that is listened on and the target its streams lead to.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::target_exactly_one())]
-pub struct Forward {
-    /// Unique name; it also names the port of the entry's Service.
-    #[schemars(
-        length(min = 1, max = 15),
-        regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
-    )]
-    pub name: String,
-    /// Where streams enter.
-    pub listen: Listen,
-    /// Where they lead: exactly one of `service` and `address`.
-    pub target: Target,
-    /// Who goes first where its streams and those of other forwards share carriers. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub priority: Option<Priority>,
-    /// What its streams may take together, in each entry gateway. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub limits: Option<ForwardLimits>,
-}
-
-/// Who goes first where streams share carriers.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Priority {
-    /// Streams that send little, and new ones: shells, requests, answers of databases.
-    #[default]
-    Auto,
-    /// These, ahead of streams that send much, even where they send much themselves.
-    Interactive,
-    /// All others go ahead of these: backups, copies.
-    Bulk,
-}
-
-/// What the streams of a forward may take together, in each entry gateway.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct ForwardLimits {
-    /// Streams at once; one connection too many is reset. Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub streams: Option<u32>,
-    /// New connections a second, and as many at once after a pause; one too many is reset. Default: no
-    /// limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1_000_000))]
-    pub opens_per_second: Option<u32>,
-    /// Payload in each direction, such as 500kbit, 100Mbit or 1Gbit (a second); what is more waits.
-    /// Default: no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(max = 13),
-        regex(pattern = "^([1-9][0-9]{2,8}kbit|[1-9][0-9]{0,5}Mbit|([1-9][0-9]{0,2}|1000)Gbit)$")
-    )]
-    pub rate: Option<String>,
-}
-
-/// Where the streams of a forward enter.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Listen {
-    /// Port of the entry's Service and of the entry gateways. 64000 and 64001 are taken.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-    /// What is spoken on it.
-    #[serde(default)]
-    pub protocol: ListenProtocol,
-}
-
-/// What is spoken on the port of a forward.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum ListenProtocol {
-    /// Plain TCP: each connection is one stream.
-    #[default]
-    Tcp,
-}
-
-/// The target of a forward.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct Target {
-    /// A Service of the tunnel's namespace.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub service: Option<ServiceTarget>,
-    /// A host that the exit resolves.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub address: Option<AddressTarget>,
-}
-
-/// A Service as a target.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
-#[serde(rename_all = "camelCase")]
-pub struct ServiceTarget {
-    /// Its name, in the namespace of the tunnel.
-    #[schemars(
-        length(min = 1, max = 63),
-        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-    )]
-    pub name: String,
-    /// Number or name of its port.
-    #[schemars(extend("minimum" = 1, "maximum" = 65535, "maxLength" = 15, "pattern" = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
-    pub port: IntOrString,
-}
-
-/// A host as a target.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct AddressTarget {
-    /// DNS name or IP address (IPv6 without brackets), resolved by the exit.
-    #[schemars(length(min = 1, max = 253), regex(pattern = "^[-_.:a-zA-Z0-9]+$"))]
-    pub host: String,
-    /// TCP port.
-    #[schemars(range(min = 1, max = 65535))]
-    pub port: u16,
-}
-
-/// The connections between the gateways.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(
-    validation = rules::native_alone("pool"),
-    validation = rules::native_alone("resume"),
-    validation = rules::pool_needs_resume()
-)]
-pub struct Carrier {
-    /// The mux protocol spoken on them; both sides must have the same.
-    #[serde(default)]
-    pub protocol: Protocol,
-    /// Side Entry: `host:port` of the exit's carrier Service.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(
-        length(min = 3, max = 260),
-        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
-    )]
-    pub address: Option<String>,
-    /// How the kernel paces them. Default: Auto.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub congestion_control: Option<CongestionControl>,
-    /// Protocol Native: how many there are in each session; each worker of an entry has a session.
-    /// Default: 1 to 4, and one without `resume`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub pool: Option<Pool>,
-    /// Protocol Native: whether streams outlive their carrier; what is sent is then kept until the other
-    /// side has it. Default: true.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resume: Option<bool>,
-    /// How they are secured. There is no default: the insecure form must be written out.
-    pub security: Security,
-}
-
-/// Carriers of one session.
-#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-#[x_kube(validation = rules::pool_in_order())]
-pub struct Pool {
-    /// As many are kept.
-    #[schemars(range(min = 1, max = 16))]
-    pub min: u8,
-    /// There are never more. Default: `min`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 16))]
-    pub max: Option<u8>,
-}
-
-/// The mux protocol of carriers.
-#[derive(
-    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
-)]
-pub enum Protocol {
-    /// Devolutions' JMUX, as jetsocat speaks it.
-    Jmux,
-    /// Our own, between two gateways of ours.
-    #[default]
-    Native,
-}
-
-/// How the kernel paces carriers.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum CongestionControl {
-    /// The gateway chooses by what it measures of the path.
-    #[default]
-    Auto,
-    /// Loss-based, the usual default of Linux.
-    Cubic,
-    /// By measured bandwidth and round-trip time; the nodes' kernels must have it.
-    Bbr,
-}
-
-/// How carriers are secured.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-#[serde(rename_all = "camelCase")]
-pub struct Security {
-    /// The mode. There is no default: the insecure form must be written out.
-    pub mode: SecurityMode,
-}
-
-/// The modes in which carriers are secured.
-#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SecurityMode {
-    /// Plain TCP: anyone on the path reads and changes the traffic.
-    None,
 }
 
 /// When streams that nothing happens on are reset. 0s: never.
@@ -501,7 +321,11 @@ pub struct MuxTunnelStatus {
     /// The gateways where targets are dialled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<GatewayStatus>,
-    /// The connections between them, as the entry sees them (side Exit: as the exit does).
+    /// The gateway where others meet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<GatewayStatus>,
+    /// The connections between them, as the entry sees them (side Exit: as the exit does). A rendezvous has
+    /// none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
     /// What limits the direction that moves more, seen at least twice in a row.
@@ -523,7 +347,8 @@ pub struct GatewayStatus {
     /// Pods that are ready.
     #[serde(default)]
     pub ready_replicas: i32,
-    /// Entry: host under which the forwards' ports are reached. Exit: `host:port` of the carriers.
+    /// Entry: host under which the forwards' ports are reached. Exit and rendezvous: `host:port` of the
+    /// carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 260))]
     pub address: Option<String>,
@@ -536,7 +361,8 @@ pub struct CarrierStatus {
     /// Carriers that are up.
     #[serde(default)]
     pub up: i32,
-    /// Median of their smoothed round-trip times, two digits; follows changes of more than 10 %.
+    /// Median of the least round-trip times that the kernel saw of late, so without queues, two digits;
+    /// follows changes of more than 7 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
 }

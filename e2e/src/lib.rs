@@ -8,6 +8,7 @@
 //! Where to read next: `tests/e2e/main.rs`, the list of tests.
 
 pub mod benchmark;
+pub mod keys;
 pub mod namespace;
 pub mod pods;
 pub mod tools;

@@ -1,7 +1,7 @@
 //! Pods of the tests' own: servers behind a Service, and clients that run a script to its end.
 //!
-//! They run in the benchmark's image, because it is in the cluster and has bash, perl and coreutils; the
-//! scripts come from `e2e/scripts` through a ConfigMap.
+//! They run in the benchmark's image, because it is in the cluster and has bash, perl and coreutils, or in the
+//! gateway's where they run muxgate; the scripts come from `e2e/scripts` through a ConfigMap.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,6 +18,9 @@ use crate::{tools, wait};
 /// The image that the tests' pods run.
 const IMAGE: &str = concat!("muxtunnel/bench:", env!("CARGO_PKG_VERSION"));
 
+/// The image with muxgate.
+const GATEWAY_IMAGE: &str = concat!("muxtunnel/gateway:", env!("CARGO_PKG_VERSION"));
+
 /// The ConfigMap with the scripts.
 const SCRIPTS: &str = "e2e-scripts";
 
@@ -31,6 +34,8 @@ pub enum Serve {
     Echo,
     /// Sends back the SHA-256 of what came in, once the sender ended its half.
     Hash,
+    /// Sends back whom a header of the PROXY protocol names.
+    Source,
 }
 
 /// Starts a server pod and the Service `name` in front of it at port 80; returns when it accepts connections.
@@ -41,6 +46,7 @@ pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
     let command = match what {
         Serve::Echo => vec!["cat"],
         Serve::Hash => vec!["sha256sum"],
+        Serve::Source => vec!["perl", "/scripts/source.pl"],
     };
     let mut pod = pod(
         name,
@@ -57,9 +63,7 @@ pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
     ns.api::<Service>()
         .create(&PostParams::default(), &service)
         .await?;
-    ns.api::<Pod>()
-        .create(&PostParams::default(), &serde_json::from_value(pod)?)
-        .await?;
+    create(ns, pod).await?;
     wait::for_object(
         &ns.api::<Pod>(),
         name,
@@ -83,9 +87,37 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
         script.get(1..).unwrap_or_default(),
     ]
     .concat();
-    let pod = serde_json::from_value(pod(name, &command))?;
-    ns.api::<Pod>().create(&PostParams::default(), &pod).await?;
+    create(ns, pod(name, &command)).await
+}
+
+/// Makes a container of a test's own manifest one that does nothing, in the image with perl and bash.
+pub fn fill(container: &mut Value) {
+    container["image"] = IMAGE.into();
+    container["command"] = json!(["sleep", "infinity"]);
+}
+
+/// Makes a pod.
+///
+/// # Errors
+/// If it is none, or is refused.
+pub async fn create(ns: &TestNamespace, pod: Value) -> Result<()> {
+    let pod: Pod = serde_json::from_value(pod)?;
+    ns.api().create(&PostParams::default(), &pod).await?;
     Ok(())
+}
+
+/// Has `muxgate keygen` make a pair of keys: the public and the private one.
+///
+/// # Errors
+/// If it fails.
+pub async fn keygen(ns: &TestNamespace, name: &str) -> Result<(String, String)> {
+    scripts(ns).await?;
+    let mut pod = pod(name, &["bash", "/scripts/keygen.sh"]);
+    pod["spec"]["containers"][0]["image"] = GATEWAY_IMAGE.into();
+    create(ns, pod).await?;
+    let printed = end(ns, name, START).await?;
+    let mut keys = printed.lines().map(str::to_owned);
+    keys.next().zip(keys.next()).context("two keys")
 }
 
 /// Waits for a client pod to end, and returns what it printed.

@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -14,27 +13,30 @@ use tracing::field::display;
 use crate::closing::Reason;
 use crate::counters::StreamCounters;
 use crate::forward::Admission;
+use crate::local::LocalAddress;
 use crate::pace::Pace;
 use crate::telemetry::Telemetry;
 
 /// Who is at the local end of a stream.
 #[derive(Debug)]
 pub(crate) enum Local {
-    /// On an entry.
+    /// On the side that listens.
     Client {
         /// Where it came from.
-        address: SocketAddr,
+        address: LocalAddress,
         /// The URL that it is led to.
         target: Rc<str>,
         /// Its place in its forward.
         admission: Admission,
     },
-    /// On an exit.
+    /// On the side that dials.
     Target {
         /// The URL, as the peer wrote it.
         target: String,
         /// What it resolved to.
-        address: SocketAddr,
+        address: LocalAddress,
+        /// Its place in its forward, where that is on this side.
+        admission: Option<Admission>,
     },
 }
 
@@ -95,12 +97,12 @@ impl Account {
         self.local
     }
 
-    /// The forward's rate limit from the client into the carrier, if there is one.
+    /// The forward's rate limit from the local socket into the carrier, if there is one.
     pub(crate) fn up(&self) -> Option<&Pace> {
         self.admission().and_then(|forward| forward.up.limited())
     }
 
-    /// The forward's rate limit from the carrier to the client, if there is one.
+    /// The forward's rate limit from the carrier to the local socket, if there is one.
     pub(crate) fn down(&self) -> Option<&Pace> {
         self.admission().and_then(|forward| forward.down.limited())
     }
@@ -146,8 +148,13 @@ impl Account {
                 error,
                 "Stream closed"
             ),
-            Local::Target { target, address } => tracing::info!(
+            Local::Target {
+                target,
+                address,
+                admission,
+            } => tracing::info!(
                 target: "muxgate::streams",
+                forward = admission.as_ref().map(|forward| forward.name.as_str()),
                 target,
                 dialled = %address,
                 carrier,
@@ -172,7 +179,7 @@ impl Account {
     const fn admission(&self) -> Option<&Admission> {
         match &self.local {
             Local::Client { admission, .. } => Some(admission),
-            Local::Target { .. } => None,
+            Local::Target { admission, .. } => admission.as_ref(),
         }
     }
 }
@@ -185,7 +192,8 @@ mod tests {
     fn a_stream_is_quiet_from_the_first_look_that_saw_nothing_new() {
         let account = Account::new(Local::Target {
             target: "tcp://web:80".to_owned(),
-            address: SocketAddr::from(([10, 0, 0, 1], 80)),
+            address: LocalAddress::Tcp(([10, 0, 0, 1], 80).into()),
+            admission: None,
         });
         let start = account.since;
         let second = Duration::from_secs(1);

@@ -1,15 +1,28 @@
 //! The command line: what was typed, and the configuration it means.
 
+mod address;
+mod completions;
+#[cfg(test)]
+mod examples;
+mod forwards;
+mod keygen;
+mod security;
+mod tls_files;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
-    Allow, BitRate, Config, CongestionControl, Drain, Forward, ForwardLimits,
-    HALF_OPEN_SECONDS_DEFAULT, Limits, Memory, Pool, Priority, Protocol, Role, Security,
-    SecurityMode, Target, Timeouts,
+    Config, CongestionControl, Drain, HALF_OPEN_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits,
+    ListenRule, Memory, Policy, Pool, Protocol, ProxyError, Role, Rule, Security, Timeouts,
 };
 
 use crate::process::Source;
+use forwards::ForwardArgs;
+use security::SecurityArgs;
+
+pub use completions::Completions;
+pub use keygen::Keygen;
 
 /// Carries many TCP streams over few carrier connections.
 #[derive(Debug, Parser)]
@@ -19,15 +32,67 @@ use crate::process::Source;
 Examples:
   On the far side, allow one target:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow db.internal:5432
+  Or a whole domain but for its mail, on some ports:
+    muxgate exit --security none --listen 0.0.0.0:64000 --allow '*.internal:1024-9999' \\
+      --deny mail.internal
   Here, forward a local port to it:
     muxgate entry --security none --connect far.example.com:64000 --forward 5432:db.internal:5432
   The same for at most 100 connections at 200 Mbit/s in all; those idle for 15 minutes end:
     muxgate entry --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432 --limit-streams 100 --limit-rate 200Mbit \\
       --idle-timeout 900
+  Encrypted, each side known to the other by its public key, which keygen prints:
+    muxgate keygen exit.key && muxgate keygen entry.key
+    muxgate exit --security noise --noise-key exit.key --peer ENTRY= \\
+      --listen 0.0.0.0:64000 --allow db.internal:5432
+    muxgate entry --security noise --noise-key entry.key --peer EXIT= \\
+      --connect far.example.com:64000 --forward 5432:db.internal:5432
+  The same by certificates (here the entry), and through what lets only HTTP pass:
+    muxgate entry --security mtls --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
+      --peer exit.example.com --connect wss://far.example.com:443/carrier \\
+      --forward 5432:db.internal:5432
+  The other way round: 127.0.0.1:8080 over there leads to port 3000 here; the exit must allow it:
+    muxgate exit --security none --listen 0.0.0.0:64000 --allow-listen 8080
+    muxgate entry --security none --connect far.example.com:64000 \\
+      --reverse 8080:localhost:3000
+  Over ssh, which says who may come in; nothing runs on the far side before:
+    muxgate entry --connect-command 'ssh far muxgate exit --stdio --allow db.internal:5432' \\
+      --forward 5432:db.internal:5432
+  Between two processes of one machine:
+    muxgate exit --security none --listen unix:/run/muxgate.sock --allow db.internal:5432
+    muxgate entry --security none --connect unix:/run/muxgate.sock --forward 5432:db.internal:5432
+  With a certificate on the far side alone, which takes whoever comes; here through a proxy:
+    muxgate exit --security tls --tls-certificate tls.crt --tls-key tls.key --allow-anonymous \\
+      --listen wss://0.0.0.0:443/carrier --allow db.internal:5432
+    muxgate entry --security tls --proxy http://proxy.example.com:3128 \\
+      --connect wss://far.example.com:443/carrier --forward 5432:db.internal:5432
+  Certificates for both sides (--security mtls), and completions for a shell:
+    muxgate keygen --tls certificates --exit far.example.com --entry laptop.example.com
+    muxgate completions bash > ~/.local/share/bash-completion/completions/muxgate
+  What a file says:
+    muxgate run --config far.yaml
+  Two sides that cannot reach each other meet at a third, which both can:
+    muxgate rendezvous --listen 0.0.0.0:64004 --secrets /etc/muxgate/secrets
+    muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
+      --secret-file db.secret --allow db.internal:5432
+    muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
+      --secret-file db.secret --forward 5432:db.internal:5432
   With a jetsocat at the other end:
     muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
-      --forward 5432:db.internal:5432"
+      --forward 5432:db.internal:5432
+  Let clients here say where they want to go, by SOCKS5 (curl --socks5-hostname localhost:1080 URL), as an
+  HTTP proxy (https_proxy=http://localhost:3128), or by either and SOCKS4 on one port; the exit has
+  --allow 10.0.0.0/8:
+    muxgate entry --security none --connect far.example.com:64000 --socks5 1080
+    muxgate entry --security none --connect far.example.com:64000 --http-proxy 3128 \\
+      --proxy-auth alice --proxy-password-file password
+    muxgate entry --security none --connect far.example.com:64000 --auto 0.0.0.0:1080
+  Take what iptables redirects (iptables -t nat -A OUTPUT -d 10.0.0.0/8 -p tcp -j REDIRECT --to-ports
+  15001):
+    muxgate entry --security none --connect far.example.com:64000 --transparent 15001
+  From and to Unix sockets:
+    muxgate entry --security none --connect far.example.com:64000 \\
+      --forward unix:/run/web.sock:web.internal:80 --forward 5432:unix:/run/postgresql/.s.PGSQL.5432"
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -46,6 +111,67 @@ enum Command {
     Exit(ExitArgs),
     /// Listens for connections and dials the exit.
     Entry(EntryArgs),
+    /// Writes a new private key for `--security noise`, and prints the public one; or, with --tls, an authority and
+    /// a certificate for each side.
+    Keygen(Keygen),
+    /// Prints a script that completes muxgate's command line in a shell.
+    Completions(Completions),
+    /// Joins the connections of entries and exits that cannot reach each other; sees only what they
+    /// say to each other.
+    Rendezvous(RendezvousArgs),
+}
+
+/// What was asked for.
+#[derive(Debug)]
+pub enum Task {
+    /// A gateway.
+    Run(Source),
+    /// A key, or certificates.
+    Keygen(Keygen),
+    /// A script.
+    Completions(Completions),
+}
+
+/// Where two leaf gateways meet.
+#[derive(Debug, Args)]
+struct LeafArgs {
+    /// Meet the other side at this rendezvous.
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        requires = "name",
+        requires = "secret_file"
+    )]
+    rendezvous: Option<String>,
+    /// The name under which the exit is visited there.
+    #[arg(long, requires = "rendezvous")]
+    name: Option<String>,
+    /// The file with the name's secret, at least 16 bytes.
+    #[arg(long, value_name = "FILE", requires = "rendezvous")]
+    secret_file: Option<String>,
+}
+
+impl LeafArgs {
+    fn leaf(&self) -> Option<Leaf> {
+        let (name, secret_file) = (self.name.clone()?, self.secret_file.clone()?);
+        Some(Leaf { name, secret_file })
+    }
+}
+
+#[derive(Debug, Args)]
+struct RendezvousArgs {
+    /// Where leaf gateways arrive.
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: String,
+    /// The file with the secrets of all names: a line NAME SECRET each.
+    #[arg(long, value_name = "FILE")]
+    secrets: String,
+    /// Serve /healthz, /readyz, /metrics and /status here.
+    #[arg(long, value_name = "ADDR:PORT")]
+    admin: Option<String>,
+    /// Event loops, 1..=64 [default: one a core].
+    #[arg(long, value_name = "N")]
+    workers: Option<u16>,
 }
 
 /// What both sides must be told.
@@ -54,15 +180,18 @@ struct Common {
     /// The mux protocol; both ends must have the same.
     #[arg(long, value_enum, default_value = "native")]
     protocol: ProtocolArg,
-    /// Carrier security. `none` is plain TCP: anyone on the path reads and changes the traffic.
-    #[arg(long, value_enum)]
-    security: SecurityArg,
+    #[command(flatten)]
+    security: SecurityArgs,
     /// Serve /healthz, /readyz, /metrics and /status here.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
     /// How the kernel paces carriers.
     #[arg(long, value_enum, default_value = "auto")]
     congestion_control: CongestionControlArg,
+    /// Dial through this proxy, or none whatever the environment says [default: for ws:// and wss:// what the
+    /// environment says, else none]. http:// or socks5h://, with USER:PASSWORD@ before the host.
+    #[arg(long, value_name = "http://HOST:PORT|none")]
+    proxy: Option<String>,
     /// Event loops that share the streams, 1..=64 [default: one a core; one for a JMUX entry].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
@@ -76,6 +205,10 @@ struct Common {
     /// enough that one end says so.
     #[arg(long)]
     no_resume: bool,
+    /// Copy payload where the kernel could move it from socket to socket: for kernels in which that is
+    /// broken, and for comparison.
+    #[arg(long)]
+    no_splice: bool,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -96,40 +229,60 @@ enum CongestionControlArg {
     Bbr,
 }
 
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SecurityArg {
-    None,
-}
-
 #[derive(Debug, Args)]
 struct ExitArgs {
     #[command(flatten)]
     common: Common,
-    /// Where carriers arrive.
-    #[arg(long, value_name = "ADDR:PORT")]
-    listen: String,
+    /// Where carriers arrive: ADDR:PORT, or ws://ADDR:PORT/PATH for WebSocket ones, wss:// with mtls and tls, or
+    /// unix:/PATH.
+    #[arg(
+        long,
+        value_name = "[ws://]ADDR:PORT[/PATH]|unix:/PATH",
+        required_unless_present_any = ["rendezvous", "stdio"],
+        conflicts_with = "rendezvous"
+    )]
+    listen: Option<String>,
+    /// The one carrier is standard input and output, as for an entry's --connect-command "ssh HOST muxgate exit
+    /// --stdio ..."; ends with it.
+    #[arg(long, conflicts_with_all = ["listen", "rendezvous"])]
+    stdio: bool,
+    #[command(flatten)]
+    leaf: LeafArgs,
     /// A target that may be dialled (repeatable; none: nothing may). Loopback and link-local
     /// addresses only when written out.
-    #[arg(long, value_name = "HOST|CIDR[:PORT]")]
-    allow: Vec<Allow>,
+    #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]|unix:/PATH")]
+    allow: Vec<Rule>,
+    /// A target that may not be dialled, whatever is allowed (repeatable).
+    #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]|unix:/PATH")]
+    deny: Vec<Rule>,
+    /// Where entries may have this side listen (repeatable; none: nowhere). ADDR is 127.0.0.1 unless it is
+    /// written out.
+    #[arg(long, value_name = "[ADDR:]PORT[-PORT]")]
+    allow_listen: Vec<ListenRule>,
 }
 
 #[derive(Debug, Args)]
 struct EntryArgs {
     #[command(flatten)]
     common: Common,
-    /// The exit's carrier address, or those of several exits with commas between them: a name may lead to several, too
-    #[arg(long, value_name = "HOST:PORT")]
-    connect: String,
-    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable). PRIORITY says who
-    /// goes first among forwards: auto (those that send little), interactive or bulk [default: auto].
+    /// The exit's carrier address, or those of several exits with commas between them: a name may lead to several,
+    /// too. ws://HOST:PORT/PATH makes carriers WebSocket connections, wss:// with mtls and tls; unix:/PATH leads to a
+    /// Unix socket.
     #[arg(
         long,
-        value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]",
-        required = true,
-        value_parser = parse_forward
+        value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH",
+        required_unless_present_any = ["rendezvous", "connect_command"],
+        conflicts_with = "rendezvous"
     )]
-    forward: Vec<(String, Target, Priority)>,
+    connect: Option<String>,
+    /// Start this for a carrier, and speak to its standard input and output. Words are separated by spaces, and may
+    /// be quoted as in a shell, but none reads them.
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["connect", "rendezvous", "proxy"], value_parser = parse_command)]
+    connect_command: Option<Words>,
+    #[command(flatten)]
+    leaf: LeafArgs,
+    #[command(flatten)]
+    forwards: ForwardArgs,
     /// Largest JMUX packet that is offered [default: 4096]. muxgate and jetsocat 2024.3.2 and later
     /// take up to 65535.
     #[arg(long, value_name = "BYTES")]
@@ -137,89 +290,135 @@ struct EntryArgs {
     /// Carriers of each session, 1 to 16, with protocol native [default: 1..4, and 1 with --no-resume].
     #[arg(long, value_name = "N|MIN..MAX", value_parser = parse_pool)]
     carriers: Option<Pool>,
-    /// Streams of each forward at once; one connection too many is reset.
-    #[arg(long, value_name = "N")]
-    limit_streams: Option<u32>,
-    /// New connections of each forward a second; one too many is reset.
-    #[arg(long, value_name = "N")]
-    limit_opens: Option<u32>,
-    /// Payload of each forward a second in each direction, such as 100Mbit; what is more waits.
-    #[arg(long, value_name = "RATE")]
-    limit_rate: Option<BitRate>,
-}
-
-impl EntryArgs {
-    fn forwards(&self) -> Vec<Forward> {
-        let limits = ForwardLimits {
-            streams: self.limit_streams,
-            opens_per_second: self.limit_opens,
-            rate: self.limit_rate,
-        };
-        let forward = |(listen, target, priority): &(String, Target, Priority)| Forward {
-            name: listen.clone(),
-            listen: listen.clone(),
-            target: target.clone(),
-            priority: *priority,
-            limits,
-        };
-        self.forward.iter().map(forward).collect()
-    }
 }
 
 impl Cli {
-    /// The configuration that was asked for.
-    #[must_use]
-    pub fn source(self) -> Source {
-        match self.command {
+    /// What was asked for.
+    ///
+    /// # Errors
+    /// Options that do not go together.
+    pub fn task(self) -> Result<Task, String> {
+        Ok(Task::Run(match self.command {
+            Command::Keygen(keygen) => return Ok(Task::Keygen(keygen)),
+            Command::Completions(completions) => return Ok(Task::Completions(completions)),
             Command::Run { config } => Source::File(config),
-            Command::Exit(args) => Source::Flags(Box::new(Config {
+            Command::Exit(args) => {
+                let base = base(Role::Exit, args.common, args.stdio)?;
+                let (listen, web_socket) = address::parse_option(args.listen, &base.security)?;
+                let listen = listen.or(args.stdio.then(|| LISTEN_STDIO.to_owned()));
+                Source::Flags(Box::new(Config {
+                    listen,
+                    web_socket,
+                    rendezvous: args.leaf.leaf(),
+                    connect: args.leaf.rendezvous,
+                    allow: args.allow,
+                    policy: Policy {
+                        deny: args.deny,
+                        ..Policy::default()
+                    },
+                    allow_listen: args.allow_listen,
+                    ..base
+                }))
+            }
+            Command::Entry(args) => {
+                let forwards = args.forwards.forwards();
+                let command = args.connect_command.map(|words| words.0);
+                let base = base(Role::Entry, args.common, command.is_some())?;
+                let (connect, web_socket) = address::parse_option(args.connect, &base.security)?;
+                Source::Flags(Box::new(Config {
+                    forwards,
+                    packet_bytes: args.packet_bytes,
+                    pool: args.carriers,
+                    rendezvous: args.leaf.leaf(),
+                    connect: connect.or(args.leaf.rendezvous),
+                    connect_command: command.unwrap_or_default(),
+                    web_socket,
+                    ..base
+                }))
+            }
+            Command::Rendezvous(args) => Source::Flags(Box::new(Config {
                 listen: Some(args.listen),
-                allow: args.allow,
-                ..base(Role::Exit, args.common)
+                secrets_file: Some(args.secrets),
+                admin: args.admin,
+                workers: args.workers,
+                ..plain(Role::Rendezvous)
             })),
-            Command::Entry(args) => Source::Flags(Box::new(Config {
-                forwards: args.forwards(),
-                packet_bytes: args.packet_bytes,
-                pool: args.carriers,
-                connect: Some(args.connect),
-                ..base(Role::Entry, args.common)
-            })),
-        }
+        }))
     }
 }
 
-fn base(role: Role, common: Common) -> Config {
-    let SecurityArg::None = common.security;
+/// A gateway that has but its defaults.
+fn plain(role: Role) -> Config {
     Config {
         role,
+        protocol: Protocol::Native,
+        packet_bytes: None,
+        security: Security::None {},
+        web_socket: None,
+        congestion_control: CongestionControl::Auto,
+        connect: None,
+        connect_fallback: None,
+        listen: None,
+        connect_command: Vec::new(),
+        proxy: None,
+        rendezvous: None,
+        secrets_file: None,
+        admin: None,
+        forwards: Vec::new(),
+        allow: Vec::new(),
+        policy: Policy::default(),
+        allow_listen: Vec::new(),
+        workers: None,
+        pool: None,
+        resume: true,
+        splice: true,
+        timeouts: Timeouts::default(),
+        memory: Memory::default(),
+        limits: Limits::default(),
+        drain: Drain::default(),
+    }
+}
+
+fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
+    Ok(Config {
         protocol: match common.protocol {
             ProtocolArg::Jmux => Protocol::Jmux,
             ProtocolArg::Native => Protocol::Native,
         },
-        packet_bytes: None,
-        security: Security {
-            mode: SecurityMode::None,
-        },
+        security: common.security.security(role, is_piped)?,
+        // Here, since clap repeats what it cannot parse, which may have a password.
+        proxy: common
+            .proxy
+            .map(|text| text.parse())
+            .transpose()
+            .map_err(|error: ProxyError| format!("--proxy: {error}"))?,
         congestion_control: match common.congestion_control {
             CongestionControlArg::Auto => CongestionControl::Auto,
             CongestionControlArg::Cubic => CongestionControl::Cubic,
             CongestionControlArg::Bbr => CongestionControl::Bbr,
         },
-        connect: None,
-        listen: None,
         admin: common.admin,
-        forwards: Vec::new(),
-        allow: Vec::new(),
         workers: common.workers,
-        pool: None,
         resume: !common.no_resume,
+        splice: !common.no_splice,
         timeouts: Timeouts {
             idle_seconds: common.idle_timeout,
             half_open_seconds: common.half_open_timeout,
         },
-        memory: Memory::default(),
-        limits: Limits::default(),
-        drain: Drain::default(),
+        ..plain(role)
+    })
+}
+
+/// A program and its arguments.
+#[derive(Debug, Clone)]
+struct Words(Vec<String>);
+
+/// As a shell would read them, without variables, patterns and the like.
+fn parse_command(text: &str) -> Result<Words, String> {
+    match shlex::split(text) {
+        Some(words) if words.is_empty() => Err("there is no program".to_owned()),
+        Some(words) => Ok(Words(words)),
+        None => Err("a quote is not closed, or nothing is behind the last backslash".to_owned()),
     }
 }
 
@@ -232,114 +431,19 @@ fn parse_pool(text: &str) -> Result<Pool, String> {
     }
 }
 
-/// Reads from the right, since only there every part is present: PORT, HOST, PORT, BIND.
-fn parse_forward(text: &str) -> Result<(String, Target, Priority), String> {
-    let (text, priority) = match text.rsplit_once(',') {
-        Some((text, priority)) => (text, priority.parse()?),
-        None => (text, Priority::Auto),
-    };
-    let wrong = |problem: &str| {
-        format!(
-            "{problem}; expected [BIND:]PORT:HOST:PORT[,PRIORITY], such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80"
-        )
-    };
-    let port = |text: &str, which: &str| match text.parse::<u16>() {
-        Ok(port) if port > 0 => Ok(port),
-        _ => Err(wrong(&format!(
-            "the {which} port {text:?} is not 1..=65535"
-        ))),
-    };
-    let (rest, target_port) = text
-        .rsplit_once(':')
-        .ok_or_else(|| wrong("there is no target port"))?;
-    let target_port = port(target_port, "target")?;
-    let (listen, host) = match rest.strip_suffix(']') {
-        Some(rest) => rest
-            .rsplit_once(":[")
-            .ok_or_else(|| wrong("the target's bracket is not opened"))?,
-        None => rest
-            .rsplit_once(':')
-            .ok_or_else(|| wrong("there is no target host"))?,
-    };
-    let (bind, listen_port) = listen.rsplit_once(':').unwrap_or(("127.0.0.1", listen));
-    let listen_port = port(listen_port, "listen")?;
-    if host.is_empty() {
-        return Err(wrong("the target host is empty"));
-    }
-    let listen = format!(
-        "{}:{listen_port}",
-        if bind == "localhost" {
-            "127.0.0.1"
-        } else {
-            bind
-        }
-    );
-    Ok((
-        listen,
-        Target {
-            host: host.to_owned(),
-            port: target_port,
-        },
-        priority,
-    ))
-}
-
 #[cfg(test)]
 mod tests {
+    use muxtunnel_gateway_config::{
+        Auth, BitRate, Direction, ForwardLimits, ListenProtocol, Priority,
+    };
+
     use super::*;
-
-    #[test]
-    fn forwards_parse() {
-        let (auto, bulk) = (Priority::Auto, Priority::Bulk);
-        for (text, listen, host, expected) in [
-            ("8080:web:80", "127.0.0.1:8080", "web", auto),
-            ("0.0.0.0:8080:10.0.0.1:80", "0.0.0.0:8080", "10.0.0.1", auto),
-            (
-                "8080:[2001:db8::1]:80",
-                "127.0.0.1:8080",
-                "2001:db8::1",
-                auto,
-            ),
-            ("[::1]:8080:[::2]:80,bulk", "[::1]:8080", "::2", bulk),
-            ("localhost:8080:web:80", "127.0.0.1:8080", "web", auto),
-            ("8080:web:80,auto", "127.0.0.1:8080", "web", auto),
-        ] {
-            let (got, target, priority) = parse_forward(text).unwrap();
-            assert_eq!(
-                (got.as_str(), target.host.as_str(), target.port, priority),
-                (listen, host, 80, expected),
-                "{text}"
-            );
-        }
-        let error = parse_forward("8080:web:80,urgent").unwrap_err();
-        assert!(error.contains("auto, interactive and bulk"), "{error}");
-    }
-
-    #[test]
-    fn a_bad_forward_is_refused_with_what_is_expected() {
-        for text in [
-            "",
-            "80",
-            "web:80",
-            "8080:web",
-            "8080:web:0",
-            "0:web:80",
-            "99999:web:80",
-            "8080::80",
-        ] {
-            let error = parse_forward(text).unwrap_err();
-            assert!(
-                error.contains("expected [BIND:]PORT:HOST:PORT"),
-                "{text}: {error}"
-            );
-        }
-    }
 
     fn config(line: &str) -> Config {
         let words = ["muxgate"].into_iter().chain(line.split(' '));
-        match Cli::try_parse_from(words).unwrap().source() {
-            Source::Flags(config) => *config,
-            Source::File(file) => panic!("{}", file.display()),
+        match Cli::try_parse_from(words).unwrap().task() {
+            Ok(Task::Run(Source::Flags(config))) => *config,
+            other => panic!("{other:?}"),
         }
     }
 
@@ -382,6 +486,68 @@ mod tests {
         }
         let exit = config("exit --security none --listen 0.0.0.0:64000");
         assert_eq!((exit.protocol, exit.pool()), (Protocol::Native, Pool::ONE));
+        let exit =
+            config("exit --security none --listen 0.0.0.0:64000 --allow *.a:1-9 --deny b.a,peer=x");
+        assert_eq!(exit.allow, ["*.a:1-9".parse().unwrap()]);
+        assert_eq!(exit.policy.deny, ["b.a,peer=x".parse().unwrap()]);
+        let exit = config("exit --security none --listen 0.0.0.0:64000 --allow-listen 80-90");
+        assert_eq!(exit.allow_listen, ["127.0.0.1:80-90".parse().unwrap()]);
+        let entry = "entry --security none --connect far:64000 --reverse 8080:web:80,bulk";
+        let leaf = "--rendezvous meet:1 --name db --secret-file /s";
+        let visits = config(&format!("entry --security none {leaf} --forward 1:a:1"));
+        let visited = config(&format!("exit --security none {leaf}"));
+        for config in [visits, visited] {
+            assert_eq!(config.connect.as_deref(), Some("meet:1"));
+            assert!(config.rendezvous.is_some() && config.listen.is_none());
+            config.check().unwrap();
+        }
+        let meet = config("rendezvous --listen 0.0.0.0:1 --secrets /s");
+        assert_eq!(meet.role, Role::Rendezvous);
+        meet.check().unwrap();
+        let reverse = &config(entry).forwards[0];
+        assert_eq!(reverse.direction, Direction::ExitToEntry);
+        assert_eq!(
+            (&*reverse.listen, reverse.priority),
+            ("127.0.0.1:8080", Priority::Bulk)
+        );
+    }
+
+    #[test]
+    fn each_kind_of_listener_is_a_forward_and_a_password_is_for_those_that_can_say_it() {
+        let entry = "entry --security none --connect far:64000";
+        let all = config(&format!(
+            "{entry} --socks5 1080 --http-proxy 0.0.0.0:3128 --auto 1081 --transparent 15001 \
+             --forward 8080:a:80 --proxy-auth alice --proxy-password-file password"
+        ));
+        all.check().unwrap();
+        let alice = Auth::User {
+            name: "alice".to_owned(),
+            password_file: "password".to_owned(),
+        };
+        let seen: Vec<_> = all
+            .forwards
+            .iter()
+            .map(|forward| {
+                (
+                    forward.protocol,
+                    forward.listen.as_str(),
+                    forward.auth.as_ref(),
+                )
+            })
+            .collect();
+        let expected = [
+            (ListenProtocol::Tcp, "127.0.0.1:8080", None),
+            (ListenProtocol::Socks5, "127.0.0.1:1080", Some(&alice)),
+            (ListenProtocol::HttpConnect, "0.0.0.0:3128", Some(&alice)),
+            (ListenProtocol::Auto, "127.0.0.1:1081", Some(&alice)),
+            (ListenProtocol::Transparent, "127.0.0.1:15001", None),
+        ];
+        assert_eq!(seen, expected);
+        let words = ["muxgate"].into_iter().chain(entry.split(' '));
+        assert!(
+            Cli::try_parse_from(words).is_err(),
+            "an entry without a listener"
+        );
     }
 
     #[test]

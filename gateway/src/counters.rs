@@ -1,4 +1,4 @@
-//! Counters of streams, one set for the whole gateway and one for each forward, and of splicing.
+//! Counters of streams, one set for the whole gateway and one for each forward, of splicing and of resuming.
 //!
 //! Relaxed atomics, written by workers, read by the admin thread. Bounded by the reasons and codes
 //! that exist.
@@ -49,6 +49,41 @@ impl SpliceCounters {
             bytes_received: self.received.load(Relaxed),
             bytes_fallen_back: self.fallback.load(Relaxed),
             pipes_lacking: self.pipes_lacking.load(Relaxed),
+        }
+    }
+}
+
+/// What it takes that streams outlive their carriers, in all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct ResumeCounters {
+    retained: AtomicU64,
+    resumed: AtomicU64,
+    again: AtomicU64,
+}
+
+impl ResumeCounters {
+    /// A session retained `before` bytes and now retains `now`.
+    pub(crate) fn retains(&self, before: u64, now: u64) {
+        // Wraps where it is less: the sum of all sessions is right.
+        self.retained.fetch_add(now.wrapping_sub(before), Relaxed);
+    }
+
+    /// A carrier was lost and its session went on.
+    pub(crate) fn resumed(&self) {
+        self.resumed.fetch_add(1, Relaxed);
+    }
+
+    /// Payload went again that a lost carrier did not deliver.
+    pub(crate) fn sent_again(&self, bytes: usize) {
+        self.again.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// As of now.
+    pub(crate) fn status(&self) -> status::Resume {
+        status::Resume {
+            bytes_retained: self.retained.load(Relaxed),
+            carriers_survived: self.resumed.load(Relaxed),
+            bytes_sent_again: self.again.load(Relaxed),
         }
     }
 }

@@ -128,15 +128,25 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_never_waits_is_busy_all_the_time() {
+    fn a_thread_that_never_waits_is_busy_all_the_time_and_one_that_sleeps_is_not() {
+        let spin = || {
+            let begun = Instant::now();
+            while begun.elapsed() < ms(50) {
+                std::hint::spin_loop();
+            }
+        };
+        let sleep = || std::thread::sleep(ms(50));
         let mut cpu = ThreadCpu::default();
-        let start = Instant::now();
-        assert_eq!(cpu.part(start), None);
-        while start.elapsed() < ms(200) {
-            std::hint::spin_loop();
-        }
-        let part = cpu.part(Instant::now());
-        assert!(part.is_some_and(|part| part > 0.8), "{part:?}");
+        assert_eq!(cpu.part(Instant::now()), None);
+        // A machine that is itself one of several may have stood still in any single look.
+        let mut is_seen = |work: &dyn Fn(), expected: fn(f64) -> bool| {
+            (0..200).any(|_| {
+                work();
+                cpu.part(Instant::now()).is_some_and(expected)
+            })
+        };
+        assert!(is_seen(&spin, |part| part > 0.8));
+        assert!(is_seen(&sleep, |part| part < 0.5));
     }
 
     fn ms(milliseconds: u64) -> Duration {

@@ -1,16 +1,22 @@
 //! The exit's way to a target: URL -> name -> addresses -> judgement -> connection.
+//!
+//! A name is looked up once: what was judged is what is dialled.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Allow;
+use muxtunnel_gateway_config::UNIX_PREFIX;
 use muxtunnel_proto::{Reason, Refusal};
-use socket2::{Domain, Socket, Type};
-use tokio::net::TcpStream;
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{TcpStream, UnixStream};
 
-use crate::policy;
+use crate::forward::Admission;
+use crate::local::{LocalAddress, LocalSocket};
+use crate::policy::{Host, Judge};
+use crate::telemetry::Telemetry;
 
 /// Resolving and connecting, all addresses together. Below the opener's 15 s, so that it hears why.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,40 +31,109 @@ pub(crate) struct DialError {
 }
 
 impl DialError {
-    fn new(code: Code, reason: Reason, description: String) -> Self {
+    pub(crate) fn new(code: Code, reason: Reason, description: String) -> Self {
         Self {
             code,
             refusal: Refusal::new(reason, format!("{code}: {description}")),
         }
+    }
+
+    /// Counts and logs it; `target` is what was asked for. Returns what the peer is told.
+    pub(crate) fn report(self, telemetry: &Telemetry, target: &str) -> Refusal {
+        telemetry.streams.refused(self.code);
+        if telemetry.may_log_refusal() {
+            tracing::warn!(code = %self.code, %target, reason = %self.refusal.description, "Open refused");
+        }
+        self.refusal
     }
 }
 
 /// A connection to a target.
 #[derive(Debug)]
 pub(crate) struct Dialled {
-    pub(crate) tcp: TcpStream,
+    pub(crate) socket: LocalSocket,
     /// What the target resolved to.
-    pub(crate) address: SocketAddr,
+    pub(crate) address: LocalAddress,
+    /// Its place in its forward, where it has one on this side.
+    pub(crate) admission: Option<Admission>,
 }
 
-/// Connects to `target` (`tcp://host:port`) if `allow` permits it.
+/// Connects to `target` (`tcp://host:port`, or `unix:/path`) if `judge` permits it.
 ///
 /// # Errors
 /// [`DialError`] with the reason that fits the wire.
-pub(crate) async fn dial(target: &str, allow: &[Allow]) -> Result<Dialled, DialError> {
-    let (host, port) = parse(target)?;
-    if !policy::may_permit(allow, host, port) {
-        return Err(denied(host, port));
+pub(crate) async fn dial(target: &str, judge: Judge<'_>) -> Result<Dialled, DialError> {
+    dial_by(target, judge, async |host, port| {
+        let found = tokio::net::lookup_host((host, port)).await?;
+        Ok(found.collect())
+    })
+    .await
+}
+
+/// The same; `resolve` is asked for the addresses of names, once for each dial.
+async fn dial_by<R>(target: &str, judge: Judge<'_>, resolve: R) -> Result<Dialled, DialError>
+where
+    R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+{
+    if let Some(path) = target.strip_prefix(UNIX_PREFIX) {
+        return dial_unix(path, judge);
     }
-    tokio::time::timeout(DIAL_TIMEOUT, connect(host, port, allow))
+    let (text, port) = parse(target)?;
+    let Some(host) = Host::read(text) else {
+        let text = format!("{text:?} is neither a name nor an address in its standard spelling");
+        return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
+    };
+    if !judge.may_permit(host, port) {
+        return Err(denied(text, port));
+    }
+    let reach = async {
+        let addresses = match host {
+            Host::Address(address) => vec![SocketAddr::new(address, port)],
+            Host::Name(name) => found(name, resolve(name, port).await)?,
+        };
+        let permitted = addresses
+            .into_iter()
+            .filter(|address| judge.permits(host, address.ip(), port));
+        connect(text, permitted.collect(), port).await
+    };
+    tokio::time::timeout(DIAL_TIMEOUT, reach)
         .await
         .unwrap_or_else(|_| {
             let text = format!(
-                "{host}:{port} did not answer within {} s",
+                "{text}:{port} did not answer within {} s",
                 DIAL_TIMEOUT.as_secs()
             );
             Err(DialError::new(Code::OpenFailed, Reason::TimedOut, text))
         })
+}
+
+/// A Unix socket answers at once: it takes the connection, has too many waiting, or is not there.
+fn dial_unix(path: &str, judge: Judge<'_>) -> Result<Dialled, DialError> {
+    if !judge.permits_unix(path) {
+        let text = format!("{UNIX_PREFIX}{path} is not allowed by this exit's rules");
+        return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
+    }
+    let connect = || {
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::UNIX, kind, None)?;
+        socket.connect(&SockAddr::unix(path)?)?;
+        UnixStream::from_std(OwnedFd::from(socket).into())
+    };
+    match connect() {
+        Ok(unix) => Ok(Dialled {
+            socket: LocalSocket::Unix(unix),
+            address: LocalAddress::Unix(path.into()),
+            admission: None,
+        }),
+        Err(error) => {
+            let reason = match error.kind() {
+                ErrorKind::NotFound => Reason::HostUnreachable,
+                _ => reason(&error),
+            };
+            let text = format!("{UNIX_PREFIX}{path}: {error}");
+            Err(DialError::new(Code::OpenFailed, reason, text))
+        }
+    }
 }
 
 /// `tcp://HOST:PORT`; IPv6 with or without brackets, the port after the last colon.
@@ -72,7 +147,7 @@ fn parse(target: &str) -> Result<(&str, u16), DialError> {
     };
     let rest = target
         .strip_prefix("tcp://")
-        .ok_or_else(|| bad(Reason::AddressType, "only tcp:// is supported"))?;
+        .ok_or_else(|| bad(Reason::AddressType, "only tcp:// and unix: are supported"))?;
     let (host, port) = rest
         .rsplit_once(':')
         .ok_or_else(|| bad(Reason::General, "there is no port"))?;
@@ -91,12 +166,8 @@ fn denied(host: &str, port: u16) -> DialError {
     DialError::new(Code::OpenRefused, Reason::NotAllowed, text)
 }
 
-async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<Dialled, DialError> {
-    let addresses = resolve(host, port).await?;
-    let permitted: Vec<SocketAddr> = addresses
-        .into_iter()
-        .filter(|a| policy::permits(allow, host, a.ip(), port))
-        .collect();
+/// Tries one address after the other.
+async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Dialled, DialError> {
     let mut last = denied(host, port);
     for &address in &permitted {
         let attempt = connect_or_reset(address);
@@ -107,7 +178,13 @@ async fn connect(host: &str, port: u16, allow: &[Allow]) -> Result<Dialled, Dial
             tokio::time::timeout(ADDRESS_TIMEOUT, attempt).await
         };
         match attempt.await {
-            Ok(Ok(tcp)) => return Ok(Dialled { tcp, address }),
+            Ok(Ok(tcp)) => {
+                return Ok(Dialled {
+                    socket: tcp.into(),
+                    address: address.into(),
+                    admission: None,
+                });
+            }
             Ok(Err(error)) => {
                 let text = format!("{host}:{port} at {address}: {error}");
                 last = DialError::new(Code::OpenFailed, reason(&error), text);
@@ -158,26 +235,19 @@ impl Drop for Connecting {
     }
 }
 
-/// Address literals in their one standard spelling are taken as they are; anything else is a name.
-async fn resolve(host: &str, port: u16) -> Result<Vec<SocketAddr>, DialError> {
-    if let Ok(address) = host.parse::<IpAddr>() {
-        return Ok(vec![SocketAddr::new(address, port)]);
-    }
-    let unreachable = |text| {
-        DialError::new(
-            Code::OpenFailed,
-            Reason::HostUnreachable,
-            format!("{host}: {text}"),
-        )
+/// What a name resolved to.
+fn found(
+    host: &str,
+    addresses: std::io::Result<Vec<SocketAddr>>,
+) -> Result<Vec<SocketAddr>, DialError> {
+    let unreachable = |text: &str| {
+        let text = format!("{host}: {text}");
+        DialError::new(Code::OpenFailed, Reason::HostUnreachable, text)
     };
-    let found = tokio::net::lookup_host((host, port))
-        .await
-        .map_err(|error| unreachable(error.to_string()))?;
-    let addresses: Vec<SocketAddr> = found.collect();
-    if addresses.is_empty() {
-        Err(unreachable("has no address".to_owned()))
-    } else {
-        Ok(addresses)
+    match addresses {
+        Ok(addresses) if addresses.is_empty() => Err(unreachable("has no address")),
+        Ok(addresses) => Ok(addresses),
+        Err(error) => Err(unreachable(&error.to_string())),
     }
 }
 
@@ -198,10 +268,36 @@ pub(crate) fn url(host: &str, port: u16) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::cell::Cell;
+    use std::task::{Context, Poll, Waker};
 
-    fn allow(entries: &[&str]) -> Vec<Allow> {
-        entries.iter().map(|entry| entry.parse().unwrap()).collect()
+    use muxtunnel_gateway_config::Config;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::surroundings::Surroundings;
+
+    /// Dials by rules that allow `allow`; `resolve` answers for names.
+    async fn dial_allowing<R>(
+        allow: &[&str],
+        target: &str,
+        resolve: R,
+    ) -> Result<Dialled, DialError>
+    where
+        R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+    {
+        let text = format!(
+            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: {allow:?}\n"
+        );
+        let config = Config::from_yaml(&text).unwrap();
+        let surroundings = Surroundings::new("", &config, |_| false);
+        let judge = Judge::of(&config, &surroundings, None);
+        dial_by(target, judge, resolve).await
+    }
+
+    /// The same, where nothing is to be resolved.
+    async fn dial_literal(allow: &[&str], target: &str) -> Result<Dialled, DialError> {
+        dial_allowing(allow, target, async |host, _| panic!("{host} is resolved")).await
     }
 
     #[test]
@@ -228,38 +324,114 @@ mod tests {
 
     #[tokio::test]
     async fn a_target_that_is_not_allowed_is_not_even_resolved() {
-        let error = dial("tcp://no.such.name.invalid:80", &allow(&["web:80"]))
-            .await
-            .unwrap_err();
-        assert_eq!(
-            (error.code, error.refusal.reason),
-            (Code::OpenRefused, Reason::NotAllowed)
-        );
+        for target in ["tcp://other:80", "tcp://127.1:80", "tcp://2130706433:80"] {
+            let error = dial_literal(&["web:80"], target).await.unwrap_err();
+            assert_eq!(
+                (error.code, error.refusal.reason),
+                (Code::OpenRefused, Reason::NotAllowed)
+            );
+        }
     }
 
     #[tokio::test]
-    async fn loopback_needs_a_literal_entry() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let target = url("127.0.0.1", port);
-        assert_eq!(
-            dial(&target, &allow(&["0.0.0.0/0"]))
-                .await
-                .unwrap_err()
-                .code,
-            Code::OpenRefused
-        );
-        assert!(dial(&target, &allow(&["127.0.0.1"])).await.is_ok());
+    async fn loopback_needs_a_literal_rule() {
+        let (_listener, address) = listener().await;
+        let target = url("127.0.0.1", address.port());
+        let error = dial_literal(&["0.0.0.0/0"], &target).await.unwrap_err();
+        assert_eq!(error.code, Code::OpenRefused);
+        assert!(dial_literal(&["127.0.0.1"], &target).await.is_ok());
     }
 
     #[tokio::test]
     async fn a_closed_port_is_reported_as_refused() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let (listener, address) = listener().await;
         drop(listener);
-        let error = dial(&url("127.0.0.1", port), &allow(&["127.0.0.1"]))
-            .await
-            .unwrap_err();
+        let target = url("127.0.0.1", address.port());
+        let error = dial_literal(&["127.0.0.1"], &target).await.unwrap_err();
         assert_eq!(error.refusal.reason, Reason::ConnectionRefused);
+    }
+
+    /// A name server whose answer to the second question is another one.
+    #[tokio::test]
+    async fn the_address_that_was_judged_is_the_one_that_is_dialled() {
+        let (good, allowed) = listener().await;
+        let (bad, forbidden) = listener_on("127.0.0.2", allowed.port()).await;
+        let lookups = Cell::new(0);
+        let changing = async |_: &str, _: u16| {
+            lookups.set(lookups.get() + 1);
+            Ok(vec![if lookups.get() % 2 == 1 {
+                allowed
+            } else {
+                forbidden
+            }])
+        };
+        let target = url("rebound.example", allowed.port());
+        let dialled = dial_allowing(&["127.0.0.1"], &target, &changing).await;
+        assert_eq!(
+            (dialled.unwrap().address, lookups.get()),
+            (allowed.into(), 1)
+        );
+        let (_, client) = good.accept().await.unwrap();
+        assert_eq!(client.ip(), allowed.ip());
+        let refused = dial_allowing(&["127.0.0.1"], &target, &changing).await;
+        assert_eq!(refused.unwrap_err().code, Code::OpenRefused);
+        assert_eq!(lookups.get(), 2);
+        assert_eq!(waiting(&bad), 0);
+    }
+
+    /// As the entry's own rule for the target of a forward, which has its name.
+    #[tokio::test]
+    async fn a_rule_for_a_name_leads_to_nothing_guarded_whatever_the_name_leads_to() {
+        let (bad, forbidden) = listener().await;
+        let port = forbidden.port();
+        let (rule, target) = (
+            format!("declared.example:{port}"),
+            url("declared.example", port),
+        );
+        let guarded = [
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "169.254.169.254",
+            "fe80::1",
+            "0.0.0.0",
+        ];
+        for address in guarded {
+            let answer = vec![SocketAddr::new(address.parse().unwrap(), port)];
+            let resolve = async |_: &str, _: u16| Ok(answer);
+            let refused = dial_allowing(&[&rule], &target, resolve).await.unwrap_err();
+            assert_eq!(refused.code, Code::OpenRefused, "{address}");
+        }
+        assert_eq!(waiting(&bad), 0);
+    }
+
+    #[tokio::test]
+    async fn of_several_answers_only_those_that_are_permitted_are_dialled() {
+        let (good, allowed) = listener().await;
+        let (bad, forbidden) = listener_on("127.0.0.2", allowed.port()).await;
+        let both = async |_: &str, _: u16| Ok(vec![forbidden, allowed]);
+        let target = url("both.example", allowed.port());
+        let dialled = dial_allowing(&["127.0.0.1"], &target, both).await;
+        assert_eq!(dialled.unwrap().address, allowed.into());
+        assert_eq!((waiting(&good), waiting(&bad)), (1, 0));
+    }
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        listener_on("127.0.0.1", 0).await
+    }
+
+    async fn listener_on(host: &str, port: u16) -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((host, port)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// How many connections were made to it.
+    fn waiting(listener: &TcpListener) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match listener.poll_accept(&mut context) {
+            Poll::Ready(accepted) => Some(accepted.unwrap()),
+            Poll::Pending => None,
+        })
+        .count()
     }
 }

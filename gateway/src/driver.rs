@@ -26,15 +26,16 @@ mod early;
 mod idle;
 mod inbox;
 mod incoming;
+mod listen;
 mod look;
 mod pipe;
 mod pool;
 mod reassembly;
-mod socket;
+pub(crate) mod socket;
 mod splice_out;
 mod stream;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -48,10 +49,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::closing::Reason;
 use crate::telemetry::Telemetry;
-use backlog::Backlog;
 use buffers::{SMALL_BYTES, Share};
 use carrier_out::Retained;
 use incoming::Incoming;
+use listen::Hears;
 use pipe::{Pipe, Pipes};
 use stream::StreamIo;
 
@@ -60,6 +61,7 @@ pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
 pub(crate) use early::Connection;
 pub(crate) use incoming::{Dial, Dialler};
 pub(crate) use pool::PoolState;
+pub(crate) use socket::prepare_relayed;
 
 /// How an open ended that came to nothing.
 pub(crate) enum OpenEnd {
@@ -93,6 +95,8 @@ pub(crate) struct Driver {
     begun: Cell<bool>,
     /// How many carriers there are, and are to be.
     pool: watch::Sender<PoolState>,
+    /// Who the other end of each carrier has to be, as the first one proved it.
+    identity: RefCell<Option<Rc<str>>>,
     /// The other end of the latest carrier.
     peer: RefCell<Rc<str>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
@@ -100,6 +104,8 @@ pub(crate) struct Driver {
     share: Share,
     /// What the session may want to transmit again, by token.
     retained: RefCell<BTreeMap<u64, Retained>>,
+    /// Bytes that the telemetry knows to be retained.
+    retained_bytes: Cell<u64>,
     tokens: Cell<u64>,
     /// What [`Self::run_timeouts`] sleeps until, and that this is too late.
     deadline: Cell<Option<Instant>>,
@@ -116,6 +122,7 @@ pub(crate) struct Driver {
     was_shut_down: Cell<bool>,
     config: watch::Receiver<Arc<Config>>,
     dialler: Dialler,
+    hears: OnceCell<Hears>,
     telemetry: Arc<Telemetry>,
 }
 
@@ -133,11 +140,13 @@ impl Driver {
             carriers: RefCell::default(),
             begun: Cell::new(false),
             pool: watch::Sender::default(),
+            identity: RefCell::default(),
             peer: RefCell::new("".into()),
             streams: RefCell::default(),
             incoming: RefCell::default(),
             share: Share::new(buffers),
             retained: RefCell::default(),
+            retained_bytes: Cell::new(0),
             tokens: Cell::new(0),
             deadline: Cell::new(None),
             timer_wake: Notify::new(),
@@ -151,6 +160,7 @@ impl Driver {
             was_shut_down: Cell::new(false),
             config,
             dialler,
+            hears: OnceCell::new(),
             telemetry,
         })
     }
@@ -207,6 +217,7 @@ impl Driver {
         self.drain_events();
         self.cut_all();
         self.retained.borrow_mut().clear();
+        self.count_retained(0);
         self.end.set(Some(end));
         self.end_wake.notify_one();
         self.idle_wake.notify_waiters();
@@ -225,10 +236,10 @@ impl Driver {
 
     /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
     /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
-    /// agree, the client is reset, unless the peer leaves the open to another one, and `refused` called.
+    /// agree, the client is told or reset, unless the peer leaves the open to another one, and `refused` called.
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side; the client has been reset.
+    /// There is no stream, for a reason on this side; the client has been told or reset.
     pub(crate) fn open(
         self: &Rc<Self>,
         target: &str,
@@ -236,14 +247,14 @@ impl Driver {
         client: Connection,
         refused: Refused,
     ) -> Result<(), OpenError> {
-        let opened = self
-            .session
-            .borrow_mut()
-            .open(Instant::now(), target, priority);
+        let opened =
+            self.session
+                .borrow_mut()
+                .open(Instant::now(), target, priority, client.source);
         let stream = match opened {
             Ok(stream) => stream,
             Err(error) => {
-                let _ = client.tcp.set_zero_linger();
+                client.turn_away();
                 return Err(error);
             }
         };
@@ -337,17 +348,20 @@ impl Driver {
 
     /// Bytes that one stream sends in one turn.
     fn batch_max(&self) -> usize {
-        self.most(Backlog::batch_max)
+        self.most(|carrier| carrier.backlog.batch_max())
     }
 
-    /// The same, where they are spliced.
+    /// The same, where they are spliced; 0 where no carrier takes that.
     fn splice_max(&self) -> usize {
-        self.most(Backlog::splice_max)
+        self.most(|carrier| match carrier.plain() {
+            Some(_) => carrier.backlog.splice_max(),
+            None => 0,
+        })
     }
 
-    fn most(&self, of: impl Fn(&Backlog) -> usize) -> usize {
+    fn most(&self, of: impl Fn(&Carrier) -> usize) -> usize {
         let carriers = self.carriers.borrow();
-        let bytes = carriers.values().map(|carrier| of(&carrier.backlog));
+        let bytes = carriers.values().map(|carrier| of(carrier));
         bytes.max().unwrap_or(SMALL_BYTES)
     }
 
@@ -405,8 +419,12 @@ impl Driver {
                 Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
                 Event::CarriersWanted { count } => self.carriers_wanted(count),
                 Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
-                Event::Incoming { stream, target } => self.dial(stream, target),
-                Event::Opened { stream, .. } => self.opened(stream),
+                Event::Incoming {
+                    stream,
+                    target,
+                    source,
+                } => self.dial(stream, target, source),
+                Event::Opened { stream, address } => self.opened(stream, &address),
                 Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
                 Event::OpenReturned { stream } => self.open_returned(stream),
                 Event::Writable { stream } => {
@@ -415,6 +433,10 @@ impl Driver {
                     }
                 }
                 Event::Finished { stream } => self.finished(stream),
+                Event::ListenAsked { .. }
+                | Event::ListenGivenUp { .. }
+                | Event::Listening { .. }
+                | Event::ListenEnded { .. } => self.listener_event(event),
                 Event::Reset { stream, cause } => self.cut(stream, cause),
             }
         }
@@ -435,9 +457,11 @@ impl Driver {
         self.progress.send_replace(Progress::Ready);
     }
 
-    fn opened(&self, stream: StreamId) {
-        if let Some(io) = self.stream(stream) {
-            io.opened(&self.telemetry);
+    fn opened(&self, stream: StreamId, address: &str) {
+        if let Some(io) = self.stream(stream)
+            && !io.opened(&self.telemetry, address)
+        {
+            io.abandon(self, Reason::ClientReset, None);
         }
     }
 
@@ -487,6 +511,9 @@ impl Driver {
             let budget_used = session.receive_budget_used();
             carrier.stats.set_session(streams, budget_used);
         }
+        if !self.ended.get() {
+            self.count_retained(session.retained_bytes());
+        }
         if streams == 0 {
             self.idle_wake.notify_waiters();
         }
@@ -495,6 +522,11 @@ impl Driver {
         {
             self.timer_wake.notify_one();
         }
+    }
+
+    fn count_retained(&self, bytes: u64) {
+        let before = self.retained_bytes.replace(bytes);
+        self.telemetry.resumes.retains(before, bytes);
     }
 
     /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
@@ -525,4 +557,4 @@ impl Driver {
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

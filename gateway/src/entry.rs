@@ -7,28 +7,37 @@
 mod carriers;
 mod exits;
 mod listen;
+mod reverse;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Config};
-use muxtunnel_proto::{Reason, Refusal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
 use crate::hello;
+use crate::listener::UnixListeners;
+use crate::listener::greeting::GREETINGS_MAX;
+use crate::lobby::Lobby;
 use crate::process::{self, Phase, Worker, WorkerError, wait_for};
 use crate::sessions::Sessions;
+use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
-use exits::{EXITS_MAX, Link, Links};
+use crate::transport::command_name;
+use crate::way::Address;
+use carriers::Means;
+pub(crate) use carriers::pause;
+use exits::{Connected, EXITS_MAX, Link, Links};
 use listen::Listener;
+pub(crate) use listen::{Refused, code_of_open};
+use reverse::{Asked, Outcomes};
 
 /// A session, or a carrier, that lived this long ends the row of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -43,14 +52,24 @@ const MEMORY_MIN: u64 = 1 << 20;
 struct Entry {
     worker: usize,
     config: watch::Receiver<Arc<Config>>,
+    means: Means,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
     /// The exits that new streams go to, by place.
-    exits: watch::Sender<BTreeMap<usize, SocketAddr>>,
+    exits: watch::Sender<BTreeMap<usize, Address>>,
     /// The one of each place that went away last.
-    left: RefCell<BTreeMap<usize, SocketAddr>>,
+    left: RefCell<BTreeMap<usize, Address>>,
     sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
+    phase: watch::Receiver<Phase>,
+    surroundings: Arc<Surroundings>,
+    /// What became of the forwards that exits are to listen for.
+    outcomes: RefCell<Outcomes>,
+    /// Sessions that were begun.
+    begun: Cell<u64>,
+    unix_listeners: Arc<UnixListeners>,
+    /// Clients that have not said where they want to go.
+    greetings: Arc<Lobby>,
 }
 
 /// Runs until the shutdown is complete.
@@ -62,18 +81,36 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         index,
         workers,
         mut config,
+        credentials,
         phase,
         telemetry,
+        surroundings,
+        meets,
+        unix_listeners,
+        way,
+        ..
     } = worker;
     let entry = Rc::new(Entry {
         worker: index,
         config: config.clone(),
+        means: Means {
+            credentials,
+            web_socket: config.borrow().web_socket.clone(),
+            way,
+            leaf: meets.leaf,
+        },
         telemetry,
         links: watch::Sender::new(Links::new(Instant::now())),
         exits: watch::Sender::default(),
         left: RefCell::default(),
         sessions: Sessions::on_one_of(workers),
         listeners: RefCell::default(),
+        phase: phase.clone(),
+        surroundings,
+        outcomes: RefCell::default(),
+        begun: Cell::new(0),
+        unix_listeners,
+        greetings: Lobby::new(GREETINGS_MAX),
     });
     let first = Arc::clone(&config.borrow_and_update());
     if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
@@ -89,6 +126,10 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     entry.stop_listening();
+    if entry.has_reverse_forwards() {
+        // Before it is looked whether there are streams: exits are to open no more.
+        entry.sessions.go_away();
+    }
     tokio::select! {
         () = entry.sessions.drained() => {}
         () = wait_for(phase, Phase::Deadline) => {}
@@ -120,13 +161,16 @@ enum Next {
 
 /// Dials, runs, waits, dials again: the session of one place.
 async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
-    let exit = config.connect.clone().unwrap_or_default();
+    let exit = match &config.connect {
+        Some(exit) => exit.clone(),
+        None => command_name(&config.connect_command),
+    };
     let mut failures = 0;
     loop {
         if place > 0 {
             entry.may_be_for(place, &config).await;
         }
-        match begin(&entry, &exit, &config, place).await {
+        match begin(&entry, &config, place).await {
             Ok(None) => {
                 entry.set_link(place, None);
                 failures = 0;
@@ -157,25 +201,26 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
 /// A session and where its further carriers lead.
 struct Begun {
     driver: Rc<Driver>,
-    exit: String,
+    asked: Rc<Asked>,
+    exit: Address,
+    at: Address,
 }
 
 /// A session with its first carrier; `None`: there is no exit for this place.
 async fn begin(
-    entry: &Entry,
-    exit: &str,
+    entry: &Rc<Entry>,
     config: &Config,
     place: usize,
 ) -> Result<Option<Begun>, NoCarrier> {
-    let Some((tcp, exits)) = entry.connect(place, exit).await? else {
+    let connected = entry.connect(place, config).await?;
+    let Some(Connected { carrier, at, exits }) = connected else {
         return Ok(None);
     };
-    let dialler = Box::new(|_| -> Dial {
-        let text = format!("{}: an entry dials nothing", Code::OpenRefused);
-        Box::pin(std::future::ready(Err(Refusal::new(
-            Reason::NotAllowed,
-            text,
-        ))))
+    let asked = Asked::new(entry.begun.replace(entry.begun.get() + 1));
+    let reverse = (Rc::clone(entry), Rc::clone(&asked));
+    let dialler = Box::new(move |target: String, _, _| -> Dial {
+        let (entry, asked) = (Rc::clone(&reverse.0), Rc::clone(&reverse.1));
+        Box::pin(async move { entry.dial(&asked, &target).await })
     });
     let driver = Driver::new(
         process::dial(&share(config, exits)),
@@ -184,13 +229,19 @@ async fn begin(
         Arc::clone(&entry.telemetry),
         dialler,
     );
-    driver.add_carrier(tcp, Vec::new(), None)?;
+    asked.hear(&driver);
+    driver.add_carrier(carrier, Vec::new(), None)?;
     // Only where a name leads to one exit it is known to lead there when the address has changed.
-    let exit = match exits {
-        1 if !exit.contains(',') => exit.to_owned(),
-        _ => driver.peer().to_string(),
+    let exit = match &config.connect {
+        Some(name) if exits == 1 && !name.contains(',') => Address::unresolved(name),
+        _ => at.clone(),
     };
-    Ok(Some(Begun { driver, exit }))
+    Ok(Some(Begun {
+        driver,
+        asked,
+        exit,
+        at,
+    }))
 }
 
 /// What one of `exits` sessions may take of a worker's memory.
@@ -205,8 +256,13 @@ fn share(config: &Config, exits: usize) -> Config {
 impl Entry {
     /// Runs a session; returns when another is needed.
     async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
-        let Begun { driver, exit } = session;
-        let mut run = self.run(Rc::clone(&driver), &exit, pool);
+        let Begun {
+            driver,
+            asked,
+            exit,
+            at,
+        } = session;
+        let mut run = self.run(Rc::clone(&driver), asked, (&exit, &at), pool);
         tokio::select! {
             _ = &mut run => {
                 self.set_link(place, Some(Link::Down));
@@ -245,13 +301,19 @@ impl Entry {
         }
     }
 
-    fn run(self: &Rc<Self>, driver: Rc<Driver>, exit: &str, pool: config::Pool) -> JoinHandle<()> {
+    fn run(
+        self: &Rc<Self>,
+        driver: Rc<Driver>,
+        asked: Rc<Asked>,
+        (exit, at): (&Address, &Address),
+        pool: config::Pool,
+    ) -> JoinHandle<()> {
         if self.sessions.len() >= SESSIONS_MAX
             && let Some(oldest) = self.sessions.oldest_going()
         {
             oldest.shut_down();
         }
-        let (entry, exit) = (Rc::clone(self), exit.to_owned());
+        let (entry, exit, at) = (Rc::clone(self), exit.clone(), at.clone());
         tokio::task::spawn_local(async move {
             let drained = async {
                 driver.reached(Progress::GoingAway).await;
@@ -262,19 +324,25 @@ impl Entry {
             // As long as there are streams, those of an exit that goes away as well.
             let carriers = async {
                 driver.reached(Progress::Ready).await;
-                carriers::keep(&driver, &exit, pool).await
+                carriers::keep(&driver, &exit, &at, pool, &entry.means).await
+            };
+            let listeners = async {
+                driver.reached(Progress::Ready).await;
+                entry.keep_listeners(&driver, &asked).await
             };
             let end = tokio::select! {
                 end = entry.sessions.run(&driver) => end,
                 end = drained => end,
                 never = carriers => match never {},
+                never = listeners => match never {},
             };
+            entry.forget_outcomes(&asked);
             report(&driver, &exit, &end);
         })
     }
 }
 
-fn report(driver: &Driver, exit: &str, end: &CarrierEnd) {
+fn report(driver: &Driver, exit: &Address, end: &CarrierEnd) {
     let code = Code::CarrierLost;
     match end {
         CarrierEnd::ShutDown => {

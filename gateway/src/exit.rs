@@ -4,6 +4,10 @@
 //! worker of the session that it joins. A session without a carrier stays until it is over by itself, or
 //! until there are too many.
 
+mod arrive;
+mod registered;
+mod reverse;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -11,16 +15,21 @@ use std::sync::Arc;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Protocol;
-use muxtunnel_proto::{Reason, Refusal};
-use tokio::net::{TcpListener, TcpStream};
+use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
+use crate::dial::DialError;
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
 use crate::handover::{Handed, Handover, Place};
 use crate::hello::{self, Greeting};
-use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, wait_for};
+use crate::policy::Judge;
+use crate::process::{Phase, Worker, WorkerError, wait_for};
+use crate::security::PROOF_MAX;
 use crate::sessions::Sessions;
-use crate::{dial, process};
+use crate::transport::{Side, Transport};
+use crate::{dial, process, proxy};
+use arrive::Arrivals;
+use reverse::Reverse;
 
 struct Exit {
     worker: Worker,
@@ -28,6 +37,7 @@ struct Exit {
     sessions: Sessions,
     /// The same, by their ids.
     by_id: RefCell<BTreeMap<[u8; 16], Rc<Driver>>>,
+    reverse: Rc<Reverse>,
 }
 
 /// Runs until the shutdown is complete.
@@ -39,83 +49,79 @@ pub(crate) async fn run(
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
-    let address = worker.config.borrow().listen.clone().unwrap_or_default();
-    let listener = listen_shared(&address)?;
-    tracing::info!(listen = %address, "Listening for carriers");
-    worker.telemetry.set_listening(worker.index, true);
+    let arrivals = Arrivals::of(&worker)?;
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
+        reverse: Reverse::new(&worker),
         worker,
         handover,
         sessions: Sessions::on_one_of(workers),
         by_id: RefCell::default(),
     });
     let serve = async {
-        tokio::join!(accept(&exit, listener), take(&exit, handed));
+        tokio::select! {
+            () = arrivals.come(&exit) => {}
+            _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow()) } => {}
+        }
     };
     tokio::pin!(serve);
-    tokio::select! {
-        () = &mut serve => {}
-        () = wait_for(phase.clone(), Phase::Closed) => {}
-    }
+    let is_over = tokio::select! {
+        () = &mut serve => true,
+        () = wait_for(phase.clone(), Phase::Closed) => false,
+    };
     exit.worker
         .telemetry
         .set_listening(exit.worker.index, false);
+    exit.reverse.stop();
     // Not before: until load balancers know, they may lead an entry that dials anew back here.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}
-        () = &mut serve => {}
+        () = &mut serve, if !is_over => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
     exit.sessions.end_all().await;
     Ok(())
 }
 
-/// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
-/// join one; where there is no such thing, the port is closed, and this waits for the end.
-async fn accept(exit: &Rc<Exit>, listener: TcpListener) {
-    let says_hello = exit.worker.config.borrow().protocol == Protocol::Native;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = wait_for(exit.worker.phase.clone(), Phase::Closed), if !says_hello => {
-                drop(listener);
-                return std::future::pending().await;
-            }
-        };
-        match accepted {
-            Ok((tcp, _)) => match exit.handover.admit() {
-                Ok(place) if says_hello => {
-                    drop(tokio::task::spawn_local(greet(Rc::clone(exit), tcp, place)));
-                }
-                Ok(place) => {
-                    let begins = Greeting::default();
-                    exit.pass_on(tcp, begins, place);
-                }
-                Err(_) => {
-                    exit.worker.telemetry.streams.refused(Code::TooManyCarriers);
-                    let limit = exit.worker.config.borrow().limits.carriers;
-                    tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
-                }
-            },
-            Err(error) => {
-                tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
-                tokio::time::sleep(ACCEPT_RETRY).await;
+/// Has a connection prove who it is, and hears what it wants.
+async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, says_hello: bool) {
+    let address = tcp.tcp().and_then(|tcp| tcp.peer_addr().ok());
+    let mut seat = exit
+        .handover
+        .lobby
+        .enter(address.map(|address| address.ip()));
+    let peer = tcp.peer();
+    let heard = tokio::select! {
+        biased;
+        heard = exit.hear(tcp, says_hello) => heard,
+        () = seat.sent_away() => Err(Unheard::SentAway),
+    };
+    drop(seat);
+    match heard {
+        Ok((carrier, greeting)) => match exit.handover.admit() {
+            Ok(place) => exit.pass_on(carrier, greeting, place),
+            Err(_) => exit.too_many(),
+        },
+        Err(Unheard::Silent(end)) => report(&peer, false, &end),
+        Err(refused) => {
+            exit.worker.telemetry.streams.refused(Code::CarrierRefused);
+            if exit.worker.telemetry.may_log_refusal() {
+                tracing::warn!(code = %Code::CarrierRefused, peer, reason = %refused, "Carrier refused");
             }
         }
     }
 }
 
-/// Hears what a carrier wants.
-async fn greet(exit: Rc<Exit>, mut tcp: TcpStream, place: Place) {
-    match hello::read(&mut tcp).await {
-        Ok(greeting) => exit.pass_on(tcp, greeting, place),
-        Err(end) => {
-            let peer = tcp.peer_addr().map(|peer| peer.to_string());
-            report(&peer.unwrap_or_default(), false, &end);
-        }
-    }
+/// Why a connection did not come to be a carrier.
+#[derive(Debug, thiserror::Error)]
+enum Unheard {
+    #[error("{0}")]
+    Unproved(std::io::Error),
+    #[error("{0}")]
+    Silent(CarrierEnd),
+    #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
+    SentAway,
 }
 
 /// Takes up the carriers that are this worker's.
@@ -138,36 +144,64 @@ fn report(peer: &str, ready: bool, reason: &CarrierEnd) {
     }
 }
 
-fn refuse(tcp: TcpStream) {
-    let peer = tcp.peer_addr().map(|peer| peer.to_string());
-    let peer = peer.unwrap_or_default();
+fn refuse(carrier: Box<dyn Transport>) {
     tracing::info!(
-        peer,
+        peer = carrier.peer(),
         "Carrier refused: it asks for a session that is not known here, or not any more"
     );
-    drop(tokio::task::spawn_local(hello::refuse_unknown(tcp)));
+    drop(tokio::task::spawn_local(hello::refuse_unknown(carrier)));
 }
 
 /// It begins a session, and none is taken any more.
-fn turn_away(tcp: TcpStream) {
-    drop(tokio::task::spawn_local(hello::turn_away(tcp)));
+fn turn_away(carrier: Box<dyn Transport>) {
+    drop(tokio::task::spawn_local(hello::turn_away(carrier)));
 }
 
 impl Exit {
+    async fn hear(
+        &self,
+        tcp: Box<dyn Transport>,
+        says_hello: bool,
+    ) -> Result<(Box<dyn Transport>, Greeting), Unheard> {
+        let credentials = Arc::clone(&self.worker.credentials.borrow());
+        let web_socket = self.worker.config.borrow().web_socket.clone();
+        let carrier = credentials.secure(tcp, Side::Accepts, "", web_socket.as_ref(), PROOF_MAX);
+        let carrier = carrier.await.map_err(Unheard::Unproved)?;
+        let greeting = match says_hello {
+            true => hello::read(&*carrier).await.map_err(Unheard::Silent)?,
+            false => Greeting::default(),
+        };
+        Ok((carrier, greeting))
+    }
+
+    fn says_hello(&self) -> bool {
+        self.worker.config.borrow().protocol == Protocol::Native
+    }
+
+    fn too_many(&self) {
+        self.worker.telemetry.streams.refused(Code::TooManyCarriers);
+        if self.worker.telemetry.may_log_refusal() {
+            let limit = self.worker.config.borrow().limits.carriers;
+            tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
+        }
+    }
+
     /// Leads a carrier to its worker.
-    fn pass_on(&self, tcp: TcpStream, greeting: Greeting, place: Place) {
+    fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
         let Greeting { unread, joins } = greeting;
-        let passed = tcp.into_std().and_then(|tcp| match joins {
-            None if self.is_closed() => TcpStream::from_std(tcp).map(turn_away),
+        if joins.is_none() && self.is_closed() {
+            return turn_away(carrier);
+        }
+        let passed = carrier.detach().and_then(|carrier| match joins {
             None => {
-                self.handover.begin(tcp, unread, place);
+                self.handover.begin(carrier, unread, place);
                 Ok(())
             }
             Some(id) => {
                 let worker = process::worker_of(&id);
-                match self.handover.join(worker, id, tcp, unread, place) {
+                match self.handover.join(worker, id, carrier, unread, place) {
                     Ok(()) => Ok(()),
-                    Err(tcp) => TcpStream::from_std(tcp).map(refuse),
+                    Err(carrier) => carrier.attach().map(refuse),
                 }
             }
         });
@@ -183,22 +217,22 @@ impl Exit {
 
     fn add(self: &Rc<Self>, handed: Handed) -> std::io::Result<()> {
         let Handed {
-            tcp,
+            carrier,
             unread,
             joins,
             place,
         } = handed;
-        let tcp = TcpStream::from_std(tcp)?;
+        let carrier = carrier.attach()?;
         let (driver, begins) = match joins {
             Some(id) => match self.by_id.borrow().get(&id) {
                 Some(driver) => (Rc::clone(driver), None),
                 None => {
-                    refuse(tcp);
+                    refuse(carrier);
                     return Ok(());
                 }
             },
             None if self.is_closed() => {
-                turn_away(tcp);
+                turn_away(carrier);
                 return Ok(());
             }
             None => {
@@ -206,10 +240,10 @@ impl Exit {
                 (driver, Some(id))
             }
         };
-        match driver.add_carrier(tcp, unread, Some(place)) {
+        match driver.add_carrier(carrier, unread, Some(place)) {
             Ok(_) => {}
             Err(NoCarrier::Io(error)) => return Err(error),
-            Err(NoCarrier::Refused(tcp)) => refuse(tcp),
+            Err(NoCarrier::Refused(carrier) | NoCarrier::Stranger(carrier)) => refuse(carrier),
         }
         if let Some(id) = begins {
             self.run(driver, id);
@@ -220,15 +254,17 @@ impl Exit {
     /// A new session, and its id.
     fn session(self: &Rc<Self>) -> (Rc<Driver>, [u8; 16]) {
         let exit = Rc::downgrade(self);
-        let dialler = Box::new(move |target: String| -> Dial {
-            let exit = exit.upgrade();
-            Box::pin(async move {
-                match exit {
-                    Some(exit) => exit.dial(&target).await,
-                    None => Err(draining()),
-                }
-            })
-        });
+        let dialler = Box::new(
+            move |target: String, peer: Option<Rc<str>>, source| -> Dial {
+                let exit = exit.upgrade();
+                Box::pin(async move {
+                    match exit {
+                        Some(exit) => exit.dial(&target, peer.as_deref(), source).await,
+                        None => Err(draining()),
+                    }
+                })
+            },
+        );
         let identity = process::identity(self.worker.index);
         let driver = Driver::new(
             process::accept(&self.worker.config.borrow(), identity),
@@ -237,6 +273,7 @@ impl Exit {
             Arc::clone(&self.worker.telemetry),
             dialler,
         );
+        self.reverse.serve(&driver);
         (driver, identity.session_id)
     }
 
@@ -254,24 +291,35 @@ impl Exit {
         tokio::task::spawn_local(async move {
             let end = exit.sessions.run(&driver).await;
             exit.by_id.borrow_mut().remove(&id);
+            exit.reverse.end(&driver);
             report(&driver.peer(), driver.was_ready(), &end);
         });
     }
 
-    /// Connects to a target that a peer asks for.
-    async fn dial(&self, target: &str) -> Result<dial::Dialled, Refusal> {
+    /// Connects to a target that a peer asks for, and tells it `source` where it wants that. `peer`: what its
+    /// carriers proved of it.
+    async fn dial(
+        &self,
+        target: &str,
+        peer: Option<&str>,
+        source: Option<Source>,
+    ) -> Result<dial::Dialled, Refusal> {
         if self.is_closed() {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }
         let config = Arc::clone(&self.worker.config.borrow());
-        dial::dial(target, &config.allow).await.map_err(|error| {
-            self.worker.telemetry.streams.refused(error.code);
-            if self.worker.telemetry.may_log_refusal() {
-                tracing::warn!(code = %error.code, %target, reason = %error.refusal.description, "Open refused");
-            }
-            error.refusal
-        })
+        let judge = Judge::of(&config, &self.worker.surroundings, peer);
+        let dialled = dial::dial(target, judge)
+            .await
+            .and_then(|dialled| match source {
+                Some(source) if !dialled.socket.send_at_once(&proxy::header(source)) => {
+                    let text = "the target does not take a PROXY header".to_owned();
+                    Err(DialError::new(Code::OpenFailed, Reason::General, text))
+                }
+                _ => Ok(dialled),
+            });
+        dialled.map_err(|error| error.report(&self.worker.telemetry, target))
     }
 }
 

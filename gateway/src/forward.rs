@@ -117,15 +117,20 @@ pub(crate) struct Forwards(Mutex<BTreeMap<String, Weak<Forward>>>);
 impl Forwards {
     /// The forward of that name, with the limits that it has now.
     pub(crate) fn get(&self, wanted: &config::Forward) -> Arc<Forward> {
+        self.named(&wanted.name, wanted.limits)
+    }
+
+    /// The same, by its name alone.
+    pub(crate) fn named(&self, name: &str, limits: ForwardLimits) -> Arc<Forward> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|_, forward| forward.strong_count() > 0);
-        let forward = known.get(&wanted.name).and_then(Weak::upgrade);
+        let forward = known.get(name).and_then(Weak::upgrade);
         let forward = forward.unwrap_or_else(|| {
-            let forward = Arc::new(Forward::new(&wanted.name));
-            known.insert(wanted.name.clone(), Arc::downgrade(&forward));
+            let forward = Arc::new(Forward::new(name));
+            known.insert(name.to_owned(), Arc::downgrade(&forward));
             forward
         });
-        forward.set_limits(wanted.limits);
+        forward.set_limits(limits);
         forward
     }
 }
@@ -138,10 +143,14 @@ mod tests {
         config::Forward {
             name: "web".to_owned(),
             listen: "127.0.0.1:1".to_owned(),
-            target: config::Target {
+            protocol: config::ListenProtocol::default(),
+            target: Some(config::Target::Tcp {
                 host: "a".to_owned(),
                 port: 1,
-            },
+            }),
+            auth: None,
+            proxy_protocol: config::ProxyProtocol::default(),
+            direction: config::Direction::default(),
             priority: config::Priority::default(),
             limits,
         }

@@ -2,13 +2,15 @@
 //!
 //! The kernel scatters connections over the workers' listeners by a hash, so whoever accepts a carrier
 //! passes it on: one that joins a session to the worker that has it, which the session's id names, any
-//! other to the worker that has the fewest. Bounded by `limits.carriers`, counted from the moment that
-//! one is accepted: each worker's queue has room for all of them.
+//! other to the worker that has the fewest. Bounded by `limits.carriers`, counted once one has said hello (before,
+//! it is in the [`Lobby`]): each worker's queue has room for all of them.
 
-use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc;
+
+use crate::lobby::{Lobby, STRANGERS_MAX};
+use crate::transport::Detached;
 
 /// The exit is at its limit of carriers.
 #[derive(Debug, PartialEq, Eq)]
@@ -17,6 +19,8 @@ pub(crate) struct TooMany;
 /// The carriers of the exit and of each worker.
 #[derive(Debug)]
 pub(crate) struct Handover {
+    /// Those that are no carriers yet.
+    pub(crate) lobby: Arc<Lobby>,
     carriers: Mutex<Counts>,
     workers: Vec<mpsc::Sender<Handed>>,
     carriers_max: usize,
@@ -24,7 +28,6 @@ pub(crate) struct Handover {
 
 #[derive(Debug)]
 struct Counts {
-    /// Those whose worker is not known yet included.
     all: usize,
     by_worker: Vec<usize>,
 }
@@ -32,8 +35,7 @@ struct Counts {
 /// A carrier on its way to its worker.
 #[derive(Debug)]
 pub(crate) struct Handed {
-    /// The accepted socket, non-blocking.
-    pub(crate) tcp: TcpStream,
+    pub(crate) carrier: Box<dyn Detached>,
     /// What has been read of it.
     pub(crate) unread: Vec<u8>,
     /// The session that it joins; `None`: it begins one.
@@ -72,6 +74,7 @@ impl Handover {
             by_worker: vec![0; workers.len()],
         };
         let handover = Self {
+            lobby: Lobby::new(STRANGERS_MAX),
             carriers: Mutex::new(counts),
             workers,
             carriers_max,
@@ -79,7 +82,7 @@ impl Handover {
         (Arc::new(handover), receivers)
     }
 
-    /// A place for a carrier that was accepted.
+    /// A place for a carrier.
     ///
     /// # Errors
     /// [`TooMany`].
@@ -96,7 +99,7 @@ impl Handover {
     }
 
     /// Passes a carrier on that begins a session: to the worker with the fewest.
-    pub(crate) fn begin(&self, tcp: TcpStream, unread: Vec<u8>, place: Place) {
+    pub(crate) fn begin(&self, carrier: Box<dyn Detached>, unread: Vec<u8>, place: Place) {
         let fewest = {
             let by_worker = &self.carriers().by_worker;
             (0..by_worker.len()).min_by_key(|worker| by_worker[*worker])
@@ -104,7 +107,7 @@ impl Handover {
         self.pass_on(
             fewest,
             Handed {
-                tcp,
+                carrier,
                 unread,
                 joins: None,
                 place,
@@ -120,18 +123,18 @@ impl Handover {
         &self,
         worker: usize,
         session_id: [u8; 16],
-        tcp: TcpStream,
+        carrier: Box<dyn Detached>,
         unread: Vec<u8>,
         place: Place,
-    ) -> Result<(), TcpStream> {
+    ) -> Result<(), Box<dyn Detached>> {
         if worker >= self.workers.len() {
-            return Err(tcp);
+            return Err(carrier);
         }
         let joins = Some(session_id);
         self.pass_on(
             Some(worker),
             Handed {
-                tcp,
+                carrier,
                 unread,
                 joins,
                 place,
@@ -160,9 +163,9 @@ impl Handover {
 mod tests {
     use super::*;
 
-    fn socket() -> TcpStream {
+    fn socket() -> Box<dyn Detached> {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        TcpStream::connect(listener.local_addr().unwrap()).unwrap()
+        Box::new(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap())
     }
 
     #[test]

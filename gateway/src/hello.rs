@@ -8,10 +8,9 @@ use std::time::Duration;
 use muxtunnel_proto::SessionError;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 
 use crate::driver::CarrierEnd;
+use crate::transport::{self, Transport};
 
 /// How long the hello may take.
 const HELLO_MAX: Duration = Duration::from_secs(5);
@@ -37,24 +36,24 @@ pub(crate) struct Greeting {
 ///
 /// # Errors
 /// The carrier ended, or did not say hello in time; it has been told.
-pub(crate) async fn read(tcp: &mut TcpStream) -> Result<Greeting, CarrierEnd> {
-    match tokio::time::timeout(HELLO_MAX, greeting(tcp)).await {
+pub(crate) async fn read(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd> {
+    match tokio::time::timeout(HELLO_MAX, greeting(carrier)).await {
         Ok(greeting) => greeting,
         Err(_) => {
             let error = SessionError::HelloTimeout;
-            refuse(tcp, SessionCode::HelloTimeout, &error.to_string()).await;
+            refuse(carrier, SessionCode::HelloTimeout, &error.to_string()).await;
             Err(error.into())
         }
     }
 }
 
-async fn greeting(tcp: &mut TcpStream) -> Result<Greeting, CarrierEnd> {
+async fn greeting(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd> {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let mut filled = 0;
     loop {
         let joins = match codec::decode(&bytes[..filled]) {
             Ok(Decoded::Incomplete { needed }) if needed <= HELLO_BYTES_MAX => {
-                match tcp.read(&mut bytes[filled..]).await? {
+                match transport::read(carrier, &mut bytes[filled..]).await? {
                     0 => return Err(CarrierEnd::Closed),
                     length => filled += length,
                 }
@@ -72,28 +71,28 @@ async fn greeting(tcp: &mut TcpStream) -> Result<Greeting, CarrierEnd> {
 }
 
 /// There is no such session to join.
-pub(crate) async fn refuse_unknown(mut tcp: TcpStream) {
+pub(crate) async fn refuse_unknown(carrier: Box<dyn Transport>) {
     let text = "there is no such session to join";
-    refuse(&mut tcp, SessionCode::UnknownSession, text).await;
+    refuse(&*carrier, SessionCode::UnknownSession, text).await;
 }
 
 /// No more sessions are taken here.
-pub(crate) async fn turn_away(mut tcp: TcpStream) {
+pub(crate) async fn turn_away(carrier: Box<dyn Transport>) {
     let text = "this exit is shutting down";
-    refuse(&mut tcp, SessionCode::NoError, text).await;
+    refuse(&*carrier, SessionCode::NoError, text).await;
 }
 
 /// Says why, and lets the peer read it.
-async fn refuse(tcp: &mut TcpStream, code: SessionCode, reason: &str) {
+async fn refuse(carrier: &dyn Transport, code: SessionCode, reason: &str) {
     let frame = codec::encode(&Frame::SessionClose {
         code: code as u64,
         reason: reason.to_owned(),
     });
     let say = async {
-        tcp.write_all(&frame).await?;
-        tcp.shutdown().await?;
+        transport::write_all(carrier, &frame).await?;
+        carrier.finish()?;
         let mut discarded = [0; HELLO_BYTES_MAX];
-        while tcp.read(&mut discarded).await? > 0 {}
+        while transport::read(carrier, &mut discarded).await? > 0 {}
         std::io::Result::Ok(())
     };
     let _ = tokio::time::timeout(REFUSAL_MAX, say).await;

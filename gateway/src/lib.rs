@@ -1,17 +1,20 @@
 //! muxgate: many TCP streams over few carrier connections.
 //!
-//! The way of a byte: [`entry`] accepts a local connection, [`driver`] reads it into packet slots,
-//! the session (`gateway/proto`) cuts frames, the carrier takes them; at the [`exit`] the driver
-//! parses them in place and writes to the target that [`dial`] reached. Around it: [`process`]
-//! (threads, signals, reload), [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
+//! The way of a byte: [`entry`] accepts a [`local`] connection, where need be a [`listener`] asks it where
+//! it wants to go, [`driver`] reads it into packet slots, the session (`gateway/proto`) cuts frames, the
+//! carrier takes them; at the [`exit`] the driver parses them in place and writes to the target that [`dial`]
+//! reached. Around it: [`process`]
+//! (threads, signals, reload), [`way`] (how others are dialled), [`transport`] (what a carrier runs on), [`security`] (who is at its other end),
+//! [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
-//! [`policy`] (who may dial what). Nothing on the way of a byte crosses threads: the workers and the
-//! admin thread share telemetry, forwards and two watch channels, and an exit's workers the
-//! [`handover`] of new carriers, once their [`hello`] said which session they join.
+//! [`policy`] and [`surroundings`] (who may dial what), [`proxy`] (who a client is). Nothing on the way of a byte crosses threads: the
+//! workers and the admin thread share telemetry, forwards and two watch channels, and an exit's workers
+//! the [`handover`] of new carriers, once their [`hello`] said which session they join.
 
 mod account;
 mod admin;
 mod bucket;
+mod claims;
 pub mod cli;
 mod closing;
 mod counters;
@@ -21,18 +24,32 @@ mod dial;
 mod driver;
 mod entry;
 mod exit;
+mod files;
 mod forward;
 mod handover;
 mod hello;
 mod limit;
+mod listener;
+mod lobby;
+mod local;
 pub mod log;
 mod measure;
 mod metrics;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod oracles;
 mod pace;
 mod policy;
 pub mod process;
+mod proxy;
+pub mod relay;
 mod reload;
+mod rendezvous;
+mod security;
 mod sessions;
+mod surroundings;
 mod sys;
 mod sysctls;
 mod telemetry;
+mod transport;
+mod way;

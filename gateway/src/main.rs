@@ -1,14 +1,23 @@
 //! muxgate's `main`: command line in, exit status out (0 well, 1 failed, 2 configuration).
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
-use muxgate::cli::Cli;
+use muxgate::cli::{Cli, Task};
 use muxgate::log;
 use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
-    let source = Cli::parse().source();
+    let source = match Cli::parse().task() {
+        Ok(Task::Run(source)) => source,
+        Ok(Task::Keygen(keygen)) => return print(keygen.run()),
+        Ok(Task::Completions(completions)) => return print(completions.script()),
+        Err(problem) => {
+            eprintln!("muxgate: {problem}");
+            return ExitCode::from(2);
+        }
+    };
     let _log = match log::start() {
         Ok(guard) => guard,
         Err(error) => {
@@ -23,6 +32,17 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
         Err(Failure::Runtime(error)) => {
+            eprintln!("muxgate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Prints what was asked for to standard output; the reader of a pipe may have gone.
+fn print(made: anyhow::Result<String>) -> ExitCode {
+    match made.and_then(|text| Ok(writeln!(std::io::stdout(), "{}", text.trim_end())?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
             eprintln!("muxgate: {error:#}");
             ExitCode::FAILURE
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::status::{Forward, Limit, Status, Streams};
+use muxtunnel_gateway_config::status::{Carrier, Forward, Limit, Status, Streams};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -71,6 +71,11 @@ fn counter<'a>(labels: Labels<'a>, value: u64) -> (Labels<'a>, ConstCounter<u64>
     (labels, ConstCounter::new(value))
 }
 
+/// Whether the kernel knows something of its path: it runs on TCP.
+fn has_path(carrier: &Carrier) -> bool {
+    !carrier.congestion_control.is_empty()
+}
+
 fn gauge<'a>(labels: Labels<'a>, value: f64) -> (Labels<'a>, ConstGauge<f64>) {
     (labels, ConstGauge::new(value))
 }
@@ -108,7 +113,10 @@ impl Collector for Snapshot {
         self.encode_streams(&mut encoder)?;
         self.encode_forwards(&mut encoder)?;
         self.encode_splice(&mut encoder)?;
+        self.encode_resume(&mut encoder)?;
         self.encode_carriers(&mut encoder)?;
+        self.encode_peers(&mut encoder)?;
+        self.encode_rendezvous(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
@@ -198,6 +206,43 @@ impl Snapshot {
         )
     }
 
+    fn encode_rendezvous(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        let Some(rendezvous) = &self.status.rendezvous else {
+            return Ok(());
+        };
+        let registered = rendezvous.registered.len() as u64;
+        let now = [
+            ("stranger", rendezvous.strangers),
+            ("registered", registered),
+            ("waiting", rendezvous.waiting),
+            ("meeting", rendezvous.meeting),
+        ];
+        family(
+            encoder,
+            (
+                "muxgate_rendezvous_leaves",
+                "Leaves here now, by what they do; meeting: in pairs",
+            ),
+            now.map(|(state, count)| gauge(vec![("state", state)], count as f64)),
+        )?;
+        family(
+            encoder,
+            ("muxgate_rendezvous_meetings", "Pairs of leaves that met"),
+            [counter(vec![], rendezvous.met)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_rendezvous_bytes",
+                "Bytes passed on between leaves, in both directions",
+            ),
+            [counter(vec![], rendezvous.bytes)],
+        )
+    }
+
     fn encode_splice(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let splice = &self.status.splice;
         family(
@@ -229,6 +274,34 @@ impl Snapshot {
         )
     }
 
+    fn encode_resume(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let resume = &self.status.resume;
+        family(
+            encoder,
+            (
+                "muxgate_retained_bytes",
+                "Kept now, since the other end may ask for it again",
+            ),
+            [gauge(vec![], resume.bytes_retained as f64)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carriers_survived",
+                "Carriers that were lost while their session went on",
+            ),
+            [counter(vec![], resume.carriers_survived)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_sent_again_bytes",
+                "Payload that went again, for a lost carrier had not delivered it",
+            ),
+            [counter(vec![], resume.bytes_sent_again)],
+        )
+    }
+
     fn encode_carriers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let carriers = &self.status.carriers;
         family(
@@ -251,7 +324,12 @@ impl Snapshot {
                 "Carriers that ended in order, since fewer were needed",
             ),
             [counter(vec![], self.carriers_retired)],
-        )?;
+        )
+    }
+
+    /// Of each carrier, by its other end.
+    fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let carriers = &self.status.carriers;
         family(
             encoder,
             (
@@ -260,6 +338,7 @@ impl Snapshot {
             ),
             carriers
                 .iter()
+                .filter(|c| has_path(c))
                 .map(|c| gauge(vec![("peer", c.peer.as_str())], c.rtt_milliseconds / 1e3)),
         )?;
         family(
@@ -268,7 +347,7 @@ impl Snapshot {
                 "muxgate_carrier_congestion_control",
                 "1: the congestion control in force",
             ),
-            carriers.iter().map(|c| {
+            carriers.iter().filter(|c| has_path(c)).map(|c| {
                 let algorithm = ("algorithm", c.congestion_control.as_str());
                 gauge(vec![("peer", c.peer.as_str()), algorithm], 1.0)
             }),
@@ -297,6 +376,7 @@ impl Snapshot {
             ),
             carriers
                 .iter()
+                .filter(|c| has_path(c))
                 .map(|c| counter(vec![("peer", c.peer.as_str())], c.retransmits)),
         )?;
         family(

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, ConfigError, Drain, Protocol, Role, WORKERS_MAX};
+use muxtunnel_gateway_config::{
+    self as config, Config, ConfigError, Drain, Protocol, Role, UNIX_PREFIX, WORKERS_MAX,
+};
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 use rand::RngExt;
 use rustix::process::{Resource, Rlimit};
@@ -24,12 +26,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
+use crate::claims::Claims;
 use crate::handover::{Handed, Handover};
+use crate::listener::{UnixListeners, UsersError};
+use crate::rendezvous::Meets;
+use crate::security::{self, Credentials};
+use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
-use crate::{admin, entry, exit, measure, reload};
+use crate::way::{COMMAND_PATIENCE, Way};
+use crate::{admin, entry, exit, measure, reload, rendezvous};
 
 /// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
-const BACKLOG: u32 = 4096;
+pub(crate) const BACKLOG: u32 = 4096;
 /// Pause after a failed accept: running out of file descriptors must not spin.
 pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
@@ -64,10 +72,18 @@ pub(crate) enum WorkerError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// Those who are served are not known.
+    #[error("{}: users of {listen}: {source}", Code::ConfigInvalid)]
+    Users {
+        /// Where they are served.
+        listen: String,
+        /// Why not.
+        source: UsersError,
+    },
 }
 
 impl WorkerError {
-    fn listen(address: &str, source: std::io::Error) -> Self {
+    pub(crate) fn listen(address: &str, source: std::io::Error) -> Self {
         Self::Listen {
             address: address.to_owned(),
             source,
@@ -90,8 +106,14 @@ fn load(source: &Source) -> Result<(Config, String), anyhow::Error> {
         Source::File(path) => {
             let text = reload::read(path)
                 .with_context(|| format!("{}: {}", Code::ConfigInvalid, path.display()))?;
-            let config = Config::from_yaml(&text)
-                .with_context(|| format!("{}: {}", Code::ConfigInvalid, path.display()))?;
+            let config = Config::from_yaml(&text).map_err(|error| {
+                let (code, path) = (Code::ConfigInvalid, path.display());
+                match error {
+                    // As compilers say it, so that editors find the place.
+                    ConfigError::At { .. } => anyhow::anyhow!("{code}: {path}:{error}"),
+                    ConfigError::Field { .. } => anyhow::anyhow!("{code}: {path}: {error}"),
+                }
+            })?;
             Ok((config, text))
         }
         Source::Flags(config) => {
@@ -117,18 +139,38 @@ pub enum Failure {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
-    serve(source, config, &text).map_err(Failure::Runtime)
+    let credentials = Credentials::load(&config.security);
+    let credentials = credentials.map_err(|error| Failure::Config(error.into()))?;
+    let meets = Meets::of(&config).map_err(|error| Failure::Config(error.into()))?;
+    let way = Way::of(&config).map_err(Failure::Config)?;
+    serve(source, config, &text, credentials, (meets, way)).map_err(Failure::Runtime)
 }
 
-fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
+fn serve(
+    source: &Source,
+    config: Config,
+    text: &str,
+    credentials: Credentials,
+    (meets, way): (Meets, Way),
+) -> anyhow::Result<()> {
     raise_open_files();
     let workers = workers(&config);
-    let telemetry = Telemetry::new(config.clone(), text, workers);
+    let telemetry = Telemetry::new(config.clone(), text, workers, meets.meeting());
     let (config_sender, config_receiver) = watch::channel(Arc::new(config.clone()));
+    let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
-    let ports = config.forwards.iter().map(|forward| &forward.listen);
-    for address in ports.chain(&config.listen) {
+    let here = |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
+    let ports = config
+        .forwards
+        .iter()
+        .filter(here)
+        .map(|forward| &forward.listen);
+    // A Unix socket is one for all workers, so nothing can be shared with another process.
+    let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
+    let carriers = config.listen.iter();
+    let carriers = carriers.filter(|listen| listen.parse::<SocketAddr>().is_ok());
+    for address in ports.chain(carriers) {
         check_free(address)?;
     }
     let file = match source {
@@ -139,21 +181,32 @@ fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
         drain: config.drain,
         phase: phase_sender,
         config: config_sender,
+        credentials: credentials_sender,
+        meets: meets.clone(),
         telemetry: Arc::clone(&telemetry),
     };
     std::thread::Builder::new()
         .name("admin".to_owned())
         .spawn(move || control.run(admin_listener, file.as_deref()))
         .context("cannot start the admin thread")?;
+    let surroundings = Arc::new(Surroundings::of_process(&config));
+    let claims = Arc::default();
     let (ended, ends) = mpsc::channel();
+    let unix_listeners = Arc::default();
     let (handover, handed) = Handover::new(workers, config.limits.carriers as usize);
     for (index, handed) in handed.into_iter().enumerate() {
         let worker = Worker {
             index,
             workers,
             config: config_receiver.clone(),
+            credentials: credentials.clone(),
             phase: phase_receiver.clone(),
             telemetry: Arc::clone(&telemetry),
+            surroundings: Arc::clone(&surroundings),
+            claims: Arc::clone(&claims),
+            meets: meets.clone(),
+            way: way.clone(),
+            unix_listeners: Arc::clone(&unix_listeners),
         };
         let (ended, handover, role) = (ended.clone(), Arc::clone(&handover), config.role);
         std::thread::Builder::new()
@@ -171,11 +224,13 @@ fn serve(source: &Source, config: Config, text: &str) -> anyhow::Result<()> {
 }
 
 /// One a core, unless configured otherwise. A JMUX entry has one: each worker has a carrier of its own,
-/// and a jetsocat at the other end takes a single one.
+/// and a jetsocat at the other end takes a single one. So have those whose carrier is a command, which may ask for
+/// a password, or the process's own.
 fn workers(config: &Config) -> usize {
     let workers = match (config.workers, config.role, config.protocol) {
         (Some(workers), ..) => workers.into(),
         (None, Role::Entry, Protocol::Jmux) => 1,
+        (None, ..) if config.is_stdio() || !config.connect_command.is_empty() => 1,
         (None, ..) => std::thread::available_parallelism().map_or(1, NonZero::get),
     };
     workers.clamp(1, WORKERS_MAX.into())
@@ -189,10 +244,22 @@ pub(crate) struct Worker {
     pub(crate) workers: usize,
     /// The configuration in force.
     pub(crate) config: watch::Receiver<Arc<Config>>,
+    /// What new carriers are secured with.
+    pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
     /// How far the shutdown is.
     pub(crate) phase: watch::Receiver<Phase>,
     /// Shared by all workers.
     pub(crate) telemetry: Arc<Telemetry>,
+    /// What peers are not to reach.
+    pub(crate) surroundings: Arc<Surroundings>,
+    /// Ports that peers ask for.
+    pub(crate) claims: Arc<Claims>,
+    /// Its part in meetings.
+    pub(crate) meets: Meets,
+    /// How it dials others.
+    pub(crate) way: Way,
+    /// Shared by all workers.
+    pub(crate) unix_listeners: Arc<UnixListeners>,
 }
 
 impl Worker {
@@ -210,6 +277,7 @@ impl Worker {
             match role {
                 Role::Entry => entry::run(self).await,
                 Role::Exit => exit::run(self, handover, handed).await,
+                Role::Rendezvous => rendezvous::run(self).await,
             }
         };
         Ok(runtime.block_on(run)?)
@@ -233,6 +301,8 @@ struct Control {
     drain: Drain,
     phase: watch::Sender<Phase>,
     config: watch::Sender<Arc<Config>>,
+    credentials: watch::Sender<Arc<Credentials>>,
+    meets: Meets,
     telemetry: Arc<Telemetry>,
 }
 
@@ -268,7 +338,15 @@ impl Control {
                     None => std::future::pending().await,
                 }
             };
-            tokio::join!(admin, follow, self.hear_signals());
+            let security = self.config.borrow().security.clone();
+            let credentials = security::follow(&security, &self.credentials);
+            tokio::join!(
+                admin,
+                follow,
+                credentials,
+                self.meets.follow(),
+                self.hear_signals()
+            );
         });
     }
 
@@ -337,7 +415,7 @@ fn listen_alone(address: &str) -> Result<std::net::TcpListener, WorkerError> {
 
 /// Whether the port is free of other processes: with another muxgate of the same user a shared one
 /// would be shared without a word.
-fn check_free(address: &str) -> Result<(), WorkerError> {
+pub(crate) fn check_free(address: &str) -> Result<(), WorkerError> {
     bind(address, false)
         .map(drop)
         .map_err(|source| WorkerError::listen(address, source))
@@ -388,12 +466,20 @@ fn jmux(config: &Config) -> Box<dyn Session> {
 }
 
 fn native(config: &Config) -> NativeConfig {
+    let default = NativeConfig::default();
+    // A command may have to ask for a password before anything passes.
+    let hello_timeout = match config.connect_command.is_empty() {
+        true => default.hello_timeout,
+        false => COMMAND_PATIENCE,
+    };
     NativeConfig {
+        hello_timeout,
         streams_max: config.limits.streams,
         receive_budget: config.memory.receive.0,
-        resume: config.resume,
+        resume: config.resumes(),
         retain: config.memory.retain.0,
-        ..NativeConfig::default()
+        sources: true,
+        ..default
     }
 }
 

@@ -57,7 +57,8 @@ pub(crate) async fn follow(
             Ok((new, text)) => {
                 tracing::info!(
                     forwards = new.forwards.len(),
-                    allow = new.allow.len(),
+                    allow = new.allowed().count(),
+                    deny = new.policy.deny.len(),
                     "Configuration taken over"
                 );
                 telemetry.config_taken(new.clone(), &text);
@@ -79,7 +80,7 @@ fn judge(text: &str, running: &Config) -> Result<Config, String> {
         Ok(new)
     } else {
         Err(format!(
-            "{}: only forwards, allow and timeouts can change without a restart",
+            "{}: only forwards, allow, policy, allowListen and timeouts can change without a restart",
             Code::ConfigNeedsRestart
         ))
     }

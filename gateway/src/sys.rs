@@ -1,7 +1,11 @@
-//! The system calls that no safe library offers. All `unsafe` of muxgate is here.
+//! The system calls that no safe library offers, and a file in the event loop. All `unsafe` of muxgate is here.
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// What the kernel knows of a TCP connection (`struct tcp_info`, linux/tcp.h), the part used here.
 #[derive(Debug, Clone, Copy, Default)]
@@ -182,6 +186,18 @@ pub(crate) fn usage() -> Usage {
         cpu: time(raw.ru_utime) + time(raw.ru_stime),
         max_rss_bytes: raw.ru_maxrss.max(0).unsigned_abs() * 1024,
     }
+}
+
+/// `file`, in this thread's event loop.
+///
+/// # Errors
+/// The system's; `PermissionDenied`: it is of a kind that is always ready.
+#[allow(unsafe_code)]
+pub(crate) fn watched(file: File, interest: Interest) -> std::io::Result<AsyncFd<File>> {
+    // SAFETY: a `File` owns its descriptor, which stays open and the same until it is dropped, and nobody gets it
+    // as `&mut` from an `AsyncFd` that is behind a shared reference.
+    let watched = unsafe { AsyncFd::register_with_interest(file, interest) };
+    watched.map_err(Into::into)
 }
 
 #[cfg(test)]

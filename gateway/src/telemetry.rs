@@ -10,11 +10,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use muxtunnel_gateway_config::{Config, config_hash, status};
-use tokio::net::TcpStream;
 
-use crate::counters::{SpliceCounters, StreamCounters};
+use crate::counters::{ResumeCounters, SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
 use crate::measure::{Gateway, Look, Measured};
+use crate::rendezvous::Meeting;
+use crate::transport::Transport;
 use crate::{sys, sysctls};
 
 /// Refusals written to the log in one second.
@@ -33,6 +34,9 @@ pub(crate) struct Telemetry {
     pub(crate) streams: StreamCounters,
     /// What was not copied.
     pub(crate) splices: SpliceCounters,
+    pub(crate) resumes: ResumeCounters,
+    /// Of a rendezvous.
+    meeting: Option<Arc<Meeting>>,
     /// What workers know of forwards together.
     pub(crate) forwards: Forwards,
     /// The second since the start, and refusals logged in it.
@@ -81,8 +85,13 @@ struct InForce {
 }
 
 impl Telemetry {
-    /// `text`: the configuration file's, whose hash names the version in force.
-    pub(crate) fn new(config: Config, text: &str, workers: usize) -> Arc<Self> {
+    /// `text`: the configuration file's, whose hash names the version in force; `meeting`: a rendezvous's.
+    pub(crate) fn new(
+        config: Config,
+        text: &str,
+        workers: usize,
+        meeting: Option<Arc<Meeting>>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
             config: Mutex::new(InForce {
@@ -95,6 +104,8 @@ impl Telemetry {
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
             streams: StreamCounters::default(),
             splices: SpliceCounters::default(),
+            resumes: ResumeCounters::default(),
+            meeting,
             forwards: Forwards::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -105,12 +116,16 @@ impl Telemetry {
     }
 
     /// Counters for a new carrier; it counts after [`Self::add_carrier`].
-    pub(crate) fn carrier(&self, tcp: &TcpStream) -> std::io::Result<Arc<CarrierStats>> {
+    pub(crate) fn carrier(&self, transport: &dyn Transport) -> std::io::Result<Arc<CarrierStats>> {
+        let socket = transport
+            .tcp()
+            .map(|tcp| tcp.as_fd().try_clone_to_owned())
+            .transpose()?;
         Ok(Arc::new(CarrierStats {
             id: self.next_carrier.fetch_add(1, Relaxed),
-            peer: tcp.peer_addr()?.to_string(),
+            peer: transport.peer(),
             since: Instant::now(),
-            socket: tcp.as_fd().try_clone_to_owned()?,
+            socket,
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             streams: AtomicU64::new(0),
@@ -163,19 +178,27 @@ impl Telemetry {
         *lock(&self.workers[worker].listened) = listened;
     }
 
-    /// All workers have the same; one that does not listen on one worker is reported.
+    /// Whether the exit listens for a forward of this worker's.
+    pub(crate) fn set_listen_error(&self, worker: usize, forward: &str, error: Option<String>) {
+        let mut listened = lock(&self.workers[worker].listened);
+        let listened = listened.iter_mut().find(|l| l.forward.name == forward);
+        if let Some(listened) = listened {
+            listened.error = error;
+        }
+    }
+
+    /// Each once, whichever workers have it; one that does not listen on one worker is reported.
     fn forwards(&self) -> Vec<status::Forward> {
-        let mut workers = self.workers.iter().map(|worker| lock(&worker.listened));
-        let first = workers.next();
-        let mut merged: Vec<_> = first
-            .iter()
-            .flat_map(|f| f.iter())
-            .map(Listened::status)
-            .collect();
-        for other in workers {
-            for (forward, other) in merged.iter_mut().zip(other.iter()) {
-                if forward.error.is_none() {
-                    forward.error.clone_from(&other.error);
+        let mut merged: Vec<status::Forward> = Vec::new();
+        for worker in &self.workers {
+            for listened in &*lock(&worker.listened) {
+                let name = &listened.forward.name;
+                match merged.iter_mut().find(|forward| forward.name == *name) {
+                    Some(forward) if forward.error.is_none() => {
+                        forward.error.clone_from(&listened.error);
+                    }
+                    Some(_) => {}
+                    None => merged.push(listened.status()),
                 }
             }
         }
@@ -270,7 +293,9 @@ impl Telemetry {
             carriers,
             streams: self.streams.status(),
             splice: self.splices.status(),
+            resume: self.resumes.status(),
             forwards: self.forwards(),
+            rendezvous: self.meeting.as_ref().map(|meeting| meeting.status()),
             process: status::Process {
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss_bytes,
@@ -288,7 +313,8 @@ pub(crate) struct CarrierStats {
     /// `addr:port` of the other end.
     pub(crate) peer: String,
     since: Instant,
-    socket: OwnedFd,
+    /// `None`: it runs on no TCP socket, and nobody knows its path.
+    socket: Option<OwnedFd>,
     sent: AtomicU64,
     received: AtomicU64,
     streams: AtomicU64,
@@ -315,7 +341,7 @@ impl CarrierStats {
     }
 
     fn measure(&self, gateway: &Gateway, now: Instant) {
-        let Ok(tcp) = sys::tcp_info(self.socket.as_fd()) else {
+        let Some(tcp) = self.tcp_info() else {
             return;
         };
         let look = Look {
@@ -327,16 +353,20 @@ impl CarrierStats {
         lock(&self.measured).add(gateway, look);
     }
 
+    fn tcp_info(&self) -> Option<sys::TcpInfo> {
+        let socket = self.socket.as_ref()?;
+        sys::tcp_info(socket.as_fd()).ok()
+    }
+
+    fn congestion_control(&self) -> Option<String> {
+        let socket = self.socket.as_ref()?;
+        let name = socket2::SockRef::from(socket).tcp_congestion().ok()?;
+        let name = String::from_utf8_lossy(&name);
+        Some(name.trim_end_matches('\0').to_owned())
+    }
+
     fn status(&self) -> status::Carrier {
-        let info = sys::tcp_info(self.socket.as_fd()).unwrap_or_default();
-        let congestion_control = socket2::SockRef::from(&self.socket)
-            .tcp_congestion()
-            .map(|name| {
-                String::from_utf8_lossy(&name)
-                    .trim_end_matches('\0')
-                    .to_owned()
-            })
-            .unwrap_or_default();
+        let info = self.tcp_info().unwrap_or_default();
         let measured = lock(&self.measured);
         let verdict = measured.verdict;
         status::Carrier {
@@ -344,7 +374,7 @@ impl CarrierStats {
             uptime_seconds: self.since.elapsed().as_secs_f64(),
             rtt_milliseconds: info.rtt.as_secs_f64() * 1e3,
             rtt_min_milliseconds: info.rtt_min.as_secs_f64() * 1e3,
-            congestion_control,
+            congestion_control: self.congestion_control().unwrap_or_default(),
             bytes_sent: self.sent.load(Relaxed),
             bytes_received: self.received.load(Relaxed),
             retransmits: info.retransmits,

@@ -24,9 +24,14 @@ fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
 }
 
 fn entry(connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
+    entry_with("", connect, forward, target)
+}
+
+/// As [`entry`], with further lines of the file.
+fn entry_with(lines: &str, connect: &str, forward: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Entry\nprotocol: Native\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
-         workers: 1\nforwards:\n\
+         {lines}workers: 1\nforwards:\n\
          - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
         target.port()
     ))
@@ -152,6 +157,25 @@ fn connections_that_come_while_there_is_no_exit_wait_for_one() {
     assert_eq!(entry.status()["streams"]["refused"], serde_json::json!({}));
 }
 
+#[test]
+fn the_fallback_leads_to_an_exit_where_the_names_do_not() {
+    let (listener, target) = target();
+    let (carrier, forward) = (local(free_port()), local(free_port()));
+    let exit = exit(carrier, target).until_ready();
+    // The first name has no address (RFC 6761 section 6.4), at the second one nobody listens any more.
+    for connect in ["exit.invalid:64000".to_owned(), local(1).to_string()] {
+        let fallback = format!("connectFallback: '{carrier}'\n");
+        let entry = entry_with(&fallback, &connect, forward, target).until_ready();
+        Stream::open(forward, &listener);
+        until("the log says so", || {
+            entry.log().contains("the fallback is dialled")
+        });
+        assert_eq!(carriers(&exit), 1);
+        drop(entry);
+        until("the exit has no carrier", || carriers(&exit) == 0);
+    }
+}
+
 /// An exit that the test plays, the first of two, and an entry to both.
 struct Leaving {
     carrier: Carrier,
@@ -165,12 +189,17 @@ struct Leaving {
 
 impl Leaving {
     fn new() -> Self {
+        Self::to(entry)
+    }
+
+    /// `lead`: the entry to these exits, with its forward and the target.
+    fn to(lead: impl Fn(&str, SocketAddr, SocketAddr) -> Gate) -> Self {
         let (listener, target) = target();
         let (leaving, first) = common::target();
         let second = local(free_port());
         let staying = exit(second, target).until_ready();
         let forward = local(free_port());
-        let entry = entry(&format!("{first},{second}"), forward, target);
+        let entry = lead(&format!("{first},{second}"), forward, target);
         let mut carrier = Carrier::new(accept(&leaving));
         assert!(matches!(carrier.next(), Frame::Hello(_)));
         carrier.send(&hello_ack());
@@ -235,4 +264,37 @@ fn a_client_that_sends_nothing_and_one_that_has_ended_are_taken_by_another_exit(
     server.write_all(b"answer").unwrap();
     drop(server);
     assert_eq!(read_all(&client), b"answer");
+}
+
+#[test]
+fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one() {
+    let mut leaving = Leaving::to(|connect, forward, _| {
+        Gate::with_file(&format!(
+            "role: Entry\nsecurity: {{mode: None}}\nconnect: '{connect}'\nadmin: ADMIN\n\
+             forwards:\n- {{name: a, listen: '{forward}', protocol: Socks5}}\n"
+        ))
+    });
+    let target = leaving.listener.local_addr().unwrap().port().to_be_bytes();
+    let mut client = connect(leaving.forward);
+    let request = [
+        b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01",
+        &target[..],
+        b"early",
+    ];
+    client.write_all(&request.concat()).unwrap();
+    let open = leaving.carrier.next_of_note();
+    assert!(matches!(open, Frame::Open { .. }), "{open:?}");
+    leaving.carrier.read_payload(b"early".len());
+    leaving.go_away();
+    client.shutdown(Shutdown::Write).unwrap();
+    let mut server = accept(&leaving.listener);
+    assert_eq!(read_all(&server), b"early");
+    server.write_all(b"answer").unwrap();
+    drop(server);
+    let granted = [
+        b"\x05\x00\x05\x00\x00\x01\x7f\x00\x00\x01",
+        &target[..],
+        b"answer",
+    ];
+    assert_eq!(read_all(&client), granted.concat());
 }

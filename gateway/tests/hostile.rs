@@ -13,12 +13,12 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Instant;
 
+use common::peer::stream_ids;
 use common::{Gate, accept, assert_reset, connect, end_of, free_port, target};
+use muxtunnel_proto::StreamId;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, Hello, Parameters};
 use muxtunnel_proto::native::{SessionCode, codec::stream_header};
-use muxtunnel_proto::{NativeConfig, NativeSession, Priority, Session, StreamId, Transmit};
 
 const RECEIVE: usize = 16 << 20;
 
@@ -114,38 +114,11 @@ fn hello(version: u16) -> Hello {
     }
 }
 
-/// An id of the dialler's, as a session gives it out.
-fn stream_ids(count: usize) -> Vec<StreamId> {
-    #[allow(clippy::disallowed_methods, reason = "any moment will do")]
-    let now = Instant::now();
-    let mut session = NativeSession::dial(NativeConfig::default(), now);
-    let answer = Frame::HelloAck(codec::HelloAck {
-        version: 1,
-        features: 0,
-        session_id: [1; 16],
-        token: [1; 32],
-        parameters: Parameters {
-            initial_max_streams: count as u64,
-            ..hello(1).parameters
-        },
-    });
-    let carrier = muxtunnel_proto::CarrierId::FIRST;
-    session
-        .handle_header(now, carrier, &codec::encode(&answer))
-        .unwrap();
-    assert!(matches!(
-        session.poll_transmit(carrier),
-        Some(Transmit::Control { .. })
-    ));
-    (0..count)
-        .map(|_| session.open(now, "tcp://x:1", Priority::Auto).unwrap())
-        .collect()
-}
-
 fn open(stream: StreamId, target: impl std::fmt::Display) -> Frame {
     Frame::Open {
         stream,
         priority: 0,
+        source: None,
         target: format!("tcp://{target}"),
     }
 }
@@ -271,7 +244,7 @@ fn a_hello_that_comes_in_pieces_is_a_hello() {
 }
 
 #[test]
-fn a_carrier_that_ends_before_its_hello_frees_its_place() {
+fn who_has_not_said_hello_takes_no_carriers_place() {
     let carrier = free_port();
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\n\
@@ -280,8 +253,10 @@ fn a_carrier_that_ends_before_its_hello_frees_its_place() {
     .until_ready();
     drop(connect(([127, 0, 0, 1], carrier).into()));
     exit.line(&["Carrier ended", "the peer closed the carrier"]);
+    let _silent = connect(([127, 0, 0, 1], carrier).into());
     let (_peer, _) = Peer::established(carrier);
-    let mut refused = connect(([127, 0, 0, 1], carrier).into());
-    assert!(matches!(refused.read(&mut [0]), Ok(0) | Err(_)));
-    exit.line(&["Carrier refused", "MT0"]);
+    let mut refused = Peer::connect(carrier);
+    refused.send(&Frame::Hello(hello(1)));
+    assert!(matches!(refused.tcp.read(&mut [0]), Ok(0) | Err(_)));
+    exit.line(&["Carrier refused", "MT0209"]);
 }

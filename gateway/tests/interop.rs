@@ -9,10 +9,13 @@
     reason = "a test"
 )]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use common::*;
@@ -23,9 +26,15 @@ struct Jetsocat(Child);
 
 impl Jetsocat {
     fn start(args: &[&str]) -> Self {
+        Self::trusting(Path::new(""), args)
+    }
+
+    /// `ca`: the authorities that it takes for the system's.
+    fn trusting(ca: &Path, args: &[&str]) -> Self {
         let child = Command::new("jetsocat")
             .arg("jmux-proxy")
             .args(args)
+            .env("SSL_CERT_FILE", ca)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
@@ -53,12 +62,17 @@ struct Mixed {
 
 /// Forward port of our own entry, jetsocat dials.
 fn jetsocat_exit(target: SocketAddr) -> Mixed {
-    jetsocat_exit_with(target, 4096)
+    jetsocat_exit_with(target, 4096, "")
 }
 
-fn jetsocat_exit_with(target: SocketAddr, packet_bytes: u16) -> Mixed {
+/// `scheme`: what carriers are, `ws://` or nothing.
+fn jetsocat_exit_with(target: SocketAddr, packet_bytes: u16, scheme: &str) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
-    let jetsocat = Jetsocat::start(&[&format!("tcp-listen://127.0.0.1:{carrier}"), "--allow-all"]);
+    let listen = match scheme {
+        "" => "tcp-listen",
+        _ => "ws-listen",
+    };
+    let jetsocat = Jetsocat::start(&[&format!("{listen}://127.0.0.1:{carrier}"), "--allow-all"]);
     let gate = Gate::with_flags(&[
         "entry",
         "--protocol",
@@ -68,7 +82,7 @@ fn jetsocat_exit_with(target: SocketAddr, packet_bytes: u16) -> Mixed {
         "--packet-bytes",
         &packet_bytes.to_string(),
         "--connect",
-        &format!("127.0.0.1:{carrier}"),
+        &format!("{scheme}127.0.0.1:{carrier}"),
         "--forward",
         &format!("{forward}:{target}"),
     ])
@@ -82,10 +96,25 @@ fn jetsocat_exit_with(target: SocketAddr, packet_bytes: u16) -> Mixed {
 
 /// jetsocat's listener, we dial.
 fn jetsocat_entry(target: SocketAddr) -> Mixed {
+    jetsocat_entry_with(target, "", "tcp://")
+}
+
+/// `scheme`: what our carriers are; `theirs`: what jetsocat calls that.
+fn jetsocat_entry_with(target: SocketAddr, scheme: &str, theirs: &str) -> Mixed {
     let (carrier, forward) = (free_port(), free_port());
-    let gate = Gate::exit("Jmux", carrier, &[&target.to_string()]);
+    let gate = Gate::with_flags(&[
+        "exit",
+        "--protocol",
+        "jmux",
+        "--security",
+        "none",
+        "--listen",
+        &format!("{scheme}127.0.0.1:{carrier}"),
+        "--allow",
+        &target.to_string(),
+    ]);
     let jetsocat = Jetsocat::start(&[
-        &format!("tcp://127.0.0.1:{carrier}"),
+        &format!("{theirs}127.0.0.1:{carrier}"),
         &format!("tcp-listen://127.0.0.1:{forward}/{target}"),
     ]);
     until("jetsocat has its carrier", || {
@@ -129,7 +158,48 @@ fn bytes_arrive_exactly_in_both_directions_at_once() {
 #[ignore = "needs jetsocat on PATH; run by make interop"]
 fn packets_of_65535_bytes_are_taken_and_sent() {
     let (listener, address) = target();
-    both_directions(&jetsocat_exit_with(address, 65535), &listener);
+    both_directions(&jetsocat_exit_with(address, 65535, ""), &listener);
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn carriers_may_be_web_sockets() {
+    let (listener, address) = target();
+    both_directions(&jetsocat_exit_with(address, 4096, "ws://"), &listener);
+    let (listener, address) = target();
+    both_directions(&jetsocat_entry_with(address, "ws://", "ws://"), &listener);
+}
+
+#[test]
+#[ignore = "needs jetsocat on PATH; run by make interop"]
+fn jetsocat_comes_as_a_secure_web_socket_that_has_no_certificate() {
+    let (listener, target) = target();
+    let (carrier, forward) = (free_port(), free_port());
+    let folder = tempfile::tempdir().unwrap();
+    let files = authority::Authority::new().issue(folder.path(), "localhost", 2100);
+    let gate = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: ServerTls, certificate: '{}', key: '{}', \
+         allowAnonymous: true}}\nwebSocket: {{path: /jet}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allow: ['{target}']\n",
+        files.certificate.display(),
+        files.key.display()
+    ));
+    let jetsocat = Jetsocat::trusting(
+        &files.ca,
+        &[
+            &format!("wss://localhost:{carrier}/jet"),
+            &format!("tcp-listen://127.0.0.1:{forward}/{target}"),
+        ],
+    );
+    let mixed = Mixed {
+        gate,
+        forward: ([127, 0, 0, 1], forward).into(),
+        _jetsocat: jetsocat,
+    };
+    until("jetsocat listens", || {
+        TcpStream::connect(mixed.forward).is_ok()
+    });
+    both_directions(&mixed, &listener);
 }
 
 fn both_directions(mixed: &Mixed, listener: &TcpListener) {
@@ -138,17 +208,7 @@ fn both_directions(mixed: &Mixed, listener: &TcpListener) {
     // A probe of whether jetsocat listens may come late; its stream ends with its target's.
     let others = listener.try_clone().unwrap();
     std::thread::spawn(move || others.incoming().for_each(drop));
-    let (up, down) = (pattern(1, 200 * MIB), pattern(2, 200 * MIB));
-    let senders = [
-        send_in_background(&client, up.clone(), true),
-        send_in_background(&server, down.clone(), true),
-    ];
-    let at_server = std::thread::spawn(move || read_all(&server));
-    assert!(read_all(&client) == down);
-    assert!(at_server.join().unwrap() == up);
-    senders
-        .into_iter()
-        .for_each(|sender| sender.join().unwrap());
+    assert_bulk(&client, server, 200 * MIB);
     until("no stream is left", || {
         mixed.gate.status()["carriers"][0]["streams"] == 0
     });

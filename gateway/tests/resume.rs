@@ -9,83 +9,16 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::path::Path;
 use common::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const MIB: usize = 1 << 20;
-
-/// A path whose carriers can be cut.
-struct Path {
-    address: SocketAddr,
-    /// Carriers since the beginning.
-    count: Arc<AtomicUsize>,
-    carriers: Arc<Mutex<Vec<TcpStream>>>,
-    open: Arc<Mutex<bool>>,
-}
-
-impl Path {
-    fn to(exit: SocketAddr) -> Self {
-        let (listener, address) = target();
-        let carriers = Arc::new(Mutex::new(Vec::new()));
-        let open = Arc::new(Mutex::new(true));
-        let (all, lets) = (Arc::clone(&carriers), Arc::clone(&open));
-        let count = Arc::new(AtomicUsize::new(0));
-        let counted = Arc::clone(&count);
-        std::thread::spawn(move || {
-            for near in listener.incoming().flatten() {
-                if !*lets.lock().unwrap() {
-                    continue;
-                }
-                let Ok(far) = TcpStream::connect(exit) else {
-                    continue;
-                };
-                counted.fetch_add(1, Ordering::Relaxed);
-                copy_in_background(&near, &far);
-                copy_in_background(&far, &near);
-                all.lock().unwrap().extend([near, far]);
-            }
-        });
-        Self {
-            address,
-            count,
-            carriers,
-            open,
-        }
-    }
-
-    /// Cuts the oldest carrier, with whatever is on its way.
-    fn cut_one(&self) {
-        let mut carriers = self.carriers.lock().unwrap();
-        let count = carriers.len().min(2);
-        for tcp in carriers.drain(..count) {
-            let _ = tcp.shutdown(Shutdown::Both);
-        }
-    }
-
-    fn cut_all(&self) {
-        while !self.carriers.lock().unwrap().is_empty() {
-            self.cut_one();
-        }
-    }
-
-    fn lets(&self, open: bool) {
-        *self.open.lock().unwrap() = open;
-    }
-}
-
-fn copy_in_background(from: &TcpStream, to: &TcpStream) {
-    let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-    std::thread::spawn(move || {
-        let _ = std::io::copy(&mut from, &mut to);
-        let _ = to.shutdown(Shutdown::Both);
-        let _ = from.shutdown(Shutdown::Both);
-    });
-}
 
 struct Tunnel {
     exit: Gate,
@@ -180,7 +113,12 @@ fn a_session_of_one_carrier_goes_on_over_the_next() {
 fn streams_wait_while_there_is_no_path() {
     let tunnel = tunnel(2);
     tunnel.carry(|tunnel| {
-        std::thread::sleep(Duration::from_millis(200));
+        let sends = |gate: &Gate| gate.status()["streams"]["bytesSent"].as_u64();
+        until("bulk is on its way in both directions", || {
+            [&tunnel.entry, &tunnel.exit]
+                .iter()
+                .all(|gate| sends(gate) > Some(8 * MIB as u64))
+        });
         tunnel.path.lets(false);
         tunnel.path.cut_all();
         until("the entry notices", || tunnel.entry.get("/readyz").0 == 503);
@@ -188,6 +126,16 @@ fn streams_wait_while_there_is_no_path() {
     });
     tunnel.until_carriers(2);
     assert_eq!(tunnel.entry.get("/readyz").0, 200);
+    for gate in [&tunnel.entry, &tunnel.exit] {
+        let resume = &gate.status()["resume"];
+        let survived = resume["carriersSurvived"].as_u64().unwrap();
+        assert!(survived >= 2, "{resume}");
+        let counted = format!("muxgate_carriers_survived_total {survived}");
+        assert!(gate.get("/metrics").1.contains(&counted));
+        until("all is acknowledged, so nothing is kept", || {
+            gate.status()["resume"]["bytesRetained"] == 0
+        });
+    }
 }
 
 #[test]
@@ -287,4 +235,6 @@ fn a_thousand_streams_outlive_a_hundred_cuts_of_all_carriers() {
     until("all streams have ended", || {
         tunnel.entry.status()["streams"]["closed"]["completed"] == STREAMS
     });
+    let again = |gate: &Gate| gate.status()["resume"]["bytesSentAgain"].as_u64();
+    assert!(again(&tunnel.entry) > Some(0) && again(&tunnel.exit) > Some(0));
 }

@@ -16,12 +16,11 @@ use common::*;
 
 const MIB: usize = 1 << 20;
 
-/// A pair with `resume`, `forward` being more fields of its forward.
-fn pair(resume: bool, forward: &str, target: &TcpListener) -> Pair {
+/// A pair with `fields` besides the protocol, `forward` being more fields of its forward.
+fn pair(fields: &str, forward: &str, target: &TcpListener) -> Pair {
     let (carrier, port) = (free_port(), free_port());
     let target = target.local_addr().unwrap();
-    let common =
-        format!("protocol: Native\nsecurity: {{mode: None}}\nresume: {resume}\nadmin: ADMIN\n");
+    let common = format!("protocol: Native\nsecurity: {{mode: None}}\n{fields}\nadmin: ADMIN\n");
     let exit = Gate::with_file(&format!(
         "{common}role: Exit\nlisten: 127.0.0.1:{carrier}\nallow: ['{target}']\n"
     ));
@@ -46,20 +45,8 @@ fn spliced(gate: &Gate, what: &str) -> u64 {
 fn bulk_is_spliced_at_both_ends_and_arrives_exactly() {
     let (listener, _) = target();
     for resume in [false, true] {
-        let pair = pair(resume, "", &listener);
-        let client = pair.connect();
-        let server = accept(&listener);
-        let (up, down) = (pattern(1, 64 * MIB), pattern(2, 64 * MIB));
-        let senders = [
-            send_in_background(&client, up.clone(), true),
-            send_in_background(&server, down.clone(), true),
-        ];
-        let at_server = std::thread::spawn(move || read_all(&server));
-        assert!(read_all(&client) == down);
-        assert!(at_server.join().unwrap() == up);
-        senders
-            .into_iter()
-            .for_each(|sender| sender.join().unwrap());
+        let pair = pair(&format!("resume: {resume}"), "", &listener);
+        assert_bulk(&pair.connect(), accept(&listener), 64 * MIB);
         for gate in [&pair.entry, &pair.exit] {
             assert!(spliced(gate, "bytesSent") > MIB as u64);
             assert!(spliced(gate, "bytesReceived") > MIB as u64);
@@ -74,7 +61,7 @@ fn bulk_is_spliced_at_both_ends_and_arrives_exactly() {
 fn what_a_target_does_not_take_is_kept_and_nothing_is_lost() {
     let (listener, _) = target();
     for resume in [false, true] {
-        let pair = pair(resume, "", &listener);
+        let pair = pair(&format!("resume: {resume}"), "", &listener);
         let client = pair.connect();
         let mut server = accept(&listener);
         let up = pattern(3, 64 * MIB);
@@ -111,7 +98,7 @@ fn what_a_target_does_not_take_is_kept_and_nothing_is_lost() {
 #[test]
 fn streams_of_all_sizes_together_arrive_exactly() {
     let (listener, _) = target();
-    let pair = pair(false, "", &listener);
+    let pair = pair("resume: false", "", &listener);
     let mut threads = Vec::new();
     // One after another, so that both ends agree which is which.
     for seed in 0..24_u64 {
@@ -142,7 +129,7 @@ fn streams_of_all_sizes_together_arrive_exactly() {
 #[test]
 fn an_urgent_byte_in_the_middle_of_bulk_stops_nothing() {
     let (listener, _) = target();
-    let pair = pair(false, "", &listener);
+    let pair = pair("resume: false", "", &listener);
     let client = pair.connect();
     let server = accept(&listener);
     let halves = [pattern(4, 8 * MIB), pattern(5, 8 * MIB)];
@@ -165,7 +152,7 @@ fn an_urgent_byte_in_the_middle_of_bulk_stops_nothing() {
 fn a_stream_with_a_rate_of_its_own_is_not_spliced_past_it() {
     let (listener, _) = target();
     let limits = ", limits: {rate: 1Gbit}";
-    let pair = pair(false, limits, &listener);
+    let pair = pair("resume: false", limits, &listener);
     let client = pair.connect();
     let server = accept(&listener);
     let down = pattern(6, 16 * MIB);
@@ -176,9 +163,27 @@ fn a_stream_with_a_rate_of_its_own_is_not_spliced_past_it() {
 }
 
 #[test]
+fn nothing_is_spliced_where_the_configuration_says_so() {
+    let (listener, _) = target();
+    let pair = pair("splice: false", "", &listener);
+    assert_bulk(&pair.connect(), accept(&listener), 16 * MIB);
+    for gate in [&pair.entry, &pair.exit] {
+        let splice = &gate.status()["splice"];
+        for what in [
+            "bytesSent",
+            "bytesReceived",
+            "bytesFallenBack",
+            "pipesLacking",
+        ] {
+            assert_eq!(splice[what], 0, "{splice}");
+        }
+    }
+}
+
+#[test]
 fn a_carrier_that_ends_amid_spliced_bulk_resets_its_streams() {
     let (listener, _) = target();
-    let pair = pair(false, "", &listener);
+    let pair = pair("resume: false", "", &listener);
     let mut client = pair.connect();
     let mut server = accept(&listener);
     let flood = std::thread::spawn(move || while server.write_all(&[7; 1 << 16]).is_ok() {});

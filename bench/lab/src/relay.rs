@@ -1,28 +1,21 @@
 //! `muxlab relay`: forwards connections one to one, without a mux: the control that shows what this
 //! machine can give a gateway. Two in a row make a system.
 //!
-//! One thread, one task a connection. Copying uses a buffer of 128 KiB a direction, splicing a pipe of
-//! 1 MiB; a connection holds no more.
+//! One thread, one task a connection. Copying uses a buffer of 128 KiB a direction, splicing is that
+//! of a rendezvous ([`join`]), a pipe of 1 MiB; a connection holds no more.
 
-use std::{io, net::SocketAddr, os::fd::OwnedFd};
+use std::{io, net::SocketAddr};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use nix::{
-    errno::Errno,
-    fcntl::{FcntlArg, OFlag, SpliceFFlags, fcntl, splice},
-    unistd::pipe2,
-};
-use socket2::SockRef;
+use muxgate::relay::join;
 use tokio::{
-    io::{Interest, copy_bidirectional_with_sizes},
+    io::copy_bidirectional_with_sizes,
     net::{TcpListener, TcpStream},
 };
 
 /// Bytes of a copying buffer.
 const BUFFER_BYTES: usize = 128 << 10;
-/// Bytes of a pipe: the most that a process may ask for unless the machine is told otherwise.
-const PIPE_BYTES: usize = 1 << 20;
 
 /// What `muxlab relay` is told.
 #[derive(Debug, Args)]
@@ -97,43 +90,9 @@ async fn relay(mut client: TcpStream, target: SocketAddr, mode: Mode) -> io::Res
             copy_bidirectional_with_sizes(&mut client, &mut server, BUFFER_BYTES, BUFFER_BYTES)
                 .await?;
         }
-        Mode::Splice => {
-            tokio::try_join!(one_way(&client, &server), one_way(&server, &client))?;
-        }
+        Mode::Splice => join(&client, &server, |_| {}).await?,
     }
     Ok(())
-}
-
-/// Splices until the end of file, and passes that on. The pipe is empty before each read, so that a
-/// read that would block has waited for the socket.
-async fn one_way(from: &TcpStream, to: &TcpStream) -> io::Result<()> {
-    let (output, input) = pipe()?;
-    loop {
-        let fill = || Ok(splice_once(from, &input, PIPE_BYTES)?);
-        let mut held = from.async_io(Interest::READABLE, fill).await?;
-        if held == 0 {
-            return SockRef::from(to).shutdown(std::net::Shutdown::Write);
-        }
-        while held > 0 {
-            let drain = || Ok(splice_once(&output, to, held)?);
-            held -= to.async_io(Interest::WRITABLE, drain).await?;
-        }
-    }
-}
-
-fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
-    let (output, input) = pipe2(OFlag::O_CLOEXEC | OFlag::O_NONBLOCK)?;
-    fcntl(&input, FcntlArg::F_SETPIPE_SZ(PIPE_BYTES as i32))?;
-    Ok((output, input))
-}
-
-fn splice_once(
-    from: impl std::os::fd::AsFd,
-    to: impl std::os::fd::AsFd,
-    bytes: usize,
-) -> Result<usize, Errno> {
-    let flags = SpliceFFlags::SPLICE_F_MOVE | SpliceFFlags::SPLICE_F_NONBLOCK;
-    splice(from, None, to, None, bytes, flags)
 }
 
 #[cfg(test)]

@@ -61,6 +61,8 @@ const LOSS_DRAIN_SECONDS: u32 = 6;
 pub(crate) enum Scenario {
     /// How much goes through, by iperf 2.
     BulkIperf2,
+    /// The same where it is encrypted, or comes another way than `ssh -L`'s.
+    BulkWays,
     /// The same by iperf 3.
     BulkIperf3,
     /// How long an exchange of 64 bytes takes, alone and beside bulk.
@@ -88,8 +90,9 @@ pub(crate) enum Scenario {
 impl Scenario {
     /// All of them, in the order of the tables.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::BulkIperf2,
+        Self::BulkWays,
         Self::BulkIperf3,
         Self::PingPong,
         Self::Opens,
@@ -107,6 +110,7 @@ impl Scenario {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::BulkIperf2 => "bulk-iperf2",
+            Self::BulkWays => "bulk-ways",
             Self::BulkIperf3 => "bulk-iperf3",
             Self::PingPong => "ping-pong",
             Self::Opens => "opens",
@@ -123,7 +127,7 @@ impl Scenario {
 
     /// Whether `--connections` chooses how many there are.
     pub(crate) fn is_bulk(self) -> bool {
-        matches!(self, Self::BulkIperf2 | Self::BulkIperf3)
+        matches!(self, Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3)
     }
 
     /// The numbers of connections it is made with unless others are chosen; of the ping-pong, those
@@ -134,7 +138,7 @@ impl Scenario {
             (Self::BulkIperf2, Topology::WanTuned | Topology::WanLoss1 | Topology::WanLoss5) => {
                 &[1]
             }
-            (Self::BulkIperf2 | Self::BulkIperf3, _) => &[1, 10],
+            (Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3, _) => &[1, 10],
             (Self::PingPong, _) => &[0, 1, 10],
             (Self::Opens, _) => &[OPENS_AT_ONCE],
             (Self::StalledReader, _) => &[READERS],
@@ -150,7 +154,7 @@ impl Scenario {
     /// The figure that its table is about.
     pub(crate) fn metric(self) -> Metric {
         match self {
-            Self::BulkIperf2 | Self::BulkIperf3 => Metric::MbitS,
+            Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3 => Metric::MbitS,
             Self::PingPong => Metric::P50Us,
             Self::Opens => Metric::OpensS,
             Self::StalledReader => Metric::OthersPercent,
@@ -232,10 +236,10 @@ impl Times {
         let once = self.warm_up_seconds + self.seconds;
         let window = self.window(topology);
         let seconds = match scenario {
-            Scenario::BulkIperf2 | Scenario::BulkIperf3 if topology.loss_percent() > 0 => {
+            _ if scenario.is_bulk() && topology.loss_percent() > 0 => {
                 window.duration_s + LOSS_DRAIN_SECONDS
             }
-            Scenario::BulkIperf2 | Scenario::BulkIperf3 => window.duration_s,
+            Scenario::BulkIperf2 | Scenario::BulkWays | Scenario::BulkIperf3 => window.duration_s,
             Scenario::PingPong if connections > 0 => once + self.seconds,
             Scenario::PingPong | Scenario::Opens => once,
             Scenario::StalledReader => 3 * once,
@@ -272,7 +276,7 @@ impl Run<'_> {
     /// When the load fails, or not all of its connections arrive.
     pub(crate) fn ask(&self, scenario: Scenario) -> Result<Outcome> {
         match scenario {
-            Scenario::BulkIperf2 => self.bulk_iperf2(),
+            Scenario::BulkIperf2 | Scenario::BulkWays => self.bulk_iperf2(),
             Scenario::BulkIperf3 => self.bulk_iperf3(),
             Scenario::PingPong => self.ping_pong(),
             Scenario::Opens => self.opens(),

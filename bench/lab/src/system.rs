@@ -10,6 +10,7 @@ mod haproxy;
 mod jetsocat;
 mod muxgate;
 mod openssh;
+mod proxy;
 mod rathole;
 mod relay;
 
@@ -30,8 +31,15 @@ use crate::{
     topology::{Addresses, Place},
 };
 
+pub(crate) use proxy::Proxy;
+
+use muxgate::{Gateways, Security, Way};
+use openssh::Forwards;
+
 /// The port on which entry and exit meet.
 pub(crate) const CARRIER_PORT: u16 = 6100;
+/// The entry's port for clients that say themselves where they want to go.
+const PROXY_PORT: u16 = 6180;
 
 /// How long a system may take until the first exchange works.
 const START_PATIENCE: Duration = Duration::from_secs(15);
@@ -94,16 +102,52 @@ pub(crate) enum System {
     MuxgateNativeX4,
     /// The same with one carrier, with which streams end.
     MuxgateNoResume,
+    /// The native protocol without splicing: what encryption is compared with.
+    MuxgateCopy,
+    /// Over mutual TLS 1.3.
+    MuxgateTls,
+    /// The same, clients asking a SOCKS 5 proxy at the entry.
+    MuxgateTlsSocks5,
+    /// The same, the target's side dialling the carriers.
+    MuxgateTlsReverse,
+    /// Over Noise.
+    MuxgateNoise,
+    /// The same, clients asking a SOCKS 5 proxy at the entry.
+    MuxgateNoiseSocks5,
+    /// The same, the target's side dialling the carriers.
+    MuxgateNoiseReverse,
+    /// Plain carriers, clients asking a SOCKS 5 proxy at the entry.
+    MuxgateSocks5,
+    /// Plain carriers, clients asking an HTTP proxy at the entry.
+    MuxgateHttp,
+    /// Plain carriers, the target's side dialling them.
+    MuxgateReverse,
+    /// Both sides dialling a rendezvous.
+    MuxgateVisitor,
+    /// The same over Noise, which the rendezvous cannot read.
+    MuxgateNoiseVisitor,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
     Haproxy,
-    /// A forward of OpenSSH.
+    /// A forward of OpenSSH (-L).
     Openssh,
+    /// The same by its SOCKS 5 proxy (-D).
+    OpensshDynamic,
+    /// The same from the other side (-R).
+    OpensshReverse,
     /// A rathole server and client.
     Rathole,
+    /// The same over Noise.
+    RatholeNoise,
     /// frps and frpc.
     Frp,
+    /// The same over TLS.
+    FrpTls,
+    /// frpc and its visitor, by frps between them.
+    FrpStcp,
+    /// The same, which frps cannot read.
+    FrpStcpEncrypted,
     /// A chisel server and client.
     Chisel,
 }
@@ -119,11 +163,29 @@ impl System {
             Self::MuxgateNative => "muxgate-native",
             Self::MuxgateNativeX4 => "muxgate-native-x4",
             Self::MuxgateNoResume => "muxgate-no-resume",
+            Self::MuxgateCopy => "muxgate-copy",
+            Self::MuxgateTls => "muxgate-tls",
+            Self::MuxgateTlsSocks5 => "muxgate-tls-socks5",
+            Self::MuxgateTlsReverse => "muxgate-tls-reverse",
+            Self::MuxgateNoise => "muxgate-noise",
+            Self::MuxgateNoiseSocks5 => "muxgate-noise-socks5",
+            Self::MuxgateNoiseReverse => "muxgate-noise-reverse",
+            Self::MuxgateSocks5 => "muxgate-socks5",
+            Self::MuxgateHttp => "muxgate-http",
+            Self::MuxgateReverse => "muxgate-reverse",
+            Self::MuxgateVisitor => "muxgate-visitor",
+            Self::MuxgateNoiseVisitor => "muxgate-noise-visitor",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
+            Self::OpensshDynamic => "openssh-dynamic",
+            Self::OpensshReverse => "openssh-reverse",
             Self::Rathole => "rathole",
+            Self::RatholeNoise => "rathole-noise",
             Self::Frp => "frp",
+            Self::FrpTls => "frp-tls",
+            Self::FrpStcp => "frp-stcp",
+            Self::FrpStcpEncrypted => "frp-stcp-encrypted",
             Self::Chisel => "chisel",
         }
     }
@@ -131,9 +193,10 @@ impl System {
     /// Whether its program is installed; what is our own always is.
     pub(crate) fn is_found(self) -> bool {
         let program = match self {
-            Self::Jetsocat | Self::Haproxy | Self::Rathole | Self::Chisel => self.name(),
-            Self::Openssh => openssh::SSHD,
-            Self::Frp => "frps",
+            Self::Jetsocat | Self::Haproxy | Self::Chisel => self.name(),
+            Self::Openssh | Self::OpensshDynamic | Self::OpensshReverse => openssh::SSHD,
+            Self::Rathole | Self::RatholeNoise => "rathole",
+            Self::Frp | Self::FrpTls | Self::FrpStcp | Self::FrpStcpEncrypted => "frps",
             _ => return true,
         };
         find(Path::new(program)).is_ok()
@@ -146,27 +209,73 @@ impl System {
 
     /// How many carriers its session has, where streams outlive them.
     pub(crate) fn resumed_carriers(self) -> Option<u32> {
-        match self {
-            Self::MuxgateNative => Some(1),
-            Self::MuxgateNativeX4 => Some(4),
+        let gateways = self
+            .gateways()
+            .filter(|gateways| gateways.resume && gateways.protocol == Gateways::PLAIN.protocol)?;
+        Some(gateways.carriers.into())
+    }
+
+    /// How it is made of our gateways.
+    fn gateways(self) -> Option<Gateways> {
+        let tls = Gateways::secured(Security::MutualTls);
+        let noise = Gateways::secured(Security::Noise);
+        let plain = Gateways::PLAIN;
+        Some(match self {
+            Self::MuxgateJmux => Gateways {
+                protocol: "Jmux",
+                ..plain
+            },
+            Self::MuxgateNative => plain,
+            Self::MuxgateNativeX4 => Gateways {
+                carriers: 4,
+                ..plain
+            },
+            Self::MuxgateNoResume => Gateways {
+                resume: false,
+                ..plain
+            },
+            Self::MuxgateCopy => Gateways {
+                splice: false,
+                ..plain
+            },
+            Self::MuxgateTls => tls,
+            Self::MuxgateTlsSocks5 => tls.by(Way::Dynamic(Proxy::Socks5)),
+            Self::MuxgateTlsReverse => tls.by(Way::Reverse),
+            Self::MuxgateNoise => noise,
+            Self::MuxgateNoiseSocks5 => noise.by(Way::Dynamic(Proxy::Socks5)),
+            Self::MuxgateNoiseReverse => noise.by(Way::Reverse),
+            Self::MuxgateSocks5 => plain.by(Way::Dynamic(Proxy::Socks5)),
+            Self::MuxgateHttp => plain.by(Way::Dynamic(Proxy::Http)),
+            Self::MuxgateReverse => plain.by(Way::Reverse),
+            Self::MuxgateVisitor => plain.by(Way::Visitor),
+            Self::MuxgateNoiseVisitor => noise.by(Way::Visitor),
+            _ => return None,
+        })
+    }
+
+    /// The proxy that its clients ask.
+    fn proxy(self) -> Option<Proxy> {
+        match (self, self.gateways().map(|gateways| gateways.way)) {
+            (Self::OpensshDynamic, _) => Some(Proxy::Socks5),
+            (_, Some(Way::Dynamic(proxy))) => Some(proxy),
             _ => None,
         }
     }
 
     /// The protocol of the carriers, for our gateways.
     pub(crate) fn protocol(self) -> Option<&'static str> {
-        match self {
-            Self::MuxgateJmux => Some("jmux"),
-            Self::MuxgateNative | Self::MuxgateNativeX4 | Self::MuxgateNoResume => Some("native"),
-            _ => None,
+        match self.gateways()?.protocol {
+            "Jmux" => Some("jmux"),
+            _ => Some("native"),
         }
     }
 
     /// Where clients connect to for a service.
     pub(crate) fn address(self, service: Service, addresses: &Addresses) -> SocketAddr {
-        match self {
-            Self::Direct => SocketAddr::from((addresses.server, service.port())),
-            _ => SocketAddr::from((addresses.entry, service.entry_port())),
+        match (self, self.proxy()) {
+            (Self::Direct, _) => SocketAddr::from((addresses.server, service.port())),
+            (_, Some(_)) => SocketAddr::from((addresses.target, service.port())),
+            (_, None) => SocketAddr::from((addresses.entry, service.entry_port())),
         }
     }
 
@@ -175,16 +284,22 @@ impl System {
             Self::Direct => Ok(Vec::new()),
             Self::RelayCopy => relay::launches(setup, "copy"),
             Self::RelaySplice => relay::launches(setup, "splice"),
-            Self::MuxgateJmux => muxgate::launches(setup, "Jmux", 1, true),
-            Self::MuxgateNative => muxgate::launches(setup, "Native", 1, true),
-            Self::MuxgateNativeX4 => muxgate::launches(setup, "Native", 4, true),
-            Self::MuxgateNoResume => muxgate::launches(setup, "Native", 1, false),
             Self::Jetsocat => Ok(jetsocat::launches(setup)),
             Self::Haproxy => haproxy::launches(setup),
-            Self::Openssh => openssh::launches(setup),
-            Self::Rathole => rathole::launches(setup),
-            Self::Frp => frp::launches(setup),
+            Self::Openssh => openssh::launches(setup, Forwards::Local),
+            Self::OpensshDynamic => openssh::launches(setup, Forwards::Dynamic),
+            Self::OpensshReverse => openssh::launches(setup, Forwards::Remote),
+            Self::Rathole => rathole::launches(setup, false),
+            Self::RatholeNoise => rathole::launches(setup, true),
+            Self::Frp => frp::launches(setup, false),
+            Self::FrpTls => frp::launches(setup, true),
+            Self::FrpStcp => frp::visitor_launches(setup, false),
+            Self::FrpStcpEncrypted => frp::visitor_launches(setup, true),
             Self::Chisel => Ok(chisel::launches(setup)),
+            _ => {
+                let gateways = self.gateways().context("nothing says how it is started")?;
+                gateways.launches(setup)
+            }
         }
     }
 
@@ -211,9 +326,13 @@ impl System {
         let mut running = Running {
             system: self,
             processes: Vec::new(),
+            client_prefix: match self.proxy() {
+                Some(proxy) => proxy::prefix(&setup, proxy)?,
+                None => Vec::new(),
+            },
         };
         for launch in self.launches(&setup)? {
-            let log = folder.join(format!("{}-{}.log", self.name(), launch.role()));
+            let log = folder.join(format!("{}-{}.log", self.name(), launch.name));
             let namespace = network.namespace(launch.place);
             let mut process = Process::start(namespace, &launch.program, &launch.arguments, &log)?;
             if let Some(port) = launch.listens {
@@ -225,7 +344,11 @@ impl System {
             }
             running.processes.push((launch.place, process));
         }
-        let echo = self.address(Service::Load, &addresses);
+        // Proxies stand beside forwards of the same gateways.
+        let echo = match self {
+            Self::Direct => self.address(Service::Load, &addresses),
+            _ => SocketAddr::from((addresses.entry, Service::Load.entry_port())),
+        };
         let client = network.namespace(Place::Client);
         wait_until(START_PATIENCE, "an exchange through it", || {
             ensure!(!running.has_ended(), "one of its processes has ended");
@@ -269,6 +392,8 @@ impl Setup<'_> {
 #[derive(Debug)]
 struct Launch {
     place: Place,
+    /// Of its log.
+    name: &'static str,
     program: PathBuf,
     arguments: Vec<String>,
     /// The port that listens when the next process may start.
@@ -281,6 +406,10 @@ impl Launch {
         let mut words = line.split(' ').map(str::to_owned);
         Self {
             place,
+            name: match place {
+                Place::Exit => "exit",
+                _ => "entry",
+            },
             program: words.next().unwrap_or_default().into(),
             arguments: words.collect(),
             listens: None,
@@ -293,11 +422,10 @@ impl Launch {
         self
     }
 
-    fn role(&self) -> &'static str {
-        match self.place {
-            Place::Exit => "exit",
-            _ => "entry",
-        }
+    /// The same under another name: there are two of them at its place.
+    fn called(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
     }
 }
 
@@ -306,9 +434,24 @@ impl Launch {
 pub(crate) struct Running {
     pub(crate) system: System,
     processes: Vec<(Place, Process)>,
+    client_prefix: Vec<String>,
 }
 
 impl Running {
+    /// The command line of a client of it that runs `program`.
+    pub(crate) fn client(
+        &self,
+        program: &Path,
+        mut arguments: Vec<String>,
+    ) -> (PathBuf, Vec<String>) {
+        let Some((wrapper, prefix)) = self.client_prefix.split_first() else {
+            return (program.to_owned(), arguments);
+        };
+        arguments.insert(0, program.display().to_string());
+        arguments.splice(0..0, prefix.iter().cloned());
+        (wrapper.into(), arguments)
+    }
+
     /// The process ids of one gateway.
     pub(crate) fn pids_at(&self, at: Place) -> Vec<u32> {
         self.processes

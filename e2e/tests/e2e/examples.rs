@@ -1,14 +1,17 @@
 //! The examples in `docs/examples` do what they say.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use kube::api::{Patch, PatchParams};
-use muxtunnel_crds::MuxBenchmark;
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::api::{LogParams, Patch, PatchParams, PostParams};
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, tools, tunnel, with_temp_ns};
-use serde_json::Value;
+use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, wait, with_temp_ns};
+use serde::Deserialize;
+use serde_json::{Value, json};
 
 fn example(file: &str) -> Result<String> {
     let path = tools::checkout().join("docs/examples").join(file);
@@ -34,6 +37,242 @@ async fn the_tunnel_over_an_emulated_wan_leads_to_the_service() -> Result<()> {
         tunnel::up(ns, &example("muxtunnel-wan.yaml")?).await?;
         let send = ["send-hashed.sh", "far-entry", "8080", "1000000"];
         pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_tunnel_with_certificates_leads_to_the_service() -> Result<()> {
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        keys::certificates(&[(ns, "private-entry"), (ns, "private-exit")]).await?;
+        tunnel::up(ns, &example("muxtunnel-tls.yaml")?).await?;
+        let send = ["send-hashed.sh", "private-entry", "8080", "10000000"];
+        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_reverse_tunnel_leads_to_what_the_entry_reaches() -> Result<()> {
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "intranet", Serve::Hash).await?;
+        tunnel::up(ns, &example("muxtunnel-reverse.yaml")?).await?;
+        let send = ["send-hashed.sh", "office-exit", "8080", "1000000"];
+        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_else() -> Result<()> {
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        tunnel::apply(ns, &example("muxtunnel-dynamic.yaml")?).await?;
+        let named = "is each of its Secrets there, with its keys: proxy-users?";
+        let says = |tunnel: &MuxTunnel| {
+            let ready = tunnel::condition(tunnel, tunnel_condition::READY);
+            ready.is_some_and(|ready| ready.message.contains(named))
+        };
+        let tunnels = ns.api::<MuxTunnel>();
+        let within = Duration::from_secs(60);
+        wait::for_object(&tunnels, "dynamic", "the Secret is named", within, says).await?;
+        let users = [("users", "alice:correct-horse\n")];
+        keys::secret(ns, "proxy-users", &users).await?;
+        tunnel::ready(ns, "dynamic").await?;
+        // As `sha256sum` prints it of what the client sends.
+        let served = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03  -";
+        let alice = "alice correct-horse";
+        for (name, port, requests, heard) in [
+            (
+                "socks",
+                "1080",
+                format!("socks5 {alice} web 80 socks5 {alice} web 81 socks5 alice wrong web 80 socks5 - - web 80"),
+                format!("socks5 80: reply 0\nsocks5 80: {served}\nsocks5 81: reply 2\nsocks5 80: user 1\nsocks5 80: method 255\n"),
+            ),
+            (
+                "http",
+                "3128",
+                format!("connect {alice} web 80 connect {alice} web 81 connect - - web 80"),
+                format!("connect 80: status 200\nconnect 80: {served}\nconnect 81: status 403\nconnect 80: status 407\n"),
+            ),
+            (
+                "auto",
+                "8080",
+                "socks5 - - web 80 connect - - web 80 connect - - kubernetes.default.svc 443".to_owned(),
+                format!("socks5 80: reply 0\nsocks5 80: {served}\nconnect 80: status 200\nconnect 80: {served}\nconnect 443: status 403\n"),
+            ),
+        ] {
+            let mut script = vec!["through.sh", "dynamic-entry", port];
+            script.extend(requests.split(' '));
+            let printed = pods::run(ns, name, &script, Duration::from_secs(60)).await?;
+            ensure!(printed == heard, "{name}: expected\n{heard}printed\n{printed}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn targets_are_told_who_their_clients_are() -> Result<()> {
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Source).await?;
+        tunnel::up(ns, &example("muxtunnel-proxy-protocol.yaml")?).await?;
+        let within = Duration::from_secs(60);
+        let told = pods::run(ns, "client", &["source.sh", "told-entry", "8080"], within).await?;
+        let client = ns.api::<Pod>().get("client").await?;
+        let address = client.status.and_then(|status| status.pod_ip);
+        let address = address.context("the client's address")?;
+        ensure!(told.starts_with(&format!("client {address}:")), "{told}");
+
+        let proxied = ["source.sh", "told-entry", "8081", "proxied"];
+        let told = pods::run(ns, "behind-lb", &proxied, within).await?;
+        ensure!(told == "client 203.0.113.7:4711\n", "{told}");
+        Ok(())
+    })
+    .await
+}
+
+/// 10 MB to the Service `web` by way of the tunnel `through-http`.
+async fn send_through_http(ns: &TestNamespace, client: &str) -> Result<()> {
+    let send = ["send-hashed.sh", "through-http-entry", "8080", "10000000"];
+    pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn the_tunnel_over_web_socket_connections_leads_to_the_service_by_tls_and_by_noise()
+-> Result<()> {
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        let (entry, exit) = ("through-http-entry", "through-http-exit");
+        keys::certificates(&[(ns, entry), (ns, exit)]).await?;
+        let text = example("muxtunnel-websocket.yaml")?;
+        tunnel::up(ns, &text).await?;
+        send_through_http(ns, "by-tls").await?;
+        let service = ns.api::<Service>().get(exit).await?;
+        let ports = service.spec.and_then(|spec| spec.ports);
+        let protocol = ports.and_then(|ports| ports.first()?.app_protocol.clone());
+        ensure!(
+            protocol.as_deref() == Some("kubernetes.io/wss"),
+            "{protocol:?}"
+        );
+
+        let mut object: Value = serde_yaml::from_str(&text)?;
+        let mut security = json!({"mode": "Noise"});
+        for (end, other) in [("entry", "exit"), ("exit", "entry")] {
+            let (public, private) = pods::keygen(ns, &format!("keygen-{end}")).await?;
+            let secret = format!("noise-{end}");
+            keys::secret(ns, &secret, &[("private-key", private)]).await?;
+            security[end]["secretName"] = secret.into();
+            security[other]["peers"] = json!([public]);
+        }
+        object["spec"]["carrier"]["security"] = security;
+        tunnel::up(ns, &object.to_string()).await?;
+        send_through_http(ns, "by-noise").await
+    })
+    .await
+}
+
+/// The objects of `muxtunnel-rendezvous.yaml`, moved to these namespaces.
+fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<(String, Value)>> {
+    let mut objects = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let mut object = Value::deserialize(document)?;
+        let place = object["metadata"]["namespace"]
+            .as_str()
+            .context("a namespace")?;
+        let place = place.to_owned();
+        object["metadata"]["namespace"] = to[place.as_str()].name.clone().into();
+        if let Some(address) = object.pointer_mut("/spec/carrier/rendezvous/address") {
+            *address = format!("meet-rendezvous.{}.svc:64000", to["meet"].name).into();
+        }
+        objects.push((place, object));
+    }
+    Ok(objects)
+}
+
+#[tokio::test]
+async fn an_entry_and_an_exit_in_other_namespaces_meet_at_a_rendezvous() -> Result<()> {
+    let level = PodSecurity::Restricted;
+    with_temp_ns("meet", level, async |meet| {
+        with_temp_ns("far", level, async |far| {
+            with_temp_ns("near", level, async |near| meet_in(meet, far, near).await).await
+        })
+        .await
+    })
+    .await
+}
+
+async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace) -> Result<()> {
+    let secret = "0123456789abcdef0123456789abcdef";
+    let names = format!("# of the test\nweb {secret}\n");
+    keys::secret(meet, "meet-names", &[("names", names)]).await?;
+    for ns in [far, near] {
+        keys::secret(ns, "web-meeting", &[("secret", secret)]).await?;
+    }
+    keys::certificates(&[(far, "far-exit"), (near, "near-entry")]).await?;
+    pods::serve(far, "web", Serve::Hash).await?;
+    let places = BTreeMap::from([("meet", meet), ("far", far), ("near", near)]);
+    let text = example("muxtunnel-rendezvous.yaml")?;
+    for (place, object) in moved(&text, &places)? {
+        tunnel::apply(places[place.as_str()], &object.to_string()).await?;
+    }
+    for place in ["meet", "far", "near"] {
+        tunnel::ready(places[place], place).await?;
+    }
+    let send = ["send-hashed.sh", "near-entry", "8080", "10000000"];
+    pods::run(near, "client", &send, Duration::from_secs(60)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redirected() -> Result<()>
+{
+    with_temp_ns("example", PodSecurity::Privileged, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        let service = ns.api::<Service>().get("web").await?;
+        let address = service.spec.and_then(|spec| spec.cluster_ip);
+        let address = address.context("an address")?;
+        let text = example("sidecar.yaml")?.replace("192.0.2.10", &address);
+        let documents: Vec<Value> = serde_yaml::Deserializer::from_str(&text)
+            .map(Value::deserialize)
+            .collect::<Result<_, _>>()?;
+        let [exit, config, pod] = &documents[..] else {
+            bail!("{} documents", documents.len());
+        };
+        tunnel::up(ns, &exit.to_string()).await?;
+        let config: ConfigMap = serde_json::from_value(config.clone())?;
+        ns.api().create(&PostParams::default(), &config).await?;
+        let mut pod = pod.clone();
+        pods::fill(&mut pod["spec"]["containers"][0]);
+        pods::create(ns, pod).await?;
+        let within = Duration::from_secs(60);
+        wait::for_object(&ns.api::<Pod>(), "app", "the pod is ready", within, pods::is_ready).await?;
+        let by_socket = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => '/run/muxgate/web.sock') or die $!; \
+                         syswrite $s, qq(hello\\n); print scalar <$s>";
+        let redirected = format!("exec 3<>/dev/tcp/{address}/80; echo hello >&3; head -n 1 <&3");
+        for command in [["perl", "-e", by_socket], ["bash", "-c", &redirected]] {
+            let exec = ["exec", "--namespace", &ns.name, "app", "-c", "app", "--"];
+            let heard = tools::run("kubectl", &[&exec[..], &command[..]].concat()).await?;
+            ensure!(heard == "hello\n", "{command:?}: {heard:?}");
+        }
+        // The target could be reached without the gateway, too.
+        let log = LogParams {
+            container: Some("muxgate".to_owned()),
+            ..LogParams::default()
+        };
+        for forward in ["forward=\"web\"", "forward=\"redirected\""] {
+            let what = format!("a stream of {forward} is in the sidecar's log");
+            wait::until(&what, within, async || {
+                let log = ns.api::<Pod>().logs("app", &log).await?;
+                Ok(log.contains(forward).then_some(()))
+            })
+            .await?;
+        }
         Ok(())
     })
     .await

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, tunnel, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -36,10 +37,21 @@ async fn one_gibibyte(namespace: &str, protocol: &str) -> Result<()> {
 async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
     with_temp_ns("replicas", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
-        tunnel::up(
-            ns,
-            &tunnel_to_web("entry: {replicas: 2}\n  exit: {replicas: 2}"),
-        )
+        let one_worker = "template: {resources: {requests: {cpu: 10m}, limits: {cpu: '1'}}}";
+        let gateways =
+            format!("entry: {{replicas: 2, {one_worker}}}\n  exit: {{replicas: 2, {one_worker}}}");
+        let yaml =
+            tunnel_to_web(&gateways).replace("carrier: {", "carrier: {pool: {min: 2, max: 2}, ");
+        tunnel::up(ns, &yaml).await?;
+        // Each entry has a session with each exit, and both carriers of a session lead to the same one.
+        let what = "every session has its carriers";
+        let within = Duration::from_secs(60);
+        wait::for_object(&ns.api::<MuxTunnel>(), "t", what, within, |tunnel| {
+            let status = tunnel.status.as_ref();
+            status
+                .and_then(|status| status.carriers.as_ref())
+                .is_some_and(|carriers| carriers.up == 8)
+        })
         .await?;
         for client in ["one", "two", "three", "four"] {
             let send = ["send-hashed.sh", "t-entry", "8080", "1048576"];

@@ -4,7 +4,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{BitRate, ConfigError, check_addr_port};
+use crate::listen::{self, Auth, ListenProtocol, ProxyProtocol};
+use crate::target::{self, Target, UNIX_PREFIX};
+use crate::{BitRate, ConfigError, Direction, check_addr_port};
 
 /// Most forwards in one configuration.
 pub const FORWARDS_MAX: usize = 64;
@@ -15,16 +17,30 @@ pub const RATE_MIN: BitRate = BitRate(100_000);
 /// Most rate of a forward: 1,000 Gbit/s.
 pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
 
-/// One listener of an entry and the target its streams lead to.
+/// One listener and the target its streams lead to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Forward {
     /// Unique name, for logs and metrics.
     pub name: String,
-    /// `addr:port` to listen on.
+    /// `addr:port` to listen on, of the side that listens, or `unix:/path`: a socket that this gateway makes, of
+    /// mode 0600.
     pub listen: String,
-    /// Where the exit dials.
-    pub target: Target,
+    /// What clients speak there.
+    #[serde(default, skip_serializing_if = "ListenProtocol::is_tcp")]
+    pub protocol: ListenProtocol,
+    /// Where the other side leads those that do not say it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<Target>,
+    /// Protocols that say a user: who is served. Default: everybody.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub auth: Option<Auth>,
+    /// Who says where a client is. Default: its connection.
+    #[serde(default, skip_serializing_if = "ProxyProtocol::is_off")]
+    pub proxy_protocol: ProxyProtocol,
+    /// Which side listens.
+    #[serde(default, skip_serializing_if = "Direction::is_default")]
+    pub direction: Direction,
     /// Who of its streams and those of other forwards goes first; of streams that are opened from now on.
     #[serde(default, skip_serializing_if = "Priority::is_auto")]
     pub priority: Priority,
@@ -66,16 +82,6 @@ impl FromStr for Priority {
             )),
         }
     }
-}
-
-/// A TCP target, resolved by the exit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Target {
-    /// Name or address literal (IPv6 without brackets), at most 253 characters.
-    pub host: String,
-    /// 1..=65535.
-    pub port: u16,
 }
 
 /// What the streams of one forward may take together, in one gateway. Absent: no limit.
@@ -145,21 +151,26 @@ pub(crate) fn check(forwards: &[Forward]) -> Result<(), ConfigError> {
             let problem = format!("{:?} is used by more than one forward", forward.name);
             return wrong("name", problem);
         }
-        check_addr_port(&format!("forwards[{index}].listen"), &forward.listen)?;
-        if earlier.iter().any(|other| other.listen == forward.listen) {
+        match forward.listen.strip_prefix(UNIX_PREFIX) {
+            None => check_addr_port(&format!("forwards[{index}].listen"), &forward.listen)?,
+            Some(path) => {
+                if let Some(problem) = target::unix_path_problem(path) {
+                    return wrong("listen", problem);
+                }
+            }
+        }
+        let on_same_side = |other: &&Forward| other.direction == forward.direction;
+        let mut earlier = earlier.iter().filter(on_same_side);
+        if earlier.any(|other| other.listen == forward.listen) {
             let problem = format!("{} is used by more than one forward", forward.listen);
             return wrong("listen", problem);
         }
-        let target = &forward.target;
-        if target.host.is_empty()
-            || target.host.len() > 253
-            || target.host.contains(char::is_whitespace)
-        {
-            let problem = "must be a name or an address of 1 to 253 characters";
-            return wrong("target.host", problem.to_owned());
+        let target = forward.target.as_ref();
+        if let Some((field, problem)) = target.and_then(Target::problem) {
+            return wrong(&format!("target.{field}"), problem);
         }
-        if target.port == 0 {
-            return wrong("target.port", "must be 1..=65535".to_owned());
+        if let Some((field, problem)) = listen::problem(forward) {
+            return wrong(field, problem);
         }
         if let Some((field, problem)) = forward.limits.problem() {
             return wrong(&format!("limits.{field}"), problem);

@@ -4,22 +4,49 @@
 //! Only types, parsing and checks: no socket, no file, no clock. The operator renders [`Config`], the
 //! gateway parses it, from this one type. See `gateway/src/main.rs` for who reads it.
 
-mod allow;
+mod carrier;
 mod forward;
 mod hash;
+mod listen;
+mod locate;
+mod policy;
 mod pool;
+mod problem;
+mod proxy;
 mod rate;
+mod rendezvous;
+mod reverse;
+mod security;
+mod server_tls;
 mod size;
 pub mod status;
+mod target;
+mod web_socket;
 
-pub use allow::{Allow, AllowError, AllowHost};
+pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use forward::{
-    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN, Target,
+    FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
 };
 pub use hash::config_hash;
+pub use listen::{Auth, ListenProtocol, ProxyProtocol};
+pub use locate::Position;
+pub use policy::{
+    Cidr, CidrError, HostPattern, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports, RULES_MAX, Rule,
+    RuleError, ends_in_number,
+};
 pub use pool::{POOL_MAX, Pool};
+pub use problem::ConfigError;
+pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use rate::{BitRate, BitRateError};
+pub use rendezvous::Leaf;
+pub use reverse::{Direction, LISTEN_RULES_MAX, ListenRule, ListenRuleError};
+pub use security::{
+    KeyError, MutualTls, Noise, PEERS_MAX, PublicKey, Security, decode_key, encode_key,
+};
+pub use server_tls::ServerTls;
 pub use size::ByteSize;
+pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
+pub use web_socket::WebSocket;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,8 +56,6 @@ pub const CARRIER_PORT: u16 = 64000;
 pub const ADMIN_PORT: u16 = 64001;
 /// Most entries of `connect`.
 pub const CONNECT_MAX: usize = 16;
-/// Most entries in `allow`.
-pub const ALLOW_MAX: usize = 256;
 /// Most streams of one session unless configured otherwise.
 pub const STREAMS_DEFAULT: u32 = 4096;
 /// Most carriers an exit takes unless configured otherwise.
@@ -61,8 +86,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 /// The whole configuration of one gateway.
 ///
-/// `forwards`, `allow` and `timeouts` are taken over while running; a change of anything else needs a
-/// restart.
+/// `forwards`, `allow`, `policy`, `allowListen` and `timeouts` are taken over while running; a change of
+/// anything else needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -78,25 +103,54 @@ pub struct Config {
     pub packet_bytes: Option<u16>,
     /// How carriers are secured.
     pub security: Security,
+    /// Carriers are WebSocket connections; absent: TCP ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web_socket: Option<WebSocket>,
     /// How the kernel paces carriers.
     #[serde(default)]
     pub congestion_control: CongestionControl,
-    /// Entry: `host:port` of the exit's carrier listener, or of several exits' with commas between them; at
-    /// most [`CONNECT_MAX`]. Absent on an exit.
+    /// Entry: `host:port` of the exit's carrier listener, or `unix:/path`, or those of several exits with commas
+    /// between them; at most [`CONNECT_MAX`]. With `rendezvous`, of an exit as well: where both meet. Else absent
+    /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
-    /// Exit: `addr:port` on which carriers are accepted. Absent on an entry.
+    /// Entry with protocol Native: `host:port` that leads to some exit, dialled where none of `connect`
+    /// answers, as when a name server still has the addresses of exits that are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub connect_fallback: Option<String>,
+    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`], which is started for
+    /// each carrier and whose standard input and output lead to the exit. No shell reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub connect_command: Vec<String>,
+    /// What `connect` is dialled through; absent: for WebSocket carriers what the environment says, else nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Proxy>,
+    /// Exit: `addr:port` on which carriers are accepted, or `unix:/path`, or [`LISTEN_STDIO`]: its standard input and
+    /// output are the one carrier, with which it ends. Rendezvous: on which leaves are accepted. Absent on an
+    /// entry and on an exit with `rendezvous`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// Entry or exit: `connect` is a rendezvous, where they meet under this name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<Leaf>,
+    /// Rendezvous: the file with the secrets of all names, a line `NAME SECRET` each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub secrets_file: Option<String>,
     /// `addr:port` of the admin endpoint; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
     /// Entry: what is listened on and where it leads, at most [`FORWARDS_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
-    /// Exit: which targets may be dialled, at most [`ALLOW_MAX`]. Empty: none.
+    /// Exit: which targets may be dialled, at most [`RULES_MAX`]: the short form of `policy.allow`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub allow: Vec<Allow>,
+    pub allow: Vec<Rule>,
+    /// Exit: which targets may be dialled, and which may not.
+    #[serde(default, skip_serializing_if = "Policy::is_empty")]
+    pub policy: Policy,
+    /// Exit with protocol Native: where entries may have it listen, at most [`LISTEN_RULES_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow_listen: Vec<ListenRule>,
     /// Single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]; absent: one a core,
     /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -108,6 +162,10 @@ pub struct Config {
     /// session keeps what it sent until it is acknowledged, at most `memory.retain`.
     #[serde(default = "yes", skip_serializing_if = "is_yes")]
     pub resume: bool,
+    /// Whether the kernel moves payload from socket to socket (splice(2)), where carriers are plain TCP;
+    /// otherwise it is copied, as it is for carriers that encrypt.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub splice: bool,
     /// Streams that nothing happens on.
     #[serde(default)]
     pub timeouts: Timeouts,
@@ -129,6 +187,8 @@ pub enum Role {
     Entry,
     /// Targets are dialled here; it accepts carriers.
     Exit,
+    /// Neither: entries and exits that cannot reach each other dial it, and it joins their connections.
+    Rendezvous,
 }
 
 /// The mux protocol on a carrier.
@@ -151,21 +211,6 @@ pub enum CongestionControl {
     Cubic,
     /// By measured bandwidth and round-trip time; the node's kernel must have it.
     Bbr,
-}
-
-/// How carriers are secured.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Security {
-    /// The mode; there is no default, so that the insecure form is written out.
-    pub mode: SecurityMode,
-}
-
-/// The carrier security modes that work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum SecurityMode {
-    /// Plain TCP: anyone on the path reads and changes the traffic.
-    None,
 }
 
 /// When a stream that nothing happens on is reset.
@@ -260,39 +305,14 @@ impl Default for Drain {
     }
 }
 
-/// Why a configuration cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// Not YAML of this shape; the source names line and column.
-    #[error("{0}")]
-    Syntax(#[from] serde_yaml::Error),
-    /// Well-formed, but a field cannot be used. `field` is its path, such as `forwards[2].listen`.
-    #[error("{field}: {problem}")]
-    Field {
-        /// Path of the field.
-        field: String,
-        /// What is wrong and what is expected.
-        problem: String,
-    },
-}
-
-impl ConfigError {
-    fn field(field: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self::Field {
-            field: field.into(),
-            problem: problem.into(),
-        }
-    }
-}
-
 impl Config {
     /// Parses and checks a YAML document.
     ///
     /// # Errors
-    /// [`ConfigError::Syntax`] with line and column, or [`ConfigError::Field`] with the field's path.
+    /// [`ConfigError`] with line and column.
     pub fn from_yaml(text: &str) -> Result<Self, ConfigError> {
-        let config: Self = serde_yaml::from_str(text)?;
-        config.check()?;
+        let config: Self = problem::read(text)?;
+        config.check().map_err(|error| error.within(text))?;
         Ok(config)
     }
 
@@ -301,7 +321,7 @@ impl Config {
     /// # Errors
     /// Only if the serializer fails, which no value of this type makes it do.
     pub fn to_yaml(&self) -> Result<String, ConfigError> {
-        Ok(serde_yaml::to_string(self)?)
+        serde_yaml::to_string(self).map_err(|error| ConfigError::field("", error.to_string()))
     }
 
     /// Checks what the types cannot say: which fields a role needs, ports, bounds, unique names.
@@ -309,15 +329,18 @@ impl Config {
     /// # Errors
     /// [`ConfigError::Field`] for the first field that cannot be used.
     pub fn check(&self) -> Result<(), ConfigError> {
+        carrier::check_command(self)?;
         self.check_role()?;
+        proxy::check(self)?;
         self.check_packet_bytes()?;
+        self.security.check()?;
+        server_tls::check(self)?;
+        self.web_socket.as_ref().map_or(Ok(()), WebSocket::check)?;
         forward::check(&self.forwards)?;
-        if self.allow.len() > ALLOW_MAX {
-            return Err(ConfigError::field(
-                "allow",
-                format!("{} entries, at most {ALLOW_MAX}", self.allow.len()),
-            ));
-        }
+        policy::check(self)?;
+        reverse::check(self)?;
+        rendezvous::check(self)?;
+        self.check_sources()?;
         for (field, size, least) in [
             ("memory.receive", self.memory.receive, RECEIVE_MIN),
             ("memory.retain", self.memory.retain, RETAIN_MIN),
@@ -379,25 +402,47 @@ impl Config {
         self.static_part() == running.static_part()
     }
 
-    /// What a running gateway cannot take over: all but `forwards`, `allow` and `timeouts`, which are
-    /// empty or have their defaults.
+    /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`,
+    /// `allowListen` and `timeouts`, which are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
             forwards: Vec::new(),
             allow: Vec::new(),
+            policy: Policy::default(),
+            allow_listen: Vec::new(),
             timeouts: Timeouts::default(),
             ..self.clone()
         }
     }
 
     /// Carriers of each session: as configured, or else [`Pool::GROWING`] for an entry whose streams
-    /// outlive their carrier, and [`Pool::ONE`].
+    /// outlive their carrier, unless that is a command, and [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
-        let grows = self.role == Role::Entry && self.protocol == Protocol::Native && self.resume;
+        let grows = self.role == Role::Entry
+            && self.protocol == Protocol::Native
+            && self.resume
+            && self.connect_command.is_empty();
         self.pool
             .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
+    }
+
+    /// Whether streams outlive their carrier, as far as this end has a say: not where the process ends with it.
+    #[must_use]
+    pub fn resumes(&self) -> bool {
+        self.resume && !self.is_stdio()
+    }
+
+    /// Whether its standard input and output are its carrier.
+    #[must_use]
+    pub fn is_stdio(&self) -> bool {
+        self.listen.as_deref() == Some(LISTEN_STDIO)
+    }
+
+    /// The rules by which an exit may dial, in whichever form they are written.
+    pub fn allowed(&self) -> impl Iterator<Item = &Rule> + Clone {
+        self.allow.iter().chain(&self.policy.allow)
     }
 
     fn check_pool(&self) -> Result<(), ConfigError> {
@@ -433,18 +478,31 @@ impl Config {
         Err(ConfigError::field("packetBytes", problem))
     }
 
+    fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
+        if self.protocol != Protocol::Native {
+            let problem = "only an entry with protocol Native has one";
+            return Err(ConfigError::field("connectFallback", problem));
+        }
+        carrier::check_connect("connectFallback", fallback)
+    }
+
+    fn check_sources(&self) -> Result<(), ConfigError> {
+        let sends = |forward: &Forward| forward.proxy_protocol.send;
+        match self.forwards.iter().position(sends) {
+            Some(index) if self.protocol == Protocol::Jmux => Err(ConfigError::field(
+                format!("forwards[{index}].proxyProtocol.send"),
+                "protocol Jmux cannot tell the exit who the client is",
+            )),
+            _ => Ok(()),
+        }
+    }
+
     fn check_role(&self) -> Result<(), ConfigError> {
         match self.role {
             Role::Entry => {
-                let connect = self.connect.as_deref().ok_or_else(|| {
-                    ConfigError::field("connect", "an entry needs the exit's host:port")
-                })?;
-                if connect.split(',').count() > CONNECT_MAX {
-                    let problem = format!("at most {CONNECT_MAX} exits");
-                    return Err(ConfigError::field("connect", problem));
-                }
-                for exit in connect.split(',') {
-                    check_host_port("connect", exit)?;
+                self.check_exits()?;
+                if let Some(fallback) = &self.connect_fallback {
+                    self.check_fallback(fallback)?;
                 }
                 if self.listen.is_some() {
                     return Err(ConfigError::field(
@@ -452,30 +510,74 @@ impl Config {
                         "only an exit listens for carriers",
                     ));
                 }
-                if !self.allow.is_empty() {
-                    return Err(ConfigError::field("allow", "only an exit dials targets"));
-                }
             }
-            Role::Exit => {
-                let listen = self.listen.as_deref().ok_or_else(|| {
-                    ConfigError::field("listen", "an exit needs an addr:port for carriers")
+            Role::Exit if self.rendezvous.is_some() => {
+                let connect = self.connect.as_deref().ok_or_else(|| {
+                    ConfigError::field("connect", "a leaf needs the rendezvous's host:port")
                 })?;
-                check_addr_port("listen", listen)?;
-                if self.connect.is_some() {
-                    return Err(ConfigError::field(
-                        "connect",
-                        "only an entry dials a carrier",
-                    ));
+                check_host_port("connect", connect)?;
+                if self.listen.is_some() {
+                    let problem = "an exit that is visited at a rendezvous listens for no carriers";
+                    return Err(ConfigError::field("listen", problem));
                 }
-                if !self.forwards.is_empty() {
-                    return Err(ConfigError::field(
-                        "forwards",
-                        "only an entry listens for streams",
-                    ));
+                self.check_no_forwards()?;
+            }
+            Role::Exit | Role::Rendezvous => {
+                let listen = self.listen.as_deref().ok_or_else(|| {
+                    ConfigError::field(
+                        "listen",
+                        match self.role {
+                            Role::Rendezvous => "a rendezvous needs an addr:port for leaf gateways",
+                            Role::Exit | Role::Entry => "an exit needs an addr:port for carriers",
+                        },
+                    )
+                })?;
+                match self.role {
+                    Role::Rendezvous => check_addr_port("listen", listen)?,
+                    Role::Exit | Role::Entry => carrier::check_listen(self, listen)?,
                 }
+                let dials = [
+                    ("connect", &self.connect),
+                    ("connectFallback", &self.connect_fallback),
+                ];
+                if let Some((field, _)) = dials.iter().find(|(_, exit)| exit.is_some()) {
+                    return Err(ConfigError::field(*field, "only an entry dials a carrier"));
+                }
+                self.check_no_forwards()?;
             }
         }
         Ok(())
+    }
+
+    fn check_exits(&self) -> Result<(), ConfigError> {
+        let Some(connect) = self.connect.as_deref() else {
+            return match self.connect_command.is_empty() {
+                false => Ok(()),
+                true => Err(ConfigError::field(
+                    "connect",
+                    "an entry needs the exit's host:port, or a connectCommand",
+                )),
+            };
+        };
+        if connect.split(',').count() > CONNECT_MAX {
+            let problem = format!("at most {CONNECT_MAX} exits");
+            return Err(ConfigError::field("connect", problem));
+        }
+        let mut exits = connect.split(',');
+        if self.rendezvous.is_some() {
+            return exits.try_for_each(|exit| check_host_port("connect", exit));
+        }
+        exits.try_for_each(|exit| carrier::check_connect("connect", exit))
+    }
+
+    fn check_no_forwards(&self) -> Result<(), ConfigError> {
+        match self.forwards.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError::field(
+                "forwards",
+                "only an entry listens for streams",
+            )),
+        }
     }
 }
 

@@ -2,11 +2,14 @@
 //!
 //! Read by the operator (conditions, printer columns), by benchmarks (CPU, carriers) and by people.
 
+mod rendezvous;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Protocol, Role};
+pub use rendezvous::Rendezvous;
 
 /// What one gateway knows of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,9 +43,15 @@ pub struct Status {
     /// What of their payload was not copied.
     #[serde(default)]
     pub splice: Splice,
+    /// What it takes that they outlive their carriers.
+    #[serde(default)]
+    pub resume: Resume,
     /// The forwards in force (entry).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
+    /// Who meets here (rendezvous).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<Rendezvous>,
     /// The process.
     pub process: Process,
     /// Effective values of the sysctls that matter here, by dotted name; values as the kernel
@@ -54,13 +63,13 @@ pub struct Status {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Carrier {
-    /// The other end, `addr:port`.
+    /// The other end: `addr:port`, `host:port` behind a proxy, `unix:/path`, `command:PROGRAM` or `stdio`.
     pub peer: String,
     /// Seconds since it came up.
     pub uptime_seconds: f64,
     /// Smoothed round-trip time.
     pub rtt_milliseconds: f64,
-    /// The least round-trip time seen.
+    /// The least round-trip time of late (five minutes, `net.ipv4.tcp_min_rtt_wlen`).
     pub rtt_min_milliseconds: f64,
     /// `cubic`, `bbr`, ...
     pub congestion_control: String,
@@ -178,6 +187,18 @@ pub struct Splice {
     pub pipes_lacking: u64,
 }
 
+/// Streams that outlive their carriers, in all sessions.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Resume {
+    /// Kept now, since the other end may ask for it again; each session's `memory.retain` bounds it.
+    pub bytes_retained: u64,
+    /// Carriers that were lost since the start while their session went on.
+    pub carriers_survived: u64,
+    /// Payload that went again since the start, for a lost carrier had not delivered it.
+    pub bytes_sent_again: u64,
+}
+
 /// One forward in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -186,7 +207,7 @@ pub struct Forward {
     pub name: String,
     /// Where it listens.
     pub listen: String,
-    /// `host:port` it leads to.
+    /// What it leads to, `host:port` or `unix:/path`; where clients say it, the protocol in which they do.
     pub target: String,
     /// Its streams. Those of an earlier forward of the same name count as long as one is open.
     pub streams: Streams,

@@ -13,6 +13,19 @@ forwards:
   target: {host: web.shop.svc, port: 80}
 ";
 
+/// Without its place, which it must have.
+fn said(error: &ConfigError) -> String {
+    let text = error.to_string();
+    let mut parts = text.splitn(3, ':');
+    for place in [parts.next(), parts.next()] {
+        assert!(
+            place.is_some_and(|place| place.parse::<usize>().is_ok()),
+            "{text}"
+        );
+    }
+    parts.next().unwrap_or_default().trim_start().to_owned()
+}
+
 #[test]
 fn an_entry_round_trips() {
     let config = Config::from_yaml(ENTRY).unwrap();
@@ -63,7 +76,12 @@ fn security_must_be_written_out() {
 fn a_syntax_error_names_the_line() {
     let error =
         Config::from_yaml(&ENTRY.replace("role: Entry", "role: Entry\nroll: x")).unwrap_err();
-    assert!(error.to_string().contains("line 2"), "{error}");
+    assert!(
+        error
+            .to_string()
+            .starts_with("2:1: roll: unknown field `roll`"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -88,6 +106,16 @@ fn bad_fields_are_named_by_path() {
             "exit.example.com:64000",
             "exit.example.com:64000,other.example.com",
             "connect: \"other.example.com\" is not HOST:PORT",
+        ),
+        (
+            "admin: 0.0.0.0:64001",
+            "connectFallback: exit.example.com:64000",
+            "connectFallback: only an entry with protocol Native has one",
+        ),
+        (
+            "protocol: Jmux",
+            "protocol: Native\nconnectFallback: exit.example.com",
+            "connectFallback: \"exit.example.com\" is not HOST:PORT",
         ),
         (
             "name: web",
@@ -177,12 +205,98 @@ fn bad_fields_are_named_by_path() {
         (
             "listen: 0.0.0.0:8080",
             "limits: {rate: 5MB}\n  listen: 0.0.0.0:8080",
-            "forwards[0].limits: \"5MB\" is not a rate such as 500kbit, 100Mbit or 1Gbit",
+            "forwards[0].limits.rate: \"5MB\" is not a rate such as 500kbit, 100Mbit or 1Gbit",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "listen: 0.0.0.0:8080\n  proxyProtocol: {send: true}",
+            "forwards[0].proxyProtocol.send: protocol Jmux cannot tell the exit who the client is",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "listen: unix:web.sock",
+            "forwards[0].listen: \"web.sock\" is not an absolute path of at most 107 bytes",
+        ),
+        (
+            "{host: web.shop.svc, port: 80}",
+            "{unix: web.sock}",
+            "forwards[0].target.unix: \"web.sock\" is not an absolute path",
+        ),
+        (
+            "  target: {host: web.shop.svc, port: 80}\n",
+            "",
+            "forwards[0].target: is missing: a forward of protocol Tcp leads to one",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "listen: 0.0.0.0:8080\n  protocol: Socks5",
+            "forwards[0].target: does not go with protocol Socks5",
+        ),
+        (
+            "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
+            "listen: unix:/run/a\n  protocol: Transparent",
+            "forwards[0].listen: only TCP connections can be redirected to a port",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "listen: 0.0.0.0:8080\n  auth: {usersFile: /a}",
+            "forwards[0].auth: clients of protocol Tcp have no way to say who they are",
+        ),
+        (
+            "listen: 0.0.0.0:8080",
+            "listen: 0.0.0.0:8080\n  protocol: Auto\n  auth: {usersFile: /a}",
+            "forwards[0].auth: would not be asked of those that are led to the target",
+        ),
+        (
+            "listen: 0.0.0.0:8080\n  target: {host: web.shop.svc, port: 80}",
+            "listen: 0.0.0.0:8080\n  protocol: Auto\n  auth: {user: 'a:b', passwordFile: /a}",
+            "forwards[0].auth.user: must have 1 to 255 bytes without a colon",
         ),
     ];
     for (from, to, message) in table {
         let error = Config::from_yaml(&ENTRY.replace(from, to)).unwrap_err();
-        assert!(error.to_string().starts_with(message), "{error}");
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn every_kind_of_forward_round_trips() {
+    for forward in [
+        "listen: 'unix:/run/a.sock', target: {unix: /run/b.sock}",
+        "listen: 0.0.0.0:1, protocol: Socks5, auth: {user: alice, passwordFile: /a}",
+        "listen: 0.0.0.0:1, protocol: HttpConnect, auth: {usersFile: /a}",
+        "listen: 0.0.0.0:1, protocol: Auto, target: {host: a, port: 1}",
+        "listen: 0.0.0.0:1, protocol: Transparent, proxyProtocol: {accept: true}",
+        "listen: 0.0.0.0:1, protocol: Socks5, proxyProtocol: {accept: true, send: true}",
+    ] {
+        let native = ENTRY.replace("protocol: Jmux\n", "");
+        let (head, _) = native.split_once("- name: web").unwrap();
+        let config = Config::from_yaml(&format!("{head}- {{name: web, {forward}}}\n")).unwrap();
+        let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
+        assert_eq!(again, config, "{forward}");
+    }
+}
+
+#[test]
+fn what_is_half_a_target_or_half_a_user_is_refused_in_words() {
+    for (bad, expected) in [
+        ("target: {host: a}", "either a host and a port, or unix"),
+        (
+            "target: {unix: /a, port: 1}",
+            "either a host and a port, or unix",
+        ),
+        (
+            "protocol: Auto, auth: {user: a}",
+            "either a user and a passwordFile, or a usersFile",
+        ),
+    ] {
+        let (head, _) = ENTRY.split_once("- name: web").unwrap();
+        let text = format!("{head}- {{name: web, listen: 0.0.0.0:1, {bad}}}\n");
+        let error = Config::from_yaml(&text).unwrap_err().to_string();
+        assert!(
+            error.contains(expected) && error.starts_with("7:"),
+            "{error}"
+        );
     }
 }
 
@@ -192,7 +306,7 @@ fn two_forwards_on_one_port_are_refused_with_the_port() {
         format!("{ENTRY}- name: other\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n");
     let error = Config::from_yaml(&twice).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        said(&error),
         "forwards[1].listen: 0.0.0.0:8080 is used by more than one forward"
     );
 }
@@ -239,9 +353,35 @@ fn the_documented_configurations_can_be_used() {
         .split("```yaml\n")
         .skip(1)
         .filter_map(|rest| rest.split_once("```"))
-        .map(|(block, _)| Config::from_yaml(block).unwrap().role)
+        .map(|(block, _)| {
+            // A part of one stands for that part of an exit.
+            let text = match block.starts_with("role:") {
+                true => block.to_owned(),
+                false => {
+                    let begun = "role: Exit\nlisten: 0.0.0.0:64000\n";
+                    let secured = block.starts_with("security:");
+                    let security = if secured {
+                        ""
+                    } else {
+                        "security: {mode: None}\n"
+                    };
+                    format!("{begun}{security}{block}")
+                }
+            };
+            Config::from_yaml(&text).unwrap().role
+        })
         .collect();
-    assert_eq!(blocks, [Role::Entry, Role::Exit]);
+    assert_eq!(
+        blocks,
+        [
+            Role::Entry,
+            Role::Exit,
+            Role::Exit,
+            Role::Exit,
+            Role::Exit,
+            Role::Exit
+        ]
+    );
 }
 
 #[test]
@@ -249,14 +389,14 @@ fn the_streams_of_jmux_alone_must_fit_into_the_memory() {
     let small = ENTRY.replace("admin: 0.0.0.0:64001", "memory: {receive: 16Mi}");
     let error = Config::from_yaml(&small).unwrap_err();
     assert_eq!(
-        error.to_string(),
+        said(&error),
         "limits.streams: 4096 streams need a memory.receive of at least 64Mi with protocol Jmux, it is 16Mi"
     );
     Config::from_yaml(&small.replace("protocol: Jmux", "protocol: Native")).unwrap();
 }
 
 #[test]
-fn only_forwards_allow_and_timeouts_reload() {
+fn only_forwards_rules_and_timeouts_reload() {
     let running = Config::from_yaml(ENTRY).unwrap();
     let patient =
         Config::from_yaml(&ENTRY.replace("admin:", "timeouts: {idleSeconds: 5}\nadmin:")).unwrap();
@@ -269,7 +409,7 @@ fn only_forwards_allow_and_timeouts_reload() {
 }
 
 #[test]
-fn allow_entries_parse_and_print() {
+fn rules_parse_and_print() {
     for text in [
         "web.example.com",
         "web.example.com:443",
@@ -281,8 +421,16 @@ fn allow_entries_parse_and_print() {
         "[2001:db8::1]:443",
         "[2001:db8::]/32:443",
         "localhost:22",
+        "web.example.com:8000-8100",
+        "*",
+        "*:25",
+        "*.example.com",
+        "*.example.com:443,peer=spiffe://a.b/c",
+        "[2001:db8::]/32:1-1024,peer=x",
+        "10.0.0.0/8,peer=a, b",
+        "unix:/run/web.sock",
     ] {
-        assert_eq!(text.parse::<Allow>().unwrap().to_string(), text);
+        assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
     }
     for text in [
         "",
@@ -293,10 +441,22 @@ fn allow_entries_parse_and_print() {
         "[::1",
         "1.2.3",
         "0x7f.1",
+        "0x7f000001",
         "10.0.0.0/x",
-        "*",
+        "*.",
+        "**",
+        "*.*.com",
+        "a.*",
+        "x:9-8",
+        "x:0-8",
+        "x:1-",
+        "x:1-2-3",
+        "x,peer=",
+        "x,pear=a",
+        "unix:web.sock",
+        "unix:/a\nb",
     ] {
-        assert!(text.parse::<Allow>().is_err(), "{text:?}");
+        assert!(text.parse::<Rule>().is_err(), "{text:?}");
     }
 }
 
@@ -374,5 +534,239 @@ fn a_limit_of_another_version_is_read_as_such() {
 fn a_limit_has_one_name_everywhere() {
     for limit in Limit::ALL {
         assert_eq!(serde_json::json!(limit), limit.as_str());
+    }
+}
+
+#[test]
+fn a_secured_carrier_names_its_files_and_who_the_other_end_may_be() {
+    let with = |security: &str| Config::from_yaml(&ENTRY.replace("{mode: None}", security));
+    let tls = "{mode: MutualTls, certificate: a, key: b, ca: c, peers: ['exit.example.com']}";
+    let config = with(tls).unwrap();
+    assert_eq!(config.security.files().len(), 3);
+    let again = Config::from_yaml(&config.to_yaml().unwrap()).unwrap();
+    assert_eq!(again, config);
+    let key = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
+    let noise = format!("{{mode: Noise, privateKey: a, psk: b, peers: ['{key}']}}");
+    let config = with(&noise).unwrap();
+    assert_eq!(config.security.files().len(), 2);
+    assert_eq!(
+        Config::from_yaml(&config.to_yaml().unwrap()).unwrap(),
+        config
+    );
+    for (security, problem) in [
+        ("{mode: None, key: b}", "`key` is no field of mode None"),
+        ("{mode: Tls}", "unknown variant `Tls`"),
+        (
+            "{mode: MutualTls, key: b, ca: c, peers: [d]}",
+            "certificate",
+        ),
+        (
+            &tls.replace("'exit.example.com'", ""),
+            "security.peers: is empty",
+        ),
+        (
+            &tls.replace("exit.example.com", ""),
+            "security.peers: has an empty",
+        ),
+        (
+            &tls.replace("key: b", "key: b, psk: d"),
+            "`psk` is no field of mode MutualTls",
+        ),
+        (&noise.replace(key, "abc="), "32 bytes in base64"),
+    ] {
+        let error = with(security).unwrap_err().to_string();
+        assert!(error.contains(problem), "{security}: {error}");
+    }
+}
+
+#[test]
+fn a_web_socket_has_a_path() {
+    let with = |web_socket: &str| Config::from_yaml(&format!("{ENTRY}webSocket: {web_socket}\n"));
+    for path in ["carrier", "''", "/a b", "/a?b"] {
+        let error = with(&format!("{{path: {path}}}")).unwrap_err();
+        assert!(said(&error).starts_with("webSocket.path:"), "{error}");
+    }
+    let error = with("{path: /a, host: ''}").unwrap_err();
+    assert!(said(&error).starts_with("webSocket.host:"), "{error}");
+    let web_socket = with("{path: /a}").unwrap().web_socket.unwrap();
+    assert_eq!((web_socket.path.as_str(), web_socket.host), ("/a", None));
+}
+
+const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
+
+#[test]
+fn a_policy_round_trips_and_reloads() {
+    let text = format!(
+        "{EXIT}policy:\n  allow: ['*.example.com:443', '10.0.0.0/8']\n  deny: ['10.1.0.0/16']\n  protected: [10.96.0.1, 'fd00::/64']\n"
+    );
+    let config = Config::from_yaml(&text).unwrap();
+    assert_eq!(config.allowed().count(), 2);
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    let plain = Config::from_yaml(EXIT).unwrap();
+    assert!(config.reloadable_from(&plain) && !plain.to_yaml().unwrap().contains("policy"));
+}
+
+#[test]
+fn a_policy_that_cannot_be_used_is_refused_by_its_path() {
+    let many = vec!["10.0.0.0/8"; 257].join(", ");
+    for (text, message) in [
+        (
+            format!("{EXIT}allow: [a]\npolicy: {{allow: [b]}}\n"),
+            "allow: is the short form of policy.allow",
+        ),
+        (
+            format!("{ENTRY}policy: {{deny: [a]}}\n"),
+            "policy: only an exit dials targets",
+        ),
+        (
+            format!("{ENTRY}allow: [a]\n"),
+            "allow: only an exit dials targets",
+        ),
+        (
+            format!("{EXIT}policy: {{deny: [{many}]}}\n"),
+            "policy.deny: 257 entries, at most 256",
+        ),
+        (
+            format!("{EXIT}policy: {{protected: [{many}]}}\n"),
+            "policy.protected: 257 entries, at most 64",
+        ),
+        (
+            format!("{EXIT}policy: {{protected: ['10.0.0.0/99']}}\n"),
+            "policy.protected[0]: \"10.0.0.0/99\" is not a network, such as",
+        ),
+    ] {
+        let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
+    let entry = ENTRY.replace("protocol: Jmux\n", "") + "  direction: ExitToEntry\n";
+    let entry = Config::from_yaml(&entry).unwrap();
+    assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);
+    assert_eq!(Config::from_yaml(&entry.to_yaml().unwrap()).unwrap(), entry);
+    let text = format!("{EXIT}allowListen: [8080, '0.0.0.0:9000-9100', '[::]:80']\n");
+    let exit = Config::from_yaml(&text.replace("8080", "'8080'")).unwrap();
+    let written: Vec<_> = exit.allow_listen.iter().map(ToString::to_string).collect();
+    assert_eq!(written, ["127.0.0.1:8080", "0.0.0.0:9000-9100", "[::]:80"]);
+    assert_eq!(Config::from_yaml(&exit.to_yaml().unwrap()).unwrap(), exit);
+    let permitted = |address: &str| {
+        let address = address.parse().unwrap();
+        exit.allow_listen.iter().any(|rule| rule.permits(address))
+    };
+    for (address, expected) in [
+        ("127.0.0.1:8080", true),
+        ("127.0.0.1:8081", false),
+        ("0.0.0.0:8080", false),
+        ("0.0.0.0:9100", true),
+        ("127.0.0.1:9100", false),
+        ("[::]:80", true),
+        ("0.0.0.0:80", false),
+    ] {
+        assert_eq!(permitted(address), expected, "{address}");
+    }
+    for text in [
+        "", "0", "80-79", "a:80", ":80", "::1:80", "[::1:80", "1.2.3:80", "80-",
+    ] {
+        assert!(text.parse::<ListenRule>().is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn one_address_may_be_listened_on_at_both_ends_and_at_either_once() {
+    let native = ENTRY.replace("protocol: Jmux\n", "");
+    let other = |name: &str, direction: &str| {
+        format!(
+            "- name: {name}\n  direction: {direction}\n  listen: 0.0.0.0:8080\n  target: {{host: a, port: 1}}\n"
+        )
+    };
+    let both = format!("{native}{}", other("b", "ExitToEntry"));
+    Config::from_yaml(&both).unwrap();
+    let error = Config::from_yaml(&format!("{both}{}", other("c", "ExitToEntry"))).unwrap_err();
+    assert!(said(&error).starts_with("forwards[2].listen: "), "{error}");
+}
+
+#[test]
+fn what_cannot_listen_for_its_peer_says_so() {
+    let many = vec!["'8080'"; 65].join(", ");
+    for (text, message) in [
+        (
+            format!("{ENTRY}  direction: ExitToEntry\n"),
+            "forwards[0].direction: only protocol Native",
+        ),
+        (
+            format!("{EXIT}protocol: Jmux\nallowListen: ['8080']\n"),
+            "allowListen: only protocol Native",
+        ),
+        (
+            ENTRY.replace("forwards:", "allowListen: ['8080']\nforwards:"),
+            "allowListen: only an exit",
+        ),
+        (
+            format!("{EXIT}allowListen: [{many}]\n"),
+            "allowListen: 65 entries, at most 64",
+        ),
+    ] {
+        let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
+    let leaf = "rendezvous: {name: db, secretFile: /s}\n";
+    let exit = format!("role: Exit\nsecurity: {{mode: None}}\nconnect: meet:64004\n{leaf}");
+    let meet = EXIT.replace("Exit", "Rendezvous");
+    let rendezvous = format!("{meet}secretsFile: /s\n");
+    let entry = format!("{ENTRY}{leaf}");
+    for text in [&exit, &rendezvous, &entry] {
+        let config = Config::from_yaml(text).unwrap();
+        let written = config.to_yaml().unwrap();
+        assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    }
+    for (text, message) in [
+        (meet.clone(), "secretsFile: a rendezvous needs"),
+        (
+            format!("{EXIT}secretsFile: /s\n"),
+            "secretsFile: a rendezvous needs",
+        ),
+        (
+            format!("{rendezvous}{leaf}"),
+            "rendezvous: a rendezvous is no leaf",
+        ),
+        (
+            format!("{exit}connectFallback: a:1\n"),
+            "connectFallback: leads to no rendezvous",
+        ),
+        (
+            "role: Rendezvous\nsecurity: {mode: None}\nsecretsFile: /s\n".to_owned(),
+            "listen: a rendezvous needs",
+        ),
+        (format!("{rendezvous}allow: [a]\n"), "allow: only an exit"),
+        (
+            format!("{rendezvous}connect: a:1\n"),
+            "connect: only an entry",
+        ),
+        (
+            format!("{exit}listen: 0.0.0.0:1\n"),
+            "listen: an exit that is visited",
+        ),
+        (
+            exit.replace("connect: meet:64004\n", ""),
+            "connect: a leaf needs",
+        ),
+        (
+            exit.replace("name: db", "name: DB"),
+            "rendezvous.name: must be",
+        ),
+        (
+            entry.replace("64000", "64000,other:1"),
+            "connect: a leaf has one rendezvous",
+        ),
+    ] {
+        let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
     }
 }

@@ -27,8 +27,8 @@ use crate::session::schedule::Schedule;
 use crate::session::share::BulkShare;
 use crate::session::{
     CarrierId, CreditView, Event, FrameHeader, Header, OpenError, Outcome, Priority, Reason,
-    Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, StreamId, TARGET_LENGTH_MAX,
-    Token, Transmit,
+    Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, Source, StreamId,
+    TARGET_LENGTH_MAX, Token, Transmit,
 };
 use codec::{ChannelId, Control, Decoded, EXTENSION_ABORT, PACKET_SIZE_DEFAULT, PACKET_SIZE_MIN};
 use credit::{Budget, RecvWindow};
@@ -139,7 +139,11 @@ impl Session for JmuxSession {
         now: Instant,
         target: &str,
         priority: Priority,
+        source: Option<Source>,
     ) -> Result<StreamId, OpenError> {
+        if source.is_some() {
+            return Err(OpenError::NoSources);
+        }
         if target.len() > TARGET_LENGTH_MAX {
             return Err(OpenError::TargetTooLong {
                 length: target.len(),
@@ -369,6 +373,10 @@ impl Session for JmuxSession {
 
     fn receive_budget_used(&self) -> u64 {
         self.budget.reserved()
+    }
+
+    fn retained_bytes(&self) -> u64 {
+        0
     }
 
     fn credit(&self, stream: StreamId) -> Option<CreditView> {

@@ -23,12 +23,14 @@
 
 pub mod jmux;
 pub mod native;
+pub mod rendezvous;
 mod session;
 
 pub use jmux::{JmuxConfig, JmuxSession};
 pub use native::{Identity, NativeConfig, NativeSession};
 pub use session::{
-    CarrierId, CreditView, Event, FrameHeader, HEADER_BYTES_MAX, Header, OpenError, Outcome,
-    Payload, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError,
-    StreamId, TARGET_LENGTH_MAX, Token, Transmit,
+    CarrierId, CreditView, Event, FrameHeader, HEADER_BYTES_MAX, Header, LISTEN_ADDRESS_LENGTH_MAX,
+    ListenError, ListenId, OpenError, Outcome, Payload, Priority, Reason, Receive, Refusal,
+    ResetCode, SendCapacity, Session, SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token,
+    Transmit, listen_of_target, listen_target,
 };

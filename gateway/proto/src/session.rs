@@ -9,8 +9,10 @@
 pub(crate) mod ready;
 pub(crate) mod schedule;
 pub(crate) mod share;
+mod source;
 mod types;
 
+pub use source::Source;
 pub use types::*;
 
 use std::fmt::Debug;
@@ -52,16 +54,18 @@ pub trait Session: Debug {
 
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
     /// [`Event::Opened`] or [`Event::OpenFailed`], at the latest after the open timeout. `priority` is
-    /// of what this side sends, and of what the peer does where the protocol can tell it.
+    /// of what this side sends, and of what the peer does where the protocol can tell it. `source`: what the
+    /// peer is to tell the target, if anything.
     ///
     /// # Errors
-    /// [`OpenError`]: a table or the budget is full, the peer goes away, or the target is too
-    /// long. Nothing was sent.
+    /// [`OpenError`]: a table or the budget is full, the peer goes away or tells targets nothing, or the
+    /// target is too long. Nothing was sent.
     fn open(
         &mut self,
         now: Instant,
         target: &str,
         priority: Priority,
+        source: Option<Source>,
     ) -> Result<StreamId, OpenError>;
 
     /// Takes up a stream of [`Event::Incoming`]: its target has been reached at `address`.
@@ -69,6 +73,32 @@ pub trait Session: Debug {
 
     /// Declines a stream of [`Event::Incoming`].
     fn refuse(&mut self, stream: StreamId, refusal: Refusal);
+
+    /// Asks the peer to listen on `address` (`ADDRESS:PORT`), of its own host, and to open a stream of
+    /// `priority` to [`listen_target`] for each connection. Answered by [`Event::Listening`] or
+    /// [`Event::ListenEnded`]. On the side that dialled.
+    ///
+    /// # Errors
+    /// [`ListenError`]: it cannot be asked for. Nothing was sent.
+    fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
+        let _ = (address, priority);
+        Err(ListenError::Unsupported)
+    }
+
+    /// Gives a listener up that was asked for.
+    fn unlisten(&mut self, listen: ListenId) {
+        let _ = listen;
+    }
+
+    /// What [`Event::ListenAsked`] asks for is listened on.
+    fn listening(&mut self, listen: ListenId, address: &str) {
+        let _ = (listen, address);
+    }
+
+    /// What [`Event::ListenAsked`] asks for is not listened on, or not any more.
+    fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
+        let _ = (listen, refusal);
+    }
 
     /// How much payload of the local socket the stream takes now; `None`: it takes none any more.
     /// Zero bytes: wait for [`Event::Writable`], or for the last batch to be transmitted.
@@ -169,6 +199,9 @@ pub trait Session: Debug {
 
     /// Bytes of the receive budget that are granted or buffered.
     fn receive_budget_used(&self) -> u64;
+
+    /// Bytes of memory, or of pipes, of what was transmitted or is to be, and may be asked for again.
+    fn retained_bytes(&self) -> u64;
 
     /// Where the credit of a stream is; for status pages and for proofs of conservation.
     fn credit(&self, stream: StreamId) -> Option<CreditView>;

@@ -3,12 +3,13 @@
 //! The files in `transcripts/`: `jetsocat-*` were recorded on a carrier between muxgate and jetsocat
 //! 2026.2.4; `rule-*` state one rule of interoperation with JMUX each, `native-*` one rule of
 //! docs/protocol.md. The first line is the protocol and our side of it: `jmux`, `native dialler` or
-//! `native acceptor`. Then a line is
-//! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on;
-//! - `do ACTION`: what the local side does (`open URL`, `accept`, `refuse N TEXT`, `send TEXT`,
+//! `native acceptor`, which may be `with sources`. Then a line is
+//! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on,
+//!   `listening`: and LISTEN, `sourced`: SOURCE;
+//! - `do ACTION`: what the local side does (`open URL`, for `name CLIENT SERVER` or `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`,
 //!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `want N`
 //!   carriers; `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
-//!   from 0);
+//!   from 0; `listen ADDRESS`, `unlisten`, `listening ADDRESS`, `end-listen TEXT` of the latest listener);
 //! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
 //!   times the byte 61;
 //! - `see EVENT`: what the application side sees next (`payload TEXT`, or its length where it is long,
@@ -28,8 +29,9 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession,
-    Priority, Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
+    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenId, NativeConfig,
+    NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError, Source, StreamId,
+    Token, Transmit,
 };
 
 /// Longer payload is seen by its length.
@@ -39,7 +41,10 @@ struct Replay {
     session: Box<dyn Session>,
     now: Instant,
     stream: Option<StreamId>,
+    /// Of the next opens.
+    source: Option<Source>,
     others: VecDeque<StreamId>,
+    listens: Vec<ListenId>,
     /// By token.
     batches: Vec<Vec<u8>>,
     seen: VecDeque<String>,
@@ -51,9 +56,12 @@ struct Replay {
 }
 
 impl Replay {
-    fn new(protocol: &str) -> Self {
+    fn new(first_line: &str) -> Self {
         let now = Instant::now();
+        let with_sources = first_line.strip_suffix(" with sources");
+        let protocol = with_sources.unwrap_or(first_line);
         let native = NativeConfig {
+            sources: with_sources.is_some(),
             streams_max: 4,
             // Three first windows of 16 KiB.
             receive_budget: 48 << 10,
@@ -78,7 +86,9 @@ impl Replay {
             session,
             now,
             stream: None,
+            source: None,
             others: VecDeque::new(),
+            listens: Vec::new(),
             batches: Vec::new(),
             seen: VecDeque::new(),
             payload: Vec::new(),
@@ -91,6 +101,11 @@ impl Replay {
 
     fn stream(&self) -> StreamId {
         self.stream.expect("no stream yet")
+    }
+
+    /// The latest one.
+    fn listen(&self) -> ListenId {
+        *self.listens.last().expect("no listener yet")
     }
 
     /// The peer says hello; what we say, HELLO or HELLO_ACK and a PING, is not looked at here.
@@ -130,6 +145,12 @@ impl Replay {
         let (verb, rest) = action.split_once(' ').unwrap_or((action, ""));
         match verb {
             "open" => self.open(rest, Priority::Auto),
+            "name-nobody" => self.source = Some(Source::Unknown),
+            "name" => {
+                let (client, server) = rest.split_once(' ').expect("two ends");
+                let source = Source::of(client.parse().unwrap(), server.parse().unwrap());
+                self.source = Some(source);
+            }
             "open-interactive" => self.open(rest, Priority::Interactive),
             "open-bulk" => self.open(rest, Priority::Bulk),
             "accept" => self.session.accept(self.stream(), "192.0.2.1:80"),
@@ -178,6 +199,16 @@ impl Replay {
             }
             "retire" => assert!(self.session.retire_carrier(self.carrier), "it stays"),
             "want" => self.session.want_carriers(rest.parse().unwrap()),
+            "listen" => match self.session.listen(rest, Priority::Bulk) {
+                Ok(listen) => self.listens.push(listen),
+                Err(error) => self.seen.push_back(format!("no listener: {error}")),
+            },
+            "unlisten" => self.session.unlisten(self.listen()),
+            "listening" => self.session.listening(self.listen(), rest),
+            "end-listen" => {
+                let refusal = Refusal::new(Reason::NotAllowed, rest);
+                self.session.end_listen(self.listen(), refusal);
+            }
             "next" => self.stream = Some(self.others.pop_front().expect("no other stream")),
             _ => panic!("unknown action {action:?}"),
         }
@@ -185,7 +216,7 @@ impl Replay {
     }
 
     fn open(&mut self, target: &str, priority: Priority) {
-        match self.session.open(self.now, target, priority) {
+        match self.session.open(self.now, target, priority, self.source) {
             Ok(stream) => self.stream = Some(stream),
             Err(error) => self.seen.push_back(format!("no stream: {error}")),
         }
@@ -202,9 +233,17 @@ impl Replay {
             let seen = match event {
                 Event::Ready => "ready".to_owned(),
                 Event::GoAway => "goaway".to_owned(),
-                Event::Incoming { stream, target } => {
+                Event::Incoming {
+                    stream,
+                    target,
+                    source,
+                } => {
                     self.incoming(stream);
-                    format!("incoming {target}")
+                    let source = source.map(|source| match source {
+                        Source::Unknown => " of nobody".to_owned(),
+                        Source::Tcp { client, server } => format!(" of {client} at {server}"),
+                    });
+                    format!("incoming {target}{}", source.unwrap_or_default())
                 }
                 Event::Opened { address, .. } => format!("opened {address}").trim_end().to_owned(),
                 Event::OpenFailed { refusal, .. } => {
@@ -223,6 +262,25 @@ impl Replay {
                     format!("carrier {} is retired", carrier.number())
                 }
                 Event::CarriersWanted { count } => format!("{count} carriers wanted"),
+                Event::ListenAsked {
+                    listen,
+                    address,
+                    priority,
+                } => {
+                    self.listens.push(listen);
+                    let number = listen.number();
+                    format!("listener {number} asked for: {address} {priority:?}")
+                }
+                Event::ListenGivenUp { listen } => {
+                    format!("listener {} given up", listen.number())
+                }
+                Event::Listening { listen, address } => {
+                    format!("listener {} at {address}", listen.number())
+                }
+                Event::ListenEnded { listen, refusal } => {
+                    let (number, code) = (listen.number(), refusal.reason.code());
+                    format!("listener {number} ended: {code} {}", refusal.description)
+                }
             };
             self.seen.push_back(seen);
         }
@@ -319,6 +377,8 @@ impl Replay {
         match kind {
             "established" => self.establish(0),
             "resumable" => self.establish(codec::RESUME),
+            "listening" => self.establish(codec::RESUME | codec::LISTEN_FEATURE),
+            "sourced" => self.establish(codec::SOURCE),
             "do" => self.act(rest),
             "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(

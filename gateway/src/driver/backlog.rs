@@ -34,9 +34,12 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Nothing is known yet: the least for the kernel, the most for our own queue.
-    pub(super) fn new(carrier: &TcpStream) -> std::io::Result<Self> {
-        socket2::SockRef::from(carrier).set_tcp_notsent_lowat(NOT_SENT_BYTES_MIN as u32)?;
+    /// Nothing is known yet: the least for the kernel, the most for our own queue. `carrier`: its TCP
+    /// socket; without one nothing will be known.
+    pub(super) fn new(carrier: Option<&TcpStream>) -> std::io::Result<Self> {
+        if let Some(carrier) = carrier {
+            socket2::SockRef::from(carrier).set_tcp_notsent_lowat(NOT_SENT_BYTES_MIN as u32)?;
+        }
         Ok(Self {
             bytes: Cell::new(usize::MAX),
             looked: Cell::new(None),
@@ -112,7 +115,7 @@ mod tests {
         let carrier = TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
-        let backlog = Backlog::new(&carrier).unwrap();
+        let backlog = Backlog::new(Some(&carrier)).unwrap();
         let bounds = |rate| {
             backlog.set(&carrier, rate).unwrap();
             let not_sent = socket2::SockRef::from(&carrier).tcp_notsent_lowat();

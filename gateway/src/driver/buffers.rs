@@ -187,10 +187,15 @@ impl Buffer {
         if self.is_fit(used) {
             return self;
         }
+        self.trimmed(used)
+    }
+
+    /// The same without what is behind the first `used` bytes; keeps its place in the share.
+    pub(crate) fn trimmed(mut self, used: usize) -> Self {
         Self {
             bytes: Box::from(&self.bytes[..used]),
             home: None,
-            permit: None,
+            permit: self.permit.take(),
         }
     }
 }
@@ -278,6 +283,18 @@ mod tests {
         assert_eq!(share.pool.large.borrow().len(), 1);
         drop(little);
         assert_eq!(share.pool.large.borrow().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_buffer_that_is_trimmed_takes_what_it_uses_and_keeps_its_place() {
+        let share = Share::new(Rc::default());
+        let half = share.acquire(Size::Large).await.unwrap();
+        let half = half.trimmed(LARGE_BYTES / 2);
+        assert_eq!(half.held(LARGE_BYTES / 2), LARGE_BYTES / 2);
+        assert_eq!(share.pool.large.borrow().len(), 1);
+        assert_eq!(share.large.available_permits(), LARGE_MAX - 1);
+        drop(half);
+        assert_eq!(share.large.available_permits(), LARGE_MAX);
     }
 
     #[test]

@@ -21,6 +21,7 @@ use super::socket::{self, Patience};
 use super::{Driver, carrier_in, pool};
 use crate::handover::Place;
 use crate::telemetry::{CarrierStats, Telemetry};
+use crate::transport::Transport;
 
 /// How long the peer may take to read what is left to say to it.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
@@ -62,7 +63,10 @@ impl From<SessionError> for CarrierEnd {
 pub(crate) enum NoCarrier {
     /// The session takes no more, or has ended.
     #[error("the session takes no more carriers")]
-    Refused(TcpStream),
+    Refused(Box<dyn Transport>),
+    /// Its other end is somebody else than that of the session's first carrier.
+    #[error("the other end is not who the session's first carrier led to")]
+    Stranger(Box<dyn Transport>),
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -84,7 +88,9 @@ pub(super) enum State {
 /// One connection of a session.
 pub(crate) struct Carrier {
     pub(super) id: CarrierId,
-    pub(super) tcp: TcpStream,
+    pub(super) transport: Box<dyn Transport>,
+    /// Whether the kernel may move payload, where the transport allows it.
+    splices: bool,
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
@@ -108,17 +114,20 @@ pub(crate) struct Carrier {
 impl Carrier {
     pub(super) fn new(
         id: CarrierId,
-        tcp: TcpStream,
+        transport: Box<dyn Transport>,
         config: &Config,
         telemetry: &Telemetry,
         place: Option<Place>,
     ) -> std::io::Result<Self> {
-        socket::prepare_carrier(&tcp, config.congestion_control, Patience::of(config))?;
-        let backlog = Backlog::new(&tcp)?;
-        let stats = telemetry.carrier(&tcp)?;
+        if let Some(tcp) = transport.tcp() {
+            socket::prepare_carrier(tcp, config.congestion_control, Patience::of(config))?;
+        }
+        let backlog = Backlog::new(transport.tcp())?;
+        let stats = telemetry.carrier(&*transport)?;
         Ok(Self {
             id,
-            tcp,
+            transport,
+            splices: config.splice,
             queue: RefCell::default(),
             backlog,
             stats,
@@ -132,6 +141,11 @@ impl Carrier {
             counted: Cell::new(false),
             _place: place,
         })
+    }
+
+    /// Its socket, where the kernel moves payload from and to it by itself.
+    pub(super) fn plain(&self) -> Option<&TcpStream> {
+        self.transport.plain().filter(|_| self.splices)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -177,11 +191,16 @@ impl Driver {
     /// [`NoCarrier`]; the session goes on without it.
     pub(crate) fn add_carrier(
         self: &Rc<Self>,
-        tcp: TcpStream,
+        transport: Box<dyn Transport>,
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Rc<Carrier>, NoCarrier> {
         let (now, first) = (Instant::now(), !self.begun.replace(true));
+        if first {
+            self.identity.replace(transport.identity().map(Into::into));
+        } else if self.identity.borrow().as_deref() != transport.identity() {
+            return Err(NoCarrier::Stranger(transport));
+        }
         let id = if first {
             Some(CarrierId::FIRST)
         } else if self.ended.get() {
@@ -190,10 +209,10 @@ impl Driver {
             self.session.borrow_mut().add_carrier(now)
         };
         let Some(id) = id else {
-            return Err(NoCarrier::Refused(tcp));
+            return Err(NoCarrier::Refused(transport));
         };
         let config = Arc::clone(&self.config.borrow());
-        let carrier = match Carrier::new(id, tcp, &config, &self.telemetry, place) {
+        let carrier = match Carrier::new(id, transport, &config, &self.telemetry, place) {
             Ok(carrier) => Rc::new(carrier),
             Err(error) => {
                 if !first {
@@ -251,7 +270,10 @@ impl Driver {
         }
         if carrier.retired.get() {
             pool::log_retired(carrier);
-        } else if given_up.is_none() {
+        } else if carrier.counted.get() {
+            self.telemetry.resumes.resumed();
+        }
+        if !carrier.retired.get() && given_up.is_none() {
             log_lost(carrier, &end.to_string());
         }
         self.count_up();
@@ -271,8 +293,8 @@ impl Driver {
             let retired = carrier.retired.get();
             self.telemetry.remove_carrier(&carrier.stats, retired);
         }
-        // The status page may hold a duplicate of the descriptor for a moment: end it for good.
-        let _ = socket2::SockRef::from(&carrier.tcp).shutdown(std::net::Shutdown::Both);
+        // The status page may hold a duplicate of the descriptor for a moment.
+        carrier.transport.shut();
         self.carriers.borrow_mut().remove(&carrier.id);
         self.carrier_gone.notify_waiters();
         self.idle_wake.notify_waiters();

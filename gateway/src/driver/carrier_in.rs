@@ -14,7 +14,8 @@ use muxtunnel_proto::{HEADER_BYTES_MAX, Header, Receive, SessionError, StreamId}
 
 use super::buffers::{Buffer, LARGE_BYTES, Size};
 use super::pipe::SPLICE_BYTES_MIN;
-use super::{Carrier, CarrierEnd, Driver, socket};
+use super::{Carrier, CarrierEnd, Driver};
+use crate::transport;
 
 /// A control frame is never stuck for want of room behind another.
 const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
@@ -108,7 +109,7 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
     }
     let mut moved = 0;
     loop {
-        if let Err(error) = carrier.tcp.readable().await {
+        if let Err(error) = transport::readable(&*carrier.transport).await {
             return error.into();
         }
         match driver.step(carrier, &mut unread, &mut run) {
@@ -151,13 +152,17 @@ impl Driver {
         let payload = self.session.borrow().receiving(carrier.id);
         let payload = payload.map(|receive| receive.length);
         let aim = unread.aim.bytes(unread.filled, payload);
+        // Only what is with the kernel as it is can be spliced from there.
+        let is_plain = carrier.plain().is_some();
+        let aim = if is_plain { aim } else { usize::MAX };
         let end = buffer.len().min(unread.filled.saturating_add(aim));
-        match socket::read_carrier(&carrier.tcp, &mut buffer[unread.filled..end]) {
+        match carrier.transport.try_read(&mut buffer[unread.filled..end]) {
             Ok(0) => Ok(Step::Closed),
             Ok(length) => {
                 carrier.stats.add_received(length);
-                let waits = length < end - unread.filled;
-                if unread.filled == 0 && payload.is_some_and(|bytes| bytes >= SPLICE_BYTES_MIN) {
+                let waits = is_plain && length < end - unread.filled;
+                let is_long = payload.is_some_and(|bytes| bytes >= SPLICE_BYTES_MIN);
+                if is_plain && unread.filled == 0 && is_long {
                     self.telemetry.splices.fell_back(length);
                 }
                 unread.filled += length;

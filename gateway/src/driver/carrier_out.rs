@@ -12,13 +12,13 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::{Payload, Token, Transmit};
-use tokio::net::TcpStream;
 
 use super::batch::Batch;
 use super::buffers::Permit;
 use super::pipe::Pipe;
 use super::stream::Ready;
 use super::{Carrier, CarrierEnd, Driver, socket};
+use crate::transport::{self, Transport};
 
 /// Slices of one write.
 const SLICES_MAX: usize = 64;
@@ -104,10 +104,11 @@ impl Queue {
         self.chunks.push_back(chunk);
     }
 
-    /// Writes what is oldest, by one call; returns how many bytes the kernel took, of how many.
-    fn write(&mut self, tcp: &TcpStream) -> std::io::Result<(usize, usize)> {
+    /// Writes what is oldest, by one call; returns how many bytes the transport took, of how many.
+    fn write(&mut self, transport: &dyn Transport) -> std::io::Result<(usize, usize)> {
         if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
             let total = pipe.held();
+            let tcp = transport.plain().ok_or(ErrorKind::Unsupported)?;
             let length = pipe.drain(tcp, usize::MAX)?;
             self.bytes -= length;
             if length == total {
@@ -117,9 +118,11 @@ impl Queue {
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (count, total) = self.slices(&mut slices);
-        let length = match self.chunks.get(count) {
-            Some(Chunk::Pipe(_)) => socket::write_before_more(tcp, &slices[..count], total),
-            _ => socket::write(tcp, &slices[..count], total),
+        let length = match (self.chunks.get(count), transport.plain()) {
+            (Some(Chunk::Pipe(_)), Some(tcp)) => {
+                socket::write_before_more(tcp, &slices[..count], total)
+            }
+            _ => transport.try_write(&slices[..count]),
         }?;
         self.advance(length);
         Ok((length, total))
@@ -153,7 +156,7 @@ impl Queue {
 
 pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
     loop {
-        if let Err(error) = carrier.tcp.writable().await {
+        if let Err(error) = transport::writable(&*carrier.transport).await {
             return error.into();
         }
         if let Err(error) = driver.gather(carrier) {
@@ -176,10 +179,12 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
 /// One write of what waits; returns whether the kernel took all that it was given.
 fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
     let mut queue = carrier.queue.borrow_mut();
-    match queue.write(&carrier.tcp) {
+    match queue.write(&*carrier.transport) {
         Ok((length, total)) => {
             carrier.stats.add_sent(length);
-            if let Some(rtt) = carrier.backlog.look(&carrier.tcp, Instant::now())? {
+            if let Some(tcp) = carrier.transport.tcp()
+                && let Some(rtt) = carrier.backlog.look(tcp, Instant::now())?
+            {
                 driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
             }
             Ok(length == total)
@@ -192,21 +197,16 @@ fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
 /// The carrier is of no more use: writes what waits, with why at its end, and lets the peer read it.
 /// Closing with unread bytes would be a reset, which takes the word away from the peer.
 pub(super) async fn say_last_word(driver: &Driver, carrier: &Carrier) -> std::io::Result<()> {
+    let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {
-        carrier.tcp.writable().await?;
+        transport::writable(transport).await?;
         write(driver, carrier)?;
     }
-    socket2::SockRef::from(&carrier.tcp).shutdown(std::net::Shutdown::Write)?;
+    transport::writable(transport).await?;
+    transport.finish()?;
     let mut discarded = vec![0; DISCARD_BYTES];
-    loop {
-        carrier.tcp.readable().await?;
-        match carrier.tcp.try_read(&mut discarded) {
-            Ok(0) => return Ok(()),
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
+    while transport::read(transport, &mut discarded).await? > 0 {}
+    Ok(())
 }
 
 impl Driver {
@@ -224,7 +224,7 @@ impl Driver {
                     header, payload, ..
                 }) => {
                     in_batch = !payload.last;
-                    self.gather_data(&mut queue, &header, &payload);
+                    self.gather_data(carrier, &mut queue, &header, &payload)?;
                 }
                 Some(Transmit::Again {
                     header, payload, ..
@@ -234,20 +234,32 @@ impl Driver {
         Ok(())
     }
 
-    fn gather_data(&self, queue: &mut Queue, header: &[u8], payload: &Payload) {
+    /// # Errors
+    /// As read(2) of a pipe.
+    fn gather_data(
+        &self,
+        carrier: &Carrier,
+        queue: &mut Queue,
+        header: &[u8],
+        payload: &Payload,
+    ) -> std::io::Result<()> {
         let Some(io) = self.stream(payload.stream) else {
-            return;
+            return Ok(());
         };
         io.put_header(payload.range.start, header);
         if !payload.last {
-            return;
+            return Ok(());
         }
         let length = payload.range.end;
         match io.take_batch() {
-            Some(Ready::Pipe(pipe, twin)) => {
+            Some(Ready::Pipe(mut pipe, twin)) => {
                 io.note_transmitted(None, length);
                 queue.push_control(header);
-                queue.push(Chunk::Pipe(pipe));
+                // It was filled for a carrier of another kind.
+                queue.push(match carrier.plain() {
+                    Some(_) => Chunk::Pipe(pipe),
+                    None => Chunk::Control(pipe.read_all(0)?),
+                });
                 if let Some(twin) = twin {
                     self.retain(payload.token, Retained::Pipe(twin));
                 }
@@ -265,6 +277,7 @@ impl Driver {
             None => {}
         }
         io.account.sent(&self.telemetry, length);
+        Ok(())
     }
 
     /// The session may want it again.
@@ -303,6 +316,7 @@ impl Driver {
         self.retain(payload.token, Retained::Batch(Rc::clone(&batch)));
         queue.push_control(header);
         let place = batch.place(&payload.range);
+        self.telemetry.resumes.sent_again(place.len());
         queue.push(Chunk::Kept {
             batch,
             range: place,

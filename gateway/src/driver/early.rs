@@ -6,17 +6,31 @@ use std::cell::{Cell, RefCell};
 use std::io::IoSliceMut;
 use std::rc::Rc;
 
-use tokio::net::TcpStream;
+use muxtunnel_proto::Source;
 
 use super::batch::Batch;
 use crate::account::Local;
+use crate::listener::answer::Answer;
+use crate::local::LocalSocket;
 
 /// A client's connection that is to be led through the tunnel.
 pub(crate) struct Connection {
-    pub(crate) tcp: TcpStream,
+    pub(crate) socket: LocalSocket,
     pub(crate) local: Local,
     /// What has been read of it and came nowhere.
     pub(crate) early: Vec<u8>,
+    /// How the client hears what becomes of the open.
+    pub(crate) answer: Answer,
+    /// What its target is to be told of it, if anything.
+    pub(crate) source: Option<Source>,
+}
+
+impl Connection {
+    /// Nothing comes of it, for a reason of this gateway's: the client is told, or reset.
+    pub(crate) fn turn_away(self) {
+        let answer = self.answer.refused(None);
+        tokio::task::spawn_local(async move { self.socket.end_with(&answer).await });
+    }
 }
 
 /// The early data of one stream.

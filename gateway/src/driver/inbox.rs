@@ -8,11 +8,10 @@ use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::rc::Rc;
 
-use tokio::net::TcpStream;
-
 use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
 use super::pipe::Pipe;
 use super::socket;
+use crate::local::Socket;
 
 /// Slices of one write.
 pub(super) const SLICES_MAX: usize = 16;
@@ -84,9 +83,9 @@ impl Inbox {
     ///
     /// # Errors
     /// As writev(2) and splice(2).
-    pub(super) fn write(&mut self, tcp: &TcpStream, limit: usize) -> std::io::Result<usize> {
+    pub(super) fn write(&mut self, to: &impl Socket, limit: usize) -> std::io::Result<usize> {
         if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
-            let length = pipe.drain(tcp, limit)?;
+            let length = pipe.drain(to, limit)?;
             if pipe.held() == 0 {
                 self.chunks.pop_front();
             }
@@ -94,7 +93,7 @@ impl Inbox {
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let (count, total) = self.slices(limit, &mut slices);
-        let length = socket::write(tcp, &slices[..count], total)?;
+        let length = socket::write(to, &slices[..count], total)?;
         self.consume(length);
         Ok(length)
     }

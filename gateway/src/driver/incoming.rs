@@ -7,7 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use muxtunnel_proto::{Outcome, Refusal, ResetCode, StreamId};
+use muxtunnel_proto::{Outcome, Refusal, ResetCode, Source, StreamId};
 use tokio::task::AbortHandle;
 
 use super::Driver;
@@ -20,8 +20,9 @@ use crate::dial::Dialled;
 /// The way to a target: a connection, or why there is none.
 pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<Dialled, Refusal>>>>;
 
-/// Called for each open of the peer's with the target as the peer wrote it.
-pub(crate) type Dialler = Box<dyn Fn(String) -> Dial>;
+/// Called for each open of the peer's with the target as the peer wrote it, the name or key that the peer
+/// proved to have, and what the target is to be told.
+pub(crate) type Dialler = Box<dyn Fn(String, Option<Rc<str>>, Option<Source>) -> Dial>;
 
 /// One stream without a socket yet.
 pub(super) struct Incoming {
@@ -40,9 +41,10 @@ pub(super) struct Arrived {
 }
 
 impl Driver {
-    pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String) {
+    pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String, source: Option<Source>) {
         let driver = Rc::clone(self);
-        let dial = (self.dialler)(target.clone());
+        let peer = self.identity.borrow().clone();
+        let dial = (self.dialler)(target.clone(), peer, source);
         let task = tokio::task::spawn_local(async move {
             let dialled = dial.await;
             if let Some(io) = driver.dialled(stream, dialled) {
@@ -62,16 +64,22 @@ impl Driver {
     fn dialled(&self, stream: StreamId, dialled: Result<Dialled, Refusal>) -> Option<Rc<StreamIo>> {
         let incoming = self.incoming.borrow_mut().remove(&stream)?;
         let io = match dialled {
-            Ok(Dialled { tcp, address }) => {
+            Ok(Dialled {
+                socket,
+                address,
+                admission,
+            }) => {
                 self.session
                     .borrow_mut()
                     .accept(stream, &address.to_string());
                 let target = Local::Target {
                     target: incoming.target,
                     address,
+                    admission,
                 };
-                let io = StreamIo::accepted(stream, tcp, target, incoming.arrived);
-                io.opened(&self.telemetry);
+                let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
+                // Nobody waits for an answer at a target.
+                io.opened(&self.telemetry, "");
                 Some(self.add(io))
             }
             Err(refusal) => {

@@ -47,7 +47,7 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
 /// Whether this side has a say in how many carriers there are. An exit does not know what its entries are
 /// configured to.
 fn may_change(config: &Config) -> bool {
-    let several = config.protocol == Protocol::Native && config.resume;
+    let several = config.protocol == Protocol::Native && config.resumes();
     let pool = config.pool();
     several && (config.role == Role::Exit || pool.min < pool.max)
 }
@@ -73,7 +73,8 @@ impl Driver {
         };
         for (id, carrier) in carriers.iter().filter(|(_, carrier)| carrier.is_up()) {
             look.up += 1;
-            let Ok(tcp) = sys::tcp_info(carrier.tcp.as_fd()) else {
+            let tcp = carrier.transport.tcp();
+            let Some(Ok(tcp)) = tcp.map(|tcp| sys::tcp_info(tcp.as_fd())) else {
                 continue;
             };
             let measured = seen.carriers.entry(*id).or_default();

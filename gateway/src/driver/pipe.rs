@@ -13,9 +13,9 @@ use std::rc::Rc;
 
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 use tokio::io::Interest;
-use tokio::net::TcpStream;
 
 use super::socket;
+use crate::local::Socket;
 
 /// Bytes of a pipe, where each of its places holds a page (a piece of memory from a socket is often larger, and
 /// takes one place), and most bytes of a frame that is spliced. The most that a process may ask for unless the
@@ -166,7 +166,7 @@ impl Pipe {
     ///
     /// # Errors
     /// As splice(2). `WouldBlock`: there is nothing, which the next readiness ends.
-    pub(super) fn fill(&mut self, from: &TcpStream, bytes: usize) -> std::io::Result<usize> {
+    pub(super) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<usize> {
         debug_assert_eq!(self.held, 0, "would block for two reasons");
         let input = &self.ends()?.input;
         let length = from.try_io(Interest::READABLE, || {
@@ -180,7 +180,7 @@ impl Pipe {
     ///
     /// # Errors
     /// As splice(2).
-    pub(super) fn drain(&mut self, to: &TcpStream, limit: usize) -> std::io::Result<usize> {
+    pub(super) fn drain(&mut self, to: &impl Socket, limit: usize) -> std::io::Result<usize> {
         let (output, wanted) = (&self.ends()?.output, self.held.min(limit));
         let length = to.try_io(Interest::WRITABLE, || {
             Ok(splice(output, None, to, None, wanted, FLAGS)?)

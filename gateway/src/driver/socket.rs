@@ -1,4 +1,4 @@
-//! What is asked of sockets: reads and writes that know when to stop, and the carrier's options.
+//! What is asked of sockets: writes that know when to stop, and the carrier's options.
 
 use std::io::{ErrorKind, IoSlice};
 use std::os::fd::AsFd;
@@ -10,6 +10,7 @@ use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
+use crate::local::Socket;
 use crate::sys;
 
 /// When a carrier whose peer vanished is given up.
@@ -39,7 +40,7 @@ impl Patience {
 
     /// As the session outlives its carriers or not.
     pub(super) fn of(config: &Config) -> Self {
-        if config.protocol == Protocol::Native && config.resume {
+        if config.protocol == Protocol::Native && config.resumes() {
             Self::RESUMED
         } else {
             Self::ALONE
@@ -57,30 +58,16 @@ const RTT_NEAR: Duration = Duration::from_millis(1);
 /// The congestion control of a near carrier.
 const NEAR: &str = "cubic";
 
-/// Reads what is there from a carrier. A read that leaves room has emptied the socket: the next
-/// readiness is waited for without asking the kernel once more. Not for local sockets: before a byte
-/// that a client marks as urgent a read ends early.
-///
-/// # Errors
-/// As read(2).
-pub(super) fn read_carrier(tcp: &TcpStream, bytes: &mut [u8]) -> std::io::Result<usize> {
-    let length = tcp.try_read(bytes)?;
-    if length < bytes.len() {
-        not_ready(tcp, Interest::READABLE);
-    }
-    Ok(length)
-}
-
 /// Writes what the socket takes of `slices`, of `total` bytes.
 ///
 /// # Errors
 /// As writev(2).
-pub(super) fn write(
-    tcp: &TcpStream,
+pub(crate) fn write(
+    socket: &impl Socket,
     slices: &[IoSlice<'_>],
     total: usize,
 ) -> std::io::Result<usize> {
-    written(tcp, total, tcp.try_write_vectored(slices))
+    written(socket, total, socket.try_write_vectored(slices))
 }
 
 /// The same, and more is written at once: the kernel waits for it before it sends a short segment.
@@ -97,21 +84,21 @@ pub(super) fn write_before_more(
 }
 
 fn written(
-    tcp: &TcpStream,
+    socket: &impl Socket,
     total: usize,
     result: std::io::Result<usize>,
 ) -> std::io::Result<usize> {
     let length = result?;
     if length < total {
-        not_ready(tcp, Interest::WRITABLE);
+        not_ready(socket, Interest::WRITABLE);
     }
     Ok(length)
 }
 
 /// Forgets a readiness that the last call used up; the kernel reports the next one. An end of the
 /// connection that was reported is not forgotten.
-pub(super) fn not_ready(tcp: &TcpStream, interest: Interest) {
-    let _ = tcp.try_io(interest, || {
+pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
+    let _ = socket.try_io(interest, || {
         Err::<(), _>(std::io::Error::from(ErrorKind::WouldBlock))
     });
 }
@@ -138,6 +125,15 @@ pub(super) fn prepare_carrier(
     set_congestion_control(tcp, congestion_control)
 }
 
+/// A connection that carries what is not looked at: an end of it that vanished is noticed, as on a carrier
+/// whose streams go on over another one.
+pub(crate) fn prepare_relayed(tcp: &TcpStream) {
+    let prepared = prepare_carrier(tcp, CongestionControl::Auto, Patience::RESUMED);
+    if let Err(error) = prepared {
+        tracing::debug!(%error, "The connection keeps the system's options");
+    }
+}
+
 fn set_congestion_control(tcp: &TcpStream, asked: CongestionControl) -> std::io::Result<()> {
     let socket = SockRef::from(tcp);
     let name = match asked {
@@ -162,31 +158,6 @@ fn set_congestion_control(tcp: &TcpStream, asked: CongestionControl) -> std::io:
 mod tests {
     use super::*;
     use crate::driver::tests::pair;
-
-    #[tokio::test]
-    async fn a_short_read_waits_for_more_and_still_sees_the_end() {
-        let (near, far) = pair().await;
-        let mut bytes = [0; 8];
-        for part in [b"one", b"two"] {
-            far.writable().await.unwrap();
-            far.try_write(part).unwrap();
-            near.readable().await.unwrap();
-            let length = read_carrier(&near, &mut bytes).unwrap();
-            assert_eq!(&bytes[..length], part);
-        }
-        far.try_write(b"end").unwrap();
-        drop(far);
-        let mut all = Vec::new();
-        loop {
-            near.readable().await.unwrap();
-            match read_carrier(&near, &mut bytes) {
-                Ok(0) => break,
-                Ok(length) => all.extend_from_slice(&bytes[..length]),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
-            }
-        }
-        assert_eq!(all, b"end");
-    }
 
     #[tokio::test]
     async fn a_short_write_waits_for_room() {

@@ -4,6 +4,7 @@
 //! inbox; what comes when there is no pipe is read into memory behind it. So the carrier's reader never
 //! waits for a local socket.
 
+use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -20,6 +21,7 @@ pub(super) struct Announced {
 impl Driver {
     /// The payload that is next on `carrier`, where it can be spliced.
     pub(super) fn announced(&self, carrier: &Carrier) -> Option<Announced> {
+        carrier.plain()?;
         let receive = self.session.borrow().receiving(carrier.id)?;
         if receive.length < SPLICE_BYTES_MIN {
             return None;
@@ -42,7 +44,8 @@ impl Driver {
         announced: &Announced,
         mut pipe: Pipe,
     ) -> std::io::Result<usize> {
-        let length = pipe.fill(&carrier.tcp, announced.length)?;
+        let tcp = carrier.plain().ok_or(ErrorKind::Unsupported)?;
+        let length = pipe.fill(tcp, announced.length)?;
         if length == 0 {
             return Ok(0);
         }

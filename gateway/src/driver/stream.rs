@@ -13,8 +13,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_proto::{Refusal, ResetCode, StreamId};
-use tokio::net::TcpStream;
+use muxtunnel_proto::{Refusal, ResetCode, Source, StreamId};
 use tokio::sync::Notify;
 
 use super::batch::Batch;
@@ -27,6 +26,8 @@ use super::reassembly::Reassembly;
 use super::{Driver, OpenEnd, Refused, socket};
 use crate::account::{Account, Local};
 use crate::closing::Reason;
+use crate::listener::answer::Answer;
+use crate::local::LocalSocket;
 use crate::pace::{Pace, Turn};
 use crate::telemetry::Telemetry;
 
@@ -44,9 +45,13 @@ enum End {
 
 pub(super) struct StreamIo {
     pub(super) id: StreamId,
-    tcp: TcpStream,
+    socket: LocalSocket,
     /// Whom to tell if our open fails, until it is answered.
     refused: Cell<Option<Refused>>,
+    /// How the client hears of it.
+    answer: Cell<Answer>,
+    /// For another open.
+    source: Option<Source>,
     opened: Cell<bool>,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
@@ -59,6 +64,8 @@ pub(super) struct StreamIo {
     /// The peer has no more to send.
     finished: Cell<bool>,
     cut: Cell<Option<Cut>>,
+    /// The client was answered that nothing comes of its request.
+    told: Cell<bool>,
     source_wake: Notify,
     sink_wake: Notify,
 }
@@ -86,20 +93,35 @@ impl StreamIo {
     /// A stream that the peer has been asked for. It runs at once, so that what the client sends
     /// first can go along with the open.
     pub(super) fn opening(id: StreamId, client: Connection, refused: Refused) -> Self {
-        let Connection { tcp, local, early } = client;
+        let Connection {
+            socket,
+            local,
+            early,
+            answer,
+            source,
+        } = client;
         Self {
             refused: Cell::new(Some(refused)),
             early: Early::new(early),
-            ..Self::accepted(id, tcp, local, Arrived::default())
+            answer: Cell::new(answer),
+            source,
+            ..Self::accepted(id, socket, local, Arrived::default())
         }
     }
 
     /// A stream of the peer's, and what came while its target was dialled.
-    pub(super) fn accepted(id: StreamId, tcp: TcpStream, local: Local, arrived: Arrived) -> Self {
+    pub(super) fn accepted(
+        id: StreamId,
+        socket: LocalSocket,
+        local: Local,
+        arrived: Arrived,
+    ) -> Self {
         Self {
             id,
-            tcp,
+            socket,
             refused: Cell::new(None),
+            answer: Cell::new(Answer::None),
+            source: None,
             opened: Cell::new(false),
             account: Account::new(local),
             ended: Cell::new(false),
@@ -109,23 +131,29 @@ impl StreamIo {
             reassembly: RefCell::new(arrived.reassembly),
             finished: Cell::new(arrived.finished),
             cut: Cell::new(None),
+            told: Cell::new(false),
             source_wake: Notify::new(),
             sink_wake: Notify::new(),
         }
     }
 
-    /// Both sides agree on the stream.
-    pub(super) fn opened(&self, telemetry: &Telemetry) {
+    /// Both sides agree on the stream; the peer reports `address`. The client is told before it gets payload.
+    /// Returns whether it could be: its socket is empty, so one that takes no answer is broken.
+    pub(super) fn opened(&self, telemetry: &Telemetry, address: &str) -> bool {
+        let answer = self.answer.take().granted(address);
+        let told = answer.is_empty() || self.socket.send_at_once(&answer);
         self.opened.set(true);
         self.account.opened(telemetry);
         self.refused.take();
         self.early.forget();
         self.source_wake.notify_one();
         self.sink_wake.notify_one();
+        told
     }
 
-    /// The open failed: the client learns it at once, by a reset.
+    /// The open failed: the client learns it at once, by its protocol's answer or a reset.
     pub(super) fn refused(&self, refusal: Refusal) {
+        self.answer_refused(Some(refusal.reason));
         self.tell_refused(OpenEnd::Refused(refusal));
         self.end(Cut {
             deliver: false,
@@ -147,6 +175,14 @@ impl StreamIo {
         }));
         self.wake_source();
         self.sink_wake.notify_one();
+    }
+
+    /// The client hears that nothing comes of its request. Returns whether it was to hear something.
+    fn answer_refused(&self, reason: Option<muxtunnel_proto::Reason>) -> bool {
+        let answer = self.answer.take().refused(reason);
+        let told = !answer.is_empty() && self.socket.send_at_once(&answer);
+        self.told.set(self.told.get() || told);
+        told
     }
 
     fn tell_refused(&self, end: OpenEnd) {
@@ -175,9 +211,11 @@ impl StreamIo {
                     Some(Ready::Pipe(..)) | None => None,
                 };
                 let connection = Connection {
-                    tcp: io.tcp,
+                    socket: io.socket,
                     local: io.account.into_local(),
                     early: io.early.into_bytes(waiting),
+                    answer: io.answer.take(),
+                    source: io.source,
                 };
                 if let Some(refused) = io.refused.into_inner() {
                     refused(OpenEnd::Returned(connection));
@@ -185,7 +223,7 @@ impl StreamIo {
             }
             Err(io) => {
                 debug_assert!(false, "a stream that has ended is in use");
-                let _ = io.tcp.set_zero_linger();
+                io.socket.reset_at_end();
                 io.tell_refused(OpenEnd::Abandoned);
             }
         }
@@ -203,8 +241,10 @@ impl StreamIo {
     /// The peer cut it, or the carrier ended.
     pub(super) fn cut(&self, reason: Reason) {
         tracing::debug!(stream = self.id.number(), ?reason, "Stream was cut");
+        // Before the answer to a request nothing of the target's is delivered.
+        let told = self.answer_refused(None);
         self.end(Cut {
-            deliver: true,
+            deliver: !told,
             reason,
             error: None,
         });
@@ -287,7 +327,7 @@ impl StreamIo {
         let mut taken = 0;
         if inbox.is_empty() && self.opened.get() && self.account.down().is_none() {
             // An error shows again in the sink, which deals with it.
-            taken = socket::write(&self.tcp, slices, total).unwrap_or(0);
+            taken = socket::write(&self.socket, slices, total).unwrap_or(0);
             IoSlice::advance_slices(&mut slices, taken);
         }
         slices.iter().for_each(|slice| inbox.push(pool, slice));
@@ -315,7 +355,7 @@ impl StreamIo {
         let mut inbox = self.inbox.borrow_mut();
         if inbox.is_empty() {
             // An error shows again in the sink, which deals with it.
-            taken = pipe.drain(&self.tcp, usize::MAX).unwrap_or(0);
+            taken = pipe.drain(&self.socket, usize::MAX).unwrap_or(0);
         }
         if pipe.held() > 0 {
             inbox.push_pipe(pipe);
@@ -354,7 +394,9 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
         report(driver, io, clean);
     }
     io.tell_refused(OpenEnd::Abandoned);
-    if !clean {
+    if io.told.get() {
+        io.socket.say_goodbye().await;
+    } else if !clean {
         reset(io).await;
     }
 }
@@ -406,7 +448,7 @@ async fn sink(driver: &Driver, io: &StreamIo) -> End {
             // Both halves are over: the socket's end, which is next, says it.
             return End::Clean;
         } else if io.has_all() {
-            return match socket2::SockRef::from(&io.tcp).shutdown(std::net::Shutdown::Write) {
+            return match io.socket.shutdown_write() {
                 Ok(()) => End::Clean,
                 Err(error) => fail(driver, io, &error),
             };
@@ -420,7 +462,7 @@ async fn sink(driver: &Driver, io: &StreamIo) -> End {
 async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
     tokio::select! {
         biased;
-        writable = io.tcp.writable() => writable?,
+        writable = io.socket.writable() => writable?,
         () = io.sink_wake.notified() => return Ok(()),
     }
     let mut paced = None;
@@ -431,7 +473,7 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
         paced = Some(turn);
     }
     let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-    let written = io.inbox.borrow_mut().write(&io.tcp, limit);
+    let written = io.inbox.borrow_mut().write(&io.socket, limit);
     if let (Some(turn), Ok(length)) = (paced, &written) {
         turn.charge(*length);
     }
@@ -480,7 +522,7 @@ fn fail(driver: &Driver, io: &StreamIo, error: &std::io::Error) -> End {
 /// reset throws the send buffer away.
 async fn reset(io: &StreamIo) {
     let delivered = async {
-        while crate::sys::tcp_info(io.tcp.as_fd())
+        while crate::sys::tcp_info(io.socket.as_fd())
             .is_ok_and(|info| info.unacknowledged > 0 || info.not_sent_bytes > 0)
         {
             tokio::time::sleep(ACKNOWLEDGED_POLL).await;
@@ -489,5 +531,5 @@ async fn reset(io: &StreamIo) {
     if io.cut.get().is_some_and(|cut| cut.deliver) {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, delivered).await;
     }
-    let _ = io.tcp.set_zero_linger();
+    io.socket.reset_at_end();
 }

@@ -2,12 +2,14 @@
 //! without having lost a carrier.
 
 use std::collections::VecDeque;
+use std::io::IoSlice;
 use std::net::SocketAddr;
+use std::task::{Context, Poll};
 
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
     CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority, Receive,
-    ResetCode, SendCapacity, SessionError, Transmit,
+    ResetCode, SendCapacity, SessionError, Source, Transmit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +17,8 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::account::Local;
+use crate::listener::answer::Answer;
+use crate::transport::{Detached, Tcp, Transport};
 
 /// What a test and its session share.
 #[derive(Debug, Default)]
@@ -94,8 +98,9 @@ impl Session for Forgetful {
         now: Instant,
         target: &str,
         priority: Priority,
+        source: Option<Source>,
     ) -> Result<StreamId, OpenError> {
-        self.inner.open(now, target, priority)
+        self.inner.open(now, target, priority, source)
     }
 
     fn accept(&mut self, stream: StreamId, address: &str) {
@@ -195,13 +200,17 @@ impl Session for Forgetful {
         self.inner.receive_budget_used()
     }
 
+    fn retained_bytes(&self) -> u64 {
+        self.inner.retained_bytes()
+    }
+
     fn credit(&self, stream: StreamId) -> Option<CreditView> {
         self.inner.credit(stream)
     }
 }
 
 /// Both ends of a connection.
-pub(super) async fn pair() -> (TcpStream, TcpStream) {
+pub(crate) async fn pair() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap());
     let (near, far) = tokio::join!(near, listener.accept());
@@ -239,16 +248,18 @@ async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
     let wishes = Rc::clone(wishes);
     let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
     let config = Config::from_yaml(yaml).unwrap();
-    let telemetry = Telemetry::new(config.clone(), "", 1);
+    let telemetry = Telemetry::new(config.clone(), "", 1, None);
     let driver = Driver::new(
         Box::new(Forgetful { inner, wishes }),
         Rc::default(),
         watch::channel(Arc::new(config)).1,
         telemetry,
-        Box::new(|_| Box::pin(std::future::pending())),
+        Box::new(|_, _, _| Box::pin(std::future::pending())),
     );
     let (near, mut far) = pair().await;
-    driver.add_carrier(near, Vec::new(), None).unwrap();
+    driver
+        .add_carrier(Tcp::boxed(near), Vec::new(), None)
+        .unwrap();
     let running = Rc::clone(&driver);
     tokio::task::spawn_local(async move { running.run().await });
     frame(&mut far).await;
@@ -277,10 +288,13 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         let (local, mut client) = pair().await;
         let target = Local::Target {
             target: "tcp://x:1".to_owned(),
-            address: SocketAddr::from(([127, 0, 0, 1], 1)),
+            address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+            admission: None,
         };
         let connection = Connection {
-            tcp: local,
+            socket: local.into(),
+            answer: Answer::None,
+            source: None,
             local: target,
             early: Vec::new(),
         };
@@ -340,4 +354,60 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
     let tasks = LocalSet::new();
     let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
     in_time.await.unwrap();
+}
+
+/// A socket whose other end has proved to be somebody.
+#[derive(Debug)]
+struct Proved(Box<dyn Transport>);
+
+impl Transport for Proved {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_readable(context)
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_writable(context)
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.0.try_write(slices)
+    }
+
+    fn finish(&self) -> std::io::Result<()> {
+        self.0.finish()
+    }
+
+    fn shut(&self) {
+        self.0.shut();
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.0.tcp()
+    }
+
+    fn identity(&self) -> Option<&str> {
+        Some("somebody")
+    }
+
+    fn detach(self: Box<Self>) -> std::io::Result<Box<dyn Detached>> {
+        self.0.detach()
+    }
+}
+
+#[tokio::test]
+async fn a_further_carrier_has_to_lead_to_who_is_at_the_end_of_the_first() {
+    let test = async {
+        let (driver, _far) = established(&Rc::default()).await;
+        let (near, _other) = pair().await;
+        let stranger = driver.add_carrier(Box::new(Proved(Tcp::boxed(near))), Vec::new(), None);
+        assert!(matches!(stranger, Err(NoCarrier::Stranger(_))));
+        let (near, _another) = pair().await;
+        let known = driver.add_carrier(Tcp::boxed(near), Vec::new(), None);
+        assert!(!matches!(known, Err(NoCarrier::Stranger(_))));
+    };
+    LocalSet::new().run_until(test).await;
 }

@@ -2,16 +2,20 @@
 //! holds all of them up, and retires what is of no use.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use rand::RngExt;
-use tokio::net::TcpStream;
+use tokio::sync::watch;
 
 use crate::driver::{Driver, NoCarrier, PoolState};
+use crate::rendezvous::leaf::Leaf;
+use crate::security::Credentials;
+use crate::transport::{Side, Transport};
+use crate::way::{Address, Way};
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -23,11 +27,9 @@ const REDIAL_AFTER: Duration = Duration::from_secs(1);
 const MORE_AFTER: Duration = Duration::from_secs(60);
 /// One that cannot be retired for now may be after this.
 const RETIRE_AGAIN: Duration = Duration::from_secs(1);
-/// One attempt to connect, or to find a name's addresses.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Full range: half to all of the doubled pause, so that entries do not come back in step.
-pub(super) async fn pause(failures: u32) {
+pub(crate) async fn pause(failures: u32) {
     tokio::time::sleep(backoff(failures, rand::rng().random())).await;
 }
 
@@ -39,34 +41,31 @@ fn backoff(failures: u32, random: f64) -> Duration {
     pause.mul_f64(0.5 + random / 2.0)
 }
 
-/// The addresses of all names in `exits`; those that lead nowhere count only where all do.
-pub(super) async fn resolve(exits: &str) -> std::io::Result<Vec<SocketAddr>> {
-    let (mut addresses, mut last) = (Vec::new(), None);
-    for exit in exits.split(',') {
-        match in_time(tokio::net::lookup_host(exit)).await {
-            Ok(found) => addresses.extend(found),
-            Err(error) => last = Some(error),
+/// What every carrier of an entry is made with.
+#[derive(Clone)]
+pub(super) struct Means {
+    pub(super) credentials: watch::Receiver<Arc<Credentials>>,
+    pub(super) web_socket: Option<config::WebSocket>,
+    pub(super) way: Way,
+    /// The exit is visited at a rendezvous.
+    pub(super) leaf: Option<Leaf>,
+}
+
+/// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is.
+pub(super) async fn connect(exit: &Address, means: &Means) -> std::io::Result<Box<dyn Transport>> {
+    let below = match &means.leaf {
+        Some(leaf) => {
+            let mut tcp = means.way.tcp(exit).await?;
+            leaf.visit(&mut tcp).await?;
+            means.way.carried(tcp, exit)
         }
-    }
-    match last {
-        Some(error) if addresses.is_empty() => Err(error),
-        _ => Ok(addresses),
-    }
-}
-
-pub(super) async fn connect(exit: &str) -> std::io::Result<TcpStream> {
-    in_time(TcpStream::connect(exit)).await
-}
-
-async fn in_time<T>(attempt: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
-    tokio::time::timeout(CONNECT_TIMEOUT, attempt)
-        .await
-        .map_err(|_| {
-            std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                format!("no answer within {} s", CONNECT_TIMEOUT.as_secs()),
-            )
-        })?
+        None => means.way.open(exit).await?,
+    };
+    let credentials = Arc::clone(&means.credentials.borrow());
+    let (host, web_socket) = (exit.host(), means.web_socket.as_ref());
+    let within = means.way.patience();
+    let secured = credentials.secure(below, Side::Dials, host, web_socket, within);
+    secured.await
 }
 
 /// How many carriers there are to be, whatever the peer says.
@@ -74,9 +73,16 @@ fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
 }
 
-/// Dials and retires one carrier after another; never ends.
-pub(super) async fn keep(driver: &Rc<Driver>, exit: &str, bounds: config::Pool) -> Infallible {
+/// Dials and retires one carrier after another; never ends. `at`: where the first one led.
+pub(super) async fn keep(
+    driver: &Rc<Driver>,
+    exit: &Address,
+    at: &Address,
+    bounds: config::Pool,
+    means: &Means,
+) -> Infallible {
     let (mut failures, mut latest) = (0_u32, Instant::now());
+    let mut at = at.clone();
     loop {
         let PoolState { up, .. } = driver.pool();
         let wanted = wanted(bounds, &driver.pool());
@@ -98,7 +104,7 @@ pub(super) async fn keep(driver: &Rc<Driver>, exit: &str, bounds: config::Pool) 
         }
         let before = driver.pool().up;
         let least = bounds.min.into();
-        match add(driver, exit, failures).await {
+        match add(driver, exit, &mut at, means, failures).await {
             Ok(true) => (failures, latest) = (0, Instant::now()),
             Ok(false) | Err(NoCarrier::Io(_)) if before >= least => {
                 tracing::info!(%exit, carriers = before, "No further carrier");
@@ -128,12 +134,20 @@ async fn shrink(driver: &Rc<Driver>, bounds: config::Pool) {
 }
 
 /// Whether it came up.
-async fn add(driver: &Rc<Driver>, exit: &str, failures: u32) -> Result<bool, NoCarrier> {
+async fn add(
+    driver: &Rc<Driver>,
+    exit: &Address,
+    at: &mut Address,
+    means: &Means,
+    failures: u32,
+) -> Result<bool, NoCarrier> {
     // Where a name leads to several exits, the session is at one of them; but that one may have moved.
-    let peer = driver.peer();
     let at_peer = driver.pool().up > 0 || failures <= 1;
-    let tcp = connect(if at_peer { &peer } else { exit }).await?;
-    let carrier = driver.add_carrier(tcp, Vec::new(), None)?;
+    let carrier = connect(if at_peer { at } else { exit }, means).await?;
+    if !at_peer {
+        *at = exit.at(&*carrier);
+    }
+    let carrier = driver.add_carrier(carrier, Vec::new(), None)?;
     Ok(carrier.settled().await)
 }
 

@@ -5,15 +5,16 @@
 //! one only with an address that no other place has. A stream goes to the session with the fewest.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, Protocol};
-use tokio::net::TcpStream;
 
 use super::{Entry, carriers};
 use crate::driver::{Driver, Progress};
+use crate::transport::Transport;
+use crate::way::Address;
 
 /// Exits with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
@@ -100,25 +101,47 @@ impl Entry {
         let _ = tokio::time::timeout_at(until.into(), session).await;
     }
 
-    /// Connects to an exit for `place`; `None`: there is none that it could be for.
+    /// Connects to an exit for `place`; `None`: there is none that it could be for. The first place comes to
+    /// an exit by the fallback where no other way leads to one.
     ///
     /// # Errors
     /// The name has no address, or the last of those that were tried does not answer.
     pub(super) async fn connect(
         &self,
         place: usize,
-        exit: &str,
-    ) -> std::io::Result<Option<(TcpStream, usize)>> {
-        let addresses = carriers::resolve(exit).await?;
-        let used: Vec<SocketAddr> = self.exits.borrow().values().copied().collect();
-        let left: Vec<SocketAddr> = self.left.borrow().values().copied().collect();
+        config: &Config,
+    ) -> std::io::Result<Option<Connected>> {
+        let exit = config.connect.as_deref().unwrap_or_default();
+        let tried = self.connect_to(place, exit).await;
+        let (error, fallback) = match (tried, &config.connect_fallback) {
+            (Err(error), Some(fallback)) if place == 0 => (error, fallback),
+            (tried, _) => return tried,
+        };
+        tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, %fallback, "No exit answers; the fallback is dialled");
+        self.connect_to(place, fallback).await
+    }
+
+    async fn connect_to(&self, place: usize, exit: &str) -> std::io::Result<Option<Connected>> {
+        let addresses = match self.means.way.addresses(exit).await {
+            // The first place says so.
+            Err(_) if place > 0 => return Ok(None),
+            resolved => resolved?,
+        };
+        let used: Vec<Address> = self.exits.borrow().values().cloned().collect();
+        let left: Vec<Address> = self.left.borrow().values().cloned().collect();
         let chosen = choose(place, &addresses, &used, &left);
-        let (exits, mut last) = (chosen.exits, None);
-        for address in chosen.addresses {
-            let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, address);
+        // One exit is visited, whatever addresses its rendezvous has.
+        let exits = if self.means.leaf.is_some() {
+            1
+        } else {
+            chosen.exits
+        };
+        let mut last = None;
+        for at in chosen.addresses {
+            let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, at.clone());
             self.exits.send_modify(take);
-            match carriers::connect(&address.to_string()).await {
-                Ok(tcp) => return Ok(Some((tcp, exits))),
+            match carriers::connect(&at, &self.means).await {
+                Ok(carrier) => return Ok(Some(Connected { carrier, at, exits })),
                 Err(error) => last = Some(error),
             }
             self.leave(place);
@@ -135,7 +158,7 @@ impl Entry {
 
     /// The exit of `place` takes no more sessions, as far as is known: others are tried first.
     pub(super) fn avoid(&self, place: usize) {
-        let left = self.exits.borrow().get(&place).copied();
+        let left = self.exits.borrow().get(&place).cloned();
         self.left
             .borrow_mut()
             .extend(left.map(|address| (place, address)));
@@ -149,7 +172,8 @@ impl Entry {
     /// Waits until it is worth a look whether there is an exit for `place`.
     pub(super) async fn may_be_for(&self, place: usize, config: &Config) {
         let address = config.connect.as_deref().unwrap_or_default();
-        if address.parse::<SocketAddr>().is_ok() || config.protocol == Protocol::Jmux {
+        let one = self.means.way.is_single(address) || self.means.leaf.is_some();
+        if one || config.protocol == Protocol::Jmux {
             return std::future::pending().await;
         }
         let mut exits = self.exits.subscribe();
@@ -164,50 +188,69 @@ impl Entry {
     }
 }
 
+/// A connection to an exit.
+pub(super) struct Connected {
+    pub(super) carrier: Box<dyn Transport>,
+    pub(super) at: Address,
+    /// How many exits there are.
+    pub(super) exits: usize,
+}
+
 /// The addresses to be tried one after another, and how many exits there are.
 struct Chosen {
-    addresses: Vec<SocketAddr>,
+    addresses: Vec<Address>,
     exits: usize,
 }
 
 /// The first place takes any address, those that no other one has first. Others only take such, of a kind
 /// that is in use: an exit may have an address of each kind. Those that went away come last.
-fn choose(
-    place: usize,
-    addresses: &[SocketAddr],
-    used: &[SocketAddr],
-    left: &[SocketAddr],
-) -> Chosen {
-    let mut free: Vec<SocketAddr> = Vec::new();
+fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address]) -> Chosen {
+    let is_in =
+        |those: &[Address], address: &Address| those.iter().any(|other| other.is_same(address));
+    let mut all: Vec<Address> = Vec::new();
     for address in addresses {
-        if !used.contains(address) && !free.contains(address) {
-            free.push(*address);
+        if !is_in(&all, address) {
+            all.push(address.clone());
         }
     }
-    let is_ipv4 = used.first().or(free.first()).map(SocketAddr::is_ipv4);
-    let same_kind = |address: &&SocketAddr| Some(address.is_ipv4()) == is_ipv4;
-    let mut exits: Vec<&SocketAddr> = addresses.iter().filter(same_kind).collect();
-    exits.sort_unstable();
-    exits.dedup();
-    let exits = exits.len().clamp(1, EXITS_MAX);
+    let mut free = all.clone();
+    free.retain(|address| !is_in(used, address));
+    let mut kinds = used.iter().chain(&free).filter_map(is_ipv4);
+    let kind = kinds.next();
+    let same_kind = |address: &&Address| is_ipv4(address).is_none_or(|is| Some(is) == kind);
+    let exits = all.iter().filter(same_kind).count().clamp(1, EXITS_MAX);
     if place > 0 {
         free.retain(|address| same_kind(&address));
     } else {
-        free.extend(addresses.iter().filter(|address| used.contains(address)));
+        free.extend(
+            addresses
+                .iter()
+                .filter(|address| is_in(used, address))
+                .cloned(),
+        );
     }
-    free.sort_by_key(|address| left.contains(address));
+    free.sort_by_key(|address| is_in(left, address));
     Chosen {
         addresses: free,
         exits,
     }
 }
 
+/// `None`: it has no address of either kind, so it is an exit of its own.
+fn is_ipv4(address: &Address) -> Option<bool> {
+    address.ip().map(|ip| ip.is_ipv4())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
-        texts.iter().map(|text| text.parse().unwrap()).collect()
+    fn addresses(texts: &[&str]) -> Vec<Address> {
+        let address = |text: &&str| match text.parse() {
+            Ok(ip) => Address::resolved("exit.example.com:1", ip),
+            Err(_) => Address::unresolved(text),
+        };
+        texts.iter().map(address).collect()
     }
 
     #[test]
@@ -224,9 +267,9 @@ mod tests {
     fn the_first_place_takes_an_exit_that_another_one_has_where_there_is_no_other() {
         let all = addresses(&["10.0.0.1:1", "10.0.0.2:1"]);
         let first = choose(0, &all, &all[..1], &[]);
-        assert_eq!(first.addresses, [all[1], all[0]]);
+        assert_eq!(first.addresses, [all[1].clone(), all[0].clone()]);
         let first = choose(0, &all, &all[..1], &all[1..]);
-        assert_eq!(first.addresses, [all[0], all[1]]);
+        assert_eq!(first.addresses, all);
     }
 
     #[test]
@@ -235,6 +278,15 @@ mod tests {
         assert_eq!(choose(0, &all, &[], &[]).exits, 1);
         assert!(choose(1, &all, &all[..1], &[]).addresses.is_empty());
         assert!(choose(1, &all, &all[1..], &[]).addresses.is_empty());
+    }
+
+    #[test]
+    fn a_unix_socket_and_what_a_proxy_looks_up_are_exits_of_their_own() {
+        let all = addresses(&["unix:/a", "10.0.0.1:1", "unix:/a", "[fd00::1]:1", "far:1"]);
+        let first = choose(0, &all, &[], &[]);
+        assert_eq!(first.exits, 3);
+        let second = choose(1, &all, &all[..1], &[]);
+        assert_eq!(second.addresses, [all[1].clone(), all[4].clone()]);
     }
 
     #[test]

@@ -1,24 +1,28 @@
 //! Listens on the ports of the forwards, and leads each connection to a session.
 
 use std::cell::RefCell;
-use std::net::SocketAddr;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
-use muxtunnel_proto::{OpenError, Priority, Reason};
-use tokio::net::{TcpListener, TcpStream};
+use muxtunnel_proto::{OpenError, Priority, Source};
 use tokio::task::JoinHandle;
 
 use super::Entry;
 use super::exits::SESSIONLESS_MAX;
 use crate::account::Local;
-use crate::dial;
 use crate::driver::{Connection, OpenEnd};
-use crate::forward::Forward;
-use crate::process::{ACCEPT_RETRY, WorkerError, listen_shared};
+use crate::forward::{Admission, Forward};
+use crate::listener::answer::code_of;
+use crate::listener::greeting::{Heard, Manner};
+use crate::listener::socket::ListeningSocket;
+use crate::listener::{Rejection, Request};
+use crate::lobby::Seat;
+use crate::local::{LocalAddress, LocalSocket};
+use crate::process::{ACCEPT_RETRY, WorkerError};
 use crate::telemetry::{Listened, Telemetry};
 
 /// One port that is listened on. Its route is looked up anew for each connection, so a changed target
@@ -29,21 +33,25 @@ pub(super) struct Listener {
 }
 
 /// Where connections lead, and what they may take.
+#[derive(Clone)]
 struct Route {
     forward: Arc<Forward>,
-    url: Rc<str>,
+    manner: Manner,
     priority: Priority,
 }
 
 impl Entry {
-    /// Listens on exactly what `forwards` ask for; those that stay keep their listener. Returns the
-    /// ports that could not be had; the others work.
+    /// Listens on exactly what `forwards` ask for; those that stay keep their listener. Returns why the
+    /// others could not be had; the rest works.
     pub(super) fn listen(self: &Rc<Self>, forwards: &[config::Forward]) -> Vec<WorkerError> {
         let mut errors = Vec::new();
         let mut listened = Vec::new();
         let mut listeners = self.listeners.borrow_mut();
         listeners.retain(|address, listener| {
-            let stays = forwards.iter().any(|forward| forward.listen == *address);
+            let here =
+                |forward: &&config::Forward| forward.direction == config::Direction::EntryToExit;
+            let mut here = forwards.iter().filter(here);
+            let stays = here.any(|forward| forward.listen == *address);
             if !stays {
                 listener.task.abort();
             }
@@ -51,37 +59,73 @@ impl Entry {
         });
         for wanted in forwards {
             let forward = self.telemetry.forwards.get(wanted);
-            let target = &wanted.target;
-            let route = Route {
-                forward: Arc::clone(&forward),
-                url: dial::url(&target.host, target.port).into(),
-                priority: priority(wanted.priority),
-            };
-            let mut error = None;
-            if let Some(listener) = listeners.get(&wanted.listen) {
-                listener.route.replace(route);
-            } else {
-                match self.start(&wanted.listen, route) {
-                    Ok(listener) => drop(listeners.insert(wanted.listen.clone(), listener)),
-                    Err(refused) => {
-                        error = Some(refused.to_string());
-                        errors.push(refused);
-                    }
-                }
+            if wanted.direction == config::Direction::ExitToEntry {
+                listened.push(Listened {
+                    error: self.outcomes.borrow().problem(&wanted.name),
+                    forward,
+                    listen: wanted.listen.clone(),
+                    target: wanted
+                        .target
+                        .as_ref()
+                        .map(ToString::to_string)
+                        .unwrap_or_default(),
+                });
+                continue;
             }
+            let begun = self.listen_for(wanted, Arc::clone(&forward), &mut listeners);
             listened.push(Listened {
                 forward,
                 listen: wanted.listen.clone(),
-                target: format!("{}:{}", target.host, target.port),
-                error,
+                target: match &wanted.target {
+                    Some(target) => target.to_string(),
+                    None => wanted.protocol.name().to_owned(),
+                },
+                error: begun.as_ref().err().map(ToString::to_string),
             });
+            errors.extend(begun.err());
         }
         self.telemetry.set_listened(self.worker, listened);
         errors
     }
 
+    fn listen_for(
+        self: &Rc<Self>,
+        wanted: &config::Forward,
+        forward: Arc<Forward>,
+        listeners: &mut BTreeMap<String, Listener>,
+    ) -> Result<(), WorkerError> {
+        let manner = match Manner::of(wanted) {
+            Ok(manner) => manner,
+            Err(source) => {
+                // Nobody is served who was not to be: a listener stays only where it asks for these users.
+                let asks = |listener: &Listener| listener.route.borrow().manner.asks_for(wanted);
+                if !listeners.get(&wanted.listen).is_some_and(asks)
+                    && let Some(listener) = listeners.remove(&wanted.listen)
+                {
+                    listener.task.abort();
+                }
+                return Err(WorkerError::Users {
+                    listen: wanted.listen.clone(),
+                    source,
+                });
+            }
+        };
+        let route = Route {
+            forward,
+            manner,
+            priority: priority(wanted.priority),
+        };
+        if let Some(listener) = listeners.get(&wanted.listen) {
+            listener.route.replace(route);
+            return Ok(());
+        }
+        let listener = self.start(&wanted.listen, route)?;
+        listeners.insert(wanted.listen.clone(), listener);
+        Ok(())
+    }
+
     fn start(self: &Rc<Self>, listen: &str, route: Route) -> Result<Listener, WorkerError> {
-        let socket = listen_shared(listen)?;
+        let socket = ListeningSocket::bind(listen, &self.unix_listeners)?;
         tracing::info!(forward = route.forward.name, listen, "Listening");
         let route = Rc::new(RefCell::new(route));
         let task = tokio::task::spawn_local(accept(Rc::clone(self), socket, Rc::clone(&route)));
@@ -96,37 +140,97 @@ impl Entry {
     }
 
     /// Sends a new connection on its way, or resets it.
-    fn take(self: &Rc<Self>, tcp: TcpStream, client: SocketAddr, route: &Route) {
-        let refused = Refused {
-            telemetry: Arc::clone(&self.telemetry),
-            forward: Arc::clone(&route.forward),
-            client,
-        };
-        let admission = match route.forward.admit(Instant::now()) {
-            Ok(admission) => admission,
-            Err(code) => {
-                let _ = tcp.set_zero_linger();
-                return refused.report(code, code.cause());
+    fn take(self: &Rc<Self>, socket: LocalSocket, client: LocalAddress, route: &Route) {
+        let address = client.ip();
+        let refused = Refused::new(&self.telemetry, &route.forward, client);
+        let client = Client { socket, refused };
+        if let Some(url) = route.manner.straight() {
+            let heard = Heard {
+                request: Request::raw(url),
+                rest: Vec::new(),
+                source: None,
+            };
+            match route.forward.admit(Instant::now()) {
+                Ok(admission) => self.lead(client, admission, route, heard),
+                Err(code) => {
+                    client.socket.reset_at_end();
+                    client.refused.report(code, code.cause());
+                }
             }
+            return;
+        }
+        let seat = self.greetings.enter(address);
+        let (entry, route) = (Rc::clone(self), route.clone());
+        tokio::task::spawn_local(async move { entry.hear(client, &route, seat).await });
+    }
+
+    /// Hears a client out, then leads it where it wants to go. Only then it takes one of the forward's places.
+    async fn hear(self: &Rc<Self>, mut client: Client, route: &Route, mut seat: Seat) {
+        let heard = tokio::select! {
+            biased;
+            heard = route.manner.hear(&client.socket) => heard,
+            () = seat.sent_away() => Err(Rejection::sent_away()),
         };
+        let rejection = match heard {
+            Ok(heard) => {
+                if let Some(Source::Tcp {
+                    client: address, ..
+                }) = heard.source
+                {
+                    client.refused.client = address.into();
+                }
+                match route.forward.admit(Instant::now()) {
+                    Ok(admission) => return self.lead(client, admission, route, heard),
+                    Err(code) => Rejection {
+                        reply: heard.request.answer.refused(None),
+                        code,
+                        problem: code.cause(),
+                    },
+                }
+            }
+            Err(rejection) => rejection,
+        };
+        let Client { socket, refused } = client;
+        refused.report(rejection.code, rejection.problem);
+        tokio::select! {
+            biased;
+            () = socket.end_with(&rejection.reply) => {}
+            () = seat.sent_away() => {}
+        }
+    }
+
+    /// Leads a client to a session.
+    fn lead(self: &Rc<Self>, client: Client, admission: Admission, route: &Route, heard: Heard) {
+        let Request { url, head, answer } = heard.request;
         let local = Local::Client {
-            address: client,
-            target: Rc::clone(&route.url),
+            address: client.refused.client.clone(),
+            target: Rc::clone(&url),
             admission,
         };
+        let mut early = head;
+        early.extend(heard.rest);
         let opening = Opening {
             entry: Rc::clone(self),
-            url: Rc::clone(&route.url),
+            url,
             priority: route.priority,
-            refused,
+            refused: client.refused,
             until: Instant::now() + SESSIONLESS_MAX,
         };
+        let source = route.manner.tells(heard.source, &client.socket);
         opening.open(Connection {
-            tcp,
+            socket: client.socket,
             local,
-            early: Vec::new(),
+            early,
+            answer,
+            source,
         });
     }
+}
+
+/// One that has connected.
+struct Client {
+    socket: LocalSocket,
+    refused: Refused,
 }
 
 /// A connection on its way to a session, and to another one where that goes away.
@@ -142,9 +246,9 @@ struct Opening {
 impl Opening {
     fn open(self, connection: Connection) {
         let Some(session) = self.entry.links.borrow().best() else {
-            let _ = connection.tcp.set_zero_linger();
             let text = "there is no carrier to an exit";
-            return self.refused.report(Code::CarrierConnecting, text);
+            self.refused.report(Code::CarrierConnecting, text);
+            return connection.turn_away();
         };
         let (url, priority) = (Rc::clone(&self.url), self.priority);
         let refused = self.refused.clone();
@@ -175,31 +279,43 @@ impl Opening {
 
 /// A connection that may be refused.
 #[derive(Clone)]
-struct Refused {
+pub(crate) struct Refused {
     telemetry: Arc<Telemetry>,
     forward: Arc<Forward>,
-    client: SocketAddr,
+    client: LocalAddress,
 }
 
 impl Refused {
+    pub(crate) fn new(
+        telemetry: &Arc<Telemetry>,
+        forward: &Arc<Forward>,
+        client: impl Into<LocalAddress>,
+    ) -> Self {
+        Self {
+            telemetry: Arc::clone(telemetry),
+            forward: Arc::clone(forward),
+            client: client.into(),
+        }
+    }
+
     /// It was.
-    fn report(&self, code: Code, reason: &str) {
+    pub(crate) fn report(&self, code: Code, reason: &str) {
         self.telemetry.streams.refused(code);
         self.forward.streams.refused(code);
         if self.telemetry.may_log_refusal() {
-            let (forward, client) = (&self.forward.name, self.client);
+            let (forward, client) = (&self.forward.name, &self.client);
             tracing::warn!(%code, forward, %client, reason, "Connection refused");
         }
     }
 }
 
 /// Takes one connection after another; those that come while there is no session wait in the backlog.
-async fn accept(entry: Rc<Entry>, socket: TcpListener, route: Rc<RefCell<Route>>) {
+async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<Route>>) {
     loop {
-        match socket.accept().await {
-            Ok((tcp, client)) => {
+        match listening.accept().await {
+            Ok((socket, client)) => {
                 entry.has_session_or_none_for_long().await;
-                entry.take(tcp, client, &route.borrow());
+                entry.take(socket, client, &route.borrow());
             }
             Err(error) => {
                 tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
@@ -209,7 +325,7 @@ async fn accept(entry: Rc<Entry>, socket: TcpListener, route: Rc<RefCell<Route>>
     }
 }
 
-fn priority(configured: config::Priority) -> Priority {
+pub(super) fn priority(configured: config::Priority) -> Priority {
     match configured {
         config::Priority::Auto => Priority::Auto,
         config::Priority::Interactive => Priority::Interactive,
@@ -217,21 +333,13 @@ fn priority(configured: config::Priority) -> Priority {
     }
 }
 
-fn code_of_open(error: &OpenError) -> Code {
+pub(crate) fn code_of_open(error: &OpenError) -> Code {
     match error {
         OpenError::NotReady | OpenError::GoingAway => Code::CarrierConnecting,
         OpenError::TooManyStreams { .. } | OpenError::PeerStreamLimit { .. } => {
             Code::TooManyStreams
         }
         OpenError::BudgetExhausted { .. } => Code::MemoryExhausted,
-        OpenError::TargetTooLong { .. } => Code::ConfigInvalid,
-    }
-}
-
-fn code_of(reason: Reason) -> Code {
-    match reason {
-        Reason::NotAllowed => Code::OpenRefused,
-        Reason::TimedOut => Code::OpenTimedOut,
-        _ => Code::OpenFailed,
+        OpenError::TargetTooLong { .. } | OpenError::NoSources => Code::ConfigInvalid,
     }
 }

@@ -9,7 +9,10 @@
     reason = "shared by tests"
 )]
 
+pub mod path;
 pub mod peer;
+pub mod spellings;
+pub mod tools;
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -43,6 +46,8 @@ pub fn free_port() -> u16 {
 pub struct Gate {
     child: Child,
     pub admin: u16,
+    /// Where its admin port is.
+    host: &'static str,
     /// Where its configuration and its log are.
     dir: tempfile::TempDir,
 }
@@ -51,6 +56,11 @@ impl Gate {
     /// `muxgate ARGS... --admin 127.0.0.1:PORT`, with one worker unless `args` say otherwise, so that
     /// what a test counts is in one place.
     pub fn with_flags(args: &[&str]) -> Self {
+        Self::with_environment(args, &[])
+    }
+
+    /// The same in an environment that says of proxies nothing but these.
+    pub fn with_environment(args: &[&str], set: &[(&str, &str)]) -> Self {
         let admin = free_port();
         let one_worker = (!args.contains(&"--workers")).then_some(["--workers", "1"]);
         let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
@@ -58,6 +68,10 @@ impl Gate {
             .args(args)
             .args(["--admin", &format!("127.0.0.1:{admin}")])
             .args(one_worker.iter().flatten());
+        for name in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
+            command.env_remove(name).env_remove(name.to_uppercase());
+        }
+        command.envs(set.iter().copied());
         Self::start(command, admin, tempfile::tempdir().unwrap())
     }
 
@@ -115,17 +129,44 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
-    fn start(mut command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
-        let log = File::create(dir.path().join(LOG)).unwrap();
-        let gate = Self {
-            child: command.stderr(log).spawn().unwrap(),
-            admin,
-            dir,
-        };
+    /// `muxgate ARGS...` in the network namespace `name`, whose address is `host`.
+    pub fn within(name: &str, host: &'static str, args: &[&str]) -> Self {
+        let admin = free_port();
+        let mut command = Command::new("ip");
+        command
+            .args(["netns", "exec", name, env!("CARGO_BIN_EXE_muxgate")])
+            .args(args)
+            .args(["--admin", &format!("{host}:{admin}"), "--workers", "1"]);
+        Self::start_at(host, command, admin, tempfile::tempdir().unwrap())
+    }
+
+    /// `muxgate ARGS...` that is not expected to come up.
+    pub fn without_admin(args: &[&str]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muxgate"));
+        command.args(args);
+        Self::spawn("", command, 0, tempfile::tempdir().unwrap())
+    }
+
+    fn start(command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
+        Self::start_at("127.0.0.1", command, admin, dir)
+    }
+
+    fn start_at(host: &'static str, command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
+        let gate = Self::spawn(host, command, admin, dir);
         until("the admin port answers", || {
-            TcpStream::connect(("127.0.0.1", gate.admin)).is_ok()
+            TcpStream::connect((host, gate.admin)).is_ok()
         });
         gate
+    }
+
+    fn spawn(host: &'static str, mut command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
+        let log = File::create(dir.path().join(LOG)).unwrap();
+        Self {
+            child: command.stderr(log).spawn().unwrap(),
+            admin,
+            host,
+            dir,
+        }
     }
 
     /// What it has written to its log.
@@ -157,7 +198,7 @@ impl Gate {
 
     /// Status code and body of `GET path`.
     pub fn get(&self, path: &str) -> (u16, String) {
-        let mut tcp = TcpStream::connect(("127.0.0.1", self.admin)).unwrap();
+        let mut tcp = TcpStream::connect((self.host, self.admin)).unwrap();
         write!(
             tcp,
             "GET {path} HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n"
@@ -180,6 +221,11 @@ impl Gate {
     pub fn until_ready(self) -> Self {
         until("the gateway is ready", || self.get("/readyz").0 == 200);
         self
+    }
+
+    /// Of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     pub fn signal(&self, name: &str) {
@@ -343,6 +389,21 @@ pub fn read_all(mut tcp: &TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     tcp.read_to_end(&mut bytes).unwrap();
     bytes
+}
+
+/// So many bytes each way at once over one stream, from end to end.
+pub fn assert_bulk(client: &TcpStream, server: TcpStream, bytes: usize) {
+    let (up, down) = (pattern(1, bytes), pattern(2, bytes));
+    let senders = [
+        send_in_background(client, up.clone(), true),
+        send_in_background(&server, down.clone(), true),
+    ];
+    let at_server = std::thread::spawn(move || read_all(&server));
+    assert!(read_all(client) == down);
+    assert!(at_server.join().unwrap() == up);
+    for sender in senders {
+        sender.join().unwrap();
+    }
 }
 
 /// Reads until the connection ends, and says how: a reset is an error, never an end of file.

@@ -2,9 +2,13 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use muxtunnel_proto::native::codec::{
     self, Decoded, Frame, HEADER_BYTES, Hello, HelloAck, Parameters, RESUME, VERSION,
+};
+use muxtunnel_proto::{
+    CarrierId, NativeConfig, NativeSession, Priority, Session, StreamId, Transmit,
 };
 
 pub const SESSION: [u8; 16] = [7; 16];
@@ -119,4 +123,36 @@ pub fn hello_ack() -> Frame {
         token: TOKEN,
         parameters: parameters(),
     })
+}
+
+/// The dialler's first ids, as a session gives them out.
+pub fn stream_ids(count: usize) -> Vec<StreamId> {
+    #[allow(clippy::disallowed_methods, reason = "any moment will do")]
+    let now = Instant::now();
+    let mut session = NativeSession::dial(NativeConfig::default(), now);
+    let answer = Frame::HelloAck(HelloAck {
+        version: VERSION,
+        features: 0,
+        session_id: SESSION,
+        token: TOKEN,
+        parameters: Parameters {
+            initial_max_streams: count as u64,
+            ..parameters()
+        },
+    });
+    let carrier = CarrierId::FIRST;
+    session
+        .handle_header(now, carrier, &codec::encode(&answer))
+        .unwrap();
+    assert!(matches!(
+        session.poll_transmit(carrier),
+        Some(Transmit::Control { .. })
+    ));
+    (0..count)
+        .map(|_| {
+            session
+                .open(now, "tcp://x:1", Priority::Auto, None)
+                .unwrap()
+        })
+        .collect()
 }

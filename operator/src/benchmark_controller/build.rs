@@ -271,8 +271,9 @@ warmUp: 2s
         let names: Vec<_> = objects.tunnels.iter().map(ResourceExt::name_any).collect();
         assert_eq!(names, ["probe-e1-jmux", "probe-e1-native"]);
         let [jmux, native] = objects.tunnels.try_into().unwrap();
-        assert_eq!(jmux.spec.carrier.protocol, Protocol::Jmux);
-        assert_eq!(native.spec.carrier.protocol, Protocol::Native);
+        let protocol = |tunnel: &MuxTunnel| tunnel.spec.carrier.as_ref().map(|c| c.protocol);
+        assert_eq!(protocol(&jmux), Some(Protocol::Jmux));
+        assert_eq!(protocol(&native), Some(Protocol::Native));
         assert_eq!(jmux.spec.forwards, native.spec.forwards);
         assert_eq!((objects.services.len(), agents.len()), (1, 4));
     }
@@ -285,7 +286,7 @@ warmUp: 2s
         let carriers = objects
             .tunnels
             .into_iter()
-            .map(|tunnel| tunnel.spec.carrier);
+            .map(|tunnel| tunnel.spec.carrier.unwrap());
         let [jmux, native] = carriers.collect::<Vec<_>>().try_into().unwrap();
         let cubic = Some(CongestionControl::Cubic);
         assert_eq!((jmux.congestion_control, jmux.pool), (cubic, None));

@@ -1,8 +1,8 @@
 //! Step 3: renders the children of a tunnel. Pure, no client.
 //!
 //! In: a [`ValidatedTunnel`] and the [`Settings`]. Out: [`Resources`], one file a kind. Forwards go
-//! into the ConfigMaps and the entry's Service alone, never into a pod's template, so that a change of
-//! forwards restarts nothing.
+//! into the ConfigMaps and the Services alone, never into a pod's template, so that a change of forwards
+//! restarts nothing; only a file of users that no forward named before has to be mounted.
 
 pub mod config_map;
 pub mod deployment;
@@ -12,12 +12,14 @@ pub mod service_account;
 mod sizing;
 mod wan;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use kube::core::ObjectMeta;
 use muxtunnel_gateway_config::ConfigError;
 
-use super::validate::{ValidatedGateway, ValidatedTunnel};
+use super::validate::{UsersFile, ValidatedGateway, ValidatedTunnel};
 use crate::labels;
 use crate::settings::Settings;
 
@@ -27,7 +29,7 @@ pub enum BuildError {
     /// The gateway would refuse its configuration.
     #[error("cannot render the configuration of the {component}: {source}")]
     Config {
-        /// `entry` or `exit`.
+        /// `entry`, `exit` or `rendezvous`.
         component: &'static str,
         /// What is wrong.
         source: ConfigError,
@@ -41,11 +43,13 @@ pub enum End {
     Entry,
     /// Where targets are dialled.
     Exit,
+    /// Where those two meet that are elsewhere.
+    Rendezvous,
 }
 
 impl End {
-    /// Both, the exit first: it is dialled.
-    pub const ALL: [Self; 2] = [Self::Exit, Self::Entry];
+    /// All, the exit before the entry: it is dialled.
+    pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
 
     /// The value of the component label, and the suffix of names.
     #[must_use]
@@ -53,16 +57,58 @@ impl End {
         match self {
             Self::Entry => "entry",
             Self::Exit => "exit",
+            Self::Rendezvous => "rendezvous",
         }
     }
 
     /// The settings of this end, where it is ours.
     #[must_use]
-    pub const fn gateway(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedGateway> {
+    pub fn gateway(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedGateway> {
         match self {
             Self::Entry => tunnel.entry.as_ref(),
             Self::Exit => tunnel.exit.as_ref(),
+            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| &own.gateway),
         }
+    }
+
+    /// Whether others dial it: all but an entry, and an exit that is met at a rendezvous.
+    #[must_use]
+    pub const fn is_dialled(self, tunnel: &ValidatedTunnel) -> bool {
+        match self {
+            Self::Entry => false,
+            Self::Exit => tunnel.leaf.is_none(),
+            Self::Rendezvous => true,
+        }
+    }
+
+    /// The Secret with what its gateways show at a rendezvous, or know there.
+    #[must_use]
+    pub fn meeting_secret(self, tunnel: &ValidatedTunnel) -> Option<&str> {
+        match self {
+            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| own.secret.as_str()),
+            Self::Entry | Self::Exit => tunnel.leaf.as_ref().map(|leaf| leaf.secret.as_str()),
+        }
+    }
+
+    /// The files of users that its gateways ask for, each once.
+    #[must_use]
+    pub fn users(self, tunnel: &ValidatedTunnel) -> BTreeSet<&UsersFile> {
+        let asking = tunnel.forwards.iter().filter(|_| self == Self::Entry);
+        asking
+            .filter_map(|forward| forward.users.as_ref())
+            .collect()
+    }
+
+    /// The Secrets that its pods do not start without. The operator cannot look whether they are there.
+    #[must_use]
+    pub fn secrets(self, tunnel: &ValidatedTunnel) -> BTreeSet<&str> {
+        let keys = self.gateway(tunnel).and_then(|own| own.security.secret());
+        let users = self.users(tunnel).into_iter();
+        let users = users.map(|file| file.secret.as_str());
+        keys.into_iter()
+            .chain(self.meeting_secret(tunnel))
+            .chain(users)
+            .collect()
     }
 
     /// The name of all children of this end.
@@ -79,7 +125,7 @@ pub struct Resources {
     pub service_accounts: Vec<ServiceAccount>,
     /// One an end.
     pub config_maps: Vec<ConfigMap>,
-    /// One an end.
+    /// One an end, and a headless one of the exits that our own entries dial.
     pub services: Vec<Service>,
     /// One an end.
     pub deployments: Vec<Deployment>,
@@ -106,7 +152,10 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
             .push(config_map::build(tunnel, end, &config)?);
         resources
             .services
-            .push(service::build(tunnel, end, gateway));
+            .extend(service::build(tunnel, end, gateway));
+        if end == End::Exit && tunnel.connect_fallback.is_some() {
+            resources.services.push(service::headless(tunnel, gateway));
+        }
         // Without its Deployment the failed pods go, and no more are made.
         if tunnel.sysctl_forbidden.is_none() {
             resources.deployments.push(deployment);

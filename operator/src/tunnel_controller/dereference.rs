@@ -37,7 +37,8 @@ pub async fn dereference(
     let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
     let mut services = BTreeMap::new();
     for forward in &tunnel.spec.forwards {
-        let Some(target) = &forward.target.service else {
+        let target = forward.target.as_ref();
+        let Some(target) = target.and_then(|target| target.service.as_ref()) else {
             continue;
         };
         if services.contains_key(&target.name) {

@@ -3,7 +3,9 @@
 //! label that is mixed up with another shows.
 
 mod build;
+mod carriers;
 mod judge;
+mod listeners;
 mod reconcile;
 
 use k8s_openapi::api::core::v1::Service;

@@ -5,27 +5,32 @@
 //! rules have refused most of what is wrong before; what was stored under an older schema comes here
 //! first. A forward whose Service is missing is left out and named, the others work.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+mod carrier;
+mod forward;
+mod policy;
+mod problem;
 
-use k8s_openapi::api::core::v1::Service;
+pub use carrier::{ValidatedLeaf, ValidatedSecurity};
+pub use forward::{ListenPort, UsersFile, ValidatedForward};
+
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Backend, Carrier, CongestionControl, Duration, Forward, Gateway, MuxTunnel, PodTemplate,
-    Priority, Profile, Protocol, Scope, ServiceTarget, ServiceType, Side, Tuning, tunnel_condition,
+    Backend, CongestionControl, Duration, Gateway, MuxTunnel, PodTemplate, Profile, Protocol,
+    Rendezvous, Scope, SecurityEnd, ServiceType, Tuning, tunnel_condition,
 };
-use muxtunnel_gateway_config::{
-    ADMIN_PORT, CARRIER_PORT, FORWARD_LIMIT_MAX, FORWARDS_MAX, ForwardLimits, Pool, RATE_MAX,
-    RATE_MIN, TIMEOUT_SECONDS_MAX, Timeouts,
-};
+use muxtunnel_gateway_config as config;
+use muxtunnel_gateway_config::{Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
 
 use super::Error;
 use super::dereference::Dereferenced;
 use crate::apply::owner_reference;
 use crate::settings::Settings;
+
+use forward::{is_reverse, limits, resolve};
 
 /// Lets the gateways, which have no privileges, listen on any port. Safe in every Kubernetes.
 const UNPRIVILEGED_PORT_START: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
@@ -41,6 +46,9 @@ const LAN: &[(&str, &str)] = &[
     ("net.ipv4.tcp_rmem", "4096 131072 16777216"),
     ("net.ipv4.tcp_wmem", "4096 65536 16777216"),
 ];
+
+/// Carriers that a rendezvous joins unless the spec says another number: at most 512 MiB of pipes.
+const VISITS_DEFAULT: u32 = 256;
 
 /// What came out.
 #[derive(Debug)]
@@ -64,14 +72,24 @@ pub struct ValidatedTunnel {
     pub entry: Option<ValidatedGateway>,
     /// The exit gateways, unless they are elsewhere.
     pub exit: Option<ValidatedGateway>,
-    /// Name and port of every declared forward, so that an entry's Service outlasts its targets.
-    pub listen_ports: Vec<(String, u16)>,
-    /// The forwards whose targets are known.
+    /// The gateway where others meet, if that is what it is.
+    pub rendezvous: Option<ValidatedRendezvous>,
+    /// Every port that is listened on, so that Services outlast their targets.
+    pub listen_ports: Vec<ListenPort>,
+    /// Which targets may be dialled beside those of the forwards.
+    pub policy: config::Policy,
+    /// The forwards whose targets are known, or named by each client.
     pub forwards: Vec<ValidatedForward>,
     /// A sentence for each forward whose target Service, or its port, does not exist.
     pub unresolved: Vec<String>,
-    /// `host:port` that entries dial.
+    /// `host:port` that entries dial, and with `leaf` exits, too.
     pub connect: String,
+    /// `host:port` that entries dial where no address of the first answers.
+    pub connect_fallback: Option<String>,
+    /// What they show at the rendezvous that `connect` then is.
+    pub leaf: Option<ValidatedLeaf>,
+    /// Carriers are WebSocket connections.
+    pub web_socket: Option<WebSocket>,
     /// The mux protocol of the carriers.
     pub protocol: Protocol,
     /// How the kernel paces the carriers.
@@ -101,25 +119,21 @@ pub struct ValidatedGateway {
     pub service_type: ServiceType,
     /// Annotations of the Service.
     pub service_annotations: BTreeMap<String, String>,
+    /// How their carriers are secured.
+    pub security: ValidatedSecurity,
     /// Settings of the pods.
     pub template: PodTemplate,
 }
 
-/// A forward whose target is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ValidatedForward {
-    /// Its name.
-    pub name: String,
-    /// Port of the entry.
-    pub listen_port: u16,
-    /// What the exit resolves.
-    pub host: String,
-    /// Port of the target.
-    pub port: u16,
-    /// Who goes first.
-    pub priority: Priority,
-    /// What its streams may take.
-    pub limits: ForwardLimits,
+/// The gateway where entries and exits meet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidatedRendezvous {
+    /// As any other.
+    pub gateway: ValidatedGateway,
+    /// The Secret with the secrets of all names.
+    pub secret: String,
+    /// Carriers that it joins at once.
+    pub visits: u32,
 }
 
 /// Emulation of a wide-area network.
@@ -167,33 +181,33 @@ pub fn validate(
 ) -> Result<Validation, Error> {
     let namespace = tunnel.namespace().ok_or(Error::Incomplete("namespace"))?;
     let owner = owner_reference(tunnel).ok_or(Error::Incomplete("uid"))?;
+    Ok(match valid(tunnel, namespace, owner, named, settings) {
+        Ok(valid) => Validation::Valid(Box::new(valid)),
+        Err(problem) => Validation::Invalid(problem),
+    })
+}
+
+fn valid(
+    tunnel: &MuxTunnel,
+    namespace: String,
+    owner: OwnerReference,
+    named: &Dereferenced,
+    settings: &Settings,
+) -> Result<ValidatedTunnel, String> {
     let spec = &tunnel.spec;
     let name = tunnel.name_any();
-    if let Some(problem) = problem(tunnel) {
-        return Ok(Validation::Invalid(problem));
-    }
-    let timeouts = match timeouts(spec.timeouts) {
-        Ok(timeouts) => timeouts,
-        Err(problem) => return Ok(Validation::Invalid(problem)),
-    };
+    problem::problem(tunnel).map_or(Ok(()), Err)?;
     let mut forwards = Vec::new();
     let mut unresolved = Vec::new();
     for forward in &spec.forwards {
-        let limits = match limits(forward) {
-            Ok(limits) => limits,
-            Err(problem) => {
-                let problem = format!("forward {}: {problem}", forward.name);
-                return Ok(Validation::Invalid(problem));
-            }
-        };
+        let limits =
+            limits(forward).map_err(|problem| format!("forward {}: {problem}", forward.name))?;
         let (known, missing) = resolve(forward, limits, &namespace, named);
         forwards.extend(known);
         unresolved.extend(missing.map(|missing| format!("forward {}: {missing}", forward.name)));
     }
-    let connect = match (&spec.carrier.address, spec.side) {
-        (Some(address), Side::Entry) => address.clone(),
-        _ => format!("{name}-exit.{namespace}.svc:{CARRIER_PORT}"),
-    };
+    let carrier = carrier::of(spec);
+    let (connect, connect_fallback) = carrier::connect(&name, &namespace, spec.side, &carrier);
     // A path that does nothing to packets is none that would have to be emulated.
     let wan = spec
         .wan
@@ -207,81 +221,46 @@ pub fn validate(
             backend: wan.backend.unwrap_or_default(),
             scope: wan.scope.unwrap_or_default(),
         });
-    let side = spec.side;
-    Ok(Validation::Valid(Box::new(ValidatedTunnel {
-        entry: side.has_entry().then(|| gateway(spec.entry.as_ref())),
-        exit: side.has_exit().then(|| gateway(spec.exit.as_ref())),
+    let end = |gateway: Option<&Gateway>, name, keys: Option<&SecurityEnd>| {
+        let security = carrier::security(&carrier.security, name, keys)?;
+        Ok::<_, String>(self::gateway(gateway, security))
+    };
+    let (side, keys) = (spec.side, &carrier.security);
+    let entry = || end(spec.entry.as_ref(), "entry", keys.entry.as_ref());
+    let exit = || end(spec.exit.as_ref(), "exit", keys.exit.as_ref());
+    Ok(ValidatedTunnel {
+        entry: side.has_entry().then(entry).transpose()?,
+        exit: side.has_exit().then(exit).transpose()?,
+        rendezvous: spec.rendezvous.as_ref().map(rendezvous),
         listen_ports: spec
             .forwards
             .iter()
-            .map(|forward| (forward.name.clone(), forward.listen.port))
+            .map(|forward| ListenPort {
+                name: forward.name.clone(),
+                port: forward.listen.port,
+                reverse: is_reverse(forward),
+            })
             .collect(),
+        policy: policy::policy(spec.policy.as_ref())?,
         name,
         namespace,
         owner,
         forwards,
         unresolved,
         connect,
-        protocol: spec.carrier.protocol,
-        congestion_control: spec.carrier.congestion_control.unwrap_or_default(),
-        pool: pool(&spec.carrier),
-        resume: spec.carrier.resume.unwrap_or(true),
-        timeouts,
+        connect_fallback,
+        leaf: carrier.rendezvous.as_ref().map(ValidatedLeaf::of),
+        web_socket: carrier.web_socket.as_ref().map(carrier::web_socket),
+        protocol: carrier.protocol,
+        congestion_control: carrier.congestion_control.unwrap_or_default(),
+        pool: carrier::pool(&carrier),
+        resume: carrier.resume.unwrap_or(true),
+        timeouts: timeouts(spec.timeouts)?,
         tuning: tuning(spec.tuning.as_ref()),
         wan_disabled: wan.is_some() && !settings.wan_emulation,
         wan: wan.filter(|_| settings.wan_emulation),
         sysctl_forbidden: sysctl_forbidden(tunnel),
-    })))
-}
-
-/// As asked; else several, where streams outlive their carrier.
-fn pool(carrier: &Carrier) -> Pool {
-    let grows = carrier.protocol == Protocol::Native && carrier.resume.unwrap_or(true);
-    match carrier.pool {
-        Some(asked) => Pool {
-            min: asked.min,
-            max: asked.max.unwrap_or(asked.min),
-        },
-        None if grows => Pool::GROWING,
-        None => Pool::ONE,
-    }
-}
-
-/// What the schema's rules refuse, for objects that were stored before the rules.
-fn problem(tunnel: &MuxTunnel) -> Option<String> {
-    let spec = &tunnel.spec;
-    if spec.forwards.len() > FORWARDS_MAX {
-        let count = spec.forwards.len();
-        return Some(format!("forwards: {count} entries, at most {FORWARDS_MAX}"));
-    }
-    let mut ports = BTreeSet::new();
-    for forward in &spec.forwards {
-        let port = forward.listen.port;
-        if matches!(port, 0 | CARRIER_PORT | ADMIN_PORT) {
-            return Some(format!(
-                "forward {}: listen.port {port} is reserved",
-                forward.name
-            ));
-        }
-        if !ports.insert(port) {
-            return Some(format!(
-                "listen.port {port} is used by more than one forward"
-            ));
-        }
-        if forward.target.service.is_some() == forward.target.address.is_some() {
-            return Some(format!(
-                "forward {}: target needs exactly one of service and address",
-                forward.name
-            ));
-        }
-    }
-    match (spec.side, &spec.carrier.address) {
-        (Side::Entry, None) => Some("side Entry needs carrier.address".to_owned()),
-        (Side::Both | Side::Exit, Some(_)) => {
-            Some("carrier.address is for side Entry alone".to_owned())
-        }
-        _ => None,
-    }
+    })
 }
 
 /// Whole seconds, a part of one counted as one: 0 would be never.
@@ -303,29 +282,6 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
     })
 }
 
-fn limits(forward: &Forward) -> Result<ForwardLimits, String> {
-    let asked = forward.limits.clone().unwrap_or_default();
-    for (field, limit) in [
-        ("streams", asked.streams),
-        ("opensPerSecond", asked.opens_per_second),
-    ] {
-        if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
-            return Err(format!("limits.{field} is not 1..={FORWARD_LIMIT_MAX}"));
-        }
-    }
-    let rate = asked.rate.map(|text| match text.parse() {
-        Ok(rate) if (RATE_MIN..=RATE_MAX).contains(&rate) => Ok(rate),
-        _ => Err(format!(
-            "limits.rate {text:?} is not a rate from {RATE_MIN} to {RATE_MAX}"
-        )),
-    });
-    Ok(ForwardLimits {
-        streams: asked.streams,
-        opens_per_second: asked.opens_per_second,
-        rate: rate.transpose()?,
-    })
-}
-
 /// A ReplicaSet makes failed pods without end where the kubelet refuses a sysctl (kubernetes#72593), so
 /// a spec that was refused once is not tried again: only a new generation is.
 fn sysctl_forbidden(tunnel: &MuxTunnel) -> Option<String> {
@@ -340,14 +296,28 @@ fn sysctl_forbidden(tunnel: &MuxTunnel) -> Option<String> {
         .map(|condition| condition.message.clone())
 }
 
-fn gateway(asked: Option<&Gateway>) -> ValidatedGateway {
+fn gateway(asked: Option<&Gateway>, security: ValidatedSecurity) -> ValidatedGateway {
     let asked = asked.cloned().unwrap_or_default();
     let service = asked.service.unwrap_or_default();
     ValidatedGateway {
         replicas: asked.replicas.unwrap_or(1),
         service_type: service.type_.unwrap_or_default(),
         service_annotations: service.annotations,
+        security,
         template: asked.template.unwrap_or_default(),
+    }
+}
+
+fn rendezvous(asked: &Rendezvous) -> ValidatedRendezvous {
+    let gateway = Gateway {
+        replicas: None,
+        service: asked.service.clone(),
+        template: asked.template.clone(),
+    };
+    ValidatedRendezvous {
+        gateway: self::gateway(Some(&gateway), ValidatedSecurity::None),
+        secret: asked.secret_name.clone(),
+        visits: asked.visits.unwrap_or(VISITS_DEFAULT),
     }
 }
 
@@ -369,69 +339,4 @@ fn tuning(asked: Option<&Tuning>) -> BTreeMap<String, String> {
         .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
         .chain(own)
         .collect()
-}
-
-/// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
-/// forward where the port's number is known.
-fn resolve(
-    forward: &Forward,
-    limits: ForwardLimits,
-    namespace: &str,
-    named: &Dereferenced,
-) -> (Option<ValidatedForward>, Option<String>) {
-    let known = |host: String, port: u16| ValidatedForward {
-        name: forward.name.clone(),
-        listen_port: forward.listen.port,
-        host,
-        port,
-        priority: forward.priority.unwrap_or_default(),
-        limits,
-    };
-    match (&forward.target.service, &forward.target.address) {
-        (Some(target), _) => {
-            let host = format!("{}.{namespace}.svc", target.name);
-            match (
-                service_port(target, named.services.get(&target.name)),
-                &target.port,
-            ) {
-                (Ok(port), _) => (Some(known(host, port)), None),
-                (Err(missing), IntOrString::Int(port)) => {
-                    let forward = u16::try_from(*port).ok().map(|port| known(host, port));
-                    (forward, Some(missing))
-                }
-                (Err(missing), IntOrString::String(_)) => (None, Some(missing)),
-            }
-        }
-        (None, Some(target)) => {
-            let host = canonical_host(&target.host);
-            (Some(known(host, target.port)), None)
-        }
-        (None, None) => (None, Some("no target".to_owned())),
-    }
-}
-
-/// The one spelling that both ends compare.
-fn canonical_host(host: &str) -> String {
-    host.parse::<IpAddr>()
-        .map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
-}
-
-fn service_port(target: &ServiceTarget, service: Option<&Service>) -> Result<u16, String> {
-    let service = service.ok_or_else(|| format!("Service {} does not exist", target.name))?;
-    let ports = service
-        .spec
-        .iter()
-        .flat_map(|spec| spec.ports.iter().flatten());
-    let mut tcp = ports.filter(|port| matches!(port.protocol.as_deref(), None | Some("TCP")));
-    let found = match &target.port {
-        IntOrString::Int(number) => tcp.find(|port| port.port == *number),
-        IntOrString::String(name) => tcp.find(|port| port.name.as_deref() == Some(name)),
-    };
-    let port_text = match &target.port {
-        IntOrString::Int(number) => number.to_string(),
-        IntOrString::String(name) => name.clone(),
-    };
-    found
-        .and_then(|port| u16::try_from(port.port).ok())
-        .ok_or_else(|| format!("Service {} has no TCP port {port_text}", target.name))
 }

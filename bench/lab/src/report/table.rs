@@ -14,8 +14,10 @@ enum Column {
     Median(Metric),
     /// The most.
     Most(Metric),
-    /// The median, divided by that of the direct connection.
+    /// The median, divided by that of the direct connection...
     OfDirect(Metric),
+    /// ...and by that of our gateways without encryption and without splicing.
+    OfCopy(Metric),
     /// The median, less that of the direct connection.
     Added(Metric),
 }
@@ -23,8 +25,10 @@ enum Column {
 /// Cells of a range, and of every other column.
 const RANGE_WIDTH: usize = 26;
 const WIDTH: usize = 13;
+/// Names of systems are not shorter; the longest of a table sets its width.
+const NAME_WIDTH_MIN: usize = 14;
 /// The longest reason that fits beside connections and system.
-const REASON_CHARACTERS: usize = 75;
+const REASON_CHARACTERS: usize = 67;
 
 /// Every table, in the order of the rows.
 pub(crate) fn tables(report: &Report) -> String {
@@ -63,7 +67,9 @@ fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
         key.topology.name(),
         key.congestion_control
     );
-    let mut line = format!("{:>6}  {:<14}", "conns", "system");
+    let names = rows.iter().map(|row| row.key.system.name().len());
+    let name_width = names.max().unwrap_or_default().max(NAME_WIDTH_MIN);
+    let mut line = format!("{:>6}  {:<name_width$}", "conns", "system");
     for column in columns {
         let _ = write!(line, "{:>width$}", column.heading(), width = column.width());
     }
@@ -71,7 +77,7 @@ fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
     text.push('\n');
     for row in rows {
         let (connections, name) = (row.key.connections, row.key.system.name());
-        let mut line = format!("{connections:>6}  {name:<14}");
+        let mut line = format!("{connections:>6}  {name:<name_width$}");
         match &row.reason {
             Some(reason) => line.push_str(&format!("  {}", short(reason))),
             None => {
@@ -91,8 +97,13 @@ fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
 }
 
 fn columns(scenario: Scenario) -> &'static [Column] {
-    use Column::{Added, Median, Most, OfDirect, Range};
+    use Column::{Added, Median, Most, OfCopy, OfDirect, Range};
     match scenario {
+        Scenario::BulkWays => &[
+            Range(Metric::MbitS),
+            OfCopy(Metric::MbitS),
+            Median(Metric::CpuSPerGb),
+        ],
         Scenario::BulkIperf2 | Scenario::BulkIperf3 => &[
             Range(Metric::MbitS),
             OfDirect(Metric::MbitS),
@@ -163,6 +174,7 @@ impl Column {
             Self::Range(metric) => format!("{} (min..max)", metric.unit()),
             Self::Median(metric) | Self::Most(metric) => metric.unit().to_owned(),
             Self::OfDirect(_) => "of direct".to_owned(),
+            Self::OfCopy(_) => "of copy".to_owned(),
             Self::Added(_) => "us added".to_owned(),
         }
     }
@@ -178,9 +190,8 @@ impl Column {
             }),
             Self::Median(metric) => row.median(metric).map(|value| shown(metric, value)),
             Self::Most(metric) => row.spread(metric).map(|spread| shown(metric, spread.max)),
-            Self::OfDirect(metric) => report
-                .ratio(row, metric, System::Direct)
-                .map(|ratio| format!("{ratio:.2}")),
+            Self::OfDirect(metric) => part(report.ratio(row, metric, System::Direct)),
+            Self::OfCopy(metric) => part(report.ratio(row, metric, System::MuxgateCopy)),
             Self::Added(_) if is_direct => None,
             Self::Added(metric) => report
                 .added(row, metric, System::Direct)
@@ -188,6 +199,10 @@ impl Column {
         };
         text.unwrap_or_else(|| "-".to_owned())
     }
+}
+
+fn part(ratio: Option<f64>) -> Option<String> {
+    ratio.map(|ratio| format!("{ratio:.2}"))
 }
 
 /// A figure with as many digits as it is worth.

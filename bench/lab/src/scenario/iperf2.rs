@@ -55,8 +55,10 @@ impl Run<'_> {
             self.connections
         );
         let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        let mut command = process::command(&self.bench.programs.iperf2, &arguments)
-            .context("iperf (Debian: iperf, version 2)")?;
+        let iperf = process::find(&self.bench.programs.iperf2);
+        let iperf = iperf.context("iperf (Debian: iperf, version 2)")?;
+        let (program, arguments) = self.running.client(&iperf, arguments);
+        let mut command = process::command(&program, &arguments)?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = self.bench.network.namespace(Place::Client);
         let client = Process::spawn(client, &mut command)?;

@@ -40,7 +40,9 @@ impl Run<'_> {
     pub(super) fn bulk_iperf3(&self) -> Result<Outcome> {
         let network = &self.bench.network;
         let port = Service::Iperf3.port();
-        let mut command = self.iperf3(&format!("-s -1 -4 -p {port}"))?;
+        let iperf =
+            process::find(&self.bench.programs.iperf3).context("iperf3 (Debian: iperf3)")?;
+        let mut command = process::command(&iperf, &words(&format!("-s -1 -4 -p {port}")))?;
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let _server = Process::spawn(network.namespace(Place::Server), &mut command)?;
         wait_until(PATIENCE, "the iperf3 server", || {
@@ -50,13 +52,15 @@ impl Run<'_> {
         let to = self.running.system.address(Service::Iperf3, &addresses);
         let window = self.window();
         let seconds = window.duration_s - window.warm_up_s;
-        let mut command = self.iperf3(&format!(
+        let line = format!(
             "-c {} -p {} -t {seconds} -O {} -P {} -J",
             to.ip(),
             to.port(),
             window.warm_up_s,
             self.connections
-        ))?;
+        );
+        let (program, arguments) = self.running.client(&iperf, words(&line));
+        let mut command = process::command(&program, &arguments)?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let client = Process::spawn(network.namespace(Place::Client), &mut command)?;
         let patience = PATIENCE + Duration::from_secs(window.duration_s.into());
@@ -69,11 +73,10 @@ impl Run<'_> {
             figures: Figures::from([(Metric::MbitS, received.bits_per_second / 1e6)]),
         })
     }
+}
 
-    fn iperf3(&self, line: &str) -> Result<std::process::Command> {
-        let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
-        process::command(&self.bench.programs.iperf3, &arguments).context("iperf3 (Debian: iperf3)")
-    }
+fn words(line: &str) -> Vec<String> {
+    line.split(' ').map(str::to_owned).collect()
 }
 
 fn parse(output: &str) -> Result<Sum> {

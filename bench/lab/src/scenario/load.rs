@@ -161,7 +161,8 @@ impl Run<'_> {
             .split(' ')
             .map(str::to_owned)
             .collect();
-        let mut command = process::command(&env::current_exe()?, &arguments)?;
+        let (program, arguments) = self.running.client(&env::current_exe()?, arguments);
+        let mut command = process::command(&program, &arguments)?;
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let process = Process::spawn(network.namespace(Place::Client), &mut command)?;
         let patience = PATIENCE + Duration::from_secs(seconds.into());

@@ -1,62 +1,259 @@
-//! A pair of our gateways, each with one worker: one session.
+//! A pair of our gateways, each with one worker: one session. Visitors have a rendezvous between them.
+//!
+//! The gateway that dials carriers is at the entry, where clients connect to; with reverse forwards it is at
+//! the exit, where the targets are.
 
-use anyhow::Result;
-use serde_json::json;
+use std::{fs, path::Path, process::Command};
 
-use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
+use anyhow::{Context, Result, ensure};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+
+use super::{CARRIER_PORT, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, target_at};
 use crate::topology::{Place, at};
 
-/// `protocol`: as the configuration file names it; `carriers`: of the session; `resume`: whether streams
-/// outlive them.
-pub(super) fn launches(
-    setup: &Setup<'_>,
-    protocol: &str,
-    carriers: u8,
-    resume: bool,
-) -> Result<Vec<Launch>> {
-    let addresses = &setup.addresses;
-    let common = json!({
-        "protocol": protocol,
-        "security": {"mode": "None"},
-        "memory": {
+/// The names in the certificates.
+const DIALS: &str = "dials.example.com";
+const ACCEPTS: &str = "accepts.example.com";
+
+/// What visitor and visited show at the rendezvous.
+const MEETING: &str = "lab";
+const SECRET: &str = "a secret of the lab, 16 bytes at least";
+
+/// How carriers are secured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Security {
+    None,
+    MutualTls,
+    Noise,
+}
+
+/// How a stream comes from the client to its target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// As `ssh -L`.
+    Forward,
+    /// As `ssh -D`: clients ask a proxy at the entry.
+    Dynamic(Proxy),
+    /// As `ssh -R`.
+    Reverse,
+    /// As `ssh -L`, where both gateways dial a rendezvous.
+    Visitor,
+}
+
+/// What our gateways are told; all else is their default.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Gateways {
+    /// As the configuration file names it.
+    pub(super) protocol: &'static str,
+    /// Of the session.
+    pub(super) carriers: u8,
+    /// Whether streams outlive them.
+    pub(super) resume: bool,
+    /// Whether the kernel moves payload by itself.
+    pub(super) splice: bool,
+    pub(super) security: Security,
+    pub(super) way: Way,
+}
+
+impl Gateways {
+    /// The native protocol over one plain carrier.
+    pub(super) const PLAIN: Self = Self {
+        protocol: "Native",
+        carriers: 1,
+        resume: true,
+        splice: true,
+        security: Security::None,
+        way: Way::Forward,
+    };
+
+    /// The same with encryption.
+    pub(super) const fn secured(security: Security) -> Self {
+        Self {
+            security,
+            ..Self::PLAIN
+        }
+    }
+
+    /// The same another way.
+    pub(super) const fn by(self, way: Way) -> Self {
+        Self { way, ..self }
+    }
+
+    pub(super) fn launches(self, setup: &Setup<'_>) -> Result<Vec<Launch>> {
+        let addresses = &setup.addresses;
+        let keys = self.keys(setup)?;
+        let (dials_at, accepts_at, carrier) = match self.way {
+            Way::Forward | Way::Dynamic(_) => (Place::Entry, Place::Exit, addresses.carrier_exit),
+            Way::Reverse => (Place::Exit, Place::Entry, addresses.carrier_entry),
+            Way::Visitor => (Place::Entry, Place::Exit, addresses.carrier_entry),
+        };
+        let carrier = at(carrier, CARRIER_PORT);
+        let mut exit = json!({"role": "Exit"});
+        let mut entry = json!({
+            "role": "Entry",
+            "connect": carrier,
+            "forwards": self.forwards(setup),
+            "pool": {"min": self.carriers, "max": self.carriers},
+        });
+        let mut launches = Vec::new();
+        if self.way == Way::Visitor {
+            let secrets = setup.file("secrets", &format!("{MEETING} {SECRET}\n"))?;
+            let own = json!({
+                "role": "Rendezvous",
+                "security": {"mode": "None"},
+                "listen": carrier,
+                "secretsFile": secrets,
+            });
+            let leaf = json!({"name": MEETING, "secretFile": setup.file("secret", SECRET)?});
+            entry["rendezvous"] = leaf.clone();
+            exit["rendezvous"] = leaf;
+            exit["connect"] = json!(carrier);
+            launches.push(
+                launch(setup, Place::Entry, "rendezvous", &own)?
+                    .called("rendezvous")
+                    .listening(CARRIER_PORT),
+            );
+        } else {
+            exit["listen"] = json!(carrier);
+        }
+        let listens = Service::ALL.map(|service| entry_at(addresses.entry, service));
+        let allow = Service::ALL.map(|service| target_at(addresses.target, service));
+        match self.way {
+            Way::Reverse => exit["allowListen"] = json!(listens),
+            _ => exit["allow"] = json!(allow),
+        }
+        for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
+            self.complete(own, keys, setup);
+        }
+        let accepts = launch(setup, accepts_at, "exit", &exit)?;
+        launches.push(match self.way {
+            Way::Visitor => accepts,
+            _ => accepts.listening(CARRIER_PORT),
+        });
+        launches.push(launch(setup, dials_at, "entry", &entry)?);
+        Ok(launches)
+    }
+
+    /// What both ends are told.
+    fn complete(self, own: &mut Value, security: &Value, setup: &Setup<'_>) {
+        own["protocol"] = json!(self.protocol);
+        own["security"] = security.clone();
+        own["memory"] = json!({
             "receive": setup.limits.receive_bytes.to_string(),
             "retain": setup.limits.retain_bytes.to_string(),
-        },
-        "limits": {"streams": setup.limits.streams},
-        "workers": 1,
-        "resume": resume,
-    });
-    let carrier = at(addresses.carrier_exit, CARRIER_PORT);
-    let allow = Service::ALL.map(|service| target_at(addresses.target, service));
-    let exit = json!({"role": "Exit", "listen": carrier, "allow": allow});
-    let forwards = Service::ALL.map(|service| {
-        json!({
-            "name": service.name(),
-            "listen": entry_at(addresses.entry, service),
-            "target": {"host": addresses.target, "port": service.port()},
-        })
-    });
-    let entry = json!({
-        "role": "Entry",
-        "connect": carrier,
-        "forwards": forwards,
-        "pool": {"min": carriers, "max": carriers},
-    });
-    let program = setup.muxgate.display();
-    let launch = |place, name: &str, own: serde_json::Value| {
-        let mut config = common.clone();
-        if let (Some(config), serde_json::Value::Object(own)) = (config.as_object_mut(), own) {
-            config.extend(own);
+        });
+        own["limits"] = json!({"streams": setup.limits.streams});
+        own["workers"] = json!(1);
+        own["resume"] = json!(self.resume);
+        own["splice"] = json!(self.splice);
+    }
+
+    fn forwards(self, setup: &Setup<'_>) -> Vec<Value> {
+        let addresses = &setup.addresses;
+        let forward = |service: Service| {
+            let mut forward = json!({
+                "name": service.name(),
+                "listen": entry_at(addresses.entry, service),
+                "target": {"host": addresses.target, "port": service.port()},
+            });
+            if self.way == Way::Reverse {
+                forward["direction"] = json!("ExitToEntry");
+            }
+            forward
+        };
+        let mut forwards = Service::ALL.map(forward).to_vec();
+        if let Way::Dynamic(proxy) = self.way {
+            forwards.push(json!({
+                "name": "proxy",
+                "listen": at(addresses.entry, PROXY_PORT),
+                "protocol": match proxy {
+                    Proxy::Socks5 => "Socks5",
+                    Proxy::Http => "HttpConnect",
+                },
+            }));
         }
-        // YAML takes JSON as it is.
-        let path = setup.file(name, &serde_json::to_string_pretty(&config)?)?;
-        Ok::<_, anyhow::Error>(Launch::new(
-            place,
-            &format!("{program} run --config {path}"),
-        ))
+        forwards
+    }
+
+    fn keys(self, setup: &Setup<'_>) -> Result<Keys> {
+        match self.security {
+            Security::None => Ok(Keys {
+                dials: json!({"mode": "None"}),
+                accepts: json!({"mode": "None"}),
+            }),
+            Security::MutualTls => certificates(setup.folder),
+            Security::Noise => noise_keys(setup),
+        }
+    }
+}
+
+/// The `security` of both ends.
+struct Keys {
+    dials: Value,
+    accepts: Value,
+}
+
+/// `name`: of the configuration file and the log.
+fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result<Launch> {
+    // YAML takes JSON as it is.
+    let text = serde_json::to_string_pretty(config)?;
+    let path = setup.file(&format!("muxgate-{name}.yaml"), &text)?;
+    let program = setup.muxgate.display();
+    Ok(Launch::new(
+        place,
+        &format!("{program} run --config {path}"),
+    ))
+}
+
+/// An authority, and a certificate of each end.
+fn certificates(folder: &Path) -> Result<Keys> {
+    let write = |name: &str, pem: String| {
+        let path = folder.join(name);
+        fs::write(&path, pem).with_context(|| format!("writing {}", path.display()))?;
+        Ok::<_, anyhow::Error>(path)
     };
-    Ok(vec![
-        launch(Place::Exit, "muxgate-exit.yaml", exit)?.listening(CARRIER_PORT),
-        launch(Place::Entry, "muxgate-entry.yaml", entry)?,
-    ])
+    let mut authority = CertificateParams::new(Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate()?;
+    let ca = write("ca.pem", authority.self_signed(&key)?.pem())?;
+    let issuer = Issuer::new(authority, key);
+    let end = |name: &str, peer: &str| {
+        let key = KeyPair::generate()?;
+        let certificate = CertificateParams::new([name.to_owned()])?.signed_by(&key, &issuer)?;
+        Ok::<_, anyhow::Error>(json!({
+            "mode": "MutualTls",
+            "certificate": write(&format!("{name}.pem"), certificate.pem())?,
+            "key": write(&format!("{name}.key"), key.serialize_pem())?,
+            "ca": ca,
+            "peers": [peer],
+        }))
+    };
+    Ok(Keys {
+        dials: end(DIALS, ACCEPTS)?,
+        accepts: end(ACCEPTS, DIALS)?,
+    })
+}
+
+/// A key pair of each end, made by `muxgate keygen`.
+fn noise_keys(setup: &Setup<'_>) -> Result<Keys> {
+    let pair = |name: &str| {
+        let path = setup.folder.join(name);
+        if path.is_file() {
+            fs::remove_file(&path).with_context(|| format!("removing {}", path.display()))?;
+        }
+        let mut command = Command::new(setup.muxgate);
+        let output = command.arg("keygen").arg(&path).output();
+        let output = output.context("starting muxgate keygen")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "muxgate keygen: {}", said.trim());
+        let public = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        Ok((path, public))
+    };
+    let (dials, accepts) = (pair("dials.key")?, pair("accepts.key")?);
+    let end = |private: &Path, peer: &str| json!({"mode": "Noise", "privateKey": private, "peers": [peer]});
+    Ok(Keys {
+        dials: end(&dials.0, &accepts.1),
+        accepts: end(&accepts.0, &dials.1),
+    })
 }

@@ -1,4 +1,5 @@
-//! A forward of OpenSSH (`ssh -L`): an `sshd` of its own on the exit, with keys made for the run.
+//! Forwards of OpenSSH: an `sshd` of its own, with keys made for the run; on the exit for `ssh -L` and
+//! `ssh -D`, on the entry for `ssh -R`.
 //!
 //! It always encrypts; `aes128-gcm@openssh.com` is the cipher with the least work where the processor
 //! has AES instructions. Compression is off, and so is everything that a forward does not need.
@@ -7,8 +8,11 @@ use std::{fs, path::Path, process::Command};
 
 use anyhow::{Context, Result, ensure};
 
-use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
-use crate::{process::find, topology::Place};
+use super::{CARRIER_PORT, Launch, PROXY_PORT, Service, Setup, entry_at, target_at};
+use crate::{
+    process::find,
+    topology::{Place, at},
+};
 
 const CIPHER: &str = "aes128-gcm@openssh.com";
 /// `sshd` wants this folder for its separation of privileges; distributions make it at boot.
@@ -16,8 +20,23 @@ const PRIVILEGE_SEPARATION: &str = "/run/sshd";
 /// `sshd` starts itself anew for each connection, so it wants its whole path.
 pub(super) const SSHD: &str = "/usr/sbin/sshd";
 
-pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {
+/// Which forwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Forwards {
+    /// `-L`.
+    Local,
+    /// `-D`, and `-L` beside it.
+    Dynamic,
+    /// `-R`.
+    Remote,
+}
+
+pub(super) fn launches(setup: &Setup<'_>, forwards: Forwards) -> Result<Vec<Launch>> {
     let addresses = &setup.addresses;
+    let (server_at, client_at, carrier) = match forwards {
+        Forwards::Local | Forwards::Dynamic => (Place::Exit, Place::Entry, addresses.carrier_exit),
+        Forwards::Remote => (Place::Entry, Place::Exit, addresses.carrier_entry),
+    };
     let folder = setup.folder.display();
     find(Path::new(SSHD))?;
     find(Path::new("ssh"))?;
@@ -28,39 +47,46 @@ pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {
     let key = key.display();
     let config = format!(
         "Port {CARRIER_PORT}\n\
-         ListenAddress {}\n\
+         ListenAddress {carrier}\n\
          HostKey {key}\n\
          AuthorizedKeysFile {key}.pub\n\
          PidFile none\n\
          StrictModes no\n\
          UsePAM no\n\
          PermitRootLogin prohibit-password\n\
-         AllowTcpForwarding local\n\
+         AllowTcpForwarding yes\n\
+         GatewayPorts clientspecified\n\
          Compression no\n\
          UseDNS no\n\
-         Ciphers {CIPHER}\n",
-        addresses.carrier_exit
+         Ciphers {CIPHER}\n"
     );
     let config = setup.file("openssh-sshd.conf", &config)?;
     fs::create_dir_all(PRIVILEGE_SEPARATION)
         .with_context(|| format!("making {PRIVILEGE_SEPARATION}"))?;
-    let forwards = Service::ALL.map(|service| {
-        let (entry, target) = (
-            entry_at(addresses.entry, service),
-            target_at(addresses.target, service),
-        );
-        format!(" -L {entry}:{target}")
-    });
-    let entry = format!(
+    let flag = match forwards {
+        Forwards::Remote => "-R",
+        _ => "-L",
+    };
+    let mut flags = Service::ALL
+        .map(|service| {
+            let (entry, target) = (
+                entry_at(addresses.entry, service),
+                target_at(addresses.target, service),
+            );
+            format!(" {flag} {entry}:{target}")
+        })
+        .concat();
+    if forwards == Forwards::Dynamic {
+        flags.push_str(&format!(" -D {}", at(addresses.entry, PROXY_PORT)));
+    }
+    let client = format!(
         "ssh -N -T -F none -i {key} -c {CIPHER} -o Compression=no -o ExitOnForwardFailure=yes \
          -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile={folder}/openssh-hosts \
-         -p {CARRIER_PORT}{} root@{}",
-        forwards.concat(),
-        addresses.carrier_exit
+         -p {CARRIER_PORT}{flags} root@{carrier}"
     );
     Ok(vec![
-        Launch::new(Place::Exit, &format!("{SSHD} -D -e -f {config}")).listening(CARRIER_PORT),
-        Launch::new(Place::Entry, &entry),
+        Launch::new(server_at, &format!("{SSHD} -D -e -f {config}")).listening(CARRIER_PORT),
+        Launch::new(client_at, &client),
     ])
 }
 

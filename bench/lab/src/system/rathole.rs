@@ -1,16 +1,21 @@
 //! rathole: its server stands at the entry, where visitors come, its client at the exit, where the
 //! targets are. Plain TCP with `nodelay` for transport and services, as its configuration reference
-//! advises for latency. It has no mux: a connection a stream, out of a pool.
+//! advises for latency; or Noise with the pattern of its reference (NK: the client knows the server's key)
+//! and the cipher for which processors have instructions. It has no mux: a connection a stream, out of a pool.
 
-use anyhow::Result;
+use std::{path::Path, process::Command};
+
+use anyhow::{Context, Result, ensure};
 
 use super::{CARRIER_PORT, Launch, Service, Setup, entry_at, target_at};
-use crate::topology::{Place, at};
+use crate::{
+    process::find,
+    topology::{Place, at},
+};
 
-const TRANSPORT: &str = "default_token = \"lab\"\n[SIDE.transport]\ntype = \"tcp\"\n\
-                         [SIDE.transport.tcp]\nnodelay = true\n";
+const PATTERN: &str = "Noise_NK_25519_AESGCM_BLAKE2s";
 
-pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {
+pub(super) fn launches(setup: &Setup<'_>, noise: bool) -> Result<Vec<Launch>> {
     let addresses = &setup.addresses;
     let carrier = at(addresses.carrier_entry, CARRIER_PORT);
     let services = |side: &str, key: &str, address: &dyn Fn(Service) -> String| {
@@ -21,9 +26,27 @@ pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {
             })
             .concat()
     };
+    let keys = if noise { Some(keys()?) } else { None };
+    let transport = |side: &str, key: Option<String>| {
+        let kind = if noise { "noise" } else { "tcp" };
+        let key =
+            key.map(|key| format!("[{side}.transport.noise]\npattern = \"{PATTERN}\"\n{key}\n"));
+        format!(
+            "default_token = \"lab\"\n[{side}.transport]\ntype = \"{kind}\"\n\
+             [{side}.transport.tcp]\nnodelay = true\n{}",
+            key.unwrap_or_default()
+        )
+    };
+    let [server_key, client_key] = match keys {
+        Some(Keys { private, public }) => [
+            Some(format!("local_private_key = \"{private}\"")),
+            Some(format!("remote_public_key = \"{public}\"")),
+        ],
+        None => [None, None],
+    };
     let server = format!(
         "[server]\nbind_addr = \"{carrier}\"\n{}{}",
-        TRANSPORT.replace("SIDE", "server"),
+        transport("server", server_key),
         services("server", "bind_addr", &|service| entry_at(
             addresses.entry,
             service
@@ -31,7 +54,7 @@ pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {
     );
     let client = format!(
         "[client]\nremote_addr = \"{carrier}\"\n{}{}",
-        TRANSPORT.replace("SIDE", "client"),
+        transport("client", client_key),
         services("client", "local_addr", &|service| target_at(
             addresses.target,
             service
@@ -43,4 +66,47 @@ pub(super) fn launches(setup: &Setup<'_>) -> Result<Vec<Launch>> {
         Launch::new(Place::Entry, &format!("rathole --server {server}")).listening(CARRIER_PORT),
         Launch::new(Place::Exit, &format!("rathole --client {client}")),
     ])
+}
+
+/// Those of the server, in base64.
+#[derive(Debug, PartialEq, Eq)]
+struct Keys {
+    private: String,
+    public: String,
+}
+
+/// Made by `rathole --genkey`.
+fn keys() -> Result<Keys> {
+    let rathole = find(Path::new("rathole"))?;
+    let output = Command::new(rathole).arg("--genkey").output();
+    let output = output.context("starting rathole")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "rathole --genkey: {}", said.trim());
+    let said = String::from_utf8_lossy(&output.stdout);
+    parse(&said).with_context(|| format!("rathole --genkey printed {said:?}"))
+}
+
+/// Each key stands below its name.
+fn parse(said: &str) -> Option<Keys> {
+    let below = |name: &str| {
+        let mut lines = said.lines().skip_while(|line| !line.starts_with(name));
+        Some(lines.nth(1)?.trim().to_owned())
+    };
+    Some(Keys {
+        private: below("Private")?,
+        public: below("Public")?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_keys_are_read_below_their_names() {
+        let keys = parse("Private Key:\nprivate=\n\nPublic Key:\npublic=\n");
+        let (private, public) = ("private=".to_owned(), "public=".to_owned());
+        assert_eq!(keys, Some(Keys { private, public }));
+        assert_eq!(parse("error"), None);
+    }
 }

@@ -63,6 +63,76 @@ fn the_gateways_forward_all_servers_with_the_limits_of_the_scenario() {
 }
 
 #[test]
+fn with_reverse_forwards_the_targets_side_dials_the_carriers() {
+    let (folder, _) = lines(System::MuxgateReverse);
+    let read = |name| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join(name)).unwrap()).unwrap()
+    };
+    let (exit, entry) = (read("muxgate-exit.yaml"), read("muxgate-entry.yaml"));
+    assert_eq!(exit["listen"], "10.70.2.1:6100");
+    assert_eq!(exit["allowListen"][1], "10.70.1.2:6002");
+    assert_eq!(entry["forwards"][1]["direction"], "ExitToEntry");
+}
+
+#[test]
+fn visitors_and_visited_dial_the_rendezvous() {
+    let (folder, lines) = lines(System::MuxgateVisitor);
+    assert_eq!(lines.len(), 3);
+    for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(config["connect"], "10.70.2.1:6100");
+        assert_eq!(config["rendezvous"]["name"], "lab");
+    }
+}
+
+#[test]
+fn both_ends_over_tls_have_certificates_of_one_authority() {
+    let (folder, _) = lines(System::MuxgateTls);
+    for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
+        let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        for file in ["certificate", "key", "ca"] {
+            let path = config["security"][file].as_str().unwrap();
+            assert!(std::fs::exists(path).unwrap(), "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_client_that_knows_no_proxy_is_given_one() {
+    let client = |system, prefix: &[&str]| {
+        let running = Running {
+            system,
+            processes: Vec::new(),
+            client_prefix: prefix.iter().map(|&word| word.to_owned()).collect(),
+        };
+        running.client(Path::new("/iperf"), vec!["-c".to_owned()])
+    };
+    let (program, arguments) = client(System::MuxgateNative, &[]);
+    assert_eq!(
+        (program, arguments),
+        ("/iperf".into(), vec!["-c".to_owned()])
+    );
+    let (program, arguments) = client(System::MuxgateSocks5, &["/proxychains4", "-q"]);
+    assert_eq!(program, Path::new("/proxychains4"));
+    assert_eq!(arguments, ["-q", "/iperf", "-c"]);
+    let addresses = Topology::Veth.addresses();
+    let address = System::MuxgateSocks5.address(Service::Iperf2, &addresses);
+    assert_eq!(address.to_string(), "10.70.3.2:5001");
+}
+
+#[test]
+fn ssh_forwards_from_the_side_of_the_targets_as_well() {
+    let lines = lines(System::OpensshReverse).1;
+    assert!(
+        lines[1].contains(" -R 10.70.1.2:6001:10.70.3.2:5001 "),
+        "{lines:?}"
+    );
+    assert!(lines[1].ends_with("root@10.70.2.1"), "{lines:?}");
+}
+
+#[test]
 fn jetsocat_runs_with_its_users_command_line() {
     assert_eq!(
         lines(System::Jetsocat).1,
@@ -87,6 +157,7 @@ fn the_servers_of_rathole_and_frp_stand_where_visitors_come() {
     for (system, file) in [
         (System::Rathole, "rathole-server.toml"),
         (System::Frp, "frps.toml"),
+        (System::FrpStcp, "frps.toml"),
     ] {
         let (folder, lines) = lines(system);
         assert!(lines[0].ends_with(file), "{lines:?}");
@@ -106,9 +177,9 @@ fn ports_of_all_services_and_carriers_are_different() {
                 service.entry_port() + 1000,
             ]
         })
-        .chain([CARRIER_PORT])
+        .chain([CARRIER_PORT, PROXY_PORT])
         .collect();
     ports.sort_unstable();
     ports.dedup();
-    assert_eq!(ports.len(), 10);
+    assert_eq!(ports.len(), 11);
 }

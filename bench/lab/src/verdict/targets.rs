@@ -17,8 +17,11 @@ use crate::{
 };
 
 use System::{
-    Direct, Haproxy, Jetsocat, MuxgateJmux, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
-    RelayCopy, RelaySplice,
+    Direct, FrpStcp, FrpStcpEncrypted, FrpTls, Haproxy, Jetsocat, MuxgateCopy, MuxgateHttp,
+    MuxgateJmux, MuxgateNative, MuxgateNativeX4, MuxgateNoResume, MuxgateNoise,
+    MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateSocks5, MuxgateTls,
+    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse,
+    RatholeNoise, RelayCopy, RelaySplice,
 };
 use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
 
@@ -32,6 +35,8 @@ pub(super) fn all() -> Vec<Target> {
     all.extend(bulk_native());
     all.extend(bulk_no_resume());
     all.extend(bulk_over_the_wan());
+    all.extend(bulk_encrypted());
+    all.extend(bulk_by_other_ways());
     for system in [MuxgateJmux, MuxgateNative] {
         all.extend(beside_rates(system));
         all.extend(memory(system));
@@ -139,6 +144,58 @@ fn bulk_over_the_wan() -> Vec<Target> {
         lossy(USUAL),
         lossy("bbr"),
     ]
+}
+
+/// A rate of at least `least` times another system's, with one connection and with ten.
+fn ways(system: System, to: System, least: f64) -> [Target; 2] {
+    rates(system, Loopback, to, [least; 2]).map(|target| Target {
+        scenario: Scenario::BulkWays,
+        ..target
+    })
+}
+
+/// Beside what copies without encryption, and beside the peers that encrypt: each `ssh` with the same way.
+fn bulk_encrypted() -> Vec<Target> {
+    let all = [
+        (MuxgateTls, Openssh),
+        (MuxgateTlsSocks5, OpensshDynamic),
+        (MuxgateTlsReverse, OpensshReverse),
+        (MuxgateNoise, Openssh),
+        (MuxgateNoiseSocks5, OpensshDynamic),
+        (MuxgateNoiseReverse, OpensshReverse),
+    ];
+    let of = |(system, ssh)| {
+        [
+            ways(system, MuxgateCopy, 0.60),
+            ways(system, ssh, 2.0),
+            ways(system, RatholeNoise, 2.0),
+            ways(system, FrpTls, 2.0),
+        ]
+        .concat()
+    };
+    all.into_iter().flat_map(of).collect()
+}
+
+/// Proxies beside a plain forward, in bulk and in exchanges; visitors beside frp's.
+fn bulk_by_other_ways() -> Vec<Target> {
+    let proxy = |system| {
+        let ping_pong = on_loopback(
+            system,
+            Scenario::PingPong,
+            Some(0),
+            Ratio(Metric::P50Us, MuxgateNative),
+            AtMost(1.10),
+        );
+        [&ways(system, MuxgateNative, 0.97)[..], &[ping_pong]].concat()
+    };
+    [
+        proxy(MuxgateSocks5),
+        proxy(MuxgateHttp),
+        ways(MuxgateVisitor, FrpStcp, 1.5).to_vec(),
+        ways(MuxgateNoiseVisitor, FrpStcpEncrypted, 1.5).to_vec(),
+        ways(MuxgateNoiseVisitor, FrpStcp, 1.5).to_vec(),
+    ]
+    .concat()
 }
 
 fn on_loopback(

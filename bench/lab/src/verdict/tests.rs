@@ -62,6 +62,25 @@ fn bulk(system: System, mbit_s: f64) -> Round {
 }
 
 #[test]
+fn encryption_is_set_against_copying_and_against_the_same_way_of_ssh() {
+    let bulk = |system, mbit_s| (Scenario::BulkWays, system, bulk(system, mbit_s).2);
+    let rounds = [
+        bulk(System::MuxgateCopy, 10.0),
+        bulk(System::MuxgateTlsReverse, 7.0),
+        bulk(System::Openssh, 1.0),
+        bulk(System::OpensshReverse, 4.0),
+    ];
+    let name = "muxgate-tls-reverse, loopback, cubic, bulk-ways x 1, Gbit/s of";
+    assert_eq!(
+        texts(&report(Topology::Loopback, USUAL, 1, &rounds)),
+        [
+            format!("{name} muxgate-copy: met (0.7, wanted >= 0.6)"),
+            format!("{name} openssh-reverse: MISSED (1.75, wanted >= 2)"),
+        ]
+    );
+}
+
+#[test]
 fn where_frames_are_lost_four_carriers_are_set_against_direct_with_the_same_congestion_control() {
     for control in [USUAL, "bbr"] {
         let rounds = [

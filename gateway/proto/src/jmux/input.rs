@@ -103,7 +103,11 @@ impl JmuxSession {
         };
         let stream = self
             .insert(|id| Stream::accepting(id, sender, recv, answer, extensions & EXTENSION_ABORT));
-        self.events.push_back(Event::Incoming { stream, target });
+        self.events.push_back(Event::Incoming {
+            stream,
+            target,
+            source: None,
+        });
     }
 
     fn handle_opened(&mut self, stream: StreamId, sender: ChannelId, offer: Offer, extensions: u8) {

@@ -182,6 +182,7 @@ impl Stream {
             header_bytes: DATA_OVERHEAD,
             payload_max: self.payload_max(),
             retained: false,
+            retain_scarce: false,
         })
     }
 

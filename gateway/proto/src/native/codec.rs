@@ -6,10 +6,11 @@
 //! is zero and is refused when it is not.
 
 mod hello;
+mod source;
 
-pub use hello::{Hello, HelloAck, MAGIC, Parameters, RESUME, VERSION};
+pub use hello::{Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME, SOURCE, VERSION};
 
-use crate::session::{StreamId, TARGET_LENGTH_MAX};
+use crate::session::{LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId, TARGET_LENGTH_MAX};
 
 /// Bytes of every frame's header.
 pub const HEADER_BYTES: usize = 16;
@@ -32,6 +33,7 @@ const PONG: u8 = 0x05;
 const GOAWAY: u8 = 0x06;
 const OPEN: u8 = 0x08;
 const OPENED: u8 = 0x09;
+const OPEN_FROM: u8 = 0x0a;
 const STREAM: u8 = 0x10;
 const STREAM_FIN: u8 = 0x11;
 const MAX_STREAM_DATA: u8 = 0x18;
@@ -43,6 +45,9 @@ const ACK: u8 = 0x20;
 const CARRIER_LOST: u8 = 0x21;
 const CARRIERS: u8 = 0x22;
 const RETIRE: u8 = 0x23;
+const LISTEN: u8 = 0x28;
+const LISTENING: u8 = 0x29;
+const UNLISTEN: u8 = 0x2a;
 
 /// A frame without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +78,8 @@ pub enum Frame {
         stream: StreamId,
         /// [`crate::Priority`] as a number; one that is not known is 0.
         priority: u8,
+        /// What the target is told. Only with the feature SOURCE.
+        source: Option<Source>,
         /// URL, 1 to 1,024 bytes.
         target: String,
     },
@@ -133,6 +140,31 @@ pub enum Frame {
     },
     /// The last frame on this carrier but for ACK, PONG and SESSION_CLOSE. Only with the feature RESUME.
     Retire,
+    /// The dialler asks the acceptor to listen. Only with the feature LISTEN, as the next two.
+    Listen {
+        /// An id that is greater than all before.
+        listen: ListenId,
+        /// [`crate::Priority`] of its streams, as a number; one that is not known is 0.
+        priority: u8,
+        /// `ADDRESS:PORT`, 1 to 64 bytes.
+        address: String,
+    },
+    /// It does.
+    Listening {
+        /// The listener.
+        listen: ListenId,
+        /// What is listened on, for people.
+        address: String,
+    },
+    /// It does not, or not any more.
+    Unlisten {
+        /// The listener.
+        listen: ListenId,
+        /// 0: the dialler gives it up; else the acceptor's [`crate::Reason`] as a number.
+        code: u64,
+        /// For people.
+        reason: String,
+    },
 }
 
 impl Frame {
@@ -250,6 +282,14 @@ impl Head {
         self.stream()
     }
 
+    /// Of a frame about a listener; id 0 names none.
+    fn listen(self) -> Result<ListenId, DecodeError> {
+        match self.number {
+            0 => Err(DecodeError::BadField(self.frame_type)),
+            number => Ok(ListenId(number)),
+        }
+    }
+
     fn code(self) -> Result<u16, DecodeError> {
         u16::try_from(self.offset).map_err(|_| DecodeError::BadField(self.frame_type))
     }
@@ -310,9 +350,16 @@ fn body_bounds(frame_type: u8) -> Result<(u32, u32), DecodeError> {
         HELLO => (hello::HELLO_FIXED as u32, hello::HELLO_BYTES_MAX as u32),
         HELLO_ACK => (hello::ACK_FIXED as u32, hello::HELLO_BYTES_MAX as u32),
         OPEN => (2, 1 + TARGET_LENGTH_MAX as u32),
+        // priority, source, target
+        OPEN_FROM => (
+            1 + 1 + 1,
+            (1 + source::SOURCE_BYTES_MAX + TARGET_LENGTH_MAX) as u32,
+        ),
         STREAM | STREAM_FIN => (0, FRAME_BYTES_MAX),
         SESSION_CLOSE | OPENED => (0, text),
         RESET_STREAM => (2, 2 + text),
+        LISTEN => (2, 1 + LISTEN_ADDRESS_LENGTH_MAX as u32),
+        LISTENING | UNLISTEN => (0, text),
         PING | PONG | GOAWAY | MAX_STREAM_DATA | MAX_DATA | MAX_STREAMS | STOP_SENDING | ACK
         | CARRIER_LOST | CARRIERS | RETIRE => (0, 0),
         other => return Err(DecodeError::UnknownType(other)),
@@ -347,10 +394,23 @@ fn frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
             [priority, target @ ..] => Frame::Open {
                 stream: head.stream_only()?,
                 priority: *priority,
+                source: None,
                 target: text(target)?,
             },
             [] => return Err(DecodeError::BadField(OPEN)),
         },
+        OPEN_FROM => {
+            let source = body.get(1..).and_then(source::read);
+            let (Some((source, target @ [_, ..])), Some(priority)) = (source, body.first()) else {
+                return Err(DecodeError::BadField(OPEN_FROM));
+            };
+            Frame::Open {
+                stream: head.stream_only()?,
+                priority: *priority,
+                source: Some(source),
+                target: text(target)?,
+            }
+        }
         OPENED => Frame::Opened {
             stream: head.stream_only()?,
             address: text(body)?,
@@ -389,6 +449,23 @@ fn frame(head: Head, body: &[u8]) -> Result<Frame, DecodeError> {
             head.blank()?;
             Frame::Retire
         }
+        LISTEN => match body {
+            [priority, address @ ..] if head.value == 0 => Frame::Listen {
+                listen: head.listen()?,
+                priority: *priority,
+                address: text(address)?,
+            },
+            _ => return Err(DecodeError::BadField(LISTEN)),
+        },
+        LISTENING if head.value == 0 => Frame::Listening {
+            listen: head.listen()?,
+            address: text(body)?,
+        },
+        UNLISTEN => Frame::Unlisten {
+            listen: head.listen()?,
+            code: head.value,
+            reason: text(body)?,
+        },
         other => return Err(DecodeError::BadField(other)),
     })
 }
@@ -427,23 +504,23 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
     match frame {
         Frame::Hello(hello) => with_body(HELLO, 0, 0, &hello.write()),
         Frame::HelloAck(ack) => with_body(HELLO_ACK, 0, 0, &ack.write()),
-        Frame::SessionClose { code, reason } => {
-            let reason = cut(reason, TEXT_BYTES_MAX);
-            let mut out = session_header(SESSION_CLOSE, reason.len(), 0, *code).to_vec();
-            out.extend(reason.bytes());
-            out
-        }
+        Frame::SessionClose { code, reason } => with_text(SESSION_CLOSE, 0, *code, reason),
         Frame::Ping(value) => about_session(PING, *value),
         Frame::Pong(value) => about_session(PONG, *value),
         Frame::GoAway { last } => header(GOAWAY, 0, last.0, 0).to_vec(),
         Frame::Open {
             stream,
             priority,
+            source,
             target,
         } => {
             let mut body = vec![*priority];
+            if let Some(source) = source {
+                source::write(*source, &mut body);
+            }
             body.extend(cut(target, TARGET_LENGTH_MAX).bytes());
-            with_body(OPEN, stream.0, 0, &body)
+            let frame_type = if source.is_some() { OPEN_FROM } else { OPEN };
+            with_body(frame_type, stream.0, 0, &body)
         }
         Frame::Opened { stream, address } => {
             with_body(OPENED, stream.0, 0, cut(address, TEXT_BYTES_MAX).as_bytes())
@@ -472,6 +549,23 @@ pub fn encode(frame: &Frame) -> Vec<u8> {
         }
         Frame::Carriers { count, serial } => session_header(CARRIERS, 0, *count, *serial).to_vec(),
         Frame::Retire => header(RETIRE, 0, 0, 0).to_vec(),
+        Frame::Listen {
+            listen,
+            priority,
+            address,
+        } => {
+            let address = cut(address, LISTEN_ADDRESS_LENGTH_MAX);
+            let mut out = session_header(LISTEN, 1 + address.len(), listen.0, 0).to_vec();
+            out.push(*priority);
+            out.extend(address.bytes());
+            out
+        }
+        Frame::Listening { listen, address } => with_text(LISTENING, listen.0, 0, address),
+        Frame::Unlisten {
+            listen,
+            code,
+            reason,
+        } => with_text(UNLISTEN, listen.0, *code, reason),
     }
 }
 
@@ -479,6 +573,14 @@ fn with_body(frame_type: u8, stream: u64, offset: u64, body: &[u8]) -> Vec<u8> {
     debug_assert!(body.len() <= BODY_BYTES_MAX);
     let mut out = header(frame_type, body.len() as u32, stream, offset).to_vec();
     out.extend(body);
+    out
+}
+
+/// A frame about the session whose body is a text.
+fn with_text(frame_type: u8, number: u32, value: u64, text: &str) -> Vec<u8> {
+    let text = cut(text, TEXT_BYTES_MAX);
+    let mut out = session_header(frame_type, text.len(), number, value).to_vec();
+    out.extend(text.bytes());
     out
 }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::carrier::State as CarrierState;
 use super::codec::Frame;
 use super::input::violation;
+use super::listen::Listens;
 use super::{Carrier, Lost, NativeSession, Phase, SessionCode, Side, State, Stream};
 use crate::session::{CarrierId, Event, Outcome, Reason, Refusal, SessionError, StreamId};
 
@@ -248,6 +249,7 @@ impl NativeSession {
         self.tell_lost.clear();
         self.told_lost.clear();
         self.lost.clear();
+        self.listens = Listens::default();
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
             let state = self.streams.get_mut(&stream);

@@ -12,7 +12,7 @@ use super::log::Sent;
 use super::ranges::{Ranges, Unusable};
 use super::window::{SessionWindow, StreamWindow};
 use crate::session::{
-    CarrierId, CreditView, FrameHeader, Priority, ResetCode, SendCapacity, StreamId, Token,
+    CarrierId, CreditView, FrameHeader, Priority, ResetCode, SendCapacity, Source, StreamId, Token,
 };
 
 /// How far the open has come.
@@ -62,15 +62,22 @@ pub(super) struct Unsent {
     pub(super) held: u64,
 }
 
+/// What an OPEN says.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) target: String,
+    pub(super) priority: Priority,
+    pub(super) source: Option<Source>,
+}
+
 /// One stream.
 #[derive(Debug)]
 pub(super) struct Stream {
     id: StreamId,
     pub(super) phase: Phase,
     pub(super) window: StreamWindow,
-    /// To be sent with OPEN.
-    target: Option<String>,
-    priority: Priority,
+    /// To be sent.
+    open: Option<Open>,
     /// To be sent with OPENED.
     address: Option<String>,
     /// To be sent with STOP_SENDING.
@@ -105,15 +112,13 @@ pub(super) struct Stream {
 impl Stream {
     pub(super) fn opening(
         id: StreamId,
-        target: &str,
-        priority: Priority,
+        open: Open,
         deadline: Instant,
         window: StreamWindow,
         send_limit: u64,
     ) -> Self {
         let mut stream = Self::new(id, Phase::Opening(deadline), window, send_limit);
-        stream.target = Some(target.to_owned());
-        stream.priority = priority;
+        stream.open = Some(open);
         stream
     }
 
@@ -126,8 +131,7 @@ impl Stream {
             id,
             phase,
             window,
-            target: None,
-            priority: Priority::Auto,
+            open: None,
             address: None,
             stop: None,
             reason: String::new(),
@@ -184,6 +188,7 @@ impl Stream {
             header_bytes,
             payload_max: frame_max as usize,
             retained,
+            retain_scarce: false,
         })
     }
 
@@ -265,12 +270,12 @@ impl Stream {
 
     /// Whether an OPEN has not been transmitted: then the peer knows nothing of the stream.
     pub(super) fn is_unsent(&self) -> bool {
-        self.target.is_some()
+        self.open.is_some()
     }
 
     /// Whether a frame is due that goes before all payload: OPEN or OPENED.
     pub(super) fn is_unannounced(&self) -> bool {
-        self.target.is_some() || self.address.is_some()
+        self.open.is_some() || self.address.is_some()
     }
 
     /// Whether payload that arrives now is for the local socket.
@@ -340,11 +345,12 @@ impl Stream {
     /// The next control frame that is due.
     pub(super) fn next_control(&mut self) -> Option<Frame> {
         let stream = self.id;
-        if let Some(target) = self.target.take() {
+        if let Some(open) = self.open.take() {
             return Some(Frame::Open {
                 stream,
-                priority: self.priority.code(),
-                target,
+                priority: open.priority.code(),
+                source: open.source,
+                target: open.target,
             });
         }
         if let Some(address) = self.address.take() {

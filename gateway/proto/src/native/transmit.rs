@@ -100,7 +100,8 @@ impl NativeSession {
                 || matches!(self.goaway, Some(GoAway::Due(_)))
                 || self.window.due()
                 || self.streams_due().is_some()
-                || (self.lost.is_empty() && !self.control_ready.is_empty()))
+                || (self.lost.is_empty()
+                    && (self.listens.is_due() || !self.control_ready.is_empty())))
     }
 
     /// What goes before payload.
@@ -131,6 +132,10 @@ impl NativeSession {
         // stream and before later OPENs.
         if !self.lost.is_empty() {
             return None;
+        }
+        // An answer goes before the streams of its listener.
+        if let Some(frame) = self.listens.take() {
+            return Some(self.keep(id, codec::encode(&frame)));
         }
         while let Some(stream) = self.control_ready.front() {
             let Some(state) = self.streams.get_mut(&stream) else {

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::Source;
 use crate::{jmux, native};
 
 /// A stream, as this side numbers it. In JMUX it is the local channel id (32 bits), in the native
@@ -196,6 +197,8 @@ pub struct SendCapacity {
     pub payload_max: usize,
     /// The batch may be asked for again: [`Payload::retained`].
     pub retained: bool,
+    /// More than half of what may be retained is: a batch should take no more memory than it has bytes.
+    pub retain_scarce: bool,
 }
 
 /// Where the credit of one stream is, bytes.
@@ -249,6 +252,8 @@ pub enum Event {
         stream: StreamId,
         /// Destination URL as the peer wrote it.
         target: String,
+        /// What the target is to be told before anything else.
+        source: Option<Source>,
     },
     /// Our open succeeded; payload may flow.
     Opened {
@@ -270,6 +275,34 @@ pub enum Event {
         /// The stream.
         stream: StreamId,
     },
+    /// The peer asks this side to listen: answer by `listening` or `end_listen`.
+    ListenAsked {
+        /// The listener.
+        listen: ListenId,
+        /// `ADDRESS:PORT` as the peer wrote it.
+        address: String,
+        /// Of its streams.
+        priority: Priority,
+    },
+    /// The peer does not want it any more.
+    ListenGivenUp {
+        /// The listener.
+        listen: ListenId,
+    },
+    /// The peer listens.
+    Listening {
+        /// The listener.
+        listen: ListenId,
+        /// On what, as the peer says it.
+        address: String,
+    },
+    /// The peer does not listen, or not any more; it may be asked again.
+    ListenEnded {
+        /// The listener.
+        listen: ListenId,
+        /// Why.
+        refusal: Refusal,
+    },
     /// There is credit again.
     Writable {
         /// The stream.
@@ -286,6 +319,58 @@ pub enum Event {
         stream: StreamId,
         /// By what.
         cause: Outcome,
+    },
+}
+
+/// Longest address that can be asked to be listened on, bytes.
+pub const LISTEN_ADDRESS_LENGTH_MAX: usize = 64;
+
+/// A listener that one side asked the other for, by a number that is used once in a session; at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListenId(pub(crate) u32);
+
+impl ListenId {
+    /// The number, for logs.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+const LISTEN_TARGET: &str = "listen://";
+
+/// What the streams of a listener ask for: who asked to listen knows where they lead.
+#[must_use]
+pub fn listen_target(listen: ListenId) -> String {
+    format!("{LISTEN_TARGET}{}", listen.0)
+}
+
+/// The listener whose stream asks for `target`.
+#[must_use]
+pub fn listen_of_target(target: &str) -> Option<ListenId> {
+    let number = target.strip_prefix(LISTEN_TARGET)?;
+    let canonical = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
+    let listen = number.parse().ok().filter(|_| canonical);
+    listen.map(ListenId)
+}
+
+/// Why a listener could not be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// The hello is not over.
+    #[error("the session is not established yet")]
+    NotReady,
+    /// The protocol has no word for it, or the peer did not agree to it.
+    #[error("the other side does not listen for its peers; is it an older version?")]
+    Unsupported,
+    /// As many as may be are asked for.
+    #[error("the session asks for as many listeners as it may")]
+    TooMany,
+    /// It would not fit a LISTEN.
+    #[error("the address has {length} bytes, 1 to {LISTEN_ADDRESS_LENGTH_MAX} are possible")]
+    AddressTooLong {
+        /// Bytes.
+        length: usize,
     },
 }
 
@@ -459,6 +544,9 @@ pub enum OpenError {
         /// Bytes.
         receive_budget: u64,
     },
+    /// The peer cannot tell targets who their clients are.
+    #[error("the other side does not tell targets who their clients are")]
+    NoSources,
     /// It would not fit an OPEN that peers accept.
     #[error("the target has {length} bytes, at most {TARGET_LENGTH_MAX} are possible")]
     TargetTooLong {

@@ -71,7 +71,7 @@ impl Dialled {
 
     fn open(&mut self) -> StreamId {
         self.session
-            .open(self.now, "tcp://a:1", Priority::Auto)
+            .open(self.now, "tcp://a:1", Priority::Auto, None)
             .unwrap()
     }
 

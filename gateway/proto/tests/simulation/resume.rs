@@ -9,7 +9,8 @@ use std::time::Instant;
 
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
-    CarrierId, NativeConfig, NativeSession, Priority, Session, SessionError, Transmit,
+    CarrierId, NativeConfig, NativeSession, Priority, Session, SessionError, StreamId, Token,
+    Transmit,
 };
 
 /// Control frames that a carrier keeps without an acknowledgement, and the longest of them.
@@ -61,21 +62,48 @@ fn acknowledge_all(session: &mut NativeSession, now: Instant) -> u64 {
     received
 }
 
-#[test]
-fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
-    let now = Instant::now();
-    let (mut session, ack) = ready(now);
-    let stream = session.open(now, "tcp://a:1", Priority::Auto).unwrap();
-    transmit(&mut session, CarrierId::FIRST);
+/// A stream that is open, and the bytes that the peer has of it.
+fn opened(session: &mut NativeSession, now: Instant) -> (StreamId, u64) {
+    let stream = session
+        .open(now, "tcp://a:1", Priority::Auto, None)
+        .unwrap();
+    transmit(session, CarrierId::FIRST);
     let opened = Frame::Opened {
         stream,
         address: String::new(),
     };
-    hear(&mut session, now, CarrierId::FIRST, &opened);
-    let before = acknowledge_all(&mut session, now);
+    hear(session, now, CarrierId::FIRST, &opened);
+    (stream, acknowledge_all(session, now))
+}
+
+#[test]
+fn a_session_says_when_what_it_may_keep_gets_scarce() {
+    let now = Instant::now();
+    let (mut session, _) = ready(now);
+    let (stream, before) = opened(&mut session, now);
+    let half = NativeConfig::default().retain / 2;
+    let mut sent = 0;
+    for (held, scarce) in [(half as usize, false), (1, true)] {
+        session.source_ready(stream, 1, held, Token(sent));
+        while session.poll_transmit(CarrierId::FIRST).is_some() {}
+        sent += 1;
+        let capacity = session.send_capacity(stream).unwrap();
+        assert_eq!(capacity.retain_scarce, scarce);
+    }
+    let received = before + sent * (codec::HEADER_BYTES as u64 + 1);
+    let ack = Frame::Ack { received };
+    hear(&mut session, now, CarrierId::FIRST, &ack);
+    assert!(!session.send_capacity(stream).unwrap().retain_scarce);
+}
+
+#[test]
+fn control_frames_that_nobody_acknowledges_are_bounded_and_go_again_in_order() {
+    let now = Instant::now();
+    let (mut session, ack) = ready(now);
+    let (_, before) = opened(&mut session, now);
     let target = format!("tcp://{}:1", "a".repeat(1000));
     for _ in 0..3000 {
-        session.open(now, &target, Priority::Auto).unwrap();
+        session.open(now, &target, Priority::Auto, None).unwrap();
     }
     let first = transmit(&mut session, CarrierId::FIRST);
     let bytes: usize = first.iter().map(Vec::len).sum();

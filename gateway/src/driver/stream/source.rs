@@ -44,7 +44,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
             biased;
             () = io.source_wake.notified() => continue,
             () = std::future::ready(()), if io.early.is_there() => Ok(()),
-            readable = io.tcp.readable() => readable,
+            readable = io.socket.readable() => readable,
         };
         if let Err(error) = readable {
             return fail(driver, io, &error);
@@ -112,13 +112,13 @@ fn splice(
         .min(capacity.payload_max)
         .min(driver.splice_max())
         .min(limit);
-    let waiting = rustix::io::ioctl_fionread(&io.tcp).unwrap_or(0);
+    let waiting = rustix::io::ioctl_fionread(&io.socket).unwrap_or(0);
     if limit < SPLICE_BYTES_MIN || waiting < SPLICE_BYTES_MIN as u64 {
         return None;
     }
     let pipes = if capacity.retained { 2 } else { 1 };
     let mut pipe = driver.pipe(&driver.share.pool().source_pipes, pipes)?;
-    let length = match pipe.fill(&io.tcp, limit) {
+    let length = match pipe.fill(&io.socket, limit) {
         Ok(0) => return Some(Ok(Read::End)),
         Ok(length) => length,
         Err(error) => return Some(Err(error)),
@@ -175,7 +175,13 @@ async fn copy(
         Err(error) => return Some(Err(error)),
     };
     appetite.learn(length, room);
-    let held = buffer.held(layout.span(length));
+    let span = layout.span(length);
+    let buffer = if capacity.retain_scarce {
+        buffer.trimmed(span)
+    } else {
+        buffer
+    };
+    let held = buffer.held(span);
     let batch = Ready::Buffer(Batch { buffer, layout });
     Some(Ok(Read::Some {
         batch,
@@ -196,6 +202,6 @@ fn read(
     if io.early.is_there() {
         return Ok((io.early.read(&mut slots[..count]), room));
     }
-    let length = io.tcp.try_read_vectored(&mut slots[..count])?;
+    let length = io.socket.try_read_vectored(&mut slots[..count])?;
     Ok((length, room))
 }

@@ -43,14 +43,18 @@ pub fn tunnel(
             forward("iperf", IPERF_PORT, &server),
             forward("echo", ECHO_PORT, &server),
         ],
-        carrier: Carrier {
+        rendezvous: None,
+        carrier: Some(Carrier {
             protocol,
             address: None,
+            rendezvous: None,
+            web_socket: None,
             congestion_control: asked.congestion_control,
             pool: asked.pool.filter(|_| native),
             resume: asked.resume.filter(|_| native),
-            security: asked.security,
-        },
+            security: asked.security.clone(),
+        }),
+        policy: None,
         timeouts: None,
         tuning: Some(Tuning {
             profile: Some(environment.profile),
@@ -78,17 +82,20 @@ pub fn tunnel(
 fn forward(name: &str, port: u16, server: &str) -> Forward {
     Forward {
         name: name.to_owned(),
+        direction: None,
         listen: Listen {
             port,
             protocol: ListenProtocol::Tcp,
         },
-        target: Target {
+        target: Some(Target {
             service: Some(ServiceTarget {
                 name: server.to_owned(),
                 port: IntOrString::Int(port.into()),
             }),
             address: None,
-        },
+        }),
+        auth: None,
+        proxy_protocol: None,
         priority: None,
         limits: None,
     }

@@ -1,16 +1,28 @@
 //! The configuration of a gateway, and the ConfigMap that brings it to the pods.
 
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
 use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Allow, AllowHost, CARRIER_PORT, Config, CongestionControl, Drain, Forward,
-    Priority, Protocol, Role, Security, SecurityMode, Target, config_hash,
+    ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
+    ListenProtocol, ListenRule, MutualTls, Noise, Policy, Ports, Priority, Protocol, ProxyProtocol,
+    Role, Rule, Security, Target, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
 use super::{BuildError, End, metadata};
-use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::validate::{
+    ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedTunnel,
+};
 
+/// Where the files of users are mounted.
+pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
+/// Where the secrets are mounted that are shown at a rendezvous.
+pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
+/// Where the keys of a Secret are mounted.
+pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
 /// Key of the ConfigMap, and name of the mounted file.
 pub(super) const FILE: &str = "config.yaml";
 
@@ -26,29 +38,49 @@ pub(super) fn config(
         role: match end {
             End::Entry => Role::Entry,
             End::Exit => Role::Exit,
+            End::Rendezvous => Role::Rendezvous,
         },
         protocol: protocol(tunnel.protocol),
-        security: Security {
-            mode: SecurityMode::None,
-        },
+        security: security(gateway),
+        web_socket: web_socket(tunnel, end),
         congestion_control: congestion_control(tunnel.congestion_control),
-        connect: (end == End::Entry).then(|| tunnel.connect.clone()),
-        listen: (end == End::Exit).then(|| format!("0.0.0.0:{CARRIER_PORT}")),
+        connect: (end == End::Entry || !end.is_dialled(tunnel)).then(|| tunnel.connect.clone()),
+        connect_fallback: tunnel
+            .connect_fallback
+            .clone()
+            .filter(|_| end == End::Entry),
+        listen: end
+            .is_dialled(tunnel)
+            .then(|| format!("0.0.0.0:{CARRIER_PORT}")),
         admin: Some(format!("0.0.0.0:{ADMIN_PORT}")),
         forwards: if end == End::Entry {
             forwards(tunnel)
         } else {
             Vec::new()
         },
-        allow: if end == End::Exit {
-            allow(tunnel)
+        allow: Vec::new(),
+        policy: if end == End::Exit {
+            policy(tunnel)
+        } else {
+            Policy::default()
+        },
+        allow_listen: if end == End::Exit {
+            allow_listen(tunnel)
         } else {
             Vec::new()
         },
+        connect_command: Vec::new(),
+        proxy: None,
+        rendezvous: tunnel.leaf.as_ref().map(|leaf| Leaf {
+            name: leaf.name.clone(),
+            secret_file: format!("{MEETING_FOLDER}/secret"),
+        }),
+        secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
         workers: sizing.workers,
         pool: (end == End::Entry && tunnel.protocol == crds::Protocol::Native)
             .then_some(tunnel.pool),
         resume: tunnel.resume,
+        splice: true,
         timeouts: tunnel.timeouts,
         limits: sizing.limits,
         memory: sizing.memory,
@@ -59,6 +91,31 @@ pub(super) fn config(
         source,
     })?;
     Ok(config)
+}
+
+/// The host is the entry's to say.
+fn web_socket(tunnel: &ValidatedTunnel, end: End) -> Option<WebSocket> {
+    let WebSocket { path, host } = tunnel.web_socket.clone()?;
+    let host = host.filter(|_| end == End::Entry);
+    Some(WebSocket { path, host })
+}
+
+fn security(gateway: &ValidatedGateway) -> Security {
+    let file = |key: &str| PathBuf::from(KEYS_FOLDER).join(key);
+    match &gateway.security {
+        ValidatedSecurity::None => Security::None {},
+        ValidatedSecurity::MutualTls { peers, .. } => Security::MutualTls(MutualTls {
+            certificate: file("tls.crt"),
+            key: file("tls.key"),
+            ca: file("ca.crt"),
+            peers: peers.clone(),
+        }),
+        ValidatedSecurity::Noise { peers, psk, .. } => Security::Noise(Noise {
+            private_key: file("private-key"),
+            peers: peers.clone(),
+            psk: psk.then(|| file("psk")),
+        }),
+    }
 }
 
 fn protocol(protocol: crds::Protocol) -> Protocol {
@@ -91,9 +148,17 @@ fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
         .map(|forward| Forward {
             name: forward.name.clone(),
             listen: format!("0.0.0.0:{}", forward.listen_port),
-            target: Target {
-                host: forward.host.clone(),
-                port: forward.port,
+            protocol: listen_protocol(forward.protocol),
+            target: target(forward),
+            auth: forward.users.as_ref().map(auth),
+            proxy_protocol: ProxyProtocol {
+                accept: forward.proxy_protocol.accept,
+                send: forward.proxy_protocol.send,
+            },
+            direction: if forward.reverse {
+                Direction::ExitToEntry
+            } else {
+                Direction::EntryToExit
             },
             priority: priority(forward.priority),
             limits: forward.limits,
@@ -101,23 +166,50 @@ fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
         .collect()
 }
 
-/// The declared targets and nothing else, each once.
-fn allow(tunnel: &ValidatedTunnel) -> Vec<Allow> {
-    let mut allow: Vec<Allow> = Vec::new();
-    for forward in &tunnel.forwards {
-        let host = match forward.host.parse::<std::net::IpAddr>() {
-            Ok(address) => AllowHost::Network(address, if address.is_ipv4() { 32 } else { 128 }),
-            Err(_) => AllowHost::Name(forward.host.clone()),
-        };
-        let entry = Allow {
-            host,
-            port: Some(forward.port),
-        };
-        if !allow.contains(&entry) {
-            allow.push(entry);
+fn listen_protocol(asked: crds::ListenProtocol) -> ListenProtocol {
+    match asked {
+        crds::ListenProtocol::Tcp => ListenProtocol::Tcp,
+        crds::ListenProtocol::Socks5 => ListenProtocol::Socks5,
+        crds::ListenProtocol::HttpConnect => ListenProtocol::HttpConnect,
+        crds::ListenProtocol::Auto => ListenProtocol::Auto,
+    }
+}
+
+fn auth(users: &UsersFile) -> Auth {
+    Auth::UsersFile(format!("{USERS_FOLDER}/{}", users_path(users)))
+}
+
+/// Where a file of users is in [`USERS_FOLDER`].
+pub(super) fn users_path(users: &UsersFile) -> String {
+    format!("{}/{}", users.secret, users.key)
+}
+
+fn target(forward: &ValidatedForward) -> Option<Target> {
+    let (host, port) = forward.target.clone()?;
+    Some(Target::Tcp { host, port })
+}
+
+/// The ports that entries may ask the exit to listen on: those that are declared.
+fn allow_listen(tunnel: &ValidatedTunnel) -> Vec<ListenRule> {
+    let ports = tunnel.listen_ports.iter().filter(|port| port.reverse);
+    let rule = |port: &ListenPort| ListenRule {
+        address: Ipv4Addr::UNSPECIFIED.into(),
+        ports: Ports::single(port.port),
+    };
+    ports.map(rule).collect()
+}
+
+/// The declared targets that the exit dials, each once, and what else the policy says.
+fn policy(tunnel: &ValidatedTunnel) -> Policy {
+    let mut policy = tunnel.policy.clone();
+    let dialled = tunnel.forwards.iter().filter(|forward| !forward.reverse);
+    for target in dialled.filter_map(target) {
+        let rule = Rule::of_target(&target);
+        if !policy.allow.contains(&rule) {
+            policy.allow.push(rule);
         }
     }
-    allow
+    policy
 }
 
 /// The hash of what a running gateway cannot take over.

@@ -7,21 +7,22 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
-    SecurityContext, Sysctl, Volume, VolumeMount,
+    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction, KeyToPath,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
+    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, SecurityContext,
+    Sysctl, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{PodTemplate, Resources};
+use muxtunnel_crds::Resources;
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::settings::Settings;
-use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::validate::{UsersFile, ValidatedGateway, ValidatedTunnel};
 
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
@@ -31,6 +32,11 @@ const UID: i64 = 65532;
 const GRACE_SECONDS: i64 = 30;
 const CONFIG_FOLDER: &str = "/etc/muxgate";
 const CONFIG_VOLUME: &str = "config";
+const KEYS_VOLUME: &str = "keys";
+const MEETING_VOLUME: &str = "rendezvous";
+const USERS_VOLUME: &str = "users";
+/// Of files from Secrets: for the group of the pod alone.
+const SECRET_MODE: i32 = 0o440;
 /// Annotation of pods: a change of it is a roll-out. Forwards are not part of it.
 const STATIC_HASH: &str = "muxtunnel.dev/static-config-hash";
 
@@ -72,7 +78,7 @@ pub(super) fn build(
                     annotations: Some(annotations),
                     ..ObjectMeta::default()
                 }),
-                spec: Some(pod(tunnel, end, template, settings)),
+                spec: Some(pod(tunnel, end, gateway, settings)),
             },
             ..DeploymentSpec::default()
         }),
@@ -80,7 +86,13 @@ pub(super) fn build(
     })
 }
 
-fn pod(tunnel: &ValidatedTunnel, end: End, template: &PodTemplate, settings: &Settings) -> PodSpec {
+fn pod(
+    tunnel: &ValidatedTunnel,
+    end: End,
+    gateway: &ValidatedGateway,
+    settings: &Settings,
+) -> PodSpec {
+    let template = &gateway.template;
     let mut volumes = vec![Volume {
         name: CONFIG_VOLUME.to_owned(),
         config_map: Some(ConfigMapVolumeSource {
@@ -89,18 +101,24 @@ fn pod(tunnel: &ValidatedTunnel, end: End, template: &PodTemplate, settings: &Se
         }),
         ..Volume::default()
     }];
+    let keys = gateway.security.secret();
+    volumes.extend(keys.map(|secret| secret_volume(KEYS_VOLUME, secret)));
+    let meeting = end.meeting_secret(tunnel);
+    volumes.extend(meeting.map(|secret| secret_volume(MEETING_VOLUME, secret)));
+    volumes.extend(users_volume(tunnel, end));
+    let reads_secrets = !end.secrets(tunnel).is_empty();
     volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
     PodSpec {
         service_account_name: Some(end.child_name(tunnel)),
         automount_service_account_token: Some(false),
         enable_service_links: Some(false),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
-        security_context: Some(pod_security(tunnel.sysctls())),
+        security_context: Some(pod_security(tunnel.sysctls(), reads_secrets)),
         init_containers: tunnel
             .wan
             .as_ref()
             .map(|asked| vec![wan::container(asked, settings)]),
-        containers: vec![container(end, template, settings)],
+        containers: vec![container(tunnel, end, gateway, settings)],
         volumes: Some(volumes),
         node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
         tolerations: some(&template.tolerations),
@@ -116,8 +134,50 @@ fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
     (!items.is_empty()).then(|| items.to_vec())
 }
 
-fn pod_security(sysctls: BTreeMap<String, String>) -> PodSecurityContext {
+/// As a folder: a changed Secret reaches running gateways.
+fn secret_volume(name: &str, secret: &str) -> Volume {
+    Volume {
+        name: name.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret.to_owned()),
+            default_mode: Some(SECRET_MODE),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// The users of an entry's forwards, which may be in several Secrets: a folder each.
+fn users_volume(tunnel: &ValidatedTunnel, end: End) -> Option<Volume> {
+    let users = end.users(tunnel);
+    (!users.is_empty()).then(|| Volume {
+        name: USERS_VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            default_mode: Some(SECRET_MODE),
+            sources: Some(users.into_iter().map(users_source).collect()),
+        }),
+        ..Volume::default()
+    })
+}
+
+fn users_source(users: &UsersFile) -> VolumeProjection {
+    VolumeProjection {
+        secret: Some(SecretProjection {
+            name: users.secret.clone(),
+            items: Some(vec![KeyToPath {
+                key: users.key.clone(),
+                path: config_map::users_path(users),
+                mode: None,
+            }]),
+            optional: None,
+        }),
+        ..VolumeProjection::default()
+    }
+}
+
+fn pod_security(sysctls: BTreeMap<String, String>, reads_secrets: bool) -> PodSecurityContext {
     PodSecurityContext {
+        fs_group: reads_secrets.then_some(UID),
         run_as_non_root: Some(true),
         run_as_user: Some(UID),
         run_as_group: Some(UID),
@@ -139,9 +199,24 @@ fn seccomp() -> SeccompProfile {
     }
 }
 
-fn container(end: End, template: &PodTemplate, settings: &Settings) -> Container {
+fn container(
+    tunnel: &ValidatedTunnel,
+    end: End,
+    gateway: &ValidatedGateway,
+    settings: &Settings,
+) -> Container {
+    let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_FOLDER)];
+    if gateway.security.secret().is_some() {
+        mounts.push(mount(KEYS_VOLUME, config_map::KEYS_FOLDER));
+    }
+    if end.meeting_secret(tunnel).is_some() {
+        mounts.push(mount(MEETING_VOLUME, config_map::MEETING_FOLDER));
+    }
+    if users_volume(tunnel, end).is_some() {
+        mounts.push(mount(USERS_VOLUME, config_map::USERS_FOLDER));
+    }
     let mut ports = vec![port("admin", ADMIN_PORT)];
-    if end == End::Exit {
+    if end.is_dialled(tunnel) {
         ports.push(port("carrier", CARRIER_PORT));
     }
     Container {
@@ -157,7 +232,7 @@ fn container(end: End, template: &PodTemplate, settings: &Settings) -> Container
         ports: Some(ports),
         readiness_probe: Some(probe("/readyz", 1, 3)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
-        resources: Some(resources(template.resources.as_ref())),
+        resources: Some(resources(gateway.template.resources.as_ref())),
         security_context: Some(SecurityContext {
             allow_privilege_escalation: Some(false),
             read_only_root_filesystem: Some(true),
@@ -167,14 +242,18 @@ fn container(end: End, template: &PodTemplate, settings: &Settings) -> Container
             }),
             ..SecurityContext::default()
         }),
-        // The folder, not the file: a file mounted by subPath never changes in a running pod.
-        volume_mounts: Some(vec![VolumeMount {
-            name: CONFIG_VOLUME.to_owned(),
-            mount_path: CONFIG_FOLDER.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
+        volume_mounts: Some(mounts),
         ..Container::default()
+    }
+}
+
+/// The folder, not a file: a file mounted by subPath never changes in a running pod.
+fn mount(volume: &str, folder: &str) -> VolumeMount {
+    VolumeMount {
+        name: volume.to_owned(),
+        mount_path: folder.to_owned(),
+        read_only: Some(true),
+        ..VolumeMount::default()
     }
 }
 

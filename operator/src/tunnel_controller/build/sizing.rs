@@ -38,7 +38,10 @@ pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGate
         workers: workers(tunnel, end, gateway),
         limits: Limits {
             streams: streams(tunnel.protocol, memory),
-            carriers: carriers(tunnel),
+            carriers: tunnel
+                .rendezvous
+                .as_ref()
+                .map_or_else(|| carriers(tunnel), |own| own.visits),
         },
         memory,
     }
@@ -80,8 +83,8 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
     };
     let sessions = match (end, &tunnel.entry) {
         (End::Entry, _) => entry_sessions(tunnel, gateway).unwrap_or(1),
-        (End::Exit, None) => 1,
-        (End::Exit, Some(entry)) => {
+        (End::Exit | End::Rendezvous, None) => 1,
+        (End::Exit | End::Rendezvous, Some(entry)) => {
             replicas(entry) * entry_sessions(tunnel, entry).unwrap_or(1) + SPARE_CARRIERS
         }
     };

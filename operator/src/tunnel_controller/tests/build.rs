@@ -1,15 +1,15 @@
 //! What is rendered for which spec.
 
 use muxtunnel_gateway_config::{
-    BitRate, Config, CongestionControl, ForwardLimits, Pool, Priority, Protocol, Timeouts,
-    config_hash,
+    BitRate, Config, CongestionControl, Direction, ForwardLimits, Pool, Priority, Protocol, Rule,
+    Security, Timeouts, config_hash,
 };
 use serde_json::{Value, json};
 
 use super::*;
 use crate::tunnel_controller::build::config_map::expected_hash;
 
-fn config(resources: &Resources, name: &str) -> Config {
+pub(super) fn config(resources: &Resources, name: &str) -> Config {
     let text = child(&resources.config_maps, name)["data"]["config.yaml"]
         .as_str()
         .unwrap()
@@ -17,7 +17,7 @@ fn config(resources: &Resources, name: &str) -> Config {
     Config::from_yaml(&text).unwrap()
 }
 
-fn pod(resources: &Resources, name: &str) -> Value {
+pub(super) fn pod(resources: &Resources, name: &str) -> Value {
     child(&resources.deployments, name)["spec"]["template"].clone()
 }
 
@@ -28,7 +28,12 @@ fn with(extra: &str) -> String {
 #[test]
 fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
     let config = config(&built(SMALLEST), "office-exit");
-    let allow: Vec<_> = config.allow.iter().map(ToString::to_string).collect();
+    let allow: Vec<_> = config
+        .policy
+        .allow
+        .iter()
+        .map(ToString::to_string)
+        .collect();
     assert_eq!(allow, ["shop.site.svc:80", "db.example.com:5432"]);
     assert_eq!(config.listen.as_deref(), Some("0.0.0.0:64000"));
     assert!(config.forwards.is_empty());
@@ -44,10 +49,7 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     let forwards: Vec<_> = config
         .forwards
         .iter()
-        .map(|forward| {
-            let target = &forward.target;
-            format!("{} {}:{}", forward.listen, target.host, target.port)
-        })
+        .map(|forward| format!("{} {}", forward.listen, forward.target.as_ref().unwrap()))
         .collect();
     assert_eq!(
         forwards,
@@ -81,6 +83,32 @@ fn services_lead_to_the_very_ports_that_are_listened_on() {
             "app.kubernetes.io/managed-by": "muxtunnel-operator",
         })
     );
+}
+
+#[test]
+fn a_native_session_finds_each_exits_pod_since_its_carriers_lead_to_one() {
+    let native = built(&SMALLEST.replace("protocol: Jmux", "protocol: Native"));
+    let service = child(&native.services, "office-exit-headless");
+    assert_eq!(service["spec"]["clusterIP"], "None");
+    let exit = child(&native.services, "office-exit");
+    assert_eq!(service["spec"]["selector"], exit["spec"]["selector"]);
+    assert_eq!(service["spec"]["ports"], exit["spec"]["ports"]);
+    let entry = config(&native, "office-entry");
+    assert_eq!(
+        (entry.connect.as_deref(), entry.connect_fallback.as_deref()),
+        (
+            Some("office-exit-headless.site.svc:64000"),
+            Some("office-exit.site.svc:64000")
+        )
+    );
+    let alone = built(&format!(
+        "side: Exit\n{}",
+        SMALLEST.replace("protocol: Jmux", "protocol: Native")
+    ));
+    assert_eq!(alone.services.len(), 1);
+    let jmux = built(SMALLEST);
+    assert_eq!(jmux.services.len(), 2);
+    assert_eq!(config(&jmux, "office-entry").connect_fallback, None);
 }
 
 #[test]
@@ -346,6 +374,126 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
 }
 
 #[test]
+fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
+    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    let tunnel = built(&native.replace("name: web", "name: web\n  direction: ExitToEntry"));
+    let ports = |name: &str| {
+        let service = child(&tunnel.services, name);
+        let ports = service["spec"]["ports"].as_array().unwrap().clone();
+        let number = |port: Value| port["port"].as_i64().unwrap();
+        ports.into_iter().map(number).collect::<Vec<_>>()
+    };
+    assert_eq!(ports("office-exit"), [64000, 8080]);
+    assert_eq!(ports("office-entry"), [443]);
+    let (exit, entry) = (
+        config(&tunnel, "office-exit"),
+        config(&tunnel, "office-entry"),
+    );
+    assert_eq!(exit.allow_listen[0].to_string(), "0.0.0.0:8080");
+    let allow: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
+    assert_eq!(allow, ["db.example.com:5432"]);
+    assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);
+    assert_eq!(entry.forwards[1].direction, Direction::EntryToExit);
+
+    let all = native.replace("listen:", "direction: ExitToEntry\n  listen:");
+    let tunnel = built(&all);
+    let names: Vec<_> = tunnel
+        .services
+        .iter()
+        .map(|s| s.metadata.name.clone().unwrap())
+        .collect();
+    assert_eq!(names, ["office-exit", "office-exit-headless"]);
+}
+
+#[test]
+fn the_policy_is_the_exits() {
+    let tunnel = built(&with(
+        "policy:\n  allow:\n  - {host: '*.example.com', port: 8000, endPort: 8100}\n  \
+         - {cidr: '2001:db8::/32', port: 443, peer: 'spiffe://a'}\n  deny:\n  - {host: '*', port: 25}\n",
+    ));
+    let texts = |rules: &[Rule]| rules.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let policy = config(&tunnel, "office-exit").policy;
+    assert_eq!(
+        texts(&policy.allow),
+        [
+            "*.example.com:8000-8100",
+            "[2001:db8::]/32:443,peer=spiffe://a",
+            "shop.site.svc:80",
+            "db.example.com:5432"
+        ]
+    );
+    assert_eq!(texts(&policy.deny), ["*:25"]);
+    assert!(config(&tunnel, "office-entry").policy.is_empty());
+
+    let bad = with("policy: {deny: [{host: a, port: 2, endPort: 1}]}");
+    let judged = validate(&super::tunnel(&bad), &shop(), &settings()).unwrap();
+    let Validation::Invalid(problem) = judged else {
+        panic!("{judged:?}");
+    };
+    assert_eq!(
+        problem,
+        "policy.deny[0]: endPort needs a port that is not more"
+    );
+}
+
+/// [`SMALLEST`] with carriers secured as `security` says.
+fn secured(security: &str) -> String {
+    SMALLEST.replace("security: {mode: None}", &format!("security: {security}"))
+}
+
+#[test]
+fn keys_come_from_the_secret_of_each_side() {
+    let tunnel = built(&secured(
+        "{mode: MutualTls, entry: {secretName: near, peers: [exit.example.com]}, \
+         exit: {secretName: far, peers: ['spiffe://example.org/entry']}}",
+    ));
+    for (name, secret, peer) in [
+        ("office-entry", "near", "exit.example.com"),
+        ("office-exit", "far", "spiffe://example.org/entry"),
+    ] {
+        let spec = &pod(&tunnel, name)["spec"];
+        let volume =
+            json!({"name": "keys", "secret": {"secretName": secret, "defaultMode": 0o440}});
+        assert_eq!(spec["volumes"][1], volume);
+        let mount = json!({"name": "keys", "mountPath": "/etc/muxgate-keys", "readOnly": true});
+        assert_eq!(spec["containers"][0]["volumeMounts"][1], mount);
+        assert_eq!(spec["securityContext"]["fsGroup"], 65532);
+        let Security::MutualTls(tls) = config(&tunnel, name).security else {
+            panic!("no TLS");
+        };
+        assert_eq!(tls.key, std::path::Path::new("/etc/muxgate-keys/tls.key"));
+        assert_eq!(tls.peers, [peer]);
+    }
+    let plain = pod(&built(SMALLEST), "office-entry");
+    assert_eq!(plain["spec"]["volumes"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn the_public_keys_of_noise_are_read_and_one_that_is_none_is_named() {
+    let key = muxtunnel_gateway_config::encode_key(&[7; 32]).to_string();
+    let ends = |peer: &str| {
+        secured(&format!(
+            "{{mode: Noise, preSharedKey: true, entry: {{secretName: near, peers: ['{peer}']}}, \
+             exit: {{secretName: far, peers: ['{key}']}}}}"
+        ))
+    };
+    let Security::Noise(noise) = config(&built(&ends(&key)), "office-entry").security else {
+        panic!("no Noise");
+    };
+    assert_eq!(noise.peers[0].to_string(), key);
+    assert!(noise.psk.is_some_and(|psk| psk.ends_with("psk")));
+
+    let judged = validate(&super::tunnel(&ends("short")), &shop(), &settings()).unwrap();
+    let Validation::Invalid(problem) = judged else {
+        panic!("{judged:?}");
+    };
+    assert!(
+        problem.starts_with("carrier.security.entry.peers: \"short\" is not a key"),
+        "{problem}"
+    );
+}
+
+#[test]
 fn each_side_alone_makes_its_own_children_alone() {
     let entry = built(
         "
@@ -360,7 +508,7 @@ carrier: {protocol: Jmux, address: 'exit.example.com:64000', security: {mode: No
     assert_eq!(dialled.as_deref(), Some("exit.example.com:64000"));
     let exit = built(&format!("side: Exit\n{SMALLEST}"));
     assert_eq!(exit.deployments.len(), 1);
-    assert_eq!(config(&exit, "office-exit").allow.len(), 2);
+    assert_eq!(config(&exit, "office-exit").policy.allow.len(), 2);
 }
 
 #[test]
@@ -397,7 +545,8 @@ fn a_missing_service_with_a_numbered_port_keeps_its_forward() {
     let tunnel = valid_with(&spec, &Dereferenced::default(), &settings());
     assert_eq!(tunnel.unresolved.len(), 1);
     assert_eq!(tunnel.forwards.len(), 2);
-    assert_eq!(tunnel.forwards[0].host, "shop.site.svc");
+    let target = tunnel.forwards[0].target.as_ref().unwrap();
+    assert_eq!(target.0, "shop.site.svc");
 }
 
 #[test]

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::DeploymentStatus;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
+use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::Direction;
-use muxtunnel_gateway_config::status::{Carrier, Forward, Limit, Process, Splice, Status, Streams};
+use muxtunnel_gateway_config::status::{
+    Carrier, Forward, Limit, Process, Resume, Splice, Status, Streams,
+};
 use muxtunnel_gateway_config::{Protocol, Role};
 
 use super::*;
@@ -76,10 +79,10 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
         },
         answer: Some(Ok(Status {
             version: "0.1.0".to_owned(),
-            role: if end == End::Entry {
-                Role::Entry
-            } else {
-                Role::Exit
+            role: match end {
+                End::Entry => Role::Entry,
+                End::Exit => Role::Exit,
+                End::Rendezvous => Role::Rendezvous,
             },
             protocol: Protocol::Jmux,
             config_hash: hash.to_owned(),
@@ -89,6 +92,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             limit: None,
             limit_advice: None,
             splice: Splice::default(),
+            resume: Resume::default(),
             carriers: vec![carrier(
                 tunnel
                     .wan
@@ -97,6 +101,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             )],
             streams: Streams::default(),
             forwards: Vec::new(),
+            rendezvous: None,
             process: Process::default(),
             sysctls: tunnel.tuning.clone(),
         })),
@@ -107,7 +112,8 @@ fn carrier(rtt: f64) -> Carrier {
     Carrier {
         peer: "192.0.2.1:64000".to_owned(),
         uptime_seconds: 1.0,
-        rtt_milliseconds: rtt,
+        // A queue adds to the smoothed one.
+        rtt_milliseconds: rtt + 6.0,
         rtt_min_milliseconds: rtt,
         congestion_control: "cubic".to_owned(),
         bytes_sent: 0,
@@ -182,6 +188,59 @@ fn what_is_not_asked_for_does_not_keep_it_from_being_ready() {
     case.expect("TuningApplied", Some(false), Code::NotRequested, "");
     case.expect("WanEmulated", Some(false), Code::NotRequested, "");
     case.expect("Ready", Some(true), Code::Reconciled, "");
+}
+
+#[test]
+fn a_pod_that_does_not_start_is_asked_for_its_secrets() {
+    let mut case = case(
+        "
+forwards: [{name: any, listen: {port: 1, protocol: Socks5}, auth: {usersSecret: {name: people}}}]
+policy: {allow: [{host: '*'}]}
+carrier:
+  security: {mode: MutualTls, entry: {secretName: keys, peers: [a]}, exit: {secretName: other, peers: [a]}}
+",
+    );
+    case.expect("Ready", Some(true), Code::Reconciled, "");
+    case.pod(End::Entry).answer = None;
+    let entry = |deployment: &&mut Deployment| deployment.name_any() == "office-entry";
+    let deployment = case.applied.deployments.iter_mut().find(entry).unwrap();
+    deployment.status.as_mut().unwrap().ready_replicas = None;
+    let detail = "entry: 0 of 1 gateways ready: pod office-entry-0 has not started; is each of its Secrets \
+                  there, with its keys: keys, people?";
+    case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
+}
+
+#[test]
+fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
+    let mut case = case("side: Rendezvous\nrendezvous: {secretName: names}\n");
+    case.status(End::Rendezvous).carriers.clear();
+    case.expect("CarrierConnected", Some(false), Code::NotRequested, "");
+    case.expect("Available", Some(true), Code::Reconciled, "");
+    case.expect("Ready", Some(true), Code::Reconciled, "");
+    let facts = facts(&case.tunnel, &case.applied, &case.seen);
+    assert_eq!(
+        (facts.entry, facts.exit, facts.carriers),
+        (None, None, None)
+    );
+    let own = facts.rendezvous.unwrap();
+    assert_eq!((own.replicas, own.ready_replicas), (1, 1));
+    let address = "office-rendezvous.site.svc:64000";
+    assert_eq!(own.address.as_deref(), Some(address));
+
+    case.pod(End::Rendezvous).ready = false;
+    let detail = "no rendezvous gateway is ready";
+    case.expect("Available", Some(false), Code::GatewaysNotReady, detail);
+}
+
+#[test]
+fn an_exit_that_is_met_elsewhere_is_reached_at_no_address() {
+    let meeting =
+        "carrier: {rendezvous: {address: 'a:1', name: b, secretName: c}, security: {mode: None}}";
+    let reverse = "forwards: [{name: web, direction: ExitToEntry, listen: {port: 80}, \
+                   target: {address: {host: web, port: 80}}}]";
+    let case = case(&format!("side: Exit\n{reverse}\n{meeting}\n"));
+    let exit = facts(&case.tunnel, &case.applied, &case.seen).exit.unwrap();
+    assert_eq!((exit.ready_replicas, exit.address), (1, None));
 }
 
 #[test]

@@ -108,7 +108,8 @@ fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> O
             .filter(|pod| pod.end == end)
             .find_map(|pod| pod.problem.as_ref())
             .map(|problem| problem.detail.clone())
-            .or_else(|| deployment.and_then(replica_failure));
+            .or_else(|| deployment.and_then(replica_failure))
+            .or_else(|| not_started(tunnel, end, seen));
         if let Some(problem) = problem {
             sentence.push_str(": ");
             sentence.push_str(&problem);
@@ -116,6 +117,20 @@ fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> O
         sentences.push(sentence);
     }
     (!sentences.is_empty()).then(|| sentences.join("; "))
+}
+
+/// A kubelet that waits for a Secret says so in an Event of the pod alone.
+fn not_started(tunnel: &ValidatedTunnel, end: End, seen: &Seen) -> Option<String> {
+    let mut pods = seen.pods.iter().filter(|pod| pod.end == end);
+    let pod = pods.find(|pod| pod.answer.is_none())?;
+    let secrets: Vec<_> = end.secrets(tunnel).into_iter().collect();
+    (!secrets.is_empty()).then(|| {
+        format!(
+            "pod {} has not started; is each of its Secrets there, with its keys: {}?",
+            pod.name,
+            secrets.join(", ")
+        )
+    })
 }
 
 fn ready_replicas(deployment: &Deployment) -> i32 {
@@ -198,10 +213,10 @@ fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, &Status)> {
 
 /// The end whose view of the carriers counts.
 fn viewpoint(tunnel: &ValidatedTunnel) -> End {
-    if tunnel.entry.is_some() {
-        End::Entry
-    } else {
-        End::Exit
+    match (&tunnel.entry, &tunnel.rendezvous) {
+        (Some(_), _) => End::Entry,
+        (None, Some(_)) => End::Rendezvous,
+        (None, None) => End::Exit,
     }
 }
 
@@ -213,7 +228,7 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         return no(Code::GatewaysNotReady, detail);
     }
     let works = |(pod, status): (&SeenPod, &Status)| {
-        pod.ready && (end == End::Exit || !status.carriers.is_empty())
+        pod.ready && (end != End::Entry || !status.carriers.is_empty())
     };
     if answers(seen, end).any(works) {
         return Verdict::yes(condition::AVAILABLE, Code::Reconciled);
@@ -226,6 +241,11 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
 
 fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let end = viewpoint(tunnel);
+    if end == End::Rendezvous {
+        // Those that it joins are others'.
+        let none = String::new();
+        return Verdict::no(condition::CARRIER_CONNECTED, Code::NotRequested, none);
+    }
     let all: Vec<_> = answers(seen, end).collect();
     let without = all.iter().find(|(_, status)| status.carriers.is_empty());
     match (all.is_empty(), without) {
@@ -340,13 +360,14 @@ fn least_rtt(seen: &Seen) -> Option<f64> {
 pub fn facts(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> MuxTunnelStatus {
     let mut rtts: Vec<f64> = answers(seen, viewpoint(tunnel))
         .flat_map(|(_, status)| &status.carriers)
-        .map(|carrier| carrier.rtt_milliseconds)
+        .map(|carrier| carrier.rtt_min_milliseconds)
         .collect();
     rtts.sort_by(f64::total_cmp);
     MuxTunnelStatus {
         entry: side(tunnel, applied, End::Entry),
         exit: side(tunnel, applied, End::Exit),
-        carriers: Some(CarrierStatus {
+        rendezvous: side(tunnel, applied, End::Rendezvous),
+        carriers: tunnel.rendezvous.is_none().then(|| CarrierStatus {
             up: i32::try_from(rtts.len()).unwrap_or(i32::MAX),
             rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
         }),
@@ -366,16 +387,20 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         .services
         .iter()
         .find(|service| service.name_any() == name);
-    let host = service
-        .and_then(load_balancer)
-        .unwrap_or_else(|| format!("{name}.{}.svc", tunnel.namespace));
+    // There is none in front of an entry that listens for nobody.
+    let host = service.map(|service| {
+        let own = || format!("{name}.{}.svc", tunnel.namespace);
+        load_balancer(service).unwrap_or_else(own)
+    });
     Some(GatewayStatus {
         replicas: gateway.replicas,
         ready_replicas: deployment.map_or(0, ready_replicas),
-        address: Some(match end {
+        address: match end {
             End::Entry => host,
-            End::Exit => format!("{host}:{CARRIER_PORT}"),
-        }),
+            _ => host
+                .filter(|_| end.is_dialled(tunnel))
+                .map(|host| format!("{host}:{CARRIER_PORT}")),
+        },
     })
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Smallest change that is written, relative to what stands there.
-const CHANGE_MIN: f64 = 0.1;
+/// Smallest change that is written, relative to what stands there. More than what two digits round away,
+/// 5 %, so that a steady figure is written once; less than one step of them, so that none is stuck.
+const CHANGE_MIN: f64 = 0.07;
 /// Least time between two writes for one object.
 const INTERVAL: Duration = Duration::from_secs(30);
 
@@ -29,7 +30,6 @@ impl TelemetryClock {
         let (Some(old_figure), Some(figure)) = (old, measured) else {
             return measured.map(two_digits);
         };
-        let figure = two_digits(figure);
         if (figure - old_figure).abs() <= old_figure.abs() * CHANGE_MIN {
             return old;
         }
@@ -39,7 +39,7 @@ impl TelemetryClock {
             return old;
         }
         written.insert(uid.to_owned(), now);
-        Some(figure)
+        Some(two_digits(figure))
     }
 }
 
@@ -65,12 +65,23 @@ mod tests {
         let now = Instant::now();
         assert_eq!(clock.settle_at("a", None, Some(100.4), now), Some(100.0));
         assert_eq!(
-            clock.settle_at("a", Some(100.0), Some(109.0), now),
+            clock.settle_at("a", Some(100.0), Some(106.9), now),
             Some(100.0)
         );
         assert_eq!(
             clock.settle_at("a", Some(100.0), Some(120.0), now),
             Some(120.0)
+        );
+    }
+
+    #[test]
+    fn a_figure_one_step_away_is_left_again() {
+        let clock = TelemetryClock::default();
+        let first = clock.settle_at("a", None, Some(107.0), Instant::now());
+        assert_eq!(first, Some(110.0));
+        assert_eq!(
+            clock.settle_at("a", first, Some(101.0), Instant::now()),
+            Some(100.0)
         );
     }
 

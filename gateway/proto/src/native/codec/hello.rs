@@ -3,6 +3,8 @@
 //! A fixed part, then parameters as `id u16 | length u16 | value`; an unknown id is skipped, so that a
 //! later version can say more. At most [`HELLO_BYTES_MAX`] in all.
 
+use std::fmt;
+
 use super::{DecodeError, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HELLO as HELLO_TYPE, OFFSET_MAX};
 
 /// What a HELLO begins with.
@@ -11,6 +13,10 @@ pub const MAGIC: [u8; 8] = *b"MUXTUNEL";
 pub const VERSION: u16 = 1;
 /// Feature bit 0: streams outlive their carrier, and use several at once (docs/protocol.md).
 pub const RESUME: u32 = 1;
+/// Feature bit 1: the dialler may ask the acceptor to listen.
+pub const LISTEN_FEATURE: u32 = 2;
+/// Feature bit 2: opens may say who they are for.
+pub const SOURCE: u32 = 4;
 
 /// Longest body of either, bytes.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;
@@ -98,7 +104,7 @@ impl Parameters {
 }
 
 /// The dialler's first frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Hello {
     /// The least version that it speaks.
     pub version_min: u16,
@@ -114,6 +120,19 @@ pub struct Hello {
     pub token: [u8; 32],
     /// What the dialler takes.
     pub parameters: Parameters,
+}
+
+/// Without the token.
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hello")
+            .field("versions", &(self.version_min..=self.version_max))
+            .field("features", &self.features)
+            .field("carrier", &self.carrier)
+            .field("session_id", &self.session_id)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Hello {
@@ -154,7 +173,7 @@ impl Hello {
 }
 
 /// The acceptor's answer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct HelloAck {
     /// The version that is spoken from here on.
     pub version: u16,
@@ -166,6 +185,18 @@ pub struct HelloAck {
     pub token: [u8; 32],
     /// What the acceptor takes.
     pub parameters: Parameters,
+}
+
+/// Without the token.
+impl fmt::Debug for HelloAck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HelloAck")
+            .field("version", &self.version)
+            .field("features", &self.features)
+            .field("session_id", &self.session_id)
+            .field("parameters", &self.parameters)
+            .finish_non_exhaustive()
+    }
 }
 
 impl HelloAck {

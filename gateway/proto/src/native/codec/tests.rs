@@ -5,6 +5,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
+use crate::session::ListenId;
 
 fn bytes(hex: &str) -> Vec<u8> {
     let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
@@ -26,6 +27,17 @@ const PARAMETERS_HEX: &str = "0001 0008 0000000010000000 0002 0008 0000000000010
 
 fn id(number: u64) -> StreamId {
     StreamId(number)
+}
+
+#[test]
+fn nothing_shows_a_token() {
+    for (frame, _) in golden_hellos() {
+        let shown = format!("{frame:?} {frame:#?}").replace(char::is_whitespace, "");
+        assert!(
+            !shown.contains("token") && !shown.contains("29,30,31"),
+            "{shown}"
+        );
+    }
 }
 
 fn golden_hellos() -> Vec<(Frame, Vec<u8>)> {
@@ -113,6 +125,29 @@ fn golden_session_frames() -> Vec<(Frame, &'static str)> {
             "22 000000 00000004 0000000000000102",
         ),
         (Frame::Retire, "23 000000 000000000000 000000000000"),
+        (
+            Frame::Listen {
+                listen: ListenId(7),
+                priority: 2,
+                address: "[::]:80".into(),
+            },
+            "28 000008 00000007 0000000000000000 02 5b3a3a5d3a3830",
+        ),
+        (
+            Frame::Listening {
+                listen: ListenId(7),
+                address: "[::]:80".into(),
+            },
+            "29 000007 00000007 0000000000000000 5b3a3a5d3a3830",
+        ),
+        (
+            Frame::Unlisten {
+                listen: ListenId(7),
+                code: 2,
+                reason: "no".into(),
+            },
+            "2a 000002 00000007 0000000000000002 6e6f",
+        ),
     ]
 }
 
@@ -122,9 +157,38 @@ fn golden_stream_frames() -> Vec<(Frame, &'static str)> {
             Frame::Open {
                 stream: id(2),
                 priority: 0,
+                source: None,
                 target: "tcp://a:1".into(),
             },
             "08 00000a 000000000002 000000000000 00 7463703a2f2f613a31",
+        ),
+        (
+            Frame::Open {
+                stream: id(2),
+                priority: 1,
+                source: Some(Source::Unknown),
+                target: "a".into(),
+            },
+            "0a 000003 000000000002 000000000000 01 00 61",
+        ),
+        (
+            Frame::Open {
+                stream: id(2),
+                priority: 0,
+                source: Some(tcp_source("192.0.2.7:50000", "10.0.0.1:80")),
+                target: "a".into(),
+            },
+            "0a 00000f 000000000002 000000000000 00 04 c0000207 0a000001 c350 0050 61",
+        ),
+        (
+            Frame::Open {
+                stream: id(2),
+                priority: 0,
+                source: Some(tcp_source("[2001:db8::7]:50000", "[::1]:80")),
+                target: "a".into(),
+            },
+            "0a 000027 000000000002 000000000000 00 06 20010db8000000000000000000000007 \
+             00000000000000000000000000000001 c350 0050 61",
         ),
         (
             Frame::Opened {
@@ -235,6 +299,10 @@ fn lengths_that_cannot_be_are_refused_from_the_header_alone() {
         "21 000001",
         "22 000001",
         "23 000001",
+        "28 000001",
+        "28 000042",
+        "29 000101",
+        "2a 000101",
     ] {
         let mut wire = bytes(wire);
         wire.resize(HEADER_BYTES, 0);
@@ -261,8 +329,10 @@ fn fields_that_a_frame_does_not_use_are_refused_when_they_are_not_zero() {
             // The code has 16 of 48 bits.
             Frame::StopSending { .. } => &[10, 11, 12, 13],
             Frame::Retire => &[4, 9, 10, 15],
+            Frame::Listen { .. } | Frame::Listening { .. } => &[8, 15],
             Frame::CarrierLost { .. }
             | Frame::Carriers { .. }
+            | Frame::Unlisten { .. }
             | Frame::MaxStreamData { .. }
             | Frame::ResetStream { .. } => &[],
         };
@@ -425,6 +495,7 @@ fn any_hello() -> impl Strategy<Value = Frame> {
 }
 
 fn any_session_frame() -> impl Strategy<Value = Frame> {
+    let listen = || (1..=u32::MAX).prop_map(ListenId);
     prop_oneof![
         (any::<u64>(), ".{0,64}").prop_map(|(code, reason)| Frame::SessionClose { code, reason }),
         any::<u64>().prop_map(Frame::Ping),
@@ -437,17 +508,68 @@ fn any_session_frame() -> impl Strategy<Value = Frame> {
             .prop_map(|(carrier, received)| Frame::CarrierLost { carrier, received }),
         (any::<u32>(), any::<u64>()).prop_map(|(count, serial)| Frame::Carriers { count, serial }),
         Just(Frame::Retire),
+        (listen(), any::<u8>(), "[ -~]{1,64}").prop_map(|(listen, priority, address)| {
+            Frame::Listen {
+                listen,
+                priority,
+                address,
+            }
+        }),
+        (listen(), ".{0,64}").prop_map(|(listen, address)| Frame::Listening { listen, address }),
+        (listen(), any::<u64>(), ".{0,64}").prop_map(|(listen, code, reason)| {
+            Frame::Unlisten {
+                listen,
+                code,
+                reason,
+            }
+        }),
     ]
+}
+
+fn tcp_source(client: &str, server: &str) -> Source {
+    Source::of(client.parse().unwrap(), server.parse().unwrap())
+}
+
+fn any_source() -> impl Strategy<Value = Option<Source>> {
+    let ends = (any::<std::net::SocketAddr>(), any::<std::net::SocketAddr>());
+    // An IPv6 address is written without scope.
+    let plain = |end: std::net::SocketAddr| std::net::SocketAddr::new(end.ip(), end.port());
+    prop_oneof![
+        Just(None),
+        Just(Some(Source::Unknown)),
+        ends.prop_map(move |(client, server)| Some(Source::of(plain(client), plain(server)))),
+    ]
+}
+
+#[test]
+fn a_source_that_is_not_whole_or_of_an_unknown_family_is_refused() {
+    let whole = "00 04 c0000207 0a000001 c350 0050";
+    // The last one has no target behind it.
+    for body in [
+        "00 05 61",
+        "00 04 c0000207 0a000001 c350",
+        "00 06 c0000207 0a000001 c350 0050 61",
+        whole,
+    ] {
+        let body = bytes(body);
+        let length = format!("{:06x}", body.len());
+        let head = bytes(&format!("0a {length} 000000000002 000000000000"));
+        let error = decode(&[head, body].concat()).unwrap_err();
+        assert_eq!(error, DecodeError::BadField(0x0a));
+    }
 }
 
 fn any_stream_frame() -> impl Strategy<Value = Frame> {
     let stream = || (1..=OFFSET_MAX).prop_map(id);
     prop_oneof![
-        (stream(), any::<u8>(), ".{1,64}").prop_map(|(stream, priority, target)| Frame::Open {
-            stream,
-            priority,
-            target
-        }),
+        (stream(), any::<u8>(), any_source(), ".{1,64}").prop_map(
+            |(stream, priority, source, target)| Frame::Open {
+                stream,
+                priority,
+                source,
+                target
+            }
+        ),
         (stream(), ".{0,64}").prop_map(|(stream, address)| Frame::Opened { stream, address }),
         (stream(), 0..=OFFSET_MAX)
             .prop_map(|(stream, limit)| Frame::MaxStreamData { stream, limit }),

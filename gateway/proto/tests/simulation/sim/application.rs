@@ -60,8 +60,9 @@ impl World {
         priority: Priority,
     ) -> Option<StreamId> {
         let label = self.model.streams.len() as u32;
+        let source = self.profile.source_of(label);
         let session = &mut self.sides[side].session;
-        let opened = session.open(self.now, &format!("tcp://{label}:1"), priority);
+        let opened = session.open(self.now, &format!("tcp://{label}:1"), priority, source);
         self.trace
             .note(format_args!("{side} open {label} {opened:?}"));
         let id = match opened {
@@ -99,7 +100,7 @@ impl World {
             OpenError::BudgetExhausted { .. } => {
                 (Seen::TableFull, self.profile.protocol == Protocol::Jmux)
             }
-            OpenError::TargetTooLong { .. } => (Seen::TableFull, false),
+            OpenError::NoSources | OpenError::TargetTooLong { .. } => (Seen::TableFull, false),
         };
         assert!(justified, "{error} is not so");
         self.see(seen);

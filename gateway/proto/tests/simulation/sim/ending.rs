@@ -40,6 +40,7 @@ impl World {
                 "side {side} keeps memory"
             );
         }
+        self.check_listens();
         self.model.judge();
         assert!(
             self.model.lost != [false; 2] || self.heard == self.asked,

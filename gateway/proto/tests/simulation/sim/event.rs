@@ -1,6 +1,6 @@
 //! What the sessions say to the drivers and their applications.
 
-use muxtunnel_proto::{CarrierId, Event, Outcome, Reason, ResetCode, StreamId};
+use muxtunnel_proto::{CarrierId, Event, Outcome, Reason, ResetCode, Source, StreamId};
 
 use super::model::Verdict;
 use super::seen::Seen;
@@ -27,7 +27,11 @@ impl World {
                         socket.waits = false;
                     }
                 }
-                Event::Incoming { stream, target } => self.incoming(side, stream, &target),
+                Event::Incoming {
+                    stream,
+                    target,
+                    source,
+                } => self.incoming(side, stream, &target, source),
                 Event::Opened { stream, .. } => self.opened(side, stream),
                 Event::OpenFailed { stream, refusal } => {
                     let Some(socket) = self.sides[side].sockets.remove(&stream) else {
@@ -47,6 +51,10 @@ impl World {
                     self.see(Seen::OpenReturned);
                     self.model.see_returned(label, side);
                 }
+                Event::ListenAsked { .. }
+                | Event::ListenGivenUp { .. }
+                | Event::Listening { .. }
+                | Event::ListenEnded { .. } => self.listen_event(side, event),
                 Event::Finished { stream } => self.finished(side, stream),
                 Event::Reset { stream, cause } => self.cut(side, stream, cause),
             }
@@ -63,10 +71,11 @@ impl World {
         }
     }
 
-    fn incoming(&mut self, side: usize, id: StreamId, target: &str) {
+    fn incoming(&mut self, side: usize, id: StreamId, target: &str, source: Option<Source>) {
         let label = target["tcp://".len()..target.len() - 2]
             .parse()
             .expect("a label");
+        assert_eq!(source, self.profile.source_of(label), "of {label}");
         self.model.see_incoming(label, side);
         let (plan, ending) = self.draw_plan();
         let socket = Socket::new(label, Phase::Dialling, plan, ending);

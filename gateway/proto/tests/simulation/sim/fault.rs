@@ -20,6 +20,7 @@ impl World {
             14 if faults.cuts && self.choices.one_in(4) => self.draw_cut(),
             15 if faults.forgeries && self.choices.one_in(8) => self.forge(),
             15 if self.choices.one_in(4) => self.ask_for_carriers(),
+            15 if self.choices.one_in(2) => self.draw_listen(side),
             _ if self.alive() > 1 && self.choices.one_in(6) => drop(self.retire()),
             _ => {
                 if self.alive() < self.profile.carriers_max {
@@ -83,6 +84,7 @@ impl World {
                 .for_each(|socket| socket.stalled = false);
             self.answer_all(side, true);
         }
+        self.answer_all_listens();
         if self.model.lost == [false; 2] {
             self.see(Seen::CarrierKept);
         }

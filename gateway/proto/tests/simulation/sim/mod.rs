@@ -19,6 +19,7 @@ mod ending;
 mod event;
 mod fault;
 mod link;
+mod listens;
 mod model;
 pub mod oracles;
 mod pipe;

@@ -3,7 +3,10 @@
 //! Each run has only some of the faults (Groce and others: "Swarm testing", 2012): one that knows no
 //! resets fills its windows, one that knows no stalls drains them.
 
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use muxtunnel_proto::Source;
 
 use super::choice::Choices;
 
@@ -69,6 +72,19 @@ pub struct Faults {
 }
 
 impl Profile {
+    /// What the target of a stream is told, where the protocol can say it: some are told nothing.
+    pub fn source_of(&self, label: u32) -> Option<Source> {
+        let native = self.protocol == Protocol::Native;
+        match label % 8 {
+            3 if native => Some(Source::Unknown),
+            7 if native => {
+                let end = |port| SocketAddr::from((label.to_be_bytes(), port));
+                Some(Source::of(end(1), end(2)))
+            }
+            _ => None,
+        }
+    }
+
     pub fn draw(forced: Option<Protocol>, choices: &mut Choices) -> Self {
         let drawn = choices.of(&[Protocol::Native, Protocol::Jmux]);
         let protocol = forced.unwrap_or(drawn);

@@ -59,11 +59,14 @@ pub enum Seen {
     CarrierRetiredByItsPeer,
     RetireCut,
     OpenReturned,
+    Listening,
+    ListenEnded,
+    ListenGivenUp,
 }
 
 impl Seen {
     /// What only the native protocol can come to.
-    const NATIVE: [Self; 30] = [
+    const NATIVE: [Self; 33] = [
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
         Self::EarlyData,
@@ -94,6 +97,9 @@ impl Seen {
         Self::CarrierRetiredByItsPeer,
         Self::RetireCut,
         Self::OpenReturned,
+        Self::Listening,
+        Self::ListenEnded,
+        Self::ListenGivenUp,
     ];
 
     const BOTH: [Self; 23] = [

@@ -11,6 +11,7 @@ use muxtunnel_proto::{
 
 use super::choice::Choices;
 use super::link::Link;
+use super::listens::Listens;
 use super::model::Model;
 use super::pipe::Portion;
 use super::profile::{Profile, Protocol};
@@ -60,6 +61,7 @@ pub struct World {
     pub model: Model,
     pub sometimes: Sometimes,
     pub trace: Trace,
+    pub listens: Listens,
     /// Carriers that the exit asked for, and that the entry heard of.
     pub asked: u32,
     pub heard: u32,
@@ -88,6 +90,7 @@ impl World {
             model: Model::new(profile.protocol, profile.open_timeout),
             sometimes: Sometimes::default(),
             trace: Trace::default(),
+            listens: Listens::default(),
             asked: 0,
             heard: 0,
             lost_at: None,
@@ -218,7 +221,9 @@ fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
                 hello_timeout: profile.hello_timeout,
                 resume: profile.resume,
                 retain: profile.retain,
+                sources: true,
                 resume_timeout: profile.resume_timeout,
+                listen: true,
             };
             let identity = Identity {
                 session_id: [7; 16],

@@ -6,10 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use muxtunnel_proto::native::LISTENS_MAX;
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession,
-    Priority, Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token, Transmit,
+    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenId, NativeConfig,
+    NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token,
+    Transmit,
 };
 
 use super::super::{Choices, Protocol};
@@ -74,6 +76,9 @@ struct Target {
     began: Instant,
     now: Instant,
     sockets: BTreeMap<StreamId, Local>,
+    /// Listeners that are asked for, and that the session asks for them.
+    listens: BTreeSet<ListenId>,
+    asks: bool,
     /// Of each carrier, oldest first: what has come on it.
     carriers: Vec<(CarrierId, Vec<u8>)>,
     /// The one that the peer speaks on.
@@ -94,7 +99,7 @@ impl Target {
         let mut unread = Vec::new();
         let established = !choices.one_in(8);
         let resume = choices.one_in(2);
-        let features = if resume { codec::RESUME } else { 0 };
+        let features = codec::LISTEN_FEATURE | if resume { codec::RESUME } else { 0 };
         let dialled = choices.below(2) == 0;
         let session: Box<dyn Session> = match (protocol, dialled) {
             (Protocol::Jmux, _) => Box::new(JmuxSession::new(JmuxConfig {
@@ -124,6 +129,8 @@ impl Target {
             began: now,
             now,
             sockets: BTreeMap::new(),
+            listens: BTreeSet::new(),
+            asks: false,
             carriers: vec![(CarrierId::FIRST, unread)],
             speaks: 0,
             resume: resume && established && protocol == Protocol::Native,
@@ -199,12 +206,13 @@ impl Target {
         match (what, chosen) {
             (0, _) => {
                 let priority = Priority::from_code(choices.below(3) as u8);
-                if let Ok(id) = self.session.open(self.now, "tcp://a:1", priority) {
+                if let Ok(id) = self.session.open(self.now, "tcp://a:1", priority, None) {
                     self.sockets.insert(id, Local::default());
                 }
             }
             (1, _) => self.now += Duration::from_millis(choices.below(20_000) as u64),
             (2, _) if choices.one_in(8) => self.session.go_away(),
+            (2, _) if choices.one_in(2) => self.listen(choices),
             (3..=4, Some(id)) => self.source(id, 1 + choices.below(BATCH_BYTES_MAX)),
             (5, Some(id)) => self.sink(id, choices.below(1 << 16)),
             (6, Some(id)) => self.session.finish(id),
@@ -216,6 +224,30 @@ impl Target {
             (8, Some(id)) => self.answer(id, choices.one_in(2)),
             _ => {}
         }
+    }
+
+    /// One more listener, or another answer to one.
+    fn listen(&mut self, choices: &mut Choices) {
+        let known: Vec<ListenId> = self.listens.iter().copied().collect();
+        match (choices.below(4), known.is_empty()) {
+            (0, _) | (_, true) => {
+                let asked = self.session.listen("[::]:80", Priority::Auto);
+                self.asks |= asked.is_ok();
+                self.listens.extend(asked);
+            }
+            (1, _) => self.session.listening(choices.of(&known), "[::]:80"),
+            (_, _) => {
+                let listen = choices.of(&known);
+                self.listens.remove(&listen);
+                if self.asks {
+                    self.session.unlisten(listen);
+                } else {
+                    let refusal = Refusal::new(Reason::General, "no");
+                    self.session.end_listen(listen, refusal);
+                }
+            }
+        }
+        assert!(self.listens.len() <= LISTENS_MAX, "{}", self.listens.len());
     }
 
     fn source(&mut self, id: StreamId, wanted: usize) {
@@ -261,8 +293,8 @@ impl Target {
         const USUAL: [u8; 11] = [
             0x10, 0x10, 0x10, 0x08, 0x18, 0x19, 0x11, 0x09, 0x1b, 0x1c, 0x04,
         ];
-        const RARE: [u8; 11] = [
-            0x05, 0x06, 0x1a, 0x03, 0x01, 0x02, 0x20, 0x21, 0x22, 0x23, 0x07,
+        const RARE: [u8; 14] = [
+            0x05, 0x06, 0x1a, 0x03, 0x01, 0x02, 0x20, 0x21, 0x22, 0x23, 0x07, 0x28, 0x29, 0x2a,
         ];
         let lawful = !choices.one_in(16);
         let drawn = if choices.one_in(16) {
@@ -274,7 +306,7 @@ impl Target {
         let wanted = |id: &u64| drawn != 0x09 || id % 2 != self.next_open % 2;
         let numbers = self.sockets.keys().map(|id| id.number());
         let known: Vec<u64> = numbers.filter(wanted).collect();
-        let about_stream = !matches!(drawn, 0x03..=0x06 | 0x19 | 0x1a | 0x20);
+        let about_stream = !matches!(drawn, 0x03..=0x06 | 0x19 | 0x1a | 0x20 | 0x28..=0x2a);
         let frame_type = match about_stream && lawful && known.is_empty() {
             true => 0x08,
             false => drawn,
@@ -290,12 +322,13 @@ impl Target {
         }
         let body: &[u8] = match frame_type {
             0x08 => b"\0tcp://b:2",
+            0x28 => b"\0[::]:80",
             0x1b => b"\0\x01",
             _ => &[],
         };
         let mut length = body.len() as u64;
         let mut offset = match frame_type {
-            0x06 | 0x08 | 0x09 => 0,
+            0x06 | 0x08 | 0x09 | 0x28 | 0x29 => 0,
             0x1c => choices.below(8) as u64,
             _ => number(choices, 1 << 40),
         };
@@ -313,6 +346,11 @@ impl Target {
         }
         if !lawful && choices.one_in(4) {
             stream = choices.below(1 << 16) as u64;
+        }
+        if matches!(frame_type, 0x28..=0x2a) {
+            // The listener: bytes 4 to 7.
+            stream = (1 + choices.below(100) as u64) << 16;
+            offset &= 3;
         }
         let wide = u128::from(frame_type) << 120
             | u128::from(length) << 96
@@ -420,6 +458,15 @@ impl Target {
                         self.session.sink_took(self.now, stream, socket.held);
                         self.session.reset(stream, ResetCode::Cancelled);
                     }
+                }
+                Event::ListenAsked { listen, .. } => {
+                    assert!(self.listens.insert(listen), "{listen:?} is used again");
+                }
+                Event::ListenGivenUp { listen } | Event::ListenEnded { listen, .. } => {
+                    assert!(self.listens.remove(&listen), "{listen:?} is not known");
+                }
+                Event::Listening { listen, .. } => {
+                    assert!(self.listens.contains(&listen), "{listen:?} is not known");
                 }
                 Event::Ready
                 | Event::CarrierRetired { .. }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use muxtunnel_proto::ListenId;
 use muxtunnel_proto::native::codec::{Decoded, Frame, Parameters, decode};
 
 use super::super::profile::Profile;
@@ -31,6 +32,7 @@ struct SideBooks {
     pongs: u64,
     /// Serial and count of the latest CARRIERS.
     asked: Option<(u64, u32)>,
+    last_listen: Option<ListenId>,
     /// Control frames that were lost and have to be written again.
     owed: Vec<Vec<u8>>,
 }
@@ -265,6 +267,12 @@ impl Books {
             Frame::Ack { .. } | Frame::CarrierLost { .. } | Frame::Retire => {
                 assert!(self.profile.resume, "a feature that was not agreed");
             }
+            Frame::Listen { listen, .. } => {
+                assert!(from == ENTRY && Some(listen) > side.last_listen);
+                side.last_listen = Some(listen);
+            }
+            Frame::Listening { .. } => assert_ne!(from, ENTRY, "who was asked answers"),
+            Frame::Unlisten { code, .. } => assert_eq!(from == ENTRY, code == 0),
         }
     }
 
@@ -389,6 +397,9 @@ impl Books {
             | Frame::Ack { .. }
             | Frame::CarrierLost { .. }
             | Frame::Carriers { .. }
+            | Frame::Listen { .. }
+            | Frame::Listening { .. }
+            | Frame::Unlisten { .. }
             | Frame::Retire => {}
         }
     }

@@ -1,0 +1,127 @@
+//! The connections between the gateways.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{Security, rules};
+
+/// The connections between the gateways.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::native_alone("pool"),
+    validation = rules::native_alone("resume"),
+    validation = rules::pool_needs_resume()
+)]
+pub struct Carrier {
+    /// The mux protocol spoken on them; both sides must have the same.
+    #[serde(default)]
+    pub protocol: Protocol,
+    /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 3, max = 260),
+        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
+    )]
+    pub address: Option<String>,
+    /// Sides Entry and Exit: where they meet, if neither can be dialled; instead of `address`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<Meeting>,
+    /// They are WebSocket connections, for paths that let only HTTP pass; both sides must have the same path.
+    /// Default: TCP connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub web_socket: Option<WebSocket>,
+    /// How the kernel paces them. Default: Auto.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub congestion_control: Option<CongestionControl>,
+    /// Protocol Native: how many there are in each session; each worker of an entry has a session.
+    /// Default: 1 to 4, and one without `resume`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
+    /// Protocol Native: whether streams outlive their carrier; what is sent is then kept until the other
+    /// side has it. Default: true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<bool>,
+    /// How they are secured. There is no default: the insecure form must be written out.
+    pub security: Security,
+}
+
+/// Where an entry and an exit meet: at the gateway of a MuxTunnel of side Rendezvous.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Meeting {
+    /// `host:port` of the rendezvous.
+    #[schemars(
+        length(min = 3, max = 260),
+        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
+    )]
+    pub address: String,
+    /// The name that the exit registers and the entry visits.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[-_.a-z0-9]+$"))]
+    pub name: String,
+    /// The Secret with the name's secret, its key `secret`, in the tunnel's namespace: at least 16 bytes, the
+    /// same on both sides and at the rendezvous. A changed one is for the carriers to come.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub secret_name: String,
+}
+
+/// Carriers as WebSocket connections (RFC 6455): TLS is below them, Noise above.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct WebSocket {
+    /// What the entry asks for and the exit answers at, such as /carrier.
+    #[schemars(
+        length(min = 1, max = 256),
+        regex(pattern = "^/[-._~!$&'()*+,;=:@%/a-zA-Z0-9]*$")
+    )]
+    pub path: String,
+    /// The host that the entry's requests name, by which an Ingress may choose. Default: the exit's address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 260),
+        regex(pattern = "^[-_.:\\[\\]a-zA-Z0-9]+$")
+    )]
+    pub host: Option<String>,
+}
+
+/// Carriers of one session.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::pool_in_order())]
+pub struct Pool {
+    /// As many are kept.
+    #[schemars(range(min = 1, max = 16))]
+    pub min: u8,
+    /// There are never more. Default: `min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16))]
+    pub max: Option<u8>,
+}
+
+/// The mux protocol of carriers.
+#[derive(
+    JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord,
+)]
+pub enum Protocol {
+    /// Devolutions' JMUX, as jetsocat speaks it.
+    Jmux,
+    /// Our own, between two gateways of ours.
+    #[default]
+    Native,
+}
+
+/// How the kernel paces carriers.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum CongestionControl {
+    /// The gateway chooses by what it measures of the path.
+    #[default]
+    Auto,
+    /// Loss-based, the usual default of Linux.
+    Cubic,
+    /// By measured bandwidth and round-trip time; the nodes' kernels must have it.
+    Bbr,
+}

@@ -1,0 +1,29 @@
+//! Where an entry and an exit meet that cannot dial each other.
+
+use kube::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::{GatewayService, PodTemplate};
+
+/// The gateway at which entries and exits meet. There is one: two would not know each other's names.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct Rendezvous {
+    /// The Secret with the secrets of all names, in the tunnel's namespace: its key `names`, a line
+    /// `NAME SECRET` each. A changed one is for who comes next; pairs that have met go on.
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+    )]
+    pub secret_name: String,
+    /// Carriers that it joins at once. Default: 256.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub visits: Option<u32>,
+    /// The Service in front of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<GatewayService>,
+    /// Settings of its pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<PodTemplate>,
+}

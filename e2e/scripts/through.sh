@@ -1,0 +1,13 @@
+# shellcheck shell=bash
+# through.sh HOST PORT [PROTOCOL USER PASSWORD TARGET TARGET_PORT]...: asks the proxy at HOST:PORT for one target after
+# the other; USER `-` is nobody. through.pl says what it prints; each request's lines begin with PROTOCOL and TARGET_PORT.
+set -euo pipefail
+# shellcheck source=e2e/scripts/reachable.sh
+source /scripts/reachable.sh
+host=$1 port=$2
+shift 2
+reachable "$host" "$port"
+while [ $# -gt 0 ]; do
+  perl /scripts/through.pl "$1" "$host" "$port" "${2#-}" "$3" "$4" "$5" | sed "s/^/$1 $5: /"
+  shift 5
+done

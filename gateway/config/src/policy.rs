@@ -1,0 +1,429 @@
+//! Which targets an exit may dial: rules `TARGET[,peer=IDENTITY]`, those that allow and those that deny.
+//!
+//! Types, text forms and checks; `gateway/src/policy.rs` judges by them. A text that cannot be read, and
+//! one that could never match, is refused here.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
+use crate::{Config, ConfigError, Role};
+
+/// Most rules in `allow`, and in each list of `policy`.
+pub const RULES_MAX: usize = 256;
+/// Most networks in `policy.protected`.
+pub const PROTECTED_MAX: usize = 64;
+/// Longest identity of a peer, bytes.
+pub const PEER_BYTES_MAX: usize = 256;
+
+/// What an exit may dial, and for whom.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Policy {
+    /// What may be dialled, at most [`RULES_MAX`]. Empty: nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<Rule>,
+    /// What may not, whatever is allowed; at most [`RULES_MAX`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+    /// Networks that only a rule within them allows, such as the API server's; at most
+    /// [`PROTECTED_MAX`].
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub protected: Vec<Cidr>,
+}
+
+impl Policy {
+    /// Whether nothing is said.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// One rule. Text forms: `web.example.com:443`, `*.example.com:8000-8100`, `*:25`, `web.example.com`,
+/// `10.0.0.0/8:5432`, `192.0.2.7`, `[2001:db8::1]:443`, `[2001:db8::]/32:443`, `2001:db8::/32`; each of
+/// them maybe with `,peer=IDENTITY` behind it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// The hosts it covers.
+    pub host: HostPattern,
+    /// The ports it covers.
+    pub ports: Ports,
+    /// The peer whose streams it is for, by the identity that its carriers proved; `None`: everybody.
+    pub peer: Option<String>,
+}
+
+impl Rule {
+    /// The rule for one target alone.
+    #[must_use]
+    pub fn of_target(target: &Target) -> Self {
+        let (host, ports) = match target {
+            Target::Tcp { host, port } => {
+                let host = match host.parse() {
+                    Ok(address) => HostPattern::Network(Cidr::single(address)),
+                    Err(_) => HostPattern::Name(host.trim_end_matches('.').to_ascii_lowercase()),
+                };
+                (host, Ports::single(*port))
+            }
+            Target::Unix(path) => (HostPattern::Unix(path.clone()), Ports::ALL),
+        };
+        Self {
+            host,
+            ports,
+            peer: None,
+        }
+    }
+}
+
+/// The host part of a [`Rule`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum HostPattern {
+    /// `*`: every name and address.
+    Any,
+    /// A DNS name, lower case, matched literally against the name that was asked for.
+    Name(String),
+    /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below it.
+    Below(String),
+    /// A network, matched against the resolved address.
+    Network(Cidr),
+    /// A Unix socket, by its absolute path; with every port.
+    Unix(String),
+}
+
+/// A network: an address and the length of its prefix. A single address has the full length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cidr {
+    /// Bits behind the prefix are ignored.
+    pub address: IpAddr,
+    /// 0..=32 or 0..=128 bits.
+    pub length: u8,
+}
+
+impl Cidr {
+    /// One address alone.
+    #[must_use]
+    pub const fn single(address: IpAddr) -> Self {
+        let length = bits(address);
+        Self { address, length }
+    }
+
+    /// Whether it is one address alone.
+    #[must_use]
+    pub const fn is_single(self) -> bool {
+        self.length == bits(self.address)
+    }
+}
+
+const fn bits(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
+}
+
+/// Ports from `first` to `last`, both of them included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ports {
+    /// At least 1.
+    pub first: u16,
+    /// At least `first`.
+    pub last: u16,
+}
+
+impl Ports {
+    /// Every port.
+    pub const ALL: Self = Self {
+        first: 1,
+        last: u16::MAX,
+    };
+
+    /// One port alone.
+    #[must_use]
+    pub const fn single(port: u16) -> Self {
+        Self {
+            first: port,
+            last: port,
+        }
+    }
+
+    /// Whether it is one port alone.
+    #[must_use]
+    pub const fn is_single(self) -> bool {
+        self.first == self.last
+    }
+
+    /// Whether `port` is one of them.
+    #[must_use]
+    pub const fn contains(self, port: u16) -> bool {
+        self.first <= port && port <= self.last
+    }
+}
+
+/// `80` or `8000-8100`.
+impl FromStr for Ports {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let port = |text: &str| match text.parse::<u16>() {
+            Ok(0) | Err(_) => Err("a port must be 1..=65535"),
+            Ok(port) => Ok(port),
+        };
+        match text.split_once('-') {
+            None => port(text).map(Self::single),
+            Some((first, last)) => match (port(first)?, port(last)?) {
+                (first, last) if first <= last => Ok(Self { first, last }),
+                _ => Err("the range of ports ends before it begins"),
+            },
+        }
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_single() {
+            true => write!(f, "{}", self.first),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+/// The text is no rule.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{text:?} is not HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, nor unix:/PATH: {problem}"
+)]
+pub struct RuleError {
+    text: String,
+    problem: &'static str,
+}
+
+impl FromStr for Rule {
+    type Err = RuleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse(text).map_err(|problem| RuleError {
+            text: text.to_owned(),
+            problem,
+        })
+    }
+}
+
+fn parse(text: &str) -> Result<Rule, &'static str> {
+    let (target, peer) = match text.split_once(",peer=") {
+        Some((target, peer)) => (target, Some(parse_peer(peer)?)),
+        None => (text, None),
+    };
+    let (host, ports) = parse_target(target)?;
+    Ok(Rule { host, ports, peer })
+}
+
+fn parse_peer(text: &str) -> Result<String, &'static str> {
+    match text.len() {
+        0 => Err("the peer's identity is empty"),
+        1..=PEER_BYTES_MAX => Ok(text.to_owned()),
+        _ => Err("the peer's identity is longer than 256 bytes"),
+    }
+}
+
+fn parse_target(text: &str) -> Result<(HostPattern, Ports), &'static str> {
+    let path = text.strip_prefix(UNIX_PREFIX);
+    if let Some(path) = path.filter(|path| path.starts_with('/')) {
+        return match unix_path_problem(path) {
+            Some(_) => Err("the path is too long or has a control character"),
+            None => Ok((HostPattern::Unix(path.to_owned()), Ports::ALL)),
+        };
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        let (address, rest) = rest.split_once(']').ok_or("a bracket is not closed")?;
+        let (prefix, ports) = match rest.split_once(':') {
+            Some((prefix, ports)) => (prefix, ports.parse()?),
+            None => (rest, Ports::ALL),
+        };
+        return Ok((HostPattern::Network(parse_cidr(address, prefix)?), ports));
+    }
+    if text.matches(':').count() > 1 {
+        // An IPv6 address without brackets: all of it, with no port.
+        return Ok((HostPattern::Network(parse_network(text)?), Ports::ALL));
+    }
+    let (host, ports) = match text.split_once(':') {
+        Some((host, ports)) => (host, ports.parse()?),
+        None => (text, Ports::ALL),
+    };
+    Ok((parse_host(host)?, ports))
+}
+
+fn parse_host(host: &str) -> Result<HostPattern, &'static str> {
+    if host == "*" {
+        return Ok(HostPattern::Any);
+    }
+    if let Some(domain) = host.strip_prefix("*.") {
+        return parse_name(domain).map(HostPattern::Below);
+    }
+    if host.contains('/') || host.parse::<IpAddr>().is_ok() {
+        return parse_network(host).map(HostPattern::Network);
+    }
+    parse_name(host).map(HostPattern::Name)
+}
+
+/// The text is no network.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is not a network, such as 10.96.0.0/16, 192.0.2.7 or 2001:db8::/32: {problem}")]
+pub struct CidrError {
+    text: String,
+    problem: &'static str,
+}
+
+/// `10.0.0.0/8`, `2001:db8::1`.
+impl FromStr for Cidr {
+    type Err = CidrError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_network(text).map_err(|problem| CidrError {
+            text: text.to_owned(),
+            problem,
+        })
+    }
+}
+
+fn parse_network(text: &str) -> Result<Cidr, &'static str> {
+    let (address, prefix) = text.split_at(text.find('/').unwrap_or(text.len()));
+    parse_cidr(address, prefix)
+}
+
+/// `prefix`: empty, or `/` and a length.
+fn parse_cidr(address: &str, prefix: &str) -> Result<Cidr, &'static str> {
+    let address: IpAddr = address.parse().map_err(|_| "the address cannot be read")?;
+    let length = match prefix.strip_prefix('/') {
+        Some(length) => length
+            .parse()
+            .map_err(|_| "the prefix length is not a number")?,
+        None if prefix.is_empty() => bits(address),
+        None => return Err("unexpected text behind the address"),
+    };
+    if length > bits(address) {
+        return Err("the prefix length is too large");
+    }
+    Ok(Cidr { address, length })
+}
+
+/// RFC 1123 names; one whose last label is a number would be an address in one of its odd spellings.
+fn parse_name(text: &str) -> Result<String, &'static str> {
+    let label_ok = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
+    };
+    let name = text.strip_suffix('.').unwrap_or(text);
+    if name.is_empty() || name.len() > 253 || !name.split('.').all(label_ok) {
+        return Err("the host is not a DNS name");
+    }
+    if ends_in_number(name) {
+        return Err("the host looks like an address but cannot be read as one");
+    }
+    Ok(name.to_ascii_lowercase())
+}
+
+/// Whether the last label of `host` is a decimal, octal or hexadecimal number, which makes resolvers read
+/// all of it as an IPv4 address (`127.1`, `0x7f000001`). Source: inet_aton(3); WHATWG URL, "ends in a
+/// number".
+#[must_use]
+pub fn ends_in_number(host: &str) -> bool {
+    let host = host.strip_suffix('.').unwrap_or(host);
+    let last = host.rsplit('.').next().unwrap_or(host);
+    let hexadecimal = last
+        .strip_prefix("0x")
+        .or_else(|| last.strip_prefix("0X"))
+        .is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    hexadecimal || (!last.is_empty() && last.bytes().all(|b| b.is_ascii_digit()))
+}
+
+impl fmt::Display for Cidr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.is_single() {
+            true => write!(f, "{}", self.address),
+            false => write!(f, "{}/{}", self.address, self.length),
+        }
+    }
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.host {
+            HostPattern::Any => f.write_str("*")?,
+            HostPattern::Name(name) => f.write_str(name)?,
+            HostPattern::Below(domain) => write!(f, "*.{domain}")?,
+            HostPattern::Network(cidr) if cidr.address.is_ipv6() && self.ports != Ports::ALL => {
+                write!(f, "[{}]", cidr.address)?;
+                if !cidr.is_single() {
+                    write!(f, "/{}", cidr.length)?;
+                }
+            }
+            HostPattern::Network(cidr) => write!(f, "{cidr}")?,
+            HostPattern::Unix(path) => write!(f, "{UNIX_PREFIX}{path}")?,
+        }
+        if self.ports != Ports::ALL {
+            write!(f, ":{}", self.ports)?;
+        }
+        match &self.peer {
+            Some(peer) => write!(f, ",peer={peer}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Serializes as its text, and is read from it.
+macro_rules! as_text {
+    ($type:ty) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                text.parse().map_err(de::Error::custom)
+            }
+        }
+    };
+}
+
+as_text!(Rule);
+as_text!(Cidr);
+
+/// Only an exit has rules; the lists are not too long; `allow` is written in one place.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let policy = &config.policy;
+    if config.role != Role::Exit {
+        for (field, is_empty) in [
+            ("allow", config.allow.is_empty()),
+            ("policy", policy.is_empty()),
+        ] {
+            if !is_empty {
+                return Err(ConfigError::field(field, "only an exit dials targets"));
+            }
+        }
+    }
+    for (field, length, most) in [
+        ("allow", config.allow.len(), RULES_MAX),
+        ("policy.allow", policy.allow.len(), RULES_MAX),
+        ("policy.deny", policy.deny.len(), RULES_MAX),
+        ("policy.protected", policy.protected.len(), PROTECTED_MAX),
+    ] {
+        if length > most {
+            let problem = format!("{length} entries, at most {most}");
+            return Err(ConfigError::field(field, problem));
+        }
+    }
+    if !config.allow.is_empty() && !policy.allow.is_empty() {
+        let problem = "is the short form of policy.allow; write all rules in one of them";
+        return Err(ConfigError::field("allow", problem));
+    }
+    Ok(())
+}

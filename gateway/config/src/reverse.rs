@@ -1,0 +1,134 @@
+//! Which side streams of a forward begin on, and where an exit listens because entries ask for it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use crate::listen::ListenProtocol;
+use crate::target::UNIX_PREFIX;
+use crate::{Config, ConfigError, Ports, Protocol, Role};
+
+/// Most rules in `allowListen`.
+pub const LISTEN_RULES_MAX: usize = 64;
+
+/// The side that listens, and the one that dials the target.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Direction {
+    /// The entry listens, the exit dials.
+    #[default]
+    EntryToExit,
+    /// The exit listens, where its `allowListen` has the address; the entry dials.
+    ExitToEntry,
+}
+
+impl Direction {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// An address and ports of an exit that entries may have it listen on: `[ADDRESS:]PORT[-PORT]`, where the
+/// address is 127.0.0.1 unless it is written out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenRule {
+    /// Exactly this one; unspecified: exactly all addresses at once.
+    pub address: IpAddr,
+    /// The ports.
+    pub ports: Ports,
+}
+
+impl ListenRule {
+    /// Whether `address` may be listened on.
+    #[must_use]
+    pub fn permits(self, address: SocketAddr) -> bool {
+        self.address == address.ip() && self.ports.contains(address.port())
+    }
+}
+
+/// The text is no rule.
+#[derive(Debug, thiserror::Error)]
+#[error("{text:?} is not [ADDRESS:]PORT[-PORT], such as 8080, 0.0.0.0:9000-9100 or [::]:8080")]
+pub struct ListenRuleError {
+    text: String,
+}
+
+impl FromStr for ListenRule {
+    type Err = ListenRuleError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let Some((address, ports)) = text.rsplit_once(':') else {
+                return Some((Ipv4Addr::LOCALHOST.into(), text.parse().ok()?));
+            };
+            let bare = address
+                .strip_prefix('[')
+                .and_then(|rest| rest.strip_suffix(']'));
+            let address: IpAddr = match bare {
+                Some(v6) => IpAddr::V6(v6.parse().ok()?),
+                None => IpAddr::V4(address.parse().ok()?),
+            };
+            Some((address, ports.parse().ok()?))
+        };
+        let (address, ports) = parse().ok_or_else(|| ListenRuleError {
+            text: text.to_owned(),
+        })?;
+        Ok(Self { address, ports })
+    }
+}
+
+impl fmt::Display for ListenRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            IpAddr::V4(v4) => write!(f, "{v4}:{}", self.ports),
+            IpAddr::V6(v6) => write!(f, "[{v6}]:{}", self.ports),
+        }
+    }
+}
+
+impl Serialize for ListenRule {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ListenRule {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(de::Error::custom)
+    }
+}
+
+/// Only the native protocol asks the other side to listen, only an exit is asked, and not without bounds.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let is_native = config.protocol == Protocol::Native;
+    let mut forwards = config.forwards.iter();
+    let reverse = forwards.position(|forward| forward.direction == Direction::ExitToEntry);
+    if let Some(index) = reverse.filter(|_| !is_native) {
+        let field = format!("forwards[{index}].direction");
+        let problem = "only protocol Native can ask an exit to listen";
+        return Err(ConfigError::field(field, problem));
+    }
+    let odd = config.forwards.iter().position(|forward| {
+        let plain = forward.protocol == ListenProtocol::Tcp && !forward.proxy_protocol.accept;
+        forward.direction == Direction::ExitToEntry
+            && (!plain || forward.listen.starts_with(UNIX_PREFIX))
+    });
+    if let Some(index) = odd {
+        let field = format!("forwards[{index}].direction");
+        let problem = "an exit listens on ADDRESS:PORT, for protocol Tcp without PROXY headers";
+        return Err(ConfigError::field(field, problem));
+    }
+    let problem = match config.allow_listen.len() {
+        0 => return Ok(()),
+        _ if config.role != Role::Exit => "only an exit listens for its peers".to_owned(),
+        _ if !is_native => "only protocol Native can ask an exit to listen".to_owned(),
+        length if length > LISTEN_RULES_MAX => {
+            format!("{length} entries, at most {LISTEN_RULES_MAX}")
+        }
+        _ => return Ok(()),
+    };
+    Err(ConfigError::field("allowListen", problem))
+}

@@ -1,0 +1,108 @@
+//! `security` as it is written: the fields of all modes, so that what is wrong with one is said of that one.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{KeyError, MutualTls, Noise, PublicKey, Security};
+use crate::ServerTls;
+
+#[derive(Deserialize, Clone, Copy)]
+enum Mode {
+    None,
+    MutualTls,
+    Noise,
+    ServerTls,
+}
+
+impl Mode {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::None => "None",
+            Self::MutualTls => "MutualTls",
+            Self::Noise => "Noise",
+            Self::ServerTls => "ServerTls",
+        }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Fields {
+    mode: Mode,
+    certificate: Option<PathBuf>,
+    key: Option<PathBuf>,
+    ca: Option<PathBuf>,
+    peers: Option<Vec<String>>,
+    private_key: Option<PathBuf>,
+    psk: Option<PathBuf>,
+    allow_anonymous: Option<bool>,
+    server_name: Option<String>,
+}
+
+impl TryFrom<Fields> for Security {
+    type Error = String;
+
+    fn try_from(mut fields: Fields) -> Result<Self, String> {
+        let mode = fields.mode;
+        let missing = |name: &str| format!("missing field `{name}` of mode {}", mode.name());
+        let security = match mode {
+            Mode::None => Self::None {},
+            Mode::MutualTls => Self::MutualTls(MutualTls {
+                certificate: fields
+                    .certificate
+                    .take()
+                    .ok_or_else(|| missing("certificate"))?,
+                key: fields.key.take().ok_or_else(|| missing("key"))?,
+                ca: fields.ca.take().ok_or_else(|| missing("ca"))?,
+                peers: fields.peers.take().ok_or_else(|| missing("peers"))?,
+            }),
+            Mode::Noise => Self::Noise(Noise {
+                private_key: fields
+                    .private_key
+                    .take()
+                    .ok_or_else(|| missing("privateKey"))?,
+                peers: keys(&fields.peers.take().ok_or_else(|| missing("peers"))?)?,
+                psk: fields.psk.take(),
+            }),
+            Mode::ServerTls => Self::ServerTls(ServerTls {
+                certificate: fields.certificate.take(),
+                key: fields.key.take(),
+                allow_anonymous: fields.allow_anonymous.take().unwrap_or_default(),
+                ca: fields.ca.take(),
+                server_name: fields.server_name.take(),
+            }),
+        };
+        match fields.left() {
+            Some(name) => Err(format!("`{name}` is no field of mode {}", mode.name())),
+            None => Ok(security),
+        }
+    }
+}
+
+impl Fields {
+    /// A field that its mode has not taken.
+    fn left(&self) -> Option<&'static str> {
+        let all = [
+            ("certificate", self.certificate.is_some()),
+            ("key", self.key.is_some()),
+            ("ca", self.ca.is_some()),
+            ("peers", self.peers.is_some()),
+            ("privateKey", self.private_key.is_some()),
+            ("psk", self.psk.is_some()),
+            ("allowAnonymous", self.allow_anonymous.is_some()),
+            ("serverName", self.server_name.is_some()),
+        ];
+        all.iter()
+            .find(|(_, is_left)| *is_left)
+            .map(|(name, _)| *name)
+    }
+}
+
+fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
+    let key = |peer: &String| {
+        let key: Result<PublicKey, KeyError> = peer.parse();
+        key.map_err(|error| format!("`peers`: {peer:?} is {error}"))
+    };
+    peers.iter().map(key).collect()
+}

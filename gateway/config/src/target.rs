@@ -1,0 +1,102 @@
+//! What a stream is led to.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a Unix socket's path is behind, in `listen`, in `allow` and in what an entry asks an exit for.
+pub const UNIX_PREFIX: &str = "unix:";
+/// Longest path of a Unix socket, bytes: `sun_path` of unix(7) without the zero at its end.
+pub const UNIX_PATH_MAX: usize = 107;
+
+/// Where the exit leads a stream: `{host, port}` or `{unix}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Fields", into = "Fields")]
+pub enum Target {
+    /// A TCP port; the exit resolves the name.
+    Tcp {
+        /// Name or address literal (IPv6 without brackets), at most 253 characters.
+        host: String,
+        /// 1..=65535.
+        port: u16,
+    },
+    /// A Unix socket of the exit's machine: its absolute path, at most [`UNIX_PATH_MAX`] bytes.
+    Unix(String),
+}
+
+/// As it is written.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Fields {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    unix: Option<String>,
+}
+
+impl TryFrom<Fields> for Target {
+    type Error = &'static str;
+
+    fn try_from(fields: Fields) -> Result<Self, Self::Error> {
+        match fields {
+            Fields {
+                host: Some(host),
+                port: Some(port),
+                unix: None,
+            } => Ok(Self::Tcp { host, port }),
+            Fields {
+                host: None,
+                port: None,
+                unix: Some(path),
+            } => Ok(Self::Unix(path)),
+            _ => Err("a target has either a host and a port, or unix, the path of a socket"),
+        }
+    }
+}
+
+impl From<Target> for Fields {
+    fn from(target: Target) -> Self {
+        let (host, port, unix) = match target {
+            Target::Tcp { host, port } => (Some(host), Some(port), None),
+            Target::Unix(path) => (None, None, Some(path)),
+        };
+        Self { host, port, unix }
+    }
+}
+
+impl Target {
+    /// The first field that cannot be used, and what is wrong with it.
+    pub(crate) fn problem(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::Tcp { host, .. }
+                if host.is_empty() || host.len() > 253 || host.contains(char::is_whitespace) =>
+            {
+                let problem = "must be a name or an address of 1 to 253 characters";
+                Some(("host", problem.to_owned()))
+            }
+            Self::Tcp { port: 0, .. } => Some(("port", "must be 1..=65535".to_owned())),
+            Self::Tcp { .. } => None,
+            Self::Unix(path) => unix_path_problem(path).map(|problem| ("unix", problem)),
+        }
+    }
+}
+
+/// `host:port`, or `unix:/path`.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp { host, port } => write!(f, "{host}:{port}"),
+            Self::Unix(path) => write!(f, "{UNIX_PREFIX}{path}"),
+        }
+    }
+}
+
+/// What is wrong with the path of a Unix socket, if anything is.
+pub(crate) fn unix_path_problem(path: &str) -> Option<String> {
+    let fits = path.starts_with('/') && path.len() <= UNIX_PATH_MAX;
+    (!fits || path.contains(char::is_control)).then(|| {
+        format!("{path:?} is not an absolute path of at most {UNIX_PATH_MAX} bytes, such as /run/web.sock")
+    })
+}

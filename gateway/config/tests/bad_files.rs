@@ -1,0 +1,270 @@
+//! Files that cannot be used, each with all that is said of it.
+
+use muxtunnel_gateway_config::Config;
+
+/// A file that can be used, and one of whose lines each case replaces.
+const ENTRY: &str = "\
+role: Entry
+security: {mode: None}
+connect: exit.example.com:64000
+forwards:
+- name: web
+  listen: 127.0.0.1:8080
+  target: {host: web.internal, port: 80}
+- name: db
+  # The second one.
+  listen: 127.0.0.1:5432
+  target:
+    host: db.internal
+    port: 5432
+limits: {streams: 100}
+";
+
+const EXIT: &str = "\
+role: Exit
+security:
+  mode: Noise
+  privateKey: /etc/muxgate/exit.key
+  peers: ['hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=']
+listen: 0.0.0.0:64000
+allow:
+- 'db.internal:5432'
+- '10.0.0.0/8'
+policy: {}
+";
+
+const CASES: &[(&str, &str, &str, &str)] = &[
+    // No YAML.
+    (
+        ENTRY,
+        "role: Entry",
+        "role: [Entry",
+        "1:7: role: invalid type: sequence, expected a YAML tag starting with '!'",
+    ),
+    (
+        ENTRY,
+        "    host: db.internal",
+        "   \thost: db.internal",
+        "12:5: forwards[1].target: found character that cannot start any token, while scanning for the next token",
+    ),
+    (
+        ENTRY,
+        "connect: exit",
+        "connect: 'exit",
+        "15:1: connect: found unexpected end of stream, while scanning a quoted scalar at line 3 column 10",
+    ),
+    (
+        ENTRY,
+        "limits: {streams: 100}",
+        "limits: {streams: 100}\n limits: {}",
+        "15:2: did not find expected key, while parsing a block mapping",
+    ),
+    (
+        ENTRY,
+        "limits: {streams: 100}",
+        "---\nlimits: {streams: 100}",
+        "1:1: deserializing from YAML containing more than one document is not supported",
+    ),
+    // Of another type.
+    (
+        ENTRY,
+        "{streams: 100}",
+        "{streams: many}",
+        "14:19: limits.streams: invalid type: string \"many\", expected u32",
+    ),
+    (
+        ENTRY,
+        "{streams: 100}",
+        "{streams: -1}",
+        "14:19: limits.streams: invalid type: integer `-1`, expected u32",
+    ),
+    (
+        ENTRY,
+        "{streams: 100}",
+        "100",
+        "14:9: limits: invalid type: integer `100`, expected struct Limits",
+    ),
+    (
+        ENTRY,
+        "    port: 5432",
+        "    port: 99999",
+        "13:11: forwards[1].target.port: invalid value: integer `99999`, expected u16",
+    ),
+    (
+        ENTRY,
+        "  listen: 127.0.0.1:5432",
+        "  listen: [127.0.0.1, 5432]",
+        "10:11: forwards[1].listen: invalid type: sequence, expected a string",
+    ),
+    (
+        ENTRY,
+        "role: Entry",
+        "role: Entrance",
+        "1:7: role: unknown variant `Entrance`, expected one of `Entry`, `Exit`, `Rendezvous`",
+    ),
+    (
+        EXIT,
+        "- '10.0.0.0/8'",
+        "- '10.0.0.0/99'",
+        "9:3: allow[1]: \"10.0.0.0/99\" is not HOST|*.DOMAIN|CIDR[:PORT[-PORT]][,peer=IDENTITY], such as web.example.com:443, *.example.com, 10.0.0.0/8:8000-8100 or [2001:db8::1]:443, nor unix:/PATH: the prefix length is too large",
+    ),
+    (
+        EXIT,
+        "listen: 0.0.0.0:64000",
+        "listen: 0.0.0.0:64000\nmemory: {receive: 1Pi}",
+        "7:19: memory.receive: \"1Pi\" is not a size such as 64Mi, 1Gi or 1048576",
+    ),
+    (
+        EXIT,
+        "  peers: ['",
+        "  peers: ['x",
+        "5:3: security: `peers`: \"xhPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=\" is not a key: 32 bytes in base64, as `muxgate keygen` prints it",
+    ),
+    (
+        ENTRY,
+        "limits:",
+        "proxy: ftp://alice:secret@proxy:3128\nlimits:",
+        "14:8: proxy: not http://[USER:PASSWORD@]HOST:PORT, socks5h://[USER:PASSWORD@]HOST:PORT or none",
+    ),
+    // Unknown, missing, twice.
+    (
+        ENTRY,
+        "  listen: 127.0.0.1:5432",
+        "  lisen: 127.0.0.1:5432",
+        "10:3: forwards[1].lisen: unknown field `lisen`, expected one of `name`, `listen`, `protocol`, `target`, `auth`, `proxyProtocol`, `direction`, `priority`, `limits`",
+    ),
+    (
+        ENTRY,
+        "limits:",
+        "limit:",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+    ),
+    (
+        ENTRY,
+        "- name: db\n",
+        "-\n",
+        "10:3: forwards[1]: missing field `name`",
+    ),
+    (
+        ENTRY,
+        "security: {mode: None}\n",
+        "",
+        "1:1: missing field `security`",
+    ),
+    (
+        ENTRY,
+        "{mode: None}",
+        "{mode: MutualTls, ca: /ca}",
+        "2:11: security: missing field `certificate` of mode MutualTls",
+    ),
+    (
+        ENTRY,
+        "{mode: None}",
+        "{mode: None, psk: /psk}",
+        "2:24: security: `psk` is no field of mode None",
+    ),
+    (
+        ENTRY,
+        "{mode: None}",
+        "{mode: Plain}",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `MutualTls`, `Noise`, `ServerTls`",
+    ),
+    (
+        ENTRY,
+        "connect: exit",
+        "role: Exit\nconnect: exit",
+        "3:1: duplicate field `role`",
+    ),
+    (
+        ENTRY,
+        "    port: 5432\n",
+        "",
+        "12:5: forwards[1].target: a target has either a host and a port, or unix, the path of a socket",
+    ),
+    // Found later.
+    (
+        ENTRY,
+        "127.0.0.1:5432",
+        "db.internal:5432",
+        "10:11: forwards[1].listen: \"db.internal:5432\" is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080",
+    ),
+    (
+        ENTRY,
+        "127.0.0.1:5432",
+        "127.0.0.1:8080",
+        "10:11: forwards[1].listen: 127.0.0.1:8080 is used by more than one forward",
+    ),
+    (
+        ENTRY,
+        "name: db",
+        "name: web",
+        "8:9: forwards[1].name: \"web\" is used by more than one forward",
+    ),
+    (
+        ENTRY,
+        "exit.example.com:64000",
+        "exit.example.com",
+        "3:10: connect: \"exit.example.com\" is not HOST:PORT, such as exit.example.com:64000",
+    ),
+    (
+        ENTRY,
+        "connect: exit.example.com:64000\n",
+        "",
+        "1:1: connect: an entry needs the exit's host:port, or a connectCommand",
+    ),
+    (
+        ENTRY,
+        "connect: exit.example.com:64000",
+        "connect: unix:relative",
+        "3:10: connect: \"relative\" is not an absolute path of at most 107 bytes, such as /run/web.sock",
+    ),
+    (
+        ENTRY,
+        "limits:",
+        "connectCommand: [ssh, far]\nlimits:",
+        "14:17: connectCommand: is there instead of connect and connectFallback",
+    ),
+    (
+        ENTRY,
+        "{streams: 100}",
+        "{streams: 0}",
+        "14:19: limits.streams: must be 1..=1000000",
+    ),
+    (
+        ENTRY,
+        "limits:",
+        "drain: {acceptSeconds: 30}\nlimits:",
+        "14:24: drain.acceptSeconds: is later than drain.deadlineSeconds",
+    ),
+    (
+        EXIT,
+        "listen: 0.0.0.0:64000",
+        "listen: stdio\nworkers: 2",
+        "7:10: workers: listen: stdio is one carrier, for which there is one worker",
+    ),
+    (
+        EXIT,
+        "policy: {}",
+        "policy:\n  deny: ['*']\n  allow: ['*']",
+        "8:3: allow: is the short form of policy.allow; write all rules in one of them",
+    ),
+    (
+        ENTRY,
+        "{mode: None}",
+        "{mode: ServerTls, certificate: /a}",
+        "2:42: security.certificate: is the exit's in mode ServerTls",
+    ),
+];
+
+#[test]
+fn each_bad_file_is_told_with_its_line_column_field_and_what_is_expected() {
+    for (file, from, to, expected) in CASES {
+        assert!(Config::from_yaml(file).is_ok());
+        assert!(file.contains(from), "{from}");
+        let said = match Config::from_yaml(&file.replacen(from, to, 1)) {
+            Ok(_) => "it can be used".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(said, *expected, "{to:?}");
+    }
+}

@@ -1,0 +1,7 @@
+//! Anything, said to a SOCKS4 proxy.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use muxgate::oracles::named;
+
+fuzz_target!(|input: &[u8]| named("socks4")(input));

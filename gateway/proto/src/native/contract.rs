@@ -1,0 +1,337 @@
+//! The contract of [`Session`], kept by the native session: each call does what it is about here, or where its noun
+//! is.
+
+use std::time::{Duration, Instant};
+
+use super::codec::{self, HEADER_BYTES};
+use super::stream::{Open, Phase, Stream};
+use super::{
+    CARRIERS_MAX, Carrier, GoAway, NativeSession, SessionCode, Side, State, carrier, input, window,
+};
+use crate::session::{
+    CarrierId, CreditView, Event, Header, ListenError, ListenId, OpenError, Outcome, Priority,
+    Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, Source, StreamId,
+    TARGET_LENGTH_MAX, Token, Transmit,
+};
+
+impl Session for NativeSession {
+    fn is_ready(&self) -> bool {
+        self.state == State::Ready
+    }
+
+    fn is_over(&self) -> bool {
+        self.state == State::Closed && self.carriers.is_empty()
+    }
+
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
+        let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
+        // Numbers must arrive in order.
+        let waits = matches!(self.side, Side::Dialler)
+            && self
+                .carriers
+                .values()
+                .any(|carrier| carrier.state.is_hello());
+        let may = self.state == State::Ready && self.resume && room && !waits;
+        may.then(|| self.insert_carrier(now))
+    }
+
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
+        self.begin_to_retire(carrier)
+    }
+
+    fn is_retired(&self, carrier: CarrierId) -> bool {
+        let carrier = self.carriers.get(&carrier);
+        carrier.is_some_and(|carrier| carrier.state == carrier::State::Retired)
+    }
+
+    fn want_carriers(&mut self, count: u32) {
+        self.ask_for_carriers(count);
+    }
+
+    fn takes_bulk(&self, carrier: CarrierId) -> bool {
+        let is_up = |id: &CarrierId| self.carriers.get(id).is_some_and(Carrier::is_up);
+        let mut others = self.carriers.keys().filter(|id| **id != carrier);
+        let kept = self.data_ready.small_lately() && self.express() == Some(carrier);
+        is_up(&carrier) && !(kept && others.any(is_up))
+    }
+
+    fn open(
+        &mut self,
+        now: Instant,
+        target: &str,
+        priority: Priority,
+        source: Option<Source>,
+    ) -> Result<StreamId, OpenError> {
+        if target.is_empty() || target.len() > TARGET_LENGTH_MAX {
+            return Err(OpenError::TargetTooLong {
+                length: target.len(),
+            });
+        }
+        if self.state != State::Ready {
+            return Err(OpenError::NotReady);
+        }
+        if self.peer_goes || self.next_id > codec::OFFSET_MAX {
+            return Err(OpenError::GoingAway);
+        }
+        if source.is_some() && !self.sources {
+            return Err(OpenError::NoSources);
+        }
+        let streams_max = self.config.streams_max;
+        if self.ours >= streams_max as usize {
+            return Err(OpenError::TooManyStreams { streams_max });
+        }
+        if self.peer.streams_opened >= self.peer.streams {
+            let streams_max = self.peer.parameters.initial_max_streams;
+            return Err(OpenError::PeerStreamLimit { streams_max });
+        }
+        let stream = StreamId(self.next_id);
+        self.next_id += 2;
+        self.peer.streams_opened += 1;
+        let deadline = now + self.config.open_timeout;
+        let window = self.new_window(now);
+        let send_limit = self.peer.parameters.initial_max_stream_data;
+        let open = Open {
+            target: target.to_owned(),
+            priority,
+            source,
+        };
+        let state = Stream::opening(stream, open, deadline, window, send_limit);
+        self.streams.insert(stream, state);
+        self.data_ready.set_priority(stream, priority);
+        self.ours += 1;
+        self.deadlines.insert((deadline, stream));
+        self.control_ready.push(stream);
+        Ok(stream)
+    }
+
+    fn accept(&mut self, stream: StreamId, address: &str) {
+        if let Some(state) = self.streams.get_mut(&stream)
+            && state.phase == Phase::Accepting
+        {
+            state.accept(address);
+            self.control_ready.push(stream);
+        }
+    }
+
+    fn refuse(&mut self, stream: StreamId, refusal: Refusal) {
+        let state = self.streams.get(&stream);
+        if state.is_some_and(|state| state.phase == Phase::Accepting) {
+            let code = ResetCode::Refused(refusal.reason);
+            self.cut(stream, code, &refusal.description);
+        }
+    }
+
+    fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
+        self.ask_to_listen(address, priority)
+    }
+
+    fn unlisten(&mut self, listen: ListenId) {
+        self.give_up(listen);
+    }
+
+    fn listening(&mut self, listen: ListenId, address: &str) {
+        self.answer_listen(listen, address);
+    }
+
+    fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
+        self.refuse_listen(listen, refusal);
+    }
+
+    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
+        let state = self.streams.get_mut(&stream)?;
+        let frame_max = self.peer.parameters.frame_max;
+        let mut capacity = state.send_capacity(HEADER_BYTES, frame_max, self.resume)?;
+        if state.is_exhausted() {
+            let cause = Outcome::PeerReset(ResetCode::OffsetsExhausted);
+            self.cut(stream, ResetCode::OffsetsExhausted, "");
+            self.events.push_back(Event::Reset { stream, cause });
+            return None;
+        }
+        let mut session = self.peer.data.saturating_sub(self.peer.data_queued);
+        if self.resume {
+            session = session.min(self.config.retain.saturating_sub(self.retained));
+        }
+        if capacity.bytes > 0 && session == 0 && !state.blocked {
+            state.blocked = true;
+            self.blocked.push_back(stream);
+        }
+        capacity.bytes = capacity.bytes.min(session);
+        capacity.retain_scarce = self.resume && self.retained > self.config.retain / 2;
+        Some(capacity)
+    }
+
+    fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
+        let held = held.max(length) as u64;
+        if let Some(state) = self.streams.get_mut(&stream)
+            && state.queue_batch(length, held, token)
+        {
+            let unannounced = state.is_unannounced();
+            self.peer.data_queued += length as u64;
+            if self.resume {
+                self.retained += held;
+            }
+            // Else it is scheduled with the frame that goes before it.
+            if !unannounced {
+                self.schedule(stream, length);
+            }
+        }
+    }
+
+    fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize) {
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
+        let rtt = self.rtt.get();
+        let window = &mut self.window;
+        if state.window.consume(now, length as u64, rtt, window) {
+            let look = now + window::IDLE;
+            state.idle_look = Some(look);
+            self.deadlines.insert((look, stream));
+        }
+        if state.credit_due() {
+            self.control_ready.push(stream);
+            self.rtt.want(now);
+        }
+        self.retire_if_done(stream);
+    }
+
+    fn finish(&mut self, stream: StreamId) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            state.finish();
+            self.control_ready.push(stream);
+        }
+    }
+
+    fn reset(&mut self, stream: StreamId, code: ResetCode) {
+        self.cut(stream, code, "");
+    }
+
+    fn go_away(&mut self) {
+        let last = StreamId(self.peer_last);
+        self.goaway.get_or_insert(GoAway::Due(last));
+    }
+
+    fn shut_down(&mut self) {
+        self.say_last(Some(SessionCode::NoError), String::new());
+    }
+
+    fn close(&mut self, error: &SessionError) {
+        self.say_last(input::close_code(error), error.to_string());
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        carrier: CarrierId,
+        bytes: &[u8],
+    ) -> Result<Header, SessionError> {
+        self.handle_unread(now, carrier, bytes)
+    }
+
+    fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
+        let receiving = self.carriers.get(&carrier)?.receiving?;
+        let stream = self.streams.get(&receiving.stream);
+        Some(Receive {
+            carrier,
+            offset: receiving.offset,
+            length: receiving.length as usize,
+            stream: stream
+                .is_some_and(Stream::wants_payload)
+                .then_some(receiving.stream),
+        })
+    }
+
+    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
+        self.move_payload(carrier, length);
+    }
+
+    fn handle_rtt(&mut self, _carrier: CarrierId, rtt: Duration) {
+        self.rtt.set_transport(rtt);
+        self.window.set_rtt(self.rtt.path());
+    }
+
+    fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&carrier) {
+            carrier.blocked = true;
+        }
+    }
+
+    fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId) {
+        self.lose(now, carrier);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
+        self.look_at_carriers(now)?;
+        while let Some(&(deadline, stream)) = self.deadlines.first() {
+            if deadline > now {
+                break;
+            }
+            self.deadlines.remove(&(deadline, stream));
+            let Some(state) = self.streams.get_mut(&stream) else {
+                continue;
+            };
+            if state.phase == Phase::Opening(deadline) {
+                self.cut(stream, ResetCode::OpenTimeout, "");
+                let text = "the other side did not answer the open in time";
+                let refusal = Refusal::new(Reason::TimedOut, text);
+                self.events.push_back(Event::OpenFailed { stream, refusal });
+            } else {
+                state.idle_look = state.window.shrink(now, &mut self.window);
+                self.deadlines
+                    .extend(state.idle_look.map(|look| (look, stream)));
+            }
+        }
+        Ok(())
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        if self.state == State::Closed {
+            return None;
+        }
+        let carriers = self.carriers.values().filter_map(Carrier::deadline);
+        let streams = self.deadlines.first().map(|(deadline, _)| *deadline);
+        carriers.chain(streams).chain(self.resume_deadline()).min()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
+        self.next_transmit(carrier)
+    }
+
+    fn wants_transmit(&self, carrier: CarrierId) -> bool {
+        self.has_transmit(carrier)
+    }
+
+    fn poll_released(&mut self) -> Option<Token> {
+        self.released.pop_front()
+    }
+
+    fn is_settled(&self) -> bool {
+        let settled = |carrier: &Carrier| carrier.again.is_empty() && carrier.log.is_settled();
+        let told = self.tell_lost.is_empty() && self.told_lost.is_empty();
+        told && self.lost.is_empty() && self.carriers.values().all(settled)
+    }
+
+    fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    fn streams(&self) -> Vec<StreamId> {
+        self.streams.keys().copied().collect()
+    }
+
+    fn receive_budget_used(&self) -> u64 {
+        self.window.buffered()
+    }
+
+    fn retained_bytes(&self) -> u64 {
+        self.retained
+    }
+
+    fn credit(&self, stream: StreamId) -> Option<CreditView> {
+        self.streams.get(&stream).map(Stream::credit)
+    }
+}

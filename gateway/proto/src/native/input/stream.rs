@@ -1,0 +1,151 @@
+//! Frames that begin and end streams.
+
+use std::time::Instant;
+
+use super::violation;
+use crate::native::stream::{Phase, Stream};
+use crate::native::{NativeSession, SessionCode};
+use crate::session::{
+    Event, Outcome, Priority, Reason, Refusal, ResetCode, SessionError, Source, StreamId,
+};
+
+impl NativeSession {
+    pub(super) fn handle_open(
+        &mut self,
+        now: Instant,
+        stream: StreamId,
+        priority: Priority,
+        source: Option<Source>,
+        target: String,
+    ) -> Result<(), SessionError> {
+        if self.is_ours(stream) || stream.0 <= self.peer_last {
+            let text = format!("stream {} cannot be opened by the other side now", stream.0);
+            return Err(violation(SessionCode::StreamStateError, text));
+        }
+        let theirs = (self.streams.len() - self.ours) as u64;
+        if self.peer_gone + theirs >= self.peer_streams_advertised {
+            let text = format!(
+                "{} streams were granted in all",
+                self.peer_streams_advertised
+            );
+            return Err(violation(SessionCode::StreamLimitError, text));
+        }
+        self.peer_last = stream.0;
+        let window = self.new_window(now);
+        let send_limit = self.peer.parameters.initial_max_stream_data;
+        self.streams
+            .insert(stream, Stream::accepting(stream, window, send_limit));
+        if self.goaway.is_some() {
+            let code = ResetCode::Refused(Reason::General);
+            self.cut(stream, code, "this side is shutting down");
+        } else {
+            self.data_ready.set_priority(stream, priority);
+            self.events.push_back(Event::Incoming {
+                stream,
+                target,
+                source,
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_opened(
+        &mut self,
+        stream: StreamId,
+        address: String,
+    ) -> Result<(), SessionError> {
+        if !self.is_ours(stream) {
+            let text = format!("stream {} was opened by the other side", stream.0);
+            return Err(violation(SessionCode::StreamStateError, text));
+        }
+        let Some(state) = self.known(stream)? else {
+            return Ok(());
+        };
+        state.learn_answer();
+        // Too late: it was cut, and the peer is being told.
+        if let Phase::Opening(deadline) = state.phase {
+            state.phase = Phase::Open;
+            self.deadlines.remove(&(deadline, stream));
+            self.events.push_back(Event::Opened { stream, address });
+        }
+        Ok(())
+    }
+
+    pub(super) fn handle_reset(
+        &mut self,
+        stream: StreamId,
+        code: ResetCode,
+        final_size: u64,
+        reason: String,
+    ) -> Result<(), SessionError> {
+        let resume = self.resume;
+        let state = self.receivable(stream)?;
+        let announced = state.window.received();
+        let possible = state.learn_final_size(final_size) && (resume || final_size == announced);
+        if !possible {
+            let text = format!(
+                "stream {} ends at {final_size}, but {announced} bytes have come",
+                stream.0
+            );
+            return Err(violation(SessionCode::FinalSizeError, text));
+        }
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return Ok(());
+        };
+        if state.window.ingest(final_size, &mut self.window).is_err() {
+            let text = format!(
+                "stream {}: it ends at {final_size}, beyond its credit",
+                stream.0
+            );
+            return Err(violation(SessionCode::FlowControlError, text));
+        }
+        if state.wants_payload() {
+            state.end_at_gap(&mut self.window);
+        } else {
+            state.window.discard(&mut self.window);
+            state.end_receiving();
+        }
+        state.learn_answer();
+        let phase = std::mem::replace(&mut state.phase, Phase::Open);
+        let unsent = state.cut_sending(code, "");
+        let news = state.tell_cut();
+        self.give_back(unsent);
+        self.data_ready.forget(stream);
+        self.control_ready.push(stream);
+        if let Phase::Opening(deadline) = phase {
+            self.deadlines.remove(&(deadline, stream));
+            let reason_class = match code {
+                ResetCode::Refused(reason) => reason,
+                _ => Reason::General,
+            };
+            let refusal = Refusal::new(reason_class, reason);
+            self.events.push_back(Event::OpenFailed { stream, refusal });
+        } else if news {
+            let cause = Outcome::PeerReset(code);
+            self.events.push_back(Event::Reset { stream, cause });
+        }
+        self.retire_if_done(stream);
+        Ok(())
+    }
+
+    pub(super) fn handle_stop(
+        &mut self,
+        stream: StreamId,
+        code: ResetCode,
+    ) -> Result<(), SessionError> {
+        let Some(state) = self.known(stream)? else {
+            return Ok(());
+        };
+        let unsent = state.cut_sending(code, "");
+        // An open that is refused says so by RESET_STREAM, which goes before.
+        let news = !matches!(state.phase, Phase::Opening(_)) && state.tell_cut();
+        self.give_back(unsent);
+        self.data_ready.forget(stream);
+        self.control_ready.push(stream);
+        if news {
+            let cause = Outcome::PeerReset(code);
+            self.events.push_back(Event::Reset { stream, cause });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,60 @@
+//! `muxgate completions`: what a shell needs to complete our command line.
+
+use clap::{Args, CommandFactory, ValueEnum};
+use clap_complete::Shell;
+
+use super::Cli;
+
+/// Which shell.
+#[derive(Debug, Args)]
+pub struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: ShellArg,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ShellArg {
+    Bash,
+    Zsh,
+    Fish,
+}
+
+impl Completions {
+    /// Its script.
+    ///
+    /// # Errors
+    /// It is no UTF-8, which no script is.
+    pub fn script(&self) -> anyhow::Result<String> {
+        let shell = match self.shell {
+            ShellArg::Bash => Shell::Bash,
+            ShellArg::Zsh => Shell::Zsh,
+            ShellArg::Fish => Shell::Fish,
+        };
+        let mut script = Vec::new();
+        clap_complete::generate(shell, &mut Cli::command(), "muxgate", &mut script);
+        Ok(String::from_utf8(script)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_script_has_every_subcommand_and_every_option() {
+        for shell in [ShellArg::Bash, ShellArg::Zsh, ShellArg::Fish] {
+            let script = Completions { shell }.script().unwrap();
+            for command in Cli::command().get_subcommands() {
+                let name = command.get_name();
+                assert!(script.contains(name), "{shell:?} lacks {name}");
+                for option in command.get_arguments().filter_map(|one| one.get_long()) {
+                    // fish has `-l option`.
+                    let has = script.contains(&format!("--{option}"))
+                        || script.contains(&format!("-l {option}"));
+                    assert!(has, "{shell:?} lacks --{option} of {name}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What `--help` and the pages show can be typed.
+
+use std::collections::BTreeSet;
+
+use clap::{CommandFactory, Parser};
+
+use super::{Cli, Task};
+use crate::process::Source;
+
+/// Stands for a public key.
+const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
+
+/// The command lines of `text`, each as its words: those that are indented, and those in backticks of a table.
+fn commands(text: &str) -> Vec<Vec<String>> {
+    let joined = text.replace("\\\n", " ");
+    let indented = joined
+        .lines()
+        .filter(|line| line.starts_with("    muxgate "));
+    let ticked = joined
+        .lines()
+        .filter(|line| line.starts_with('|'))
+        .flat_map(|line| line.split('`'))
+        .filter(|piece| piece.starts_with("muxgate "));
+    indented
+        .chain(ticked)
+        .flat_map(|line| line.split("&&"))
+        .filter(|line| !line.contains("..."))
+        .map(|line| {
+            let words = shlex::split(line).unwrap();
+            let words = words.into_iter().take_while(|word| word != ">");
+            let word = |word: String| match word.as_str() {
+                "ENTRY" | "ENTRY=" | "EXIT" | "EXIT=" => KEY.to_owned(),
+                _ => word,
+            };
+            words.map(word).collect()
+        })
+        .collect()
+}
+
+/// Checks that each can be typed; returns the subcommands and options that were.
+fn check(text: &str) -> BTreeSet<String> {
+    let mut typed = BTreeSet::new();
+    for words in commands(text) {
+        let line = words.join(" ");
+        let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{line}: {error}"));
+        let task = cli.task().unwrap_or_else(|error| panic!("{line}: {error}"));
+        if let Task::Run(Source::Flags(config)) = task {
+            let checked = config.check();
+            checked.unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        typed.insert(words[1].clone());
+        typed.extend(words.into_iter().filter(|word| word.starts_with("--")));
+    }
+    typed
+}
+
+#[test]
+fn help_has_an_example_of_each_mode_that_can_be_typed() {
+    let command = Cli::command();
+    let typed = check(&command.get_after_help().unwrap().to_string());
+    for command in Cli::command().get_subcommands() {
+        assert!(typed.contains(command.get_name()), "{}", command.get_name());
+    }
+    for option in [
+        "--forward",
+        "--reverse",
+        "--socks5",
+        "--http-proxy",
+        "--auto",
+        "--transparent",
+        "--rendezvous",
+        "--connect-command",
+        "--proxy",
+        "--protocol",
+        "--tls",
+    ] {
+        assert!(typed.contains(option), "{option}");
+    }
+}
+
+#[test]
+fn the_commands_of_the_pages_can_be_typed() {
+    let pages = [
+        include_str!("../../../docs/gateway.md"),
+        include_str!("../../../docs/migration.md"),
+    ];
+    for page in pages {
+        assert!(check(page).contains("--connect"));
+    }
+}

@@ -1,0 +1,352 @@
+//! What an entry listens on, as it is typed.
+
+use std::net::IpAddr;
+
+use clap::Args;
+use muxtunnel_gateway_config::{
+    Auth, BitRate, Direction, Forward, ForwardLimits, ListenProtocol, Priority, ProxyProtocol,
+    Target, UNIX_PREFIX,
+};
+
+/// The address of a listener that names none.
+const BIND_DEFAULT: &str = "127.0.0.1";
+
+/// Listeners, and what holds for all of them.
+#[derive(Debug, Args)]
+pub(super) struct ForwardArgs {
+    #[command(flatten)]
+    ways: Ways,
+    /// Serve SOCKS5 and HTTP clients that give this user name and the password of --proxy-password-file.
+    #[arg(long, value_name = "USER", requires = "proxy_password_file")]
+    proxy_auth: Option<String>,
+    /// The file with the password.
+    #[arg(long, value_name = "FILE", requires = "proxy_auth")]
+    proxy_password_file: Option<String>,
+    /// Each connection begins with a PROXY protocol header, version 2, that says who the client is.
+    #[arg(long)]
+    accept_proxy_protocol: bool,
+    /// Let the exit begin each connection to a target with such a header.
+    #[arg(long)]
+    send_proxy_protocol: bool,
+    /// Streams of each forward at once; one connection too many is reset.
+    #[arg(long, value_name = "N")]
+    limit_streams: Option<u32>,
+    /// New connections of each forward a second; one too many is reset.
+    #[arg(long, value_name = "N")]
+    limit_opens: Option<u32>,
+    /// Payload of each forward a second in each direction, such as 100Mbit; what is more waits.
+    #[arg(long, value_name = "RATE")]
+    limit_rate: Option<BitRate>,
+}
+
+/// At least one of them.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+struct Ways {
+    /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable); either may be
+    /// unix:/PATH instead. PRIORITY says who goes first among forwards: auto (those that send little),
+    /// interactive or bulk [default: auto].
+    #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
+    forward: Vec<Typed>,
+    /// Listen for SOCKS5 clients, each of which says its target (repeatable), such as 1080. The exit must
+    /// allow what they ask for.
+    #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
+    socks5: Vec<String>,
+    /// Listen as an HTTP proxy (repeatable), such as 3128: CONNECT, and plain requests for http:// URLs.
+    #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
+    http_proxy: Vec<String>,
+    /// Listen for clients of SOCKS5, SOCKS4, SOCKS4a and HTTP on one port (repeatable); with HOST:PORT,
+    /// whoever speaks none of them is led there.
+    #[arg(long, value_name = "[BIND:]PORT[:HOST:PORT]", value_parser = parse_auto)]
+    auto: Vec<Typed>,
+    /// Have the exit listen on PORT (of its 127.0.0.1, or of BIND) and forward to HOST:PORT as seen from
+    /// here (repeatable). The exit must allow it (--allow-listen).
+    #[arg(long, value_name = "[BIND:]PORT:HOST:PORT[,PRIORITY]", value_parser = parse_forward)]
+    reverse: Vec<Typed>,
+    /// Listen for connections that iptables redirected here (repeatable); each goes where it was to go.
+    #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
+    transparent: Vec<String>,
+}
+
+/// One listener.
+#[derive(Debug, Clone, PartialEq)]
+struct Typed {
+    listen: String,
+    target: Option<Target>,
+    priority: Priority,
+}
+
+impl Typed {
+    fn at(listen: String) -> Self {
+        Self {
+            listen,
+            target: None,
+            priority: Priority::Auto,
+        }
+    }
+}
+
+impl ForwardArgs {
+    /// The forwards that were asked for.
+    pub(super) fn forwards(self) -> Vec<Forward> {
+        let limits = ForwardLimits {
+            streams: self.limit_streams,
+            opens_per_second: self.limit_opens,
+            rate: self.limit_rate,
+        };
+        let proxy_protocol = ProxyProtocol {
+            accept: self.accept_proxy_protocol,
+            send: self.send_proxy_protocol,
+        };
+        let auth = self
+            .proxy_auth
+            .zip(self.proxy_password_file)
+            .map(|(name, password_file)| Auth::User {
+                name,
+                password_file,
+            });
+        let Ways {
+            forward,
+            socks5,
+            http_proxy,
+            auto,
+            transparent,
+            reverse,
+        } = self.ways;
+        let at = |ports: Vec<String>| ports.into_iter().map(Typed::at).collect();
+        [
+            (ListenProtocol::Tcp, Direction::EntryToExit, forward),
+            (ListenProtocol::Socks5, Direction::EntryToExit, at(socks5)),
+            (
+                ListenProtocol::HttpConnect,
+                Direction::EntryToExit,
+                at(http_proxy),
+            ),
+            (ListenProtocol::Auto, Direction::EntryToExit, auto),
+            (
+                ListenProtocol::Transparent,
+                Direction::EntryToExit,
+                at(transparent),
+            ),
+            (ListenProtocol::Tcp, Direction::ExitToEntry, reverse),
+        ]
+        .into_iter()
+        .flat_map(|(protocol, direction, all)| {
+            all.into_iter()
+                .map(move |typed| (protocol, direction, typed))
+        })
+        .map(|(protocol, direction, typed)| Forward {
+            name: match direction {
+                Direction::EntryToExit => typed.listen.clone(),
+                Direction::ExitToEntry => format!("reverse {}", typed.listen),
+            },
+            direction,
+            listen: typed.listen,
+            protocol,
+            target: typed.target,
+            auth: auth.clone().filter(|_| protocol.asks()),
+            proxy_protocol,
+            priority: typed.priority,
+            limits,
+        })
+        .collect()
+    }
+}
+
+/// Reads from the right, since only there every part is present: PORT, HOST, PORT, BIND.
+fn parse_forward(text: &str) -> Result<Typed, String> {
+    let (text, priority) = match text.rsplit_once(',') {
+        Some((text, priority)) => (text, priority.parse()?),
+        None => (text, Priority::Auto),
+    };
+    let wrong = |problem: &str| {
+        format!(
+            "{problem}; expected [BIND:]PORT:HOST:PORT[,PRIORITY], such as 8080:web.internal:80 or [::1]:8080:[2001:db8::1]:80; or unix:/PATH in place of either"
+        )
+    };
+    let (listen, target) = match text.rsplit_once(":unix:/") {
+        Some((listen, path)) => (listen, Target::Unix(format!("/{path}"))),
+        None => parse_tcp_target(text).map_err(|problem| wrong(&problem))?,
+    };
+    Ok(Typed {
+        listen: parse_listen(listen).map_err(|problem| wrong(&problem))?,
+        target: Some(target),
+        priority,
+    })
+}
+
+/// Returns what is before the target, too.
+fn parse_tcp_target(text: &str) -> Result<(&str, Target), String> {
+    let (rest, port) = text.rsplit_once(':').ok_or("there is no target port")?;
+    let port = parse_port(port, "target")?;
+    let (listen, host) = match rest.strip_suffix(']') {
+        Some(rest) => rest
+            .rsplit_once(":[")
+            .ok_or("the target's bracket is not opened")?,
+        None => rest.rsplit_once(':').ok_or("there is no target host")?,
+    };
+    if host.is_empty() {
+        return Err("the target host is empty".to_owned());
+    }
+    let host = host.to_owned();
+    Ok((listen, Target::Tcp { host, port }))
+}
+
+fn parse_port(text: &str, which: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(port) if port > 0 => Ok(port),
+        _ => Err(format!("the {which} port {text:?} is not 1..=65535")),
+    }
+}
+
+/// `[BIND:]PORT`, or `unix:/PATH`, as the configuration has it.
+fn parse_listen(text: &str) -> Result<String, String> {
+    if text.starts_with(UNIX_PREFIX) {
+        return Ok(text.to_owned());
+    }
+    let (bind, port) = text.rsplit_once(':').unwrap_or((BIND_DEFAULT, text));
+    let port = parse_port(port, "listen")?;
+    let bind = if bind == "localhost" {
+        BIND_DEFAULT
+    } else {
+        bind
+    };
+    let address = bind
+        .strip_prefix('[')
+        .and_then(|bind| bind.strip_suffix(']'));
+    let is_address = match address {
+        Some(v6) => v6.parse::<IpAddr>().is_ok_and(|address| address.is_ipv6()),
+        None => bind
+            .parse::<IpAddr>()
+            .is_ok_and(|address| address.is_ipv4()),
+    };
+    if is_address {
+        Ok(format!("{bind}:{port}"))
+    } else {
+        Err(format!("{bind:?} is no address to listen on"))
+    }
+}
+
+/// With a target or without.
+fn parse_auto(text: &str) -> Result<Typed, String> {
+    match parse_listen(text) {
+        Ok(listen) if !text.contains(":unix:/") => Ok(Typed::at(listen)),
+        _ => parse_forward(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn typed(listen: &str, target: &str, priority: Priority) -> Typed {
+        let target = match target.rsplit_once(' ') {
+            Some((host, port)) => Target::Tcp {
+                host: host.to_owned(),
+                port: port.parse().unwrap(),
+            },
+            None => Target::Unix(target.to_owned()),
+        };
+        Typed {
+            listen: listen.to_owned(),
+            target: Some(target),
+            priority,
+        }
+    }
+
+    #[test]
+    fn forwards_parse() {
+        let (auto, bulk) = (Priority::Auto, Priority::Bulk);
+        for (text, listen, target, priority) in [
+            ("8080:web:80", "127.0.0.1:8080", "web 80", auto),
+            (
+                "0.0.0.0:8080:10.0.0.1:80",
+                "0.0.0.0:8080",
+                "10.0.0.1 80",
+                auto,
+            ),
+            (
+                "8080:[2001:db8::1]:80",
+                "127.0.0.1:8080",
+                "2001:db8::1 80",
+                auto,
+            ),
+            ("[::1]:8080:[::2]:80,bulk", "[::1]:8080", "::2 80", bulk),
+            ("localhost:8080:web:80", "127.0.0.1:8080", "web 80", auto),
+            ("8080:web:80,auto", "127.0.0.1:8080", "web 80", auto),
+            (
+                "unix:/run/a.sock:web:80",
+                "unix:/run/a.sock",
+                "web 80",
+                auto,
+            ),
+            (
+                "8080:unix:/run/b.sock,bulk",
+                "127.0.0.1:8080",
+                "/run/b.sock",
+                bulk,
+            ),
+            (
+                "unix:/run/a.sock:unix:/run/b.sock",
+                "unix:/run/a.sock",
+                "/run/b.sock",
+                auto,
+            ),
+        ] {
+            assert_eq!(
+                parse_forward(text).unwrap(),
+                typed(listen, target, priority),
+                "{text}"
+            );
+        }
+        let error = parse_forward("8080:web:80,urgent").unwrap_err();
+        assert!(error.contains("auto, interactive and bulk"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_forward_is_refused_with_what_is_expected() {
+        for text in [
+            "",
+            "80",
+            "web:80",
+            "8080:web",
+            "8080:web:0",
+            "0:web:80",
+            "99999:web:80",
+            "8080::80",
+            "far.example.com:8080:web:80",
+        ] {
+            let error = parse_forward(text).unwrap_err();
+            assert!(
+                error.contains("expected [BIND:]PORT:HOST:PORT"),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_port_for_all_kinds_of_clients_may_have_a_target() {
+        for (text, listen) in [
+            ("1080", "127.0.0.1:1080"),
+            ("0.0.0.0:1080", "0.0.0.0:1080"),
+            ("[::]:1080", "[::]:1080"),
+            ("unix:/run/proxy.sock", "unix:/run/proxy.sock"),
+        ] {
+            assert_eq!(
+                parse_auto(text).unwrap(),
+                Typed::at(listen.to_owned()),
+                "{text}"
+            );
+        }
+        for (text, listen, target) in [
+            ("1080:web:80", "127.0.0.1:1080", "web 80"),
+            ("[::]:1080:web:80", "[::]:1080", "web 80"),
+            ("1080:unix:/run/a", "127.0.0.1:1080", "/run/a"),
+            ("unix:/run/a:unix:/run/b", "unix:/run/a", "/run/b"),
+        ] {
+            let expected = typed(listen, target, Priority::Auto);
+            assert_eq!(parse_auto(text).unwrap(), expected, "{text}");
+        }
+        assert!(parse_auto("1080:web").is_err() && parse_auto("").is_err());
+    }
+}

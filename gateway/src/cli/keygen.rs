@@ -1,0 +1,103 @@
+//! `muxgate keygen`: a pair of keys for `--security noise`, or certificates for TLS.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+use muxtunnel_gateway_config::{PublicKey, encode_key};
+use snow::Builder;
+use zeroize::Zeroizing;
+
+use super::tls_files;
+
+/// What is made, and where it goes.
+#[derive(Debug, Args)]
+pub struct Keygen {
+    /// The file of the private key. Only its owner may read it.
+    #[arg(value_name = "FILE", required_unless_present = "tls")]
+    file: Option<PathBuf>,
+    /// Instead: a folder for ca.crt, exit.crt and entry.crt and their keys, for `--security mtls`.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "file")]
+    tls: Option<PathBuf>,
+    /// With --tls: the names of the exit, DNS names or IP addresses; the first is what an entry has as --peer
+    /// (repeatable).
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "tls",
+        default_value = "exit.muxgate.internal"
+    )]
+    exit: Vec<String>,
+    /// With --tls: the names of the entry (repeatable).
+    #[arg(
+        long,
+        value_name = "NAME",
+        requires = "tls",
+        default_value = "entry.muxgate.internal"
+    )]
+    entry: Vec<String>,
+    /// Overwrite what is there.
+    #[arg(long)]
+    force: bool,
+}
+
+impl Keygen {
+    /// Writes the files; returns what is to be printed: the public key, or the commands to go on with.
+    ///
+    /// # Errors
+    /// A file is there already, or cannot be written; a name can be none.
+    pub fn run(&self) -> anyhow::Result<String> {
+        match (&self.file, &self.tls) {
+            (_, Some(folder)) => tls_files::make(folder, &self.exit, &self.entry, self.force),
+            (Some(file), None) => Ok(self.noise(file)?.to_string()),
+            (None, None) => anyhow::bail!("there is no file to write to"),
+        }
+    }
+
+    fn noise(&self, file: &Path) -> anyhow::Result<PublicKey> {
+        let pattern = "Noise_XX_25519_AESGCM_BLAKE2s".parse()?;
+        let pair = Builder::new(pattern).generate_keypair()?;
+        let wrong = "a key of another length than 32 bytes";
+        let private = Zeroizing::new(pair.private);
+        let private = private.first_chunk().context(wrong)?;
+        let public = pair.public.try_into().map_err(|_| anyhow::anyhow!(wrong))?;
+        let text = Zeroizing::new(format!("{}\n", *encode_key(private)));
+        write_secret(file, &text, self.force)?;
+        Ok(PublicKey(public))
+    }
+}
+
+/// Writes a file that only its owner may read, whole or not at all. `force`: in place of one that is there.
+///
+/// # Errors
+/// There is one, or it cannot be written.
+pub(super) fn write_secret(file: &Path, text: &str, force: bool) -> anyhow::Result<()> {
+    let wrong = || format!("cannot write {}", file.display());
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600);
+    if !force {
+        let mut written = options.open(file).with_context(|| {
+            let hint = if file.exists() {
+                " without --force"
+            } else {
+                ""
+            };
+            format!("{}{hint}", wrong())
+        })?;
+        return written.write_all(text.as_bytes()).with_context(wrong);
+    }
+    // Its place is taken by another file, so that neither an old one's mode nor its readers matter.
+    let staged = file.with_extension(format!("{}.new", std::process::id()));
+    let written = options
+        .open(&staged)
+        .and_then(|mut staged| staged.write_all(text.as_bytes()));
+    let moved = written.and_then(|()| std::fs::rename(&staged, file));
+    if moved.is_err() {
+        // It may not be there.
+        let _ = std::fs::remove_file(&staged);
+    }
+    moved.with_context(wrong)
+}

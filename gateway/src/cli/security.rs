@@ -1,0 +1,216 @@
+//! How carriers are secured, on the command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, ServerTls};
+
+/// The mode, and the files that it needs.
+#[derive(Debug, Args)]
+pub(super) struct SecurityArgs {
+    /// Carrier security; both ends must have the same [default: none where carriers are a process's own pipes; else
+    /// it has to be said].
+    #[arg(long = "security", value_enum)]
+    mode: Option<Mode>,
+    /// Who the other end may be (repeatable). With mtls a name in its certificate: a DNS name, an IP address or a
+    /// URI such as spiffe://example.org/exit. With noise its public key, as `muxgate keygen` prints it.
+    #[arg(long = "peer", value_name = "NAME|KEY")]
+    peers: Vec<String>,
+    /// With mtls, and tls on an exit: this end's certificate and those between it and the authority, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_certificate: Option<PathBuf>,
+    /// With mtls, and tls on an exit: the certificate's private key, PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// With mtls, and tls on an entry: the authorities that the other end's certificate may come from, PEM [default
+    /// with tls: those of the system].
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// With tls on an entry: the name in the exit's certificate [default: the host of --connect].
+    #[arg(long, value_name = "NAME")]
+    tls_server_name: Option<String>,
+    /// With tls on an exit: yes, whoever reaches its port may have it dial what is allowed.
+    #[arg(long)]
+    allow_anonymous: bool,
+    /// With noise: this end's private key, as `muxgate keygen` writes it.
+    #[arg(long, value_name = "FILE")]
+    noise_key: Option<PathBuf>,
+    /// With noise: a secret that both ends have as well, 32 bytes in base64.
+    #[arg(long, value_name = "FILE")]
+    noise_psk: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Plain: anyone on the path reads and changes the traffic.
+    None,
+    /// TLS 1.3 with a certificate on both sides.
+    Mtls,
+    /// Noise with a static key on both sides.
+    Noise,
+    /// TLS 1.3 with a certificate on the exit's side alone, as a web server's: the exit takes whoever comes.
+    Tls,
+}
+
+impl SecurityArgs {
+    /// What was asked for. `is_piped`: carriers are pipes that nobody else reads, so `none` need not be said.
+    ///
+    /// # Errors
+    /// An option is missing, is of another mode, or is no key.
+    pub(super) fn security(self, role: Role, is_piped: bool) -> Result<Security, String> {
+        let mode = match self.mode {
+            Some(mode) => mode,
+            None if is_piped => Mode::None,
+            None => {
+                return Err("--security none|mtls|noise|tls has to be said: none lets anyone on the path read and change the traffic".to_owned());
+            }
+        };
+        if self.is_stray(mode) {
+            return Err("--security: an option of another mode is given; --tls-... go with mtls and tls, --noise-... with noise, --peer with mtls and noise, --tls-server-name and --allow-anonymous with tls".to_owned());
+        }
+        Ok(match mode {
+            Mode::Tls => {
+                let (certificate, key) = match role {
+                    Role::Entry => (self.tls_certificate, self.tls_key),
+                    Role::Exit | Role::Rendezvous => (
+                        Some(needed("tls", "--tls-certificate", self.tls_certificate)?),
+                        Some(needed("tls", "--tls-key", self.tls_key)?),
+                    ),
+                };
+                if role == Role::Exit && !self.allow_anonymous {
+                    return Err("--security tls asks nobody who it is: whoever reaches the port may have the exit dial what is allowed; say --allow-anonymous if that is meant".to_owned());
+                }
+                Security::ServerTls(ServerTls {
+                    certificate,
+                    key,
+                    allow_anonymous: self.allow_anonymous,
+                    ca: self.tls_ca,
+                    server_name: self.tls_server_name,
+                })
+            }
+            Mode::None => Security::None {},
+            Mode::Mtls => Security::MutualTls(MutualTls {
+                certificate: needed("mtls", "--tls-certificate", self.tls_certificate)?,
+                key: needed("mtls", "--tls-key", self.tls_key)?,
+                ca: needed("mtls", "--tls-ca", self.tls_ca)?,
+                peers: self.peers,
+            }),
+            Mode::Noise => Security::Noise(Noise {
+                private_key: needed("noise", "--noise-key", self.noise_key)?,
+                peers: keys(&self.peers)?,
+                psk: self.noise_psk,
+            }),
+        })
+    }
+}
+
+impl SecurityArgs {
+    /// Whether there is an option of another mode.
+    fn is_stray(&self, mode: Mode) -> bool {
+        let files = [&self.tls_certificate, &self.tls_key, &self.tls_ca];
+        let has_tls = files.iter().any(|file| file.is_some());
+        let has_server_tls = self.tls_server_name.is_some() || self.allow_anonymous;
+        let has_noise = self.noise_key.is_some() || self.noise_psk.is_some();
+        let has_peers = !self.peers.is_empty();
+        match mode {
+            Mode::None => has_tls || has_server_tls || has_noise || has_peers,
+            Mode::Mtls => has_server_tls || has_noise,
+            Mode::Noise => has_tls || has_server_tls,
+            Mode::Tls => has_noise || has_peers,
+        }
+    }
+}
+
+fn needed(mode: &str, option: &str, file: Option<PathBuf>) -> Result<PathBuf, String> {
+    file.ok_or_else(|| format!("--security {mode} needs {option} FILE"))
+}
+
+fn keys(peers: &[String]) -> Result<Vec<PublicKey>, String> {
+    let key = |peer: &String| {
+        let key = peer.parse();
+        key.map_err(|error| format!("--peer {peer}: {error}"))
+    };
+    peers.iter().map(key).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: SecurityArgs,
+    }
+
+    fn security(line: &str) -> Result<Security, String> {
+        let words = ["muxgate"].into_iter().chain(line.split(' '));
+        let args = Line::try_parse_from(words).unwrap().args;
+        args.security(Role::Exit, false)
+    }
+
+    const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
+
+    #[test]
+    fn flags_mean_what_a_file_would_say() {
+        assert_eq!(security("--security none").unwrap(), Security::None {});
+        let tls = "--security mtls --tls-certificate a --tls-key b --tls-ca c --peer d --peer e";
+        let Ok(Security::MutualTls(tls)) = security(tls) else {
+            panic!("not mutual TLS");
+        };
+        assert_eq!(tls.peers, ["d", "e"]);
+        let noise = format!("--security noise --noise-key a --noise-psk b --peer {KEY}");
+        let Ok(Security::Noise(noise)) = security(&noise) else {
+            panic!("not Noise");
+        };
+        assert_eq!(noise.peers[0].to_string(), KEY);
+        assert!(noise.psk.is_some());
+        let tls = "--security tls --tls-certificate a --tls-key b --allow-anonymous";
+        let Ok(Security::ServerTls(tls)) = security(tls) else {
+            panic!("not TLS");
+        };
+        assert!(tls.allow_anonymous && tls.certificate.is_some() && tls.ca.is_none());
+    }
+
+    #[test]
+    fn an_entry_of_tls_needs_nothing_and_a_piped_carrier_no_security() {
+        let line = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().args;
+        let entry = line("muxgate --security tls --tls-server-name a").security(Role::Entry, false);
+        let Ok(Security::ServerTls(entry)) = entry else {
+            panic!("not TLS");
+        };
+        assert!(!entry.allow_anonymous && entry.server_name.as_deref() == Some("a"));
+        assert_eq!(
+            line("muxgate").security(Role::Entry, true),
+            Ok(Security::None {})
+        );
+    }
+
+    #[test]
+    fn what_is_missing_or_of_another_mode_is_named() {
+        for (line, problem) in [
+            ("--security mtls --peer a", "needs --tls-certificate FILE"),
+            ("--security noise", "needs --noise-key FILE"),
+            (
+                "--security noise --noise-key a --peer b",
+                "--peer b: not a key",
+            ),
+            ("--security none --peer a", "of another mode"),
+            ("--security none --tls-ca a", "of another mode"),
+            ("--security mtls --noise-key a", "of another mode"),
+            ("--security mtls --allow-anonymous", "of another mode"),
+            ("--security tls --peer a", "of another mode"),
+            ("--security tls --tls-certificate a", "needs --tls-key FILE"),
+            (
+                "--security tls --tls-certificate a --tls-key b",
+                "say --allow-anonymous",
+            ),
+            ("--peer a", "--security none|mtls|noise|tls has to be said"),
+        ] {
+            let error = security(line).unwrap_err();
+            assert!(error.contains(problem), "{line}: {error}");
+        }
+    }
+}

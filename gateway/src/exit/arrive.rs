@@ -1,0 +1,90 @@
+//! Where carriers come from: a port, a Unix socket, this process's own pipes, or a rendezvous.
+
+use std::rc::Rc;
+
+use super::{Exit, greet, registered};
+use crate::listener::socket::ListeningSocket;
+use crate::local::{LocalAddress, LocalSocket};
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, wait_for};
+use crate::transport::{Pipes, Released, Tcp, Transport, Unix};
+
+/// One worker's part in it.
+pub(super) enum Arrivals {
+    Socket(ListeningSocket),
+    /// The one carrier of the process.
+    Stdio(Box<dyn Transport>, Released),
+    Rendezvous,
+}
+
+impl Arrivals {
+    /// As the configuration says.
+    ///
+    /// # Errors
+    /// There can be none.
+    pub(super) fn of(worker: &Worker) -> Result<Self, WorkerError> {
+        let config = worker.config.borrow().clone();
+        let Some(address) = config
+            .listen
+            .as_deref()
+            .filter(|_| worker.meets.leaf.is_none())
+        else {
+            return Ok(Self::Rendezvous);
+        };
+        let arrivals = if config.is_stdio() {
+            let (pipes, released) =
+                Pipes::of_process().map_err(|error| WorkerError::listen(address, error))?;
+            Self::Stdio(pipes, released)
+        } else {
+            Self::Socket(ListeningSocket::bind(address, &worker.unix_listeners)?)
+        };
+        tracing::info!(listen = %address, "Listening for carriers");
+        worker.telemetry.set_listening(worker.index, true);
+        Ok(arrivals)
+    }
+
+    /// Has carriers come; ends only where none will any more, and all have ended.
+    pub(super) async fn come(self, exit: &Rc<Exit>) {
+        match self {
+            Self::Socket(socket) => accept(exit, socket).await,
+            Self::Stdio(carrier, released) => {
+                greet(Rc::clone(exit), carrier, exit.says_hello()).await;
+                // Nothing is ever sent.
+                let _ = released.await;
+            }
+            Self::Rendezvous => registered::keep(exit).await,
+        }
+    }
+}
+
+/// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
+/// join one; where there is no such thing, the port is closed, and this waits for the end.
+async fn accept(exit: &Rc<Exit>, socket: ListeningSocket) {
+    let says_hello = exit.says_hello();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = wait_for(exit.worker.phase.clone(), Phase::Closed), if !says_hello => {
+                drop(socket);
+                return std::future::pending().await;
+            }
+        };
+        match accepted {
+            Ok((accepted, address)) => {
+                let greet = greet(Rc::clone(exit), carrier(accepted, &address), says_hello);
+                drop(tokio::task::spawn_local(greet));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> {
+    match (accepted, address) {
+        (LocalSocket::Tcp(tcp), _) => Tcp::boxed(tcp),
+        (LocalSocket::Unix(unix), LocalAddress::Unix(path)) => Unix::boxed(unix, path),
+        (LocalSocket::Unix(unix), LocalAddress::Tcp(_)) => Unix::boxed(unix, ""),
+    }
+}

@@ -1,0 +1,132 @@
+//! What holds for whatever a client may write: for tests and fuzz targets.
+//!
+//! Nothing panics; what comes of bytes does not depend on the pieces that they come in; what the target gets behind
+//! a request is what the client sent behind it; and a head that is passed on is one request, and says nothing of the
+//! proxy's.
+
+use super::*;
+
+/// Knows one user.
+pub(super) struct Alice;
+
+impl Judge for Alice {
+    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
+        (user, password) == (b"alice", b"secret")
+    }
+}
+
+/// What came of a client: what it was told, and its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Outcome {
+    pub(super) told: Vec<u8>,
+    pub(super) end: End,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum End {
+    Waits,
+    Asks { request: Request, rest: Vec<u8> },
+    Rejected { reply: Vec<u8>, code: Code },
+}
+
+/// `pieces` come one after another; what comes behind the request is what is left of them.
+pub(super) fn converse<'a>(
+    mut dialogue: Dialogue,
+    judge: Option<&dyn Judge>,
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+) -> Outcome {
+    let (mut bytes, mut told) = (Vec::new(), Vec::new());
+    let mut pieces = pieces.into_iter();
+    loop {
+        let end = match dialogue.step(&bytes, judge) {
+            Ok(Step::Reply { consumed, reply }) => {
+                told.extend(reply);
+                bytes.drain(..consumed);
+                continue;
+            }
+            Ok(Step::Incomplete) => {
+                assert!(bytes.len() < GREETING_BYTES_MAX, "waits for ever");
+                match pieces.next() {
+                    Some(piece) => {
+                        let room = GREETING_BYTES_MAX - bytes.len();
+                        bytes.extend(&piece[..piece.len().min(room)]);
+                        continue;
+                    }
+                    None => End::Waits,
+                }
+            }
+            Ok(Step::Request { consumed, request }) => {
+                let mut rest = bytes.split_off(consumed);
+                pieces.for_each(|piece| rest.extend(piece));
+                End::Asks { request, rest }
+            }
+            Err(rejection) => End::Rejected {
+                reply: rejection.reply,
+                code: rejection.code,
+            },
+        };
+        return Outcome { told, end };
+    }
+}
+
+/// The first byte of `input` says how long the pieces are, and whether users have to be known.
+fn holds_in_any_pieces(dialogue: &Dialogue, input: &[u8]) {
+    let Some((flags, bytes)) = input.split_first() else {
+        return;
+    };
+    let bytes = &bytes[..bytes.len().min(GREETING_BYTES_MAX - 1)];
+    let judge = (flags & 1 == 1).then_some(&Alice as &dyn Judge);
+    let whole = converse(dialogue.clone(), judge, [bytes]);
+    let pieces = bytes.chunks(1 + usize::from(flags >> 1));
+    assert_eq!(converse(dialogue.clone(), judge, pieces), whole);
+    let End::Asks { request, rest } = whole.end else {
+        return;
+    };
+    assert!(bytes.ends_with(&rest), "what is behind the request");
+    let is_target = request.url.starts_with("tcp://") && !request.url.contains(char::is_whitespace);
+    assert!(is_target, "{}", request.url);
+    assert_eq!(request.head.is_empty(), request.answer != Answer::Http);
+    if !request.head.is_empty() {
+        is_one_request(&request.head);
+    }
+}
+
+fn is_one_request(head: &[u8]) {
+    let mut fields = [httparse::EMPTY_HEADER; 128];
+    let mut request = httparse::Request::new(&mut fields);
+    let parsed = request.parse(head);
+    assert_eq!(parsed, Ok(httparse::Status::Complete(head.len())));
+    let count = |name: &str| {
+        let is = |field: &&httparse::Header<'_>| field.name.eq_ignore_ascii_case(name);
+        request.headers.iter().filter(is).count()
+    };
+    assert_eq!((count("Host"), count("Connection")), (1, 1));
+    assert_eq!(count("Proxy-Authorization") + count("Proxy-Connection"), 0);
+}
+
+/// Anything, said to a port that is SOCKS5's.
+pub(crate) fn socks5(input: &[u8]) {
+    holds_in_any_pieces(&Dialogue::Socks5(socks5::Stage::default()), input);
+}
+
+/// The same of SOCKS4's.
+pub(crate) fn socks4(input: &[u8]) {
+    holds_in_any_pieces(&Dialogue::Socks4, input);
+}
+
+/// The same of HTTP's.
+pub(crate) fn http(input: &[u8]) {
+    holds_in_any_pieces(&Dialogue::Http(http::Head::default()), input);
+}
+
+/// The same to one that takes all of them, with a target for others and without. What the first bytes tell, further
+/// ones do not change.
+pub(crate) fn detect(input: &[u8]) {
+    for target in [None, Some("tcp://web:80".into())] {
+        holds_in_any_pieces(&Dialogue::Auto { target }, input);
+    }
+    let told = detect::detect(input);
+    let first = (0..input.len()).map(|end| detect::detect(&input[..end]));
+    let first = first.into_iter().find(|told| *told != Detected::Unclear);
+    assert_eq!(first.unwrap_or(told), told);
+}

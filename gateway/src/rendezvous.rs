@@ -1,0 +1,377 @@
+//! The rendezvous: two leaf gateways that cannot reach each other dial it, and it joins their connections.
+//!
+//! A leaf exit registers under a name; a leaf entry visits that name; for each visit the exit is invited,
+//! dials once more, and from then on both connections are one, through pipes ([`crate::relay`]). What passes is
+//! between the leaves: their hello, their security, their session. Nobody is heard without the proof that
+//! it knows the name's secret (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
+//!
+//! Bounds: connections without a proof, those of the [lobby](crate::lobby), each for [`MEET_MAX`] and 123 bytes; one
+//! registration a name, of at most 4,096; `limits.carriers` visits, those that wait for the exit
+//! (at most [`MEET_MAX`]) included.
+
+pub(crate) mod leaf;
+mod meeting;
+mod proof;
+mod secrets;
+mod wire;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Config;
+use muxtunnel_proto::Reason;
+use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::Receiver;
+
+use crate::files::{self, Unusable};
+use crate::lobby::Seat;
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, wait_for};
+use crate::relay;
+use leaf::Leaf;
+pub(crate) use meeting::Meeting;
+use proof::Greeted;
+use secrets::Secrets;
+use wire::{read, write};
+
+/// How long a proof, and how long the other leaf may take.
+const MEET_MAX: Duration = Duration::from_secs(5);
+
+/// What a process has to do with meetings.
+#[derive(Clone, Default)]
+pub(crate) struct Meets {
+    /// Of a rendezvous, and the file of its secrets.
+    meeting: Option<(Arc<Meeting>, PathBuf)>,
+    /// Of an entry or exit that meets the other one there.
+    pub(crate) leaf: Option<Leaf>,
+}
+
+impl Meets {
+    /// Reads the secrets.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(crate) fn of(config: &Config) -> Result<Self, Unusable> {
+        let meeting = |file: &String| {
+            let file = PathBuf::from(file);
+            Ok((Meeting::new(Secrets::read(&file)?), file))
+        };
+        let leaf = config.rendezvous.as_ref().map(Leaf::read);
+        Ok(Self {
+            meeting: config.secrets_file.as_ref().map(meeting).transpose()?,
+            leaf: leaf.transpose()?,
+        })
+    }
+
+    /// Follows the files of secrets, for ever.
+    pub(crate) async fn follow(&self) {
+        if let Some(leaf) = &self.leaf {
+            leaf.follow().await;
+        }
+        if let Some((meeting, file)) = &self.meeting {
+            files::follow(std::slice::from_ref(file), || {
+                take_over(meeting, Secrets::read(file));
+            })
+            .await;
+        }
+    }
+
+    /// What is known of meetings, at a rendezvous.
+    pub(crate) fn meeting(&self) -> Option<Arc<Meeting>> {
+        self.meeting
+            .as_ref()
+            .map(|(meeting, _)| Arc::clone(meeting))
+    }
+}
+
+/// Secrets that cannot be used change nothing.
+fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) {
+    match secrets {
+        Ok(secrets) => {
+            let names = secrets.names();
+            let ended = meeting.take_over(secrets);
+            tracing::info!(
+                names,
+                registrations_ended = ended,
+                "Secrets taken over; meetings go on"
+            );
+        }
+        Err(error) => {
+            tracing::error!(%error, "Secrets not taken over; the last good ones stay");
+        }
+    }
+}
+
+/// One worker of a rendezvous.
+struct Rendezvous {
+    worker: Worker,
+    meeting: Arc<Meeting>,
+}
+
+/// Runs until the shutdown is complete.
+///
+/// # Errors
+/// [`WorkerError`]: the port cannot be listened on.
+pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
+    let Some(meeting) = worker.meets.meeting() else {
+        return Ok(());
+    };
+    let address = worker.config.borrow().listen.clone().unwrap_or_default();
+    let listener = listen_shared(&address)?;
+    tracing::info!(listen = %address, "Listening for leaf gateways");
+    worker.telemetry.set_listening(worker.index, true);
+    let phase = worker.phase.clone();
+    let rendezvous = Rc::new(Rendezvous { worker, meeting });
+    tokio::select! {
+        () = accept(&rendezvous, listener) => {}
+        () = wait_for(phase.clone(), Phase::Closed) => {}
+    }
+    let worker = &rendezvous.worker;
+    worker.telemetry.set_listening(worker.index, false);
+    tokio::select! {
+        () = rendezvous.meeting.is_empty() => {}
+        () = wait_for(phase, Phase::Deadline) => {}
+    }
+    Ok(())
+}
+
+async fn accept(rendezvous: &Rc<Rendezvous>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, peer)) => {
+                let seat = rendezvous.meeting.lobby.enter(Some(peer.ip()));
+                let rendezvous = Rc::clone(rendezvous);
+                let peer = peer.to_string();
+                drop(tokio::task::spawn_local(async move {
+                    rendezvous.serve(tcp, &peer, seat).await;
+                }));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+impl Rendezvous {
+    async fn serve(&self, mut tcp: TcpStream, peer: &str, mut seat: Seat) {
+        // Those that were in force at its proof are so for all that it came for.
+        let secrets = self.meeting.secrets();
+        let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
+        let heard = tokio::select! {
+            biased;
+            heard = heard => heard.unwrap_or_else(|_| Err(Unheard::nameless("no proof within 5 s"))),
+            () = seat.sent_away() => Err(Unheard::nameless(
+                "it was the oldest of too many that have not proved anything",
+            )),
+        };
+        drop(seat);
+        let greeted = match heard {
+            Ok(greeted) => greeted,
+            Err(Unheard { name, problem }) => {
+                return self.report(peer, &name, Code::MeetingRefused, &problem);
+            }
+        };
+        let done = match greeted.purpose {
+            Purpose::Register => self.register(tcp, &greeted, &secrets, peer).await,
+            Purpose::Visit => self.visit(tcp, &greeted, &secrets, peer).await,
+            Purpose::Attend(ticket) => self.attend(tcp, &greeted, &secrets, ticket, peer),
+        };
+        if let Err(error) = done {
+            tracing::debug!(peer, %error, "Leaf is gone");
+        }
+    }
+
+    async fn register(
+        &self,
+        mut tcp: TcpStream,
+        greeted: &Greeted,
+        secrets: &Secrets,
+        peer: &str,
+    ) -> std::io::Result<()> {
+        let name = &greeted.name;
+        let Some((number, mut invitations)) = self.meeting.register(name, secrets) else {
+            refuse(&mut tcp, Reason::NotAllowed, NOT_PROVED).await;
+            return Ok(());
+        };
+        let accepted = greeted.acceptance(secrets.of(name));
+        crate::driver::prepare_relayed(&tcp);
+        write(&mut tcp, &Word::Accepted(accepted)).await?;
+        tracing::info!(name, peer, "Leaf is registered");
+        let end = self.invite(&mut tcp, &mut invitations).await;
+        self.meeting.unregister(name, number);
+        tracing::info!(name, peer, "Leaf is not registered any more");
+        end
+    }
+
+    /// Passes invitations on until the leaf is gone, or another one has its name.
+    async fn invite(
+        &self,
+        tcp: &mut TcpStream,
+        invitations: &mut Receiver<Ticket>,
+    ) -> std::io::Result<()> {
+        loop {
+            let ticket = tokio::select! {
+                ticket = invitations.recv() => ticket,
+                // It has nothing more to say: this is its end.
+                _ = ends(tcp) => None,
+            };
+            let Some(ticket) = ticket else {
+                return Ok(());
+            };
+            tokio::time::timeout(MEET_MAX, write(tcp, &Word::Invite(ticket))).await??;
+        }
+    }
+
+    async fn visit(
+        &self,
+        mut tcp: TcpStream,
+        greeted: &Greeted,
+        secrets: &Secrets,
+        peer: &str,
+    ) -> std::io::Result<()> {
+        let name = &greeted.name;
+        let limit = self.worker.config.borrow().limits.carriers as usize;
+        let visit = match self.meeting.visit(name, limit) {
+            Ok(visit) => visit,
+            Err(refused) => {
+                self.report(peer, name, refused.code(), &refused.to_string());
+                refuse(&mut tcp, refused.reason(), &refused.to_string()).await;
+                return Ok(());
+            }
+        };
+        let meeting::Visit { attended, place } = visit;
+        let met = tokio::select! {
+            met = tokio::time::timeout(MEET_MAX, attended) => met,
+            _ = ends(&tcp) => return Ok(()),
+        };
+        let Ok(Ok(attendant)) = met else {
+            let text = "who is registered under the name does not come within 5 s: see its log";
+            self.report(peer, name, Code::MeetingRefused, text);
+            refuse(&mut tcp, Reason::TimedOut, text).await;
+            return Ok(());
+        };
+        let mut other = TcpStream::from_std(attendant.tcp)?;
+        let accepted = greeted.acceptance(secrets.of(name));
+        write(&mut other, &Word::Accepted(attendant.accepted)).await?;
+        write(&mut tcp, &Word::Accepted(accepted)).await?;
+        crate::driver::prepare_relayed(&tcp);
+        crate::driver::prepare_relayed(&other);
+        tracing::info!(name, peer, attendant = %attendant.peer, "Two leaves meet");
+        self.meeting.count_met();
+        let count = |bytes| self.meeting.count_bytes(bytes);
+        let ended = relay::join(&tcp, &other, count).await;
+        drop(place);
+        tracing::info!(
+            name,
+            peer,
+            error = ended.err().map(tracing::field::display),
+            "They part"
+        );
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        tcp: TcpStream,
+        greeted: &Greeted,
+        secrets: &Secrets,
+        ticket: Ticket,
+        peer: &str,
+    ) -> std::io::Result<()> {
+        let accepted = greeted.acceptance(secrets.of(&greeted.name));
+        let attendant = meeting::Attendant {
+            tcp: tcp.into_std()?,
+            accepted,
+            peer: peer.to_owned(),
+        };
+        if !self.meeting.attend(&greeted.name, ticket, attendant) {
+            let text = "its visitor does not wait for it any more";
+            self.report(peer, &greeted.name, Code::MeetingRefused, text);
+        }
+        Ok(())
+    }
+
+    /// `name`: as far as it is known.
+    fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
+        self.worker.telemetry.streams.refused(code);
+        if self.worker.telemetry.may_log_refusal() {
+            tracing::warn!(%code, peer, name, reason, "Meeting refused");
+        }
+    }
+}
+
+const NOT_PROVED: &str = "the name is not known, or its secret is another one";
+
+/// Who did not prove that it knows a secret.
+struct Unheard {
+    /// That it said.
+    name: String,
+    problem: String,
+}
+
+impl Unheard {
+    fn nameless(problem: impl ToString) -> Self {
+        Self {
+            name: String::new(),
+            problem: problem.to_string(),
+        }
+    }
+}
+
+impl From<std::io::Error> for Unheard {
+    fn from(error: std::io::Error) -> Self {
+        Self::nameless(error)
+    }
+}
+
+/// Who is there, and that it knows the secret.
+async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Unheard> {
+    let Word::Greeting {
+        purpose,
+        nonce,
+        name,
+    } = read(tcp).await?
+    else {
+        return Err(Unheard::nameless("a leaf greets first"));
+    };
+    let greeted = Greeted {
+        purpose,
+        nonce,
+        name,
+        challenge: rand::random(),
+    };
+    write(tcp, &Word::Challenge(greeted.challenge)).await?;
+    let secret = secrets.of(&greeted.name);
+    let proved = match read(tcp).await? {
+        Word::Proof(proof) => greeted.is_proved_by(secret, &proof),
+        _ => false,
+    };
+    if !proved {
+        refuse(tcp, Reason::NotAllowed, NOT_PROVED).await;
+        return Err(Unheard {
+            name: greeted.name,
+            problem: NOT_PROVED.to_owned(),
+        });
+    }
+    Ok(greeted)
+}
+
+/// Waits for the end of a leaf that has nothing to say now, or for what it says all the same. Only a look
+/// at the socket tells: that it could be read is remembered from before.
+async fn ends(tcp: &TcpStream) {
+    let _ = tcp.peek(&mut [0]).await;
+}
+
+/// Says why not. Who does not hear it in time need not.
+async fn refuse(tcp: &mut TcpStream, reason: Reason, text: &str) {
+    let word = Word::Refused {
+        code: reason.code() as u8,
+        reason: format!("{}: {text}", Code::MeetingRefused),
+    };
+    let _ = tokio::time::timeout(MEET_MAX, write(tcp, &word)).await;
+}

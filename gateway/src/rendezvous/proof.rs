@@ -1,0 +1,120 @@
+//! Proofs that a side knows the secret of a name: HMAC-SHA-256 (RFC 2104) over all that both have said.
+//!
+//! Both sides prove it, each with a label of its own and both nonces, so that no proof can be said again,
+//! nor back. Says nothing of who may have which name: the [`Secrets`](super::secrets::Secrets) do.
+
+use hmac::{Hmac, KeyInit, Mac};
+use muxtunnel_proto::rendezvous::{Purpose, Word, encode};
+use sha2::Sha256;
+
+use super::secrets::Secret;
+
+const LEAF: &[u8] = b"muxtunnel rendezvous 1: leaf";
+const RENDEZVOUS: &[u8] = b"muxtunnel rendezvous 1: rendezvous";
+
+/// What was said before the proof.
+pub(crate) struct Greeted {
+    pub(crate) purpose: Purpose,
+    pub(crate) nonce: [u8; 32],
+    pub(crate) name: String,
+    pub(crate) challenge: [u8; 32],
+}
+
+impl Greeted {
+    fn mac(&self, secret: &Secret, label: &[u8]) -> Option<Hmac<Sha256>> {
+        // Any length will do: none is refused.
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret.bytes()).ok()?;
+        mac.update(label);
+        mac.update(&encode(&Word::Greeting {
+            purpose: self.purpose,
+            nonce: self.nonce,
+            name: self.name.clone(),
+        }));
+        mac.update(&self.challenge);
+        Some(mac)
+    }
+
+    /// The leaf's proof.
+    pub(super) fn proof(&self, secret: &Secret) -> [u8; 32] {
+        let mac = self.mac(secret, LEAF);
+        mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
+    }
+
+    /// Whether it is the leaf's.
+    pub(super) fn is_proved_by(&self, secret: &Secret, proof: &[u8; 32]) -> bool {
+        let mac = self.mac(secret, LEAF);
+        mac.is_some_and(|mac| mac.verify_slice(proof).is_ok())
+    }
+
+    /// The rendezvous's.
+    pub(super) fn acceptance(&self, secret: &Secret) -> [u8; 32] {
+        let mac = self.mac(secret, RENDEZVOUS);
+        mac.map_or([0; 32], |mac| mac.finalize().into_bytes().into())
+    }
+
+    /// Whether it is the rendezvous's.
+    pub(super) fn is_accepted_by(&self, secret: &Secret, proof: &[u8; 32]) -> bool {
+        let mac = self.mac(secret, RENDEZVOUS);
+        mac.is_some_and(|mac| mac.verify_slice(proof).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::secrets::Secrets;
+    use super::*;
+
+    fn greeted() -> Greeted {
+        Greeted {
+            purpose: Purpose::Visit,
+            nonce: [1; 32],
+            name: "db".to_owned(),
+            challenge: [2; 32],
+        }
+    }
+
+    fn knows(secrets: &Secrets, greeted: &Greeted, proof: &[u8; 32]) -> bool {
+        greeted.is_proved_by(secrets.of(&greeted.name), proof)
+    }
+
+    #[test]
+    fn a_proof_is_of_one_secret_and_of_all_that_was_said() {
+        let secrets =
+            Secrets::parse("# all\n\ndb  0123456789abcdef\nweb fedcba9876543210\n").unwrap();
+        let secret = Secret::new("0123456789abcdef").unwrap();
+        let proof = greeted().proof(&secret);
+        assert!(knows(&secrets, &greeted(), &proof));
+        assert!(greeted().is_accepted_by(&secret, &greeted().acceptance(secrets.of("db"))));
+        assert!(!greeted().is_accepted_by(&secret, &proof), "said back");
+        let other = Secret::new("0123456789abcdeg").unwrap();
+        assert!(!knows(&secrets, &greeted(), &greeted().proof(&other)));
+        for said in [
+            Greeted {
+                purpose: Purpose::Register,
+                ..greeted()
+            },
+            Greeted {
+                purpose: Purpose::Attend([0; 16]),
+                ..greeted()
+            },
+            Greeted {
+                nonce: [3; 32],
+                ..greeted()
+            },
+            Greeted {
+                name: "web".to_owned(),
+                ..greeted()
+            },
+            Greeted {
+                name: "none".to_owned(),
+                ..greeted()
+            },
+            Greeted {
+                challenge: [1; 32],
+                ..greeted()
+            },
+        ] {
+            assert!(!knows(&secrets, &said, &proof));
+        }
+    }
+}

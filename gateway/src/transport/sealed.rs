@@ -1,0 +1,416 @@
+//! A transport whose bytes are sealed in records, over any other transport.
+//!
+//! Does all of the reading and writing, for every kind of [`Records`]: as many records a call as a buffer
+//! takes, in and out. Holds a buffer only while a record is incomplete, or the transport below takes no more.
+
+use std::cell::RefCell;
+use std::fmt::Debug;
+use std::io::{ErrorKind, IoSlice, Result};
+use std::task::{Context, Poll, ready};
+
+use tokio::net::TcpStream;
+
+use super::{Detached, Transport, buffer};
+
+/// What one opened record came to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Opened {
+    /// So many sealed bytes were taken, and so many plain ones are there.
+    Record { consumed: usize, length: usize },
+    /// Its end has not come.
+    Incomplete,
+    /// There has to be room for so many plain bytes.
+    NoRoom { needed: usize },
+    /// The other end said that there is no more.
+    End,
+}
+
+/// What seals and opens: keys and counters, no socket.
+pub(super) trait Records: Debug + Send {
+    /// Seals what fits into `out`, at least one record where that is empty; returns how many bytes these are.
+    ///
+    /// # Errors
+    /// Nothing more can be sealed.
+    fn seal(&mut self, plain: &mut Gather<'_>, out: &mut [u8]) -> Result<usize>;
+
+    /// Opens the record at the beginning of `sealed` into `plain`, which it may spoil behind what it says.
+    ///
+    /// # Errors
+    /// It was not sealed by the other end, or changed on its way.
+    fn open(&mut self, sealed: &[u8], plain: &mut [u8]) -> Result<Opened>;
+
+    /// Seals what the other end waits for because of what was opened; returns its length, mostly 0.
+    ///
+    /// # Errors
+    /// Nothing more can be sealed.
+    fn answer(&mut self, _out: &mut [u8]) -> Result<usize> {
+        Ok(0)
+    }
+
+    /// Whether there is such a thing.
+    fn owes_answer(&self) -> bool {
+        false
+    }
+
+    /// Seals the word that there is no more; returns its length, which may be 0.
+    ///
+    /// # Errors
+    /// Nothing more can be sealed.
+    fn close(&mut self, out: &mut [u8]) -> Result<usize>;
+}
+
+/// What a record is made of.
+pub(super) enum Next<'a> {
+    /// There is nothing more.
+    End,
+    /// These bytes, which are taken.
+    Whole(&'a [u8]),
+    /// Bytes of several slices, to be copied.
+    Parts,
+}
+
+/// Bytes of several slices, taken from the first on.
+#[derive(Debug)]
+pub(super) struct Gather<'a> {
+    slices: &'a [IoSlice<'a>],
+    /// Bytes of the first slice that are taken.
+    skip: usize,
+    taken: usize,
+}
+
+impl<'a> Gather<'a> {
+    pub(super) fn new(slices: &'a [IoSlice<'a>]) -> Self {
+        Self {
+            slices,
+            skip: 0,
+            taken: 0,
+        }
+    }
+
+    /// What is left of the first slice that is not empty; empty at the end.
+    pub(super) fn first(&mut self) -> &'a [u8] {
+        while let Some(slice) = self.slices.first() {
+            if self.skip < slice.len() {
+                return &slice[self.skip..];
+            }
+            self.slices = &self.slices[1..];
+            self.skip = 0;
+        }
+        &[]
+    }
+
+    /// The next bytes of a record of at most `most`: taken where they lie together.
+    pub(super) fn next(&mut self, most: usize) -> Next<'a> {
+        let first = self.first();
+        if first.is_empty() {
+            Next::End
+        } else if first.len() >= most || self.slices.len() <= 1 {
+            let whole = &first[..first.len().min(most)];
+            self.advance(whole.len());
+            Next::Whole(whole)
+        } else {
+            Next::Parts
+        }
+    }
+
+    /// Bytes that are not taken.
+    pub(super) fn left(&self) -> usize {
+        let all: usize = self.slices.iter().map(|slice| slice.len()).sum();
+        all - self.skip
+    }
+
+    /// So many bytes of the first slice are taken.
+    pub(super) fn advance(&mut self, length: usize) {
+        self.skip += length;
+        self.taken += length;
+    }
+
+    /// Copies as many as there are, or fit into `to`; returns how many.
+    pub(super) fn copy(&mut self, to: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while filled < to.len() {
+            let first = self.first();
+            if first.is_empty() {
+                break;
+            }
+            let length = first.len().min(to.len() - filled);
+            to[filled..filled + length].copy_from_slice(&first[..length]);
+            filled += length;
+            self.advance(length);
+        }
+        filled
+    }
+}
+
+/// Sealed bytes that the transport below has not taken.
+#[derive(Debug, Default)]
+struct Outgoing {
+    /// Empty: there are none.
+    buffer: Option<Box<[u8]>>,
+    written: usize,
+    filled: usize,
+}
+
+/// What was read and not passed on.
+#[derive(Debug, Default)]
+struct Incoming {
+    /// Sealed bytes.
+    buffer: Option<Box<[u8]>>,
+    start: usize,
+    filled: usize,
+    /// Plain bytes of a record for which there was no room, and how many are passed on.
+    plain: Vec<u8>,
+    passed: usize,
+    /// There may be more to pass on without a read.
+    more: bool,
+    ended: bool,
+}
+
+/// A transport in records over `below`.
+#[derive(Debug)]
+pub(super) struct Sealed<R> {
+    below: Box<dyn Transport>,
+    records: RefCell<R>,
+    incoming: RefCell<Incoming>,
+    outgoing: RefCell<Outgoing>,
+    identity: Option<String>,
+}
+
+impl<R: Records + 'static> Sealed<R> {
+    /// `unread`: sealed bytes that were read already. `plain`: what was opened of them.
+    pub(super) fn boxed(
+        below: Box<dyn Transport>,
+        records: R,
+        identity: Option<String>,
+        unread: &[u8],
+        plain: Vec<u8>,
+    ) -> Box<dyn Transport> {
+        let mut incoming = Incoming {
+            more: !unread.is_empty() || !plain.is_empty(),
+            plain,
+            ..Incoming::default()
+        };
+        if !unread.is_empty() {
+            let mut buffer = buffer::take();
+            buffer[..unread.len()].copy_from_slice(unread);
+            incoming.buffer = Some(buffer);
+            incoming.filled = unread.len();
+        }
+        Box::new(Self {
+            below,
+            records: RefCell::new(records),
+            incoming: RefCell::new(incoming),
+            outgoing: RefCell::default(),
+            identity,
+        })
+    }
+}
+
+impl<R: Records> Sealed<R> {
+    /// Says what is owed, where nothing waits: else it goes with what is written next.
+    fn answer(&self) -> Result<()> {
+        let mut records = self.records.borrow_mut();
+        let mut outgoing = self.outgoing.borrow_mut();
+        if !records.owes_answer() || outgoing.buffer.is_some() {
+            return Ok(());
+        }
+        let mut buffer = buffer::take();
+        outgoing.filled = records.answer(&mut buffer)?;
+        outgoing.buffer = Some(buffer);
+        outgoing.flush(&*self.below).map(drop)
+    }
+}
+
+impl Outgoing {
+    /// Writes what waits; returns whether all of it is gone.
+    fn flush(&mut self, below: &dyn Transport) -> Result<bool> {
+        let Some(buffer) = self.buffer.take() else {
+            return Ok(true);
+        };
+        while self.written < self.filled {
+            let rest = IoSlice::new(&buffer[self.written..self.filled]);
+            match below.try_write(&[rest]) {
+                Ok(length) => self.written += length,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.buffer = Some(buffer);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.written = 0;
+        self.filled = 0;
+        buffer::put(buffer);
+        Ok(true)
+    }
+}
+
+impl Incoming {
+    /// Passes on what was opened before.
+    fn pass_on(&mut self, to: &mut [u8]) -> usize {
+        let rest = &self.plain[self.passed..];
+        let length = rest.len().min(to.len());
+        to[..length].copy_from_slice(&rest[..length]);
+        self.passed += length;
+        if self.passed == self.plain.len() {
+            self.plain = Vec::new();
+            self.passed = 0;
+        }
+        length
+    }
+
+    /// Opens what is whole and fits into `to`; returns how many bytes.
+    fn open(&mut self, records: &mut dyn Records, to: &mut [u8]) -> Result<usize> {
+        let mut moved = self.pass_on(to);
+        self.more = true;
+        while moved < to.len() && !self.ended {
+            let sealed = match &self.buffer {
+                Some(buffer) => &buffer[self.start..self.filled],
+                None => &[],
+            };
+            match records.open(sealed, &mut to[moved..])? {
+                Opened::Record { consumed, length } => {
+                    self.start += consumed;
+                    moved += length;
+                }
+                Opened::Incomplete => {
+                    self.more = false;
+                    break;
+                }
+                Opened::NoRoom { .. } if moved > 0 => break,
+                Opened::NoRoom { needed } => {
+                    let mut plain = vec![0; needed];
+                    if let Opened::Record { consumed, length } = records.open(sealed, &mut plain)? {
+                        self.start += consumed;
+                        plain.truncate(length);
+                    }
+                    self.plain = plain;
+                    moved = self.pass_on(to);
+                }
+                Opened::End => self.ended = true,
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Reads more behind what is there; returns whether there is more, which the end is not.
+    fn fill(&mut self, below: &dyn Transport) -> Result<bool> {
+        let mut buffer = self.buffer.take().unwrap_or_else(buffer::take);
+        buffer.copy_within(self.start..self.filled, 0);
+        self.filled -= self.start;
+        self.start = 0;
+        let result = below.try_read(&mut buffer[self.filled..]);
+        self.filled += *result.as_ref().unwrap_or(&0);
+        if self.filled > 0 {
+            self.buffer = Some(buffer);
+        } else {
+            buffer::put(buffer);
+        }
+        result.map(|length| length > 0)
+    }
+}
+
+impl<R: Records + 'static> Transport for Sealed<R> {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.incoming.borrow().more {
+            return Poll::Ready(Ok(()));
+        }
+        self.below.poll_readable(context)
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            ready!(self.below.poll_writable(context))?;
+            if self.outgoing.borrow_mut().flush(&*self.below)? {
+                return Poll::Ready(Ok(()));
+            }
+        }
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
+        let mut incoming = self.incoming.borrow_mut();
+        loop {
+            let moved = incoming.open(&mut *self.records.borrow_mut(), bytes)?;
+            self.answer()?;
+            if moved > 0 || incoming.ended || bytes.is_empty() {
+                return Ok(moved);
+            }
+            if !incoming.fill(&*self.below)? {
+                return Ok(0);
+            }
+        }
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        if !outgoing.flush(&*self.below)? {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        let mut buffer = buffer::take();
+        let mut plain = Gather::new(slices);
+        outgoing.filled = self.records.borrow_mut().seal(&mut plain, &mut buffer)?;
+        outgoing.buffer = Some(buffer);
+        outgoing.flush(&*self.below)?;
+        Ok(plain.taken)
+    }
+
+    fn finish(&self) -> Result<()> {
+        let mut outgoing = self.outgoing.borrow_mut();
+        if outgoing.flush(&*self.below)? {
+            let mut buffer = buffer::take();
+            outgoing.filled = self.records.borrow_mut().close(&mut buffer)?;
+            outgoing.buffer = Some(buffer);
+            // What the kernel does not take of a last word is not worth waiting for.
+            outgoing.flush(&*self.below)?;
+        }
+        self.below.finish()
+    }
+
+    fn shut(&self) {
+        self.below.shut();
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.below.tcp()
+    }
+
+    fn identity(&self) -> Option<&str> {
+        self.identity.as_deref()
+    }
+
+    fn peer(&self) -> String {
+        self.below.peer()
+    }
+
+    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+        Ok(Box::new(Away {
+            below: self.below.detach()?,
+            records: self.records.into_inner(),
+            incoming: self.incoming.into_inner(),
+            outgoing: self.outgoing.into_inner(),
+            identity: self.identity,
+        }))
+    }
+}
+
+/// A sealed transport on its way to another thread.
+#[derive(Debug)]
+struct Away<R> {
+    below: Box<dyn Detached>,
+    records: R,
+    incoming: Incoming,
+    outgoing: Outgoing,
+    identity: Option<String>,
+}
+
+impl<R: Records + 'static> Detached for Away<R> {
+    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
+        Ok(Box::new(Sealed {
+            below: self.below.attach()?,
+            records: RefCell::new(self.records),
+            incoming: RefCell::new(self.incoming),
+            outgoing: RefCell::new(self.outgoing),
+            identity: self.identity,
+        }))
+    }
+}

@@ -1,0 +1,225 @@
+//! Mutual TLS 1.3 (RFC 8446): what a handshake needs, and what it comes to.
+//!
+//! rustls does the handshake and the key schedule, without a socket; records are sealed by
+//! [`record`]. Both sides have their chain judged, and one of the names in their certificate has to be
+//! among those that the configuration lists. No sessions are resumed, so each carrier proves it anew.
+
+mod handshake;
+mod record;
+mod server;
+mod verify;
+
+use std::io::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::MutualTls;
+use rustls::client::{Resumption, UnbufferedClientConnection};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::UnbufferedServerConnection;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use zeroize::Zeroizing;
+
+use super::sealed::Sealed;
+use super::{Side, Transport, invalid};
+use crate::files::{Unusable, read};
+use verify::Judge;
+
+pub(crate) use server::ServerTls;
+
+/// What both sides of a handshake need.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    client: Arc<ClientConfig>,
+    server: Arc<ServerConfig>,
+    judge: Arc<Judge>,
+    /// What a client asks for: the first of the peers that can be asked for.
+    server_name: ServerName<'static>,
+}
+
+impl Tls {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`Unusable`] with the file.
+    pub(crate) fn load(config: &MutualTls) -> std::result::Result<Self, Unusable> {
+        let wrong = |path, problem: &dyn ToString| Unusable::new(path, problem.to_string());
+        let roots = roots(&config.ca)?;
+        let provider = provider();
+        let judge = Judge::new(roots, &provider, config.peers.clone());
+        let judge = Arc::new(judge.map_err(|error| wrong(&config.ca, &error))?);
+        let mismatch = |error: rustls::Error| wrong(&config.key, &error);
+        let own = Arc::new(SingleCertAndKey::from(own(
+            &config.certificate,
+            &config.key,
+        )?));
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(mismatch)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&judge) as Arc<_>)
+            .with_client_cert_resolver(Arc::clone(&own) as Arc<_>);
+        client.resumption = Resumption::disabled();
+        client.enable_secret_extraction = true;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(mismatch)?
+            .with_client_cert_verifier(Arc::clone(&judge) as Arc<_>)
+            .with_cert_resolver(own);
+        server.send_tls13_tickets = 0;
+        server.enable_secret_extraction = true;
+        let names = config.peers.iter().cloned().map(ServerName::try_from);
+        let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
+        Ok(Self {
+            client: Arc::new(client),
+            server: Arc::new(server),
+            judge,
+            server_name: names.flatten().next().unwrap_or(unnamed),
+        })
+    }
+
+    /// Shakes hands over `below`.
+    ///
+    /// # Errors
+    /// The other end is not who it may be, or does not speak TLS.
+    pub(crate) async fn secure(
+        &self,
+        below: Box<dyn Transport>,
+        side: Side,
+    ) -> Result<Box<dyn Transport>> {
+        let made = match side {
+            Side::Dials => {
+                let config = Arc::clone(&self.client);
+                let connection = UnbufferedClientConnection::new(config, self.server_name.clone());
+                handshake::run(&*below, connection.map_err(invalid)?).await?
+            }
+            Side::Accepts => {
+                let connection = UnbufferedServerConnection::new(Arc::clone(&self.server));
+                handshake::run(&*below, connection.map_err(invalid)?).await?
+            }
+        };
+        let certificate = made.certificate.as_ref();
+        let certificate = certificate.ok_or_else(|| invalid("the other end has no certificate"))?;
+        let identity = self.judge.name_of(certificate).map_err(invalid)?.to_owned();
+        Ok(sealed(below, made, Some(identity)))
+    }
+}
+
+/// The certificates of this end, and their private key, whose bytes are wiped once it is taken in.
+///
+/// # Errors
+/// [`Unusable`]: a file has none, or the key is another certificate's.
+fn own(certificate: &Path, key: &Path) -> std::result::Result<CertifiedKey, Unusable> {
+    let certificates = certificates(certificate)?;
+    let wrong = |error: rustls::Error| Unusable::new(key, error);
+    let bytes = PrivateKeyDer::from_pem_slice(&read(key)?)
+        .map_err(|_| Unusable::new(key, "has no private key in PEM"))?;
+    let bytes = Zeroizing::new(bytes);
+    let signing = aws_lc_rs::sign::any_supported_type(&bytes).map_err(wrong)?;
+    let own = CertifiedKey::new(certificates, signing);
+    own.keys_match().map_err(wrong)?;
+    Ok(own)
+}
+
+/// What a handshake made of `below`.
+fn sealed(
+    below: Box<dyn Transport>,
+    made: handshake::Made,
+    identity: Option<String>,
+) -> Box<dyn Transport> {
+    Sealed::boxed(below, made.records, identity, &made.unread, made.plain)
+}
+
+/// Those of `aws-lc-rs`, AES first: it is what processors do fastest.
+fn provider() -> Arc<CryptoProvider> {
+    use aws_lc_rs::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+            TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..aws_lc_rs::default_provider()
+    })
+}
+
+/// The authorities of a file.
+fn roots(path: &Path) -> std::result::Result<RootCertStore, Unusable> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let wrong = |error: rustls::Error| Unusable::new(path, error.to_string());
+        roots.add(certificate).map_err(wrong)?;
+    }
+    Ok(roots)
+}
+
+fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, Unusable> {
+    let bytes = read(path)?;
+    let certificates: std::result::Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(Unusable::new(
+            path,
+            "has no certificate in PEM, or a broken one",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    /// The files of a certificate for `name`, of its key and of an authority of its own.
+    pub(super) fn issued(dir: &Path, name: &str) -> (PathBuf, PathBuf, PathBuf) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let ca = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+        let write = |name: &str, text: String| {
+            std::fs::write(dir.join(name), text).unwrap();
+            dir.join(name)
+        };
+        let key = write("key", key.serialize_pem());
+        (write("certificate", certificate), key, write("ca", ca))
+    }
+
+    /// A client and a server that may talk to each other.
+    pub(super) fn both() -> (Tls, Tls) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let ca = dir.path().join("ca");
+        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+        let end = |own: &str, peer: &str| {
+            let params = CertificateParams::new([own.to_owned()]).unwrap();
+            let key = KeyPair::generate().unwrap();
+            let config = MutualTls {
+                certificate: dir.path().join("certificate"),
+                key: dir.path().join("key"),
+                ca: ca.clone(),
+                peers: vec![peer.to_owned()],
+            };
+            let certificate = params.signed_by(&key, &issuer).unwrap();
+            std::fs::write(&config.certificate, certificate.pem()).unwrap();
+            std::fs::write(&config.key, key.serialize_pem()).unwrap();
+            Tls::load(&config).unwrap()
+        };
+        (end("entry", "exit"), end("exit", "entry"))
+    }
+}

@@ -1,0 +1,79 @@
+//! A Unix socket: a carrier between two processes of one machine.
+
+use std::io::{IoSlice, Result};
+use std::net::Shutdown;
+use std::task::{Context, Poll};
+
+use muxtunnel_gateway_config::UNIX_PREFIX;
+use socket2::SockRef;
+use tokio::net::{TcpStream, UnixStream};
+
+use super::{Detached, Transport};
+
+/// A connected socket, and the path that it leads to, or came by.
+#[derive(Debug)]
+pub(crate) struct Unix {
+    socket: UnixStream,
+    path: String,
+}
+
+impl Unix {
+    pub(crate) fn boxed(socket: UnixStream, path: &str) -> Box<dyn Transport> {
+        let path = path.to_owned();
+        Box::new(Self { socket, path })
+    }
+}
+
+impl Transport for Unix {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.socket.poll_read_ready(context)
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.socket.poll_write_ready(context)
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
+        self.socket.try_read(bytes)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        self.socket.try_write_vectored(slices)
+    }
+
+    fn finish(&self) -> Result<()> {
+        SockRef::from(&self.socket).shutdown(Shutdown::Write)
+    }
+
+    fn shut(&self) {
+        // It fails where the other end has ended it already.
+        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        None
+    }
+
+    fn peer(&self) -> String {
+        format!("{UNIX_PREFIX}{}", self.path)
+    }
+
+    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+        Ok(Box::new(DetachedUnix {
+            socket: self.socket.into_std()?,
+            path: self.path,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct DetachedUnix {
+    socket: std::os::unix::net::UnixStream,
+    path: String,
+}
+
+impl Detached for DetachedUnix {
+    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
+        Ok(Unix::boxed(UnixStream::from_std(self.socket)?, &self.path))
+    }
+}

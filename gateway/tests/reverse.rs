@@ -1,0 +1,491 @@
+//! Streams that begin on the exit: two muxgate processes and more on loopback, seen from their
+//! applications.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+
+use common::path::Path;
+use common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
+use common::*;
+use muxtunnel_proto::native::codec::{self, Frame, HelloAck, LISTEN_FEATURE, RESUME, VERSION};
+use muxtunnel_proto::native::{LISTENS_MAX, SessionCode};
+
+fn loopback(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
+}
+
+fn exit_text(carrier: u16, allow_listen: &str) -> String {
+    format!(
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         allowListen: [{allow_listen}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
+    )
+}
+
+fn exit(carrier: u16, port: u16) -> Gate {
+    Gate::with_file(&exit_text(carrier, &port.to_string())).until_ready()
+}
+
+/// An entry that has the exit at `carrier` listen on `port`; `more` of the forward and of the entry.
+fn entry_text(carrier: SocketAddr, port: u16, target: SocketAddr, more: [&str; 2]) -> String {
+    let [forward, entry] = more;
+    format!(
+        "role: Entry\nsecurity: {{mode: None}}\nconnect: {carrier}\nadmin: ADMIN\n{entry}\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
+         - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
+         target: {{host: 127.0.0.1, port: {}}}{forward}}}\n",
+        target.port()
+    )
+}
+
+fn entry(carrier: u16, port: u16, target: SocketAddr) -> Gate {
+    Gate::with_file(&entry_text(loopback(carrier), port, target, ["", ""])).until_ready()
+}
+
+/// Why the exit does not listen for the entry's forward; nothing: it does.
+fn problem(entry: &Gate) -> Option<String> {
+    let status = entry.status();
+    status["forwards"][0]["error"].as_str().map(str::to_owned)
+}
+
+fn until_listening(entry: &Gate) {
+    until("the exit listens", || problem(entry).is_none());
+}
+
+/// Nobody listens there; who connected to see it would open a stream.
+fn is_closed(port: u16) -> bool {
+    TcpListener::bind(loopback(port)).is_ok()
+}
+
+#[test]
+fn an_exit_listens_for_an_entry_and_both_count_and_log_the_streams() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let exit = Gate::with_flags(&[
+        "exit",
+        "--security",
+        "none",
+        "--listen",
+        &loopback(carrier).to_string(),
+        "--allow-listen",
+        &port.to_string(),
+    ]);
+    let entry = Gate::with_flags(&[
+        "entry",
+        "--security",
+        "none",
+        "--connect",
+        &loopback(carrier).to_string(),
+        "--reverse",
+        &format!("{port}:{address},bulk"),
+    ]);
+    until_listening(&entry);
+    let client = connect(loopback(port));
+    let sent = pattern(1, 3 << 20);
+    let sending = send_in_background(&client, sent.clone(), true);
+    let mut target = accept(&listener);
+    assert!(read_all(&target) == sent);
+    sending.join().unwrap();
+    target.write_all(&pattern(2, 3 << 20)).unwrap();
+    drop(target);
+    assert!(read_all(&client) == pattern(2, 3 << 20));
+    let name = format!("reverse 127.0.0.1:{port}");
+    let line = entry.line(&["Stream closed", "completed", &format!("dialled={address}")]);
+    assert!(line.contains(&name), "{line}");
+    exit.line(&[
+        "Stream closed",
+        "completed",
+        &format!("client={}", client.local_addr().unwrap()),
+    ]);
+    for (gate, name) in [(&entry, name), (&exit, format!("127.0.0.1:{port}"))] {
+        let forward = &gate.status()["forwards"][0];
+        assert_eq!(forward["name"], name);
+        assert_eq!(forward["streams"]["opened"], 1, "{forward}");
+        let label = format!("muxgate_forward_streams_opened_total{{forward=\"{name}\"}}");
+        assert_eq!(metric(gate, &label), 1);
+    }
+}
+
+#[test]
+fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let exit = Gate::with_file(&exit_text(carrier, "")).until_ready();
+    let text = entry_text(loopback(carrier), port, address, ["", ""]);
+    let entry = Gate::with_file(&text).until_ready();
+    entry.line(&["WARN", "MT0220", "The exit does not listen"]);
+    exit.line(&["WARN", "MT0220", "Listener refused"]);
+    let told = problem(&entry).unwrap();
+    assert!(
+        told.contains("MT0220") && told.contains("is not one that"),
+        "{told}"
+    );
+    assert_eq!(exit.status()["streams"]["refused"]["MT0220"], 1);
+    assert!(is_closed(port));
+    exit.rewrite(&exit_text(carrier, &format!("'127.0.0.1:{port}'")));
+    exit.line(&["Configuration taken over"]);
+    // A changed file is asked for at once.
+    entry.rewrite(&format!("{text}timeouts: {{idleSeconds: 60}}\n"));
+    until_listening(&entry);
+    let mut client = connect(loopback(port));
+    client.write_all(b"now").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&accept(&listener)), b"now");
+    exit.rewrite(&exit_text(carrier, ""));
+    until("the port is closed", || is_closed(port));
+    until("the entry knows", || problem(&entry).is_some());
+}
+
+#[test]
+fn a_port_that_another_process_has_is_refused_with_its_reason() {
+    let (_listener, address) = target();
+    let (_other, taken) = target();
+    let carrier = free_port();
+    let _exit = exit(carrier, taken.port());
+    let entry = entry(carrier, taken.port(), address);
+    until("the entry knows", || {
+        problem(&entry).is_some_and(|told| told.contains("MT0103") && told.contains("in use"))
+    });
+}
+
+#[test]
+fn streams_of_the_exit_outlive_their_carriers() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let exit = exit(carrier, port);
+    let path = Path::to(loopback(carrier));
+    let pool = "pool: {min: 3, max: 3}\n";
+    let text = entry_text(path.address, port, address, ["", pool]);
+    let entry = Gate::with_file(&text).until_ready();
+    until("there are three carriers", || {
+        exit.status()["carriers"].as_array().unwrap().len() == 3
+    });
+    until_listening(&entry);
+    let clients: Vec<_> = (0..20).map(|_| connect(loopback(port))).collect();
+    let targets: Vec<_> = (0..20).map(|_| accept(&listener)).collect();
+    // Who is who: the first byte of each.
+    for (number, mut client) in clients.iter().enumerate() {
+        client.write_all(&[number as u8]).unwrap();
+    }
+    let mut sending = Vec::new();
+    let mut by_client = std::collections::BTreeMap::new();
+    for mut target in targets {
+        let mut number = [0];
+        target.read_exact(&mut number).unwrap();
+        by_client.insert(usize::from(number[0]), target);
+    }
+    for (number, client) in clients.iter().enumerate() {
+        let (up, down) = (number as u64, 100 + number as u64);
+        sending.push(send_in_background(client, pattern(up, 1 << 20), true));
+        let target = &by_client[&number];
+        sending.push(send_in_background(target, pattern(down, 1 << 20), true));
+    }
+    path.cut_one();
+    path.cut_all();
+    for (number, client) in clients.iter().enumerate() {
+        let (up, down) = (number as u64, 100 + number as u64);
+        assert!(
+            read_all(&by_client[&number]) == pattern(up, 1 << 20),
+            "{number}"
+        );
+        assert!(read_all(client) == pattern(down, 1 << 20), "{number}");
+    }
+    sending.into_iter().for_each(|sent| sent.join().unwrap());
+    assert!(problem(&entry).is_none());
+}
+
+/// The target's name of itself, and the end.
+fn names_itself(listener: TcpListener, name: &'static [u8]) {
+    std::thread::spawn(move || {
+        for mut tcp in listener.incoming().flatten() {
+            tcp.write_all(name).unwrap();
+        }
+    });
+}
+
+fn name_behind(port: u16) -> Vec<u8> {
+    let mut name = Vec::new();
+    match TcpStream::connect(loopback(port)).and_then(|mut tcp| tcp.read_to_end(&mut name)) {
+        Ok(_) => name,
+        Err(_) => b"nobody".to_vec(),
+    }
+}
+
+#[test]
+fn entries_share_a_port_until_the_last_of_them_has_left() {
+    let (carrier, port) = (free_port(), free_port());
+    let exit = exit(carrier, port);
+    let ((one, first), (two, second)) = (target(), target());
+    names_itself(one, b"one");
+    names_itself(two, b"two");
+    let one = entry(carrier, port, first);
+    until_listening(&one);
+    assert_eq!(name_behind(port), b"one");
+    let two = entry(carrier, port, second);
+    until_listening(&two);
+    // The streams of one are kept, so the other one has fewer.
+    let held = connect(loopback(port));
+    until("both serve", || {
+        name_behind(port) == b"two" || name_behind(port) == b"one"
+    });
+    drop(held);
+    one.signal("TERM");
+    assert!(one.wait().success());
+    until("the other one is left", || name_behind(port) == b"two");
+    for _ in 0..5 {
+        assert_eq!(name_behind(port), b"two");
+    }
+    two.signal("TERM");
+    assert!(two.wait().success());
+    until("the port is closed", || is_closed(port));
+    exit.line(&["No entry asks for it any more"]);
+    assert!(exit.status()["forwards"].is_null());
+}
+
+#[test]
+fn new_connections_go_to_the_entry_with_the_fewest_streams() {
+    let (carrier, port) = (free_port(), free_port());
+    let _exit = exit(carrier, port);
+    let ((one, first), (two, second)) = (target(), target());
+    let entries = [entry(carrier, port, first), entry(carrier, port, second)];
+    entries.iter().for_each(until_listening);
+    let _clients: Vec<_> = (0..10).map(|_| connect(loopback(port))).collect();
+    let _accepted: Vec<_> = [one, two]
+        .iter()
+        .flat_map(|listener| (0..5).map(|_| accept(listener)).collect::<Vec<_>>())
+        .collect();
+}
+
+#[test]
+fn all_workers_of_both_sides_share_the_port() {
+    let (listener, address) = target();
+    names_itself(listener, b"here");
+    let (carrier, port) = (free_port(), free_port());
+    let workers = "workers: 2\n";
+    let exit = Gate::with_file(&format!(
+        "{}{workers}",
+        exit_text(carrier, &port.to_string())
+    ));
+    let text = entry_text(loopback(carrier), port, address, ["", workers]);
+    let entry = Gate::with_file(&text).until_ready();
+    until_listening(&entry);
+    until("both workers serve", || {
+        let served = (0..20)
+            .map(|_| name_behind(port))
+            .all(|name| name == b"here");
+        let carriers = exit.status()["carriers"].as_array().unwrap().len();
+        served && carriers == 2
+    });
+    let forwards = exit.status()["forwards"].clone();
+    assert_eq!(forwards.as_array().unwrap().len(), 1, "{forwards}");
+    assert!(forwards[0]["error"].is_null(), "{forwards}");
+}
+
+/// A stream that was open still carries both ways, and both ends.
+fn assert_goes_on_to_its_end(mut client: TcpStream, mut target: TcpStream) {
+    client.write_all(b"question").unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&target), b"question");
+    target.write_all(b"answer").unwrap();
+    drop(target);
+    assert_eq!(read_all(&client), b"answer");
+}
+
+#[test]
+fn an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let _exit = exit(carrier, port);
+    let entry = entry(carrier, port, address);
+    until_listening(&entry);
+    let client = connect(loopback(port));
+    let target = accept(&listener);
+    entry.signal("TERM");
+    until("the port is closed", || is_closed(port));
+    assert_goes_on_to_its_end(client, target);
+    assert!(entry.wait().success());
+}
+
+#[test]
+fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let first = exit(carrier, port);
+    let entry = entry(carrier, port, address);
+    until_listening(&entry);
+    let client = connect(loopback(port));
+    let target = accept(&listener);
+    first.signal("TERM");
+    until("the port is closed", || is_closed(port));
+    assert_goes_on_to_its_end(client, target);
+    assert!(first.wait().success());
+    until("the entry knows", || problem(&entry).is_some());
+    // Another exit is asked again.
+    let _second = exit(carrier, port);
+    until_listening(&entry);
+    drop(connect(loopback(port)));
+    assert_eq!(read_all(&accept(&listener)), b"");
+}
+
+#[test]
+fn forwards_come_go_and_change_while_the_entry_runs() {
+    let ((first, one), (second, two)) = (target(), target());
+    let (carrier, port) = (free_port(), free_port());
+    let _exit = exit(carrier, port);
+    let text = |target| entry_text(loopback(carrier), port, target, ["", ""]);
+    let entry = Gate::with_file(&text(one)).until_ready();
+    until_listening(&entry);
+    drop(connect(loopback(port)));
+    assert_eq!(read_all(&accept(&first)), b"");
+    entry.rewrite(&text(two));
+    names_itself(first, b"first");
+    names_itself(second, b"second");
+    until("it leads to the other target", || {
+        name_behind(port) == b"second"
+    });
+    let (without, _) = text(two)
+        .split_once("forwards:")
+        .map(|(a, b)| (a.to_owned(), b.len()))
+        .unwrap();
+    entry.rewrite(&without);
+    until("the port is closed", || is_closed(port));
+    entry.rewrite(&text(one));
+    until("it is listened on again", || name_behind(port) == b"first");
+}
+
+#[test]
+fn limits_of_a_forward_hold_for_streams_that_the_exit_opens() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let _exit = exit(carrier, port);
+    let limits = ", limits: {streams: 1}";
+    let text = entry_text(loopback(carrier), port, address, [limits, ""]);
+    let entry = Gate::with_file(&text).until_ready();
+    until_listening(&entry);
+    let first = connect(loopback(port));
+    let target = accept(&listener);
+    assert_reset(&connect(loopback(port)));
+    let forward = &entry.status()["forwards"][0];
+    assert_eq!(forward["streams"]["refused"]["MT0211"], 1, "{forward}");
+    drop((first, target));
+    until("there is room again", || {
+        entry.status()["forwards"][0]["streams"]["open"] == 0
+    });
+    let _client = connect(loopback(port));
+    let _target = accept(&listener);
+}
+
+/// The bytes of LISTEN.
+fn listen(number: u32, address: &str) -> Vec<u8> {
+    let body = [&[0], address.as_bytes()].concat();
+    let mut bytes = vec![0x28, 0, 0, body.len() as u8];
+    bytes.extend(number.to_be_bytes());
+    bytes.extend([0; 8]);
+    bytes.extend(body);
+    bytes
+}
+
+#[test]
+fn a_peer_that_asks_for_100_000_listeners_is_cut_off_and_has_none() {
+    let carrier = free_port();
+    let ports = 31_000..31_200;
+    let rule = format!("'{}-{}'", ports.start, ports.end);
+    let exit = Gate::with_file(&exit_text(carrier, &rule)).until_ready();
+    let mut peer = Carrier::new(connect(loopback(carrier)));
+    let Frame::Hello(mut greeting) = hello(0, [0; 16], [0; 32]) else {
+        panic!("a hello is one");
+    };
+    greeting.features = LISTEN_FEATURE;
+    peer.send(&Frame::Hello(greeting));
+    assert!(matches!(peer.next(), Frame::HelloAck(ack) if ack.features == LISTEN_FEATURE));
+    let mut flood = peer.tcp.try_clone().unwrap();
+    let flood = std::thread::spawn(move || {
+        for number in 1..=100_000 {
+            let address = format!("127.0.0.1:{}", 31_000 + number % 200);
+            if flood.write_all(&listen(number, &address)).is_err() {
+                return;
+            }
+        }
+    });
+    let mut listening = 0;
+    let code = loop {
+        match peer.next_of_note() {
+            Frame::Listening { .. } => listening += 1,
+            Frame::Unlisten { .. } => {}
+            Frame::SessionClose { code, .. } => break code,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(code, SessionCode::ListenLimitError as u64);
+    assert!(listening <= LISTENS_MAX, "{listening}");
+    flood.join().unwrap();
+    until("nothing is listened on", || {
+        exit.status()["forwards"].is_null() && ports.clone().all(is_closed)
+    });
+}
+
+#[test]
+fn an_exit_reaches_nothing_that_the_entry_did_not_declare() {
+    let (_listener, declared) = target();
+    let (others, other) = target();
+    let (exit, exit_address) = target();
+    let port = free_port();
+    let text = entry_text(exit_address, port, declared, ["", ""]);
+    let entry = Gate::with_file(&text);
+    let mut peer = Carrier::new(accept(&exit));
+    assert!(matches!(peer.next(), Frame::Hello(_)));
+    peer.send(&Frame::HelloAck(HelloAck {
+        version: VERSION,
+        features: RESUME | LISTEN_FEATURE,
+        session_id: SESSION,
+        token: TOKEN,
+        parameters: parameters(),
+    }));
+    let asked = peer.next_of_note();
+    assert!(matches!(asked, Frame::Listen { .. }), "{asked:?}");
+    // Odd numbers are the acceptor's.
+    for (number, target) in [
+        format!("tcp://{other}"),
+        format!("tcp://{declared}"),
+        "listen://2".to_owned(),
+        "listen://01".to_owned(),
+        "listen://".to_owned(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut open = codec::encode(&Frame::Open {
+            stream: stream_ids(1)[0],
+            priority: 0,
+            target: target.clone(),
+            source: None,
+        });
+        open[9] = 1 + 2 * number as u8;
+        peer.tcp.write_all(&open).unwrap();
+        loop {
+            match peer.next_of_note() {
+                Frame::ResetStream { code, .. } => {
+                    assert_eq!(code, 0x102, "{target}");
+                    break;
+                }
+                Frame::Opened { .. } => panic!("{target} is reached"),
+                _ => {}
+            }
+        }
+    }
+    others.set_nonblocking(true).unwrap();
+    assert!(others.accept().is_err());
+    assert_eq!(
+        metric(&entry, "muxgate_opens_refused_total{code=\"MT0204\"}"),
+        5
+    );
+}

@@ -1,0 +1,335 @@
+//! Thousands of connections that say little: they are bounded, cost little, and keep nobody out.
+//!
+//! The ignored test measures how long somebody real needs meanwhile; docs/performance.md has what it gave.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+#[path = "common/authority.rs"]
+mod authority;
+mod common;
+#[path = "common/ends.rs"]
+mod ends;
+#[path = "common/herd.rs"]
+mod herd;
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use authority::Authority;
+use common::*;
+use ends::*;
+use herd::Herd;
+
+const SILENT: usize = 5_000;
+/// What one of them may cost, KiB.
+const KIB_EACH: u64 = 16;
+/// Carriers and leaves that may wait, of a gateway.
+const STRANGERS_MAX: usize = 256;
+/// Clients that may wait, of a worker.
+const CLIENTS_MAX: usize = 1_024;
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
+
+/// One port that strangers come to, and how somebody real gets through it.
+struct Door {
+    name: &'static str,
+    /// Whose memory and log are looked at.
+    gate: Gate,
+    address: SocketAddr,
+    /// What strangers begin to say.
+    prefix: &'static [u8],
+    seats: usize,
+    /// What its log says of those that are sent away.
+    line: &'static str,
+    visit: Box<dyn Fn()>,
+    /// Other gateways, and files.
+    _rest: Vec<Box<dyn std::any::Any>>,
+}
+
+/// All of them; `dir` gets their files. They lead to a target that says everything back.
+fn doors(dir: &Path) -> Vec<Door> {
+    let target = echoing();
+    let (_, _, tls) = tls(dir, &Authority::new());
+    let plain = || Ends {
+        exit: "{mode: None}".to_owned(),
+        entry: "{mode: None}".to_owned(),
+    };
+    let web_socket = |ends: Ends| Ends {
+        exit: ends.exit + "\nwebSocket: {path: /carrier}",
+        entry: ends.entry + "\nwebSocket: {path: /carrier}",
+    };
+    let begun = b"GET /carrier HTTP/1.1\r\nUpgrade: websocket\r\nX: xxxxxxxxxxxxxxx";
+    let noise = noise(dir, false, false);
+    vec![
+        carriers(
+            "TLS",
+            tls,
+            b"\x16\x03\x01\x40\0\x01\0\x3f\xfc\x03\x03",
+            target,
+        ),
+        carriers(
+            "Noise",
+            noise,
+            b"MN\x01\x01\x01\0aaaaaaaaaaaaaaaaaaaa",
+            target,
+        ),
+        carriers("plain", plain(), b"\x01\0\0\0\0\0\0\xff", target),
+        carriers("WebSocket", web_socket(plain()), begun, target),
+        clients("SOCKS5", "Socks5", b"\x05\x20\0\0\0\0\0", target),
+        clients(
+            "HTTP",
+            "HttpConnect",
+            b"CONNECT web:80 HTTP/1.1\r\nHost: xxxx",
+            target,
+        ),
+        rendezvous(target),
+    ]
+}
+
+/// Where carriers arrive; who is real is a new entry with a stream.
+fn carriers(name: &'static str, ends: Ends, prefix: &'static [u8], target: SocketAddr) -> Door {
+    let address = carrier_address();
+    let gate = exit(&ends.exit, address, target);
+    let visit = move || {
+        let (_entry, forward) = entry(&ends.entry, "Native", address, target);
+        echo_through(forward, |_| {});
+    };
+    Door {
+        name,
+        gate,
+        address,
+        prefix,
+        seats: STRANGERS_MAX,
+        line: "oldest of too many",
+        visit: Box::new(visit),
+        _rest: Vec::new(),
+    }
+}
+
+/// Where clients say where they want to go; who is real says it.
+fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: SocketAddr) -> Door {
+    let carrier = free_port();
+    let exit = Gate::exit("Native", carrier, &[&target.to_string()]);
+    let address = carrier_address();
+    let gate = Gate::with_file(&format!(
+        "role: Entry\nsecurity: {{mode: None}}\nconnect: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         forwards:\n- {{name: a, listen: '{address}', protocol: {protocol}, limits: {{streams: 8}}}}\n"
+    ))
+    .until_ready();
+    let socks = protocol == "Socks5";
+    let visit = move || {
+        echo_through(address, |tcp| {
+            let (said, answer) = match socks {
+                true => {
+                    let mut said = b"\x05\x01\0\x05\x01\0\x01\x7f\0\0\x01".to_vec();
+                    said.extend(target.port().to_be_bytes());
+                    (said, 2 + 10)
+                }
+                false => {
+                    let said = format!("CONNECT {target} HTTP/1.1\r\n\r\n").into_bytes();
+                    (said, b"HTTP/1.1 200 Connection established\r\n\r\n".len())
+                }
+            };
+            tcp.write_all(&said).unwrap();
+            tcp.read_exact(&mut vec![0; answer]).unwrap();
+        });
+    };
+    Door {
+        name,
+        gate,
+        address,
+        prefix,
+        seats: CLIENTS_MAX,
+        line: "MT0243",
+        visit: Box::new(visit),
+        _rest: vec![Box::new(exit)],
+    }
+}
+
+/// Where leaves meet; who is real is a new leaf that visits.
+fn rendezvous(target: SocketAddr) -> Door {
+    const SECRET: &str = "0123456789abcdef0123456789abcdef";
+    let dir = tempfile::tempdir().unwrap();
+    let [secrets, own] = ["secrets", "own"].map(|name| dir.path().join(name));
+    std::fs::write(&secrets, format!("db {SECRET}\n")).unwrap();
+    std::fs::write(&own, SECRET).unwrap();
+    let address = carrier_address();
+    let listen = address.to_string();
+    let secrets = secrets.to_str().unwrap();
+    let gate = Gate::with_flags(&["rendezvous", "--listen", &listen, "--secrets", secrets]);
+    let gate = gate.until_ready();
+    let leaf = format!("rendezvous: {{name: db, secretFile: '{}'}}", own.display());
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nsecurity: {{mode: None}}\nconnect: '{address}'\nadmin: ADMIN\n{leaf}\nallow: ['{target}']\n"
+    ))
+    .until_ready();
+    let visit = move || {
+        let security = format!("{{mode: None}}\n{leaf}");
+        let (_entry, forward) = entry(&security, "Native", address, target);
+        echo_through(forward, |_| {});
+    };
+    Door {
+        name: "rendezvous",
+        gate,
+        address,
+        prefix: b"\x01\x3cMUXMEETS\x01\x02\0\0\0\0",
+        seats: STRANGERS_MAX,
+        line: "oldest of too many",
+        visit: Box::new(visit),
+        _rest: vec![Box::new(exit), Box::new(dir)],
+    }
+}
+
+/// One byte there and back, once the forward listens; `ask` says where it wants to go.
+fn echo_through(forward: SocketAddr, ask: impl Fn(&mut TcpStream)) {
+    let begun = Instant::now();
+    let mut tcp = loop {
+        match TcpStream::connect(forward) {
+            Ok(tcp) => break tcp,
+            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    ask(&mut tcp);
+    tcp.write_all(b"x").unwrap();
+    tcp.read_exact(&mut [0]).unwrap();
+}
+
+/// Says everything back.
+fn echoing() -> SocketAddr {
+    let (listener, address) = target();
+    std::thread::spawn(move || {
+        while let Ok((mut tcp, _)) = listener.accept() {
+            std::thread::spawn(move || {
+                let mut bytes = [0; 64];
+                while let Ok(length @ 1..) = tcp.read(&mut bytes) {
+                    let _ = tcp.write_all(&bytes[..length]);
+                }
+            });
+        }
+    });
+    address
+}
+
+fn memory_kib(gate: &Gate, what: &str) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{}/status", gate.id())).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix(what));
+    let value = line.unwrap().trim().trim_end_matches(" kB");
+    value.parse().unwrap()
+}
+
+#[test]
+fn five_thousand_connections_that_say_little_are_bounded_and_keep_nobody_out() {
+    let dir = tempfile::tempdir().unwrap();
+    for door in doors(dir.path()) {
+        (door.visit)();
+        let before = memory_kib(&door.gate, "VmHWM:");
+        let mut herd = Herd::new(LOOPBACK, door.address, door.prefix, SILENT);
+        (door.visit)();
+        until(&format!("{} has sent enough away", door.name), || {
+            herd.say_more();
+            herd.left() <= door.seats
+        });
+        assert!(door.gate.log().contains(door.line), "{}", door.name);
+        (door.visit)();
+        let now = memory_kib(&door.gate, "VmHWM:");
+        let most = before + KIB_EACH * SILENT as u64;
+        assert!(now < most, "{}: {before} KiB, then {now} KiB", door.name);
+    }
+}
+
+#[test]
+fn whoever_is_there_does_not_lose_its_seat_to_another_address() {
+    let dir = tempfile::tempdir().unwrap();
+    for door in doors(dir.path()) {
+        let mut first = Herd::new(LOOPBACK, door.address, door.prefix, 1);
+        let mut others = Herd::new(ELSEWHERE, door.address, door.prefix, 2 * door.seats);
+        until(&format!("{} has sent enough away", door.name), || {
+            others.left() < door.seats
+        });
+        first.say_more();
+        assert_eq!(first.left(), 1, "{}", door.name);
+    }
+}
+
+/// The limit is of bytes, not of time: what never ends is refused for its length.
+#[test]
+fn no_more_than_sixteen_kib_are_taken_of_what_never_ends() {
+    // A message of the handshake that is said to have almost 64 KiB, in records of 4 KiB.
+    let mut record = vec![0x16, 3, 1, 0x10, 0, 1, 0, 0xff, 0];
+    record.resize(5 + 0x1000, 0);
+    let mut records = record.clone();
+    record[5..9].fill(0);
+    (0..3).for_each(|_| records.extend(&record));
+    let endless = |head: &str| [head.as_bytes(), &[b'x'; (16 << 10) + 1]].concat();
+    let refused = [
+        ("TLS", records, "the handshake is too long"),
+        ("Noise", endless("MN\x01\x01"), "the handshake is too long"),
+        (
+            "WebSocket",
+            endless("GET /carrier HTTP/1.1\r\nX: "),
+            "head is too long",
+        ),
+        (
+            "HTTP",
+            endless("CONNECT web:80 HTTP/1.1\r\nX: "),
+            "more than 8 KiB",
+        ),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let doors = doors(dir.path());
+    for (name, bytes, reason) in refused {
+        let door = doors.iter().find(|door| door.name == name).unwrap();
+        let tcp = connect(door.address);
+        // It may be reset before it has said all.
+        let _ = (&tcp).write_all(&bytes);
+        let _ = end_of(&tcp);
+        door.gate.line(&[reason]);
+    }
+}
+
+/// Times that somebody real comes.
+const VISITS: usize = 20;
+
+#[test]
+#[ignore = "a measurement: cargo test -p muxtunnel-gateway --test slowloris -- --ignored --nocapture"]
+fn how_long_somebody_real_needs_among_five_thousand() {
+    println!("| door | strangers | from | median ms | most ms | KiB a stranger |");
+    let dir = tempfile::tempdir().unwrap();
+    for door in doors(dir.path()) {
+        (door.visit)();
+        let row = |strangers: &str, from: &str, kib: f64| {
+            let mut times: Vec<f64> = (0..VISITS)
+                .map(|_| {
+                    let begun = Instant::now();
+                    (door.visit)();
+                    begun.elapsed().as_secs_f64() * 1e3
+                })
+                .collect();
+            times.sort_by(f64::total_cmp);
+            let (median, most) = (times[VISITS / 2], times[VISITS - 1]);
+            let name = door.name;
+            println!("| {name} | {strangers} | {from} | {median:.0} | {most:.0} | {kib:.2} |");
+        };
+        row("none", "", 0.0);
+        let before = memory_kib(&door.gate, "VmRSS:");
+        for (from, name) in [(ELSEWHERE, "elsewhere"), (LOOPBACK, "the same address")] {
+            let herd = Herd::new(from, door.address, door.prefix, SILENT).that_comes_again();
+            let most = memory_kib(&door.gate, "VmHWM:");
+            let strangers = format!("{SILENT}, {:.0} new a second", herd.rate());
+            row(
+                &strangers,
+                name,
+                most.saturating_sub(before) as f64 / SILENT as f64,
+            );
+        }
+    }
+}

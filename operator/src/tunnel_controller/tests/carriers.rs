@@ -1,0 +1,171 @@
+//! What carriers run on, and where entries and exits meet that cannot dial each other.
+
+use muxtunnel_gateway_config::{Role, Security, WebSocket};
+use serde_json::{Value, json};
+
+use super::build::{config, pod};
+use super::*;
+
+const FORWARDS: &str = "
+forwards:
+- name: db
+  listen: {port: 5432}
+  target: {address: {host: db.internal, port: 5432}}
+";
+const LEAF: &str = "
+carrier:
+  rendezvous: {address: 'meet.example.com:64000', name: db, secretName: db-secret}
+  security: {mode: None}
+";
+const RENDEZVOUS: &str = "
+side: Rendezvous
+rendezvous:
+  secretName: names
+  service: {type: LoadBalancer}
+";
+
+fn web_socket(more: &str, security: &str) -> Resources {
+    built(&format!(
+        "{FORWARDS}carrier: {{webSocket: {{path: /carrier{more}}}, security: {security}}}"
+    ))
+}
+
+#[test]
+fn both_ends_have_carriers_as_web_socket_connections_and_the_entry_says_the_host() {
+    let tunnel = web_socket(", host: tunnel.example.com", "{mode: None}");
+    let expected = |host: Option<&str>| {
+        Some(WebSocket {
+            path: "/carrier".to_owned(),
+            host: host.map(str::to_owned),
+        })
+    };
+    let of = |name| config(&tunnel, name).web_socket;
+    assert_eq!(of("office-entry"), expected(Some("tunnel.example.com")));
+    assert_eq!(of("office-exit"), expected(None));
+    assert_ne!(
+        pod(&tunnel, "office-exit"),
+        pod(
+            &built(&format!("{FORWARDS}carrier: {{security: {{mode: None}}}}")),
+            "office-exit"
+        ),
+        "it needs new pods"
+    );
+}
+
+#[test]
+fn services_say_that_their_carriers_are_web_socket_connections() {
+    let protocol = |tunnel: &Resources, name| {
+        let service = child(&tunnel.services, name);
+        service["spec"]["ports"][0]["appProtocol"].clone()
+    };
+    let plain = web_socket("", "{mode: None}");
+    let tls = web_socket(
+        "",
+        "{mode: MutualTls, entry: {secretName: a, peers: [b]}, exit: {secretName: b, peers: [a]}}",
+    );
+    for name in ["office-exit", "office-exit-headless"] {
+        assert_eq!(protocol(&plain, name), "kubernetes.io/ws");
+        assert_eq!(protocol(&tls, name), "kubernetes.io/wss");
+    }
+    assert_eq!(protocol(&built(SMALLEST), "office-exit"), Value::Null);
+}
+
+fn assert_mounts_what_is_shown_there(tunnel: &Resources, name: &str, secret: &str) {
+    let spec = &pod(tunnel, name)["spec"];
+    let volume =
+        json!({"name": "rendezvous", "secret": {"secretName": secret, "defaultMode": 0o440}});
+    assert_eq!(spec["volumes"][1], volume);
+    let mount =
+        json!({"name": "rendezvous", "mountPath": "/etc/muxgate-rendezvous", "readOnly": true});
+    assert_eq!(spec["containers"][0]["volumeMounts"][1], mount);
+    assert_eq!(spec["securityContext"]["fsGroup"], 65532);
+}
+
+#[test]
+fn an_entry_and_an_exit_that_meet_both_dial_the_rendezvous() {
+    for (side, name) in [("Entry", "office-entry"), ("Exit", "office-exit")] {
+        let tunnel = built(&format!("side: {side}\n{FORWARDS}{LEAF}"));
+        let config = config(&tunnel, name);
+        assert_eq!(config.connect.as_deref(), Some("meet.example.com:64000"));
+        assert_eq!((config.connect_fallback, config.listen), (None, None));
+        let leaf = config.rendezvous.unwrap();
+        assert_eq!(
+            (leaf.name.as_str(), leaf.secret_file.as_str()),
+            ("db", "/etc/muxgate-rendezvous/secret")
+        );
+        assert_mounts_what_is_shown_there(&tunnel, name, "db-secret");
+        let ports = pod(&tunnel, name)["spec"]["containers"][0]["ports"].clone();
+        assert_eq!(ports.as_array().map(Vec::len), Some(1), "{ports}");
+        let services = usize::from(side == "Entry");
+        assert_eq!(tunnel.services.len(), services, "nobody dials an exit");
+    }
+}
+
+#[test]
+fn an_exit_that_is_met_has_a_service_of_what_it_listens_for_alone() {
+    let reverse = FORWARDS.replace("listen:", "direction: ExitToEntry\n  listen:");
+    let tunnel = built(&format!("side: Exit\n{reverse}{LEAF}"));
+    let ports = child(&tunnel.services, "office-exit")["spec"]["ports"].clone();
+    assert_eq!(ports.as_array().map(Vec::len), Some(1));
+    assert_eq!(ports[0]["name"], "db");
+}
+
+#[test]
+fn a_rendezvous_is_one_gateway_that_knows_names() {
+    let tunnel = built(RENDEZVOUS);
+    let config = config(&tunnel, "office-rendezvous");
+    assert_eq!(config.role, Role::Rendezvous);
+    assert_eq!(config.listen.as_deref(), Some("0.0.0.0:64000"));
+    let names = "/etc/muxgate-rendezvous/names";
+    assert_eq!(config.secrets_file.as_deref(), Some(names));
+    assert_eq!((config.connect, config.rendezvous), (None, None));
+    assert_eq!(config.security, Security::None {});
+    assert_eq!(config.limits.carriers, 256);
+    assert_mounts_what_is_shown_there(&tunnel, "office-rendezvous", "names");
+    let deployment = child(&tunnel.deployments, "office-rendezvous");
+    assert_eq!(deployment["spec"]["replicas"], 1);
+    let service = child(&tunnel.services, "office-rendezvous");
+    assert_eq!(service["spec"]["type"], "LoadBalancer");
+    assert_eq!(service["spec"]["ports"][0]["port"], 64000);
+    assert_eq!(tunnel.deployments.len() + tunnel.services.len(), 2);
+
+    let more = built(&format!("{RENDEZVOUS}  visits: 3\n"));
+    let config = super::build::config(&more, "office-rendezvous");
+    assert_eq!(config.limits.carriers, 3);
+}
+
+#[test]
+fn what_says_two_things_of_where_carriers_lead_is_refused() {
+    let leaf = format!("{FORWARDS}{LEAF}");
+    let address = leaf.replace("carrier:", "carrier:\n  address: 'exit:64000'");
+    for (spec, sentence) in [
+        (
+            format!("side: Entry\n{FORWARDS}carrier: {{security: {{mode: None}}}}"),
+            "side Entry needs carrier.address or carrier.rendezvous",
+        ),
+        (
+            format!("side: Entry\n{address}"),
+            "carrier.address and carrier.rendezvous do not go together",
+        ),
+        (
+            format!("side: Exit\n{address}"),
+            "carrier.address is for side Entry alone",
+        ),
+        (leaf, "carrier.rendezvous is for sides Entry and Exit"),
+        (FORWARDS.to_owned(), "carrier is missing"),
+        (
+            "side: Rendezvous".to_owned(),
+            "side Rendezvous needs rendezvous, which no other side has",
+        ),
+        (
+            format!("{RENDEZVOUS}{LEAF}"),
+            "side Rendezvous has no carrier of its own",
+        ),
+    ] {
+        let judged = validate(&tunnel(&spec), &shop(), &settings()).unwrap();
+        let Validation::Invalid(problem) = judged else {
+            panic!("accepted: {sentence}");
+        };
+        assert_eq!(problem, sentence);
+    }
+}

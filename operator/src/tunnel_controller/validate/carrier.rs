@@ -1,0 +1,146 @@
+//! How carriers come about: where they lead, what they run on, and how they are secured. Pure.
+
+use muxtunnel_crds::{
+    Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityEnd, SecurityMode, Side, WebSocket,
+};
+use muxtunnel_gateway_config as config;
+use muxtunnel_gateway_config::{CARRIER_PORT, Pool, PublicKey};
+
+/// What an entry or an exit shows at a rendezvous.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidatedLeaf {
+    /// The name under which they meet.
+    pub name: String,
+    /// The Secret with the name's secret.
+    pub secret: String,
+}
+
+impl ValidatedLeaf {
+    pub(super) fn of(asked: &Meeting) -> Self {
+        Self {
+            name: asked.name.clone(),
+            secret: asked.secret_name.clone(),
+        }
+    }
+}
+
+/// How carriers are secured, as one end has to know it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValidatedSecurity {
+    /// They are not.
+    None,
+    /// TLS.
+    MutualTls {
+        /// The Secret with certificate, key and authority.
+        secret: String,
+        /// Names that the other end may have.
+        peers: Vec<String>,
+    },
+    /// Noise.
+    Noise {
+        /// The Secret with the private key.
+        secret: String,
+        /// Public keys that the other end may have.
+        peers: Vec<PublicKey>,
+        /// Whether the Secret has a secret of both ends as well.
+        psk: bool,
+    },
+}
+
+impl ValidatedSecurity {
+    /// The Secret that its gateways mount.
+    #[must_use]
+    pub fn secret(&self) -> Option<&str> {
+        match self {
+            Self::None => None,
+            Self::MutualTls { secret, .. } | Self::Noise { secret, .. } => Some(secret),
+        }
+    }
+}
+
+/// The carriers of `spec`; a rendezvous has none of its own, so nothing of them matters there.
+pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
+    spec.carrier.clone().unwrap_or_else(|| Carrier {
+        protocol: Protocol::default(),
+        address: None,
+        rendezvous: None,
+        web_socket: None,
+        congestion_control: None,
+        pool: None,
+        resume: None,
+        security: Security {
+            mode: SecurityMode::None,
+            entry: None,
+            exit: None,
+            pre_shared_key: false,
+        },
+    })
+}
+
+/// `host:port` of what is dialled, and of what is where no address of that answers.
+pub(super) fn connect(
+    name: &str,
+    namespace: &str,
+    side: Side,
+    carrier: &Carrier,
+) -> (String, Option<String>) {
+    if let Some(rendezvous) = &carrier.rendezvous {
+        return (rendezvous.address.clone(), None);
+    }
+    let service = format!("{name}-exit.{namespace}.svc:{CARRIER_PORT}");
+    match (&carrier.address, side) {
+        (Some(address), Side::Entry) => (address.clone(), None),
+        (_, Side::Both) if carrier.protocol == Protocol::Native => {
+            let pods = format!("{name}-exit-headless.{namespace}.svc:{CARRIER_PORT}");
+            (pods, Some(service))
+        }
+        _ => (service, None),
+    }
+}
+
+pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
+    config::WebSocket {
+        path: asked.path.clone(),
+        host: asked.host.clone(),
+    }
+}
+
+/// As asked; else several, where streams outlive their carrier.
+pub(super) fn pool(carrier: &Carrier) -> Pool {
+    let grows = carrier.protocol == Protocol::Native && carrier.resume.unwrap_or(true);
+    match carrier.pool {
+        Some(asked) => Pool {
+            min: asked.min,
+            max: asked.max.unwrap_or(asked.min),
+        },
+        None if grows => Pool::GROWING,
+        None => Pool::ONE,
+    }
+}
+
+/// `name`: the end, in the spec. `keys`: what is said of it there.
+pub(super) fn security(
+    asked: &Security,
+    name: &str,
+    keys: Option<&SecurityEnd>,
+) -> Result<ValidatedSecurity, String> {
+    let keys = match (asked.mode, keys) {
+        (SecurityMode::None, _) => return Ok(ValidatedSecurity::None),
+        (_, None) => return Err(format!("carrier.security.{name} is missing")),
+        (_, Some(keys)) => keys,
+    };
+    let secret = keys.secret_name.clone();
+    if asked.mode == SecurityMode::MutualTls {
+        let peers = keys.peers.clone();
+        return Ok(ValidatedSecurity::MutualTls { secret, peers });
+    }
+    let key = |text: &String| {
+        let key = text.parse::<PublicKey>();
+        key.map_err(|error| format!("carrier.security.{name}.peers: {text:?} is {error}"))
+    };
+    Ok(ValidatedSecurity::Noise {
+        secret,
+        peers: keys.peers.iter().map(key).collect::<Result<_, _>>()?,
+        psk: asked.pre_shared_key,
+    })
+}

@@ -1,0 +1,166 @@
+//! Where forwards listen and where they lead. Pure.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_crds::{
+    Auth, Forward, ForwardDirection, ListenProtocol, Priority, ProxyProtocol, ServiceTarget,
+    UsersSecret,
+};
+use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_MIN};
+
+use super::Dereferenced;
+
+/// The key of a Secret with users, unless the spec says another.
+const USERS_KEY: &str = "users";
+
+/// One port of a declared forward.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListenPort {
+    /// The forward's name.
+    pub name: String,
+    /// The port.
+    pub port: u16,
+    /// Whether the exit listens.
+    pub reverse: bool,
+}
+
+/// A forward whose target is known, or named by each client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValidatedForward {
+    /// Its name.
+    pub name: String,
+    /// Port of the entry.
+    pub listen_port: u16,
+    /// What is spoken there.
+    pub protocol: ListenProtocol,
+    /// Whether the exit listens and the entry dials.
+    pub reverse: bool,
+    /// Host, which the side that dials resolves, and port; `None`: each client names its own.
+    pub target: Option<(String, u16)>,
+    /// Who is served; `None`: everybody.
+    pub users: Option<UsersFile>,
+    /// Who says where a client is.
+    pub proxy_protocol: ProxyProtocol,
+    /// Who goes first.
+    pub priority: Priority,
+    /// What its streams may take.
+    pub limits: ForwardLimits,
+}
+
+/// A key of a Secret with users. The gateways mount it; the operator never reads it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct UsersFile {
+    /// Name of the Secret.
+    pub secret: String,
+    /// The key.
+    pub key: String,
+}
+
+pub(super) fn is_reverse(forward: &Forward) -> bool {
+    forward.direction == Some(ForwardDirection::ExitToEntry)
+}
+
+pub(super) fn limits(forward: &Forward) -> Result<ForwardLimits, String> {
+    let asked = forward.limits.clone().unwrap_or_default();
+    for (field, limit) in [
+        ("streams", asked.streams),
+        ("opensPerSecond", asked.opens_per_second),
+    ] {
+        if limit.is_some_and(|limit| !(1..=FORWARD_LIMIT_MAX).contains(&limit)) {
+            return Err(format!("limits.{field} is not 1..={FORWARD_LIMIT_MAX}"));
+        }
+    }
+    let rate = asked.rate.map(|text| match text.parse() {
+        Ok(rate) if (RATE_MIN..=RATE_MAX).contains(&rate) => Ok(rate),
+        _ => Err(format!(
+            "limits.rate {text:?} is not a rate from {RATE_MIN} to {RATE_MAX}"
+        )),
+    });
+    Ok(ForwardLimits {
+        streams: asked.streams,
+        opens_per_second: asked.opens_per_second,
+        rate: rate.transpose()?,
+    })
+}
+
+/// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
+/// forward where the port's number is known.
+pub(super) fn resolve(
+    forward: &Forward,
+    limits: ForwardLimits,
+    namespace: &str,
+    named: &Dereferenced,
+) -> (Option<ValidatedForward>, Option<String>) {
+    let leading = |target: Option<(String, u16)>| ValidatedForward {
+        name: forward.name.clone(),
+        listen_port: forward.listen.port,
+        protocol: forward.listen.protocol,
+        reverse: is_reverse(forward),
+        target,
+        users: forward.auth.as_ref().map(users),
+        proxy_protocol: forward.proxy_protocol.unwrap_or_default(),
+        priority: forward.priority.unwrap_or_default(),
+        limits,
+    };
+    let known = |host: String, port: u16| leading(Some((host, port)));
+    let Some(target) = &forward.target else {
+        return (Some(leading(None)), None);
+    };
+    match (&target.service, &target.address) {
+        (Some(target), _) => {
+            let host = format!("{}.{namespace}.svc", target.name);
+            match (
+                service_port(target, named.services.get(&target.name)),
+                &target.port,
+            ) {
+                (Ok(port), _) => (Some(known(host, port)), None),
+                (Err(missing), IntOrString::Int(port)) => {
+                    let forward = u16::try_from(*port).ok().map(|port| known(host, port));
+                    (forward, Some(missing))
+                }
+                (Err(missing), IntOrString::String(_)) => (None, Some(missing)),
+            }
+        }
+        (None, Some(target)) => {
+            let host = canonical_host(&target.host);
+            (Some(known(host, target.port)), None)
+        }
+        (None, None) => (None, Some("no target".to_owned())),
+    }
+}
+
+/// The one spelling that both ends compare.
+fn canonical_host(host: &str) -> String {
+    host.parse::<IpAddr>()
+        .map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
+}
+
+fn users(auth: &Auth) -> UsersFile {
+    let UsersSecret { name, key } = auth.users_secret.clone();
+    UsersFile {
+        secret: name,
+        key: key.unwrap_or_else(|| USERS_KEY.to_owned()),
+    }
+}
+
+fn service_port(target: &ServiceTarget, service: Option<&Service>) -> Result<u16, String> {
+    let service = service.ok_or_else(|| format!("Service {} does not exist", target.name))?;
+    let ports = service
+        .spec
+        .iter()
+        .flat_map(|spec| spec.ports.iter().flatten());
+    let mut tcp = ports.filter(|port| matches!(port.protocol.as_deref(), None | Some("TCP")));
+    let found = match &target.port {
+        IntOrString::Int(number) => tcp.find(|port| port.port == *number),
+        IntOrString::String(name) => tcp.find(|port| port.name.as_deref() == Some(name)),
+    };
+    let port_text = match &target.port {
+        IntOrString::Int(number) => number.to_string(),
+        IntOrString::String(name) => name.clone(),
+    };
+    found
+        .and_then(|port| u16::try_from(port.port).ok())
+        .ok_or_else(|| format!("Service {} has no TCP port {port_text}", target.name))
+}

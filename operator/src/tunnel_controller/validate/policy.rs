@@ -1,0 +1,48 @@
+//! What may be dialled beside the targets of forwards, as gateways read it. Pure.
+
+use muxtunnel_crds::{Policy, PolicyRule};
+use muxtunnel_gateway_config as config;
+use muxtunnel_gateway_config::{Ports, Rule, RuleError};
+
+pub(super) fn policy(asked: Option<&Policy>) -> Result<config::Policy, String> {
+    let Some(asked) = asked else {
+        return Ok(config::Policy::default());
+    };
+    let rules = |name: &str, rules: &[PolicyRule]| {
+        let numbered = rules.iter().enumerate();
+        let rule = numbered.map(|(index, rule)| {
+            let rule = policy_rule(rule);
+            rule.map_err(|problem| format!("policy.{name}[{index}]: {problem}"))
+        });
+        rule.collect::<Result<Vec<_>, String>>()
+    };
+    Ok(config::Policy {
+        allow: rules("allow", &asked.allow)?,
+        deny: rules("deny", &asked.deny)?,
+        protected: Vec::new(),
+    })
+}
+
+fn policy_rule(asked: &PolicyRule) -> Result<Rule, String> {
+    let hosts = match (&asked.host, &asked.cidr) {
+        (Some(host), None) => host,
+        (None, Some(cidr)) => cidr,
+        _ => return Err("needs exactly one of host and cidr".to_owned()),
+    };
+    let rule: Rule = hosts
+        .parse()
+        .map_err(|error: RuleError| error.to_string())?;
+    let ports = match (asked.port, asked.end_port) {
+        (None, None) => Ports::ALL,
+        (Some(first), last) if first <= last.unwrap_or(first) => Ports {
+            first,
+            last: last.unwrap_or(first),
+        },
+        _ => return Err("endPort needs a port that is not more".to_owned()),
+    };
+    Ok(Rule {
+        ports,
+        peer: asked.peer.clone(),
+        ..rule
+    })
+}

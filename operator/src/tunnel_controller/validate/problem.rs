@@ -1,0 +1,86 @@
+//! What the schema's rules refuse, for objects that were stored before the rules. Pure.
+
+use std::collections::BTreeSet;
+
+use muxtunnel_crds::{Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol, Side};
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
+
+use super::forward::is_reverse;
+
+/// The first thing that cannot be built, as a sentence.
+pub(super) fn problem(tunnel: &MuxTunnel) -> Option<String> {
+    let spec = &tunnel.spec;
+    if spec.forwards.len() > FORWARDS_MAX {
+        let count = spec.forwards.len();
+        return Some(format!("forwards: {count} entries, at most {FORWARDS_MAX}"));
+    }
+    let mut ports = BTreeSet::new();
+    for forward in &spec.forwards {
+        let port = forward.listen.port;
+        let named = |problem: &str| Some(format!("forward {}: {problem}", forward.name));
+        if matches!(port, 0 | CARRIER_PORT | ADMIN_PORT) {
+            return named(&format!("listen.port {port} is reserved"));
+        }
+        if !ports.insert(port) {
+            return Some(format!(
+                "listen.port {port} is used by more than one forward"
+            ));
+        }
+        if let Some(problem) = of_forward(forward, spec) {
+            return named(problem);
+        }
+    }
+    of_side(spec).map(str::to_owned)
+}
+
+fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
+    let is_rendezvous = spec.side == Side::Rendezvous;
+    if is_rendezvous != spec.rendezvous.is_some() {
+        return Some("side Rendezvous needs rendezvous, which no other side has");
+    }
+    let Some(carrier) = &spec.carrier else {
+        return (!is_rendezvous).then_some("carrier is missing");
+    };
+    let sentence = match (spec.side, &carrier.address, &carrier.rendezvous) {
+        (Side::Entry, None, None) => "side Entry needs carrier.address or carrier.rendezvous",
+        (Side::Entry, Some(_), Some(_)) => {
+            "carrier.address and carrier.rendezvous do not go together"
+        }
+        (Side::Both | Side::Exit, Some(_), _) => "carrier.address is for side Entry alone",
+        (Side::Both, _, Some(_)) => "carrier.rendezvous is for sides Entry and Exit",
+        (Side::Rendezvous, _, _) => "side Rendezvous has no carrier of its own",
+        _ => return None,
+    };
+    Some(sentence)
+}
+
+fn of_forward(forward: &Forward, spec: &MuxTunnelSpec) -> Option<&'static str> {
+    let protocol = forward.listen.protocol;
+    let carrier = spec.carrier.as_ref();
+    let native = carrier.is_none_or(|carrier| carrier.protocol == Protocol::Native);
+    let proxy = forward.proxy_protocol.unwrap_or_default();
+    let target = forward.target.as_ref();
+    if target.is_some_and(|target| target.service.is_some() == target.address.is_some()) {
+        return Some("target needs exactly one of service and address");
+    }
+    let sentence = match (protocol, target) {
+        (ListenProtocol::Tcp, None) => "protocol Tcp needs a target",
+        (ListenProtocol::Socks5 | ListenProtocol::HttpConnect, Some(_)) => {
+            "each client names its target: leave target out"
+        }
+        (_, Some(_)) if forward.auth.is_some() => {
+            "clients that are led to a target are not asked who they are: leave auth out"
+        }
+        _ if proxy.send && !native => "proxyProtocol.send is for carrier.protocol Native",
+        _ if is_reverse(forward) && !native => {
+            "direction ExitToEntry is for carrier.protocol Native"
+        }
+        _ if is_reverse(forward)
+            && (protocol != ListenProtocol::Tcp || forward.proxy_protocol.is_some()) =>
+        {
+            "direction ExitToEntry is for protocol Tcp without proxyProtocol"
+        }
+        _ => return None,
+    };
+    Some(sentence)
+}
