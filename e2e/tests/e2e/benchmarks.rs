@@ -9,8 +9,7 @@ use muxtunnel_crds::{MuxTunnel, benchmark_condition};
 use muxtunnel_e2e::{PodSecurity, benchmark, wait, with_temp_ns};
 use serde_json::{Value, json};
 
-/// 3 % of 100 ms: how far a measured round-trip time may be off.
-const TOLERANCE_MS: f64 = 3.0;
+use crate::EMULATED_RTT_MS;
 
 #[tokio::test]
 async fn a_small_matrix_completes_with_every_cell_measured_at_the_delay_asked_for() -> Result<()> {
@@ -53,7 +52,7 @@ spec:
             );
             let rtt_ms = cell["rtt_ms"].as_f64().context("a round-trip time")?;
             match cell["one_way_delay_ms"].as_f64() {
-                Some(50.0) => assert!((rtt_ms - 100.0).abs() <= TOLERANCE_MS, "{cell}"),
+                Some(50.0) => assert!(EMULATED_RTT_MS.contains(&rtt_ms), "{cell}"),
                 _ => println!("round-trip time without emulation: {rtt_ms} ms"),
             }
         }

@@ -16,6 +16,10 @@ mod tuning;
 mod uninstall;
 mod wan;
 
+/// Round-trip times that an emulated delay of 50 ms each way can give: never less than 100 ms, and far from the 200 ms
+/// of a delay applied twice. What lies between is the load of the machine, which is none of a test's business.
+const EMULATED_RTT_MS: std::ops::Range<f64> = 99.5..190.0;
+
 /// A MuxTunnel `t` whose port 8080 leads to port 80 of the Service `web`; `more` is further YAML of its spec.
 fn tunnel_to_web(more: &str) -> String {
     format!(

@@ -7,10 +7,7 @@ use muxtunnel_crds::tunnel_condition;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
 
-use crate::tunnel_to_web;
-
-/// 3 % of 100 ms: how far a measured round-trip time may be off.
-const TOLERANCE_MS: f64 = 3.0;
+use crate::{EMULATED_RTT_MS, tunnel_to_web};
 
 #[tokio::test]
 async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Result<()> {
@@ -34,7 +31,7 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
         let least_ms = f64::from(microseconds[0]) / 1000.0;
         println!("round-trip time: least {least_ms} ms of {microseconds:?} us");
         ensure!(
-            (least_ms - 100.0).abs() <= TOLERANCE_MS,
+            EMULATED_RTT_MS.contains(&least_ms),
             "the least round trip is {least_ms} ms"
         );
 
@@ -51,7 +48,7 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
                     .as_ref()
                     .and_then(|status| status.carriers.as_ref());
                 let rtt_ms = carriers.and_then(|carriers| carriers.rtt_milliseconds);
-                rtt_ms.is_some_and(|rtt_ms| (rtt_ms - 100.0).abs() <= TOLERANCE_MS)
+                rtt_ms.is_some_and(|rtt_ms| EMULATED_RTT_MS.contains(&rtt_ms))
             },
         )
         .await?;
