@@ -17,6 +17,7 @@ use crate::forward::Admission;
 use crate::local::{LocalAddress, LocalSocket};
 use crate::policy::{Host, Judge};
 use crate::telemetry::Telemetry;
+use crate::way::bare;
 
 /// Resolving and connecting, all addresses together. Below the opener's 15 s, so that it hears why.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -151,10 +152,7 @@ fn parse(target: &str) -> Result<(&str, u16), DialError> {
     let (host, port) = rest
         .rsplit_once(':')
         .ok_or_else(|| bad(Reason::General, "there is no port"))?;
-    let host = host
-        .strip_prefix('[')
-        .and_then(|h| h.strip_suffix(']'))
-        .unwrap_or(host);
+    let host = bare(host);
     match port.parse() {
         Ok(port) if port > 0 && !host.is_empty() => Ok((host, port)),
         _ => Err(bad(Reason::General, "expected tcp://HOST:PORT")),

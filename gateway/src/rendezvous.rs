@@ -5,7 +5,7 @@
 //! between the leaves: their hello, their security, their session. Nobody is heard without the proof that
 //! it knows the name's secret (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
 //!
-//! Bounds: connections without a proof, those of the [lobby](crate::lobby), each for [`MEET_MAX`] and 123 bytes; one
+//! Bounds: connections without a proof, those of the [lobby](crate::lobby), each for [`MEET_MAX`] and two words; one
 //! registration a name, of at most 4,096; `limits.carriers` visits, those that wait for the exit
 //! (at most [`MEET_MAX`]) included.
 

@@ -17,7 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::security::PROOF_MAX;
 use crate::transport::{self, Tcp, Transport, Unix};
-pub(crate) use address::Address;
+pub(crate) use address::{Address, bare};
 
 /// One attempt to connect, or to find a name's addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

@@ -28,20 +28,26 @@ pub(super) async fn keep(exit: &Rc<Exit>) {
     };
     let mut failures = 0;
     loop {
-        let since = Instant::now();
-        let error = match register(exit, &address, &leaf).await {
+        let mut since = None;
+        let error = match register(exit, &address, &leaf, &mut since).await {
             Ok(never) => match never {},
             Err(error) => error,
         };
         worker.telemetry.set_listening(worker.index, false);
         tracing::warn!(code = %Code::CarrierConnecting, rendezvous = %address, %error, "Not registered");
-        let stable = since.elapsed() >= STABLE_AFTER;
+        let stable = since.is_some_and(|since: Instant| since.elapsed() >= STABLE_AFTER);
         failures = if stable { 1 } else { failures + 1 };
         pause(failures).await;
     }
 }
 
-async fn register(exit: &Rc<Exit>, address: &str, leaf: &Leaf) -> std::io::Result<Infallible> {
+/// Registers, and meets visitors from `since` on.
+async fn register(
+    exit: &Rc<Exit>,
+    address: &str,
+    leaf: &Leaf,
+    since: &mut Option<Instant>,
+) -> std::io::Result<Infallible> {
     let meeting = Address::unresolved(address);
     let mut tcp = exit.worker.way.tcp(&meeting).await?;
     leaf.register(&mut tcp).await?;
@@ -50,6 +56,7 @@ async fn register(exit: &Rc<Exit>, address: &str, leaf: &Leaf) -> std::io::Resul
         .telemetry
         .set_listening(exit.worker.index, !exit.is_closed());
     tracing::info!(rendezvous = %address, "Registered");
+    *since = Some(Instant::now());
     loop {
         let ticket = invitation(&mut tcp).await?;
         match exit.handover.admit() {

@@ -61,11 +61,16 @@ impl Address {
             .name
             .rsplit_once(':')
             .map_or(&*self.name, |(host, _)| host);
-        let bare = host
-            .strip_prefix('[')
-            .and_then(|host| host.strip_suffix(']'));
-        bare.unwrap_or(host)
+        bare(host)
     }
+}
+
+/// `host` without the brackets that an IPv6 address has before a port.
+pub(crate) fn bare(host: &str) -> &str {
+    let inner = host.strip_prefix('[');
+    inner
+        .and_then(|inner| inner.strip_suffix(']'))
+        .unwrap_or(host)
 }
 
 impl fmt::Display for Address {

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use tokio::net::TcpStream;
 
-use super::{hear, say};
+use super::{bare, hear, say};
 
 const VERSION: u8 = 5;
 const USER_VERSION: u8 = 1;
@@ -80,10 +80,7 @@ fn request(to: &str) -> Result<Vec<u8>> {
     let wrong = || Error::new(ErrorKind::InvalidInput, "no address that SOCKS5 can say");
     let (host, port) = to.rsplit_once(':').ok_or_else(wrong)?;
     let port: u16 = port.parse().map_err(|_| wrong())?;
-    let bare = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'));
-    let host = bare.unwrap_or(host);
+    let host = bare(host);
     let mut request = vec![VERSION, CONNECT, 0];
     match host.parse() {
         Ok(IpAddr::V4(ip)) => {
