@@ -97,6 +97,20 @@ codes! {
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
     OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
 
+    // 0380: what `muxtunnel check` finds outside of tunnels.
+    ApiServerUnreachable = 380, "The API server does not answer.", "Look at the kubeconfig, its context and its credentials; the message names what was tried.";
+    ServerTooOld = 381, "The API server is older than what tunnels need.", "Upgrade the cluster to Kubernetes 1.32 or newer.";
+    RightsMissing = 382, "You have not the right to look at something, or to install it.", "Let an administrator run the command that stands beside the finding.";
+    DefinitionsMissing = 383, "A definition of MuxTunnel's objects is not installed, or not served yet.", "Install the chart; `crds.enabled` must not be false, unless the definitions are applied by other means.";
+    DefinitionsOutdated = 384, "A definition is not the one of this version.", "Upgrade the chart, or use the `muxtunnel` of the installed version.";
+    OperatorNotAvailable = 385, "No operator runs.", "Install the chart; where it is installed, `kubectl describe` the operator's pods.";
+    LeaderMissing = 386, "No operator holds the leader's Lease, so nothing is reconciled.", "Read the logs of the operator's pods; whether they may write the Lease is in the message of the first error.";
+    KubeletTooOld = 387, "A node's kubelet is older than the safe sysctls that tuned gateways need.", "Upgrade the node to Kubernetes 1.32 or newer, or keep gateways off it by `template.nodeSelector`.";
+    PodSecurityTooStrict = 388, "The Pod Security level of a namespace refuses pods that are asked for there.", "Use another namespace, or let its level be `privileged`: WAN emulation needs NET_ADMIN.";
+    ProbeInconclusive = 389, "A pod that tries out what a node lets gateways have came to no answer.", "Read the message, mend what kept the pod from running, and check again.";
+    TunMissing = 390, "A node has no usable /dev/net/tun.", "Load the module `tun` on the node; tunnels of this version do without.";
+    StatusOutdated = 391, "The operator has not reported on a tunnel's newest spec.", "Look whether the operator runs and serves the tunnel's namespace (`watchNamespaces` of the chart).";
+
     // 04xx: WAN emulation.
     WanEmulated = 401, "The asked delay is in force on all gateways.", "Nothing.";
     WanDisabled = 402, "WAN emulation was asked for and is switched off in this installation.", "Install the chart with `wanEmulation.enabled=true`; its containers need NET_ADMIN.";
@@ -115,6 +129,24 @@ codes! {
 }
 
 impl Code {
+    /// The code of that number.
+    #[must_use]
+    pub fn from_number(number: u16) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.number() == number)
+    }
+
+    /// The code whose reason that is.
+    #[must_use]
+    pub fn from_reason(reason: &str) -> Option<Self> {
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|code| code.reason() == reason)
+    }
+
     /// The address of this code's paragraph in the documentation, relative to the repository.
     #[must_use]
     pub fn anchor(self) -> String {
@@ -161,6 +193,16 @@ mod tests {
                 .windows(2)
                 .all(|pair| pair[0].number() < pair[1].number())
         );
+    }
+
+    #[test]
+    fn a_code_is_found_by_its_number_and_its_reason() {
+        for code in Code::ALL {
+            assert_eq!(Code::from_number(code.number()), Some(*code));
+            assert_eq!(Code::from_reason(code.reason()), Some(*code));
+        }
+        assert_eq!(Code::from_number(0), None);
+        assert_eq!(Code::from_reason("reconciled"), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The programs of this machine that tests call: kubectl, helm and scripts of this checkout.
+//! The programs of this machine that tests call: kubectl, helm, our command line and scripts of this checkout.
 
 use std::path::{Path, PathBuf};
 
@@ -35,4 +35,36 @@ pub async fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String
         );
     }
     Ok(text)
+}
+
+/// What our command line printed, and how it ended.
+#[derive(Debug)]
+pub struct Ran {
+    /// Its exit status.
+    pub status: i32,
+    /// Standard output.
+    pub out: String,
+    /// Standard error.
+    pub err: String,
+}
+
+/// Runs `muxtunnel` as it stands in this checkout to its end, well or not.
+///
+/// # Errors
+/// If it cannot be built or started, or was killed.
+pub async fn muxtunnel(arguments: &[&str]) -> Result<Ran> {
+    let output = Command::new("cargo")
+        .args(["run", "--quiet", "--package", "muxtunnel-cli", "--"])
+        .args(arguments)
+        .current_dir(checkout())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .context("cannot run cargo")?;
+    let status = output.status.code().context("muxtunnel was killed")?;
+    Ok(Ran {
+        status,
+        out: String::from_utf8(output.stdout)?,
+        err: String::from_utf8(output.stderr)?,
+    })
 }

@@ -6,6 +6,7 @@
 
 mod admission;
 mod benchmarks;
+mod cli;
 mod deletion;
 mod examples;
 mod forwards;

@@ -1,0 +1,165 @@
+//! What `--help` and `docs/cli.md` show can be typed.
+
+use std::collections::BTreeSet;
+
+use clap::error::ErrorKind;
+
+use super::*;
+
+fn typed(line: &str) -> Result<Cli, clap::Error> {
+    let words = shlex::split(line).unwrap();
+    parse(PROGRAM, words.into_iter().map(OsString::from))
+}
+
+/// The command lines of `text`, which are indented or follow a pipe.
+fn commands(text: &str) -> Vec<String> {
+    let joined = text.replace("\\\n", " ");
+    let indented = joined.lines().filter(|line| line.starts_with("    "));
+    indented
+        .flat_map(|line| line.split(['|', '>', '#']))
+        .map(|line| line.trim().to_owned())
+        .filter(|line| line.starts_with("muxtunnel "))
+        .collect()
+}
+
+/// The path of a command, such as `token issue`.
+fn path(line: &str) -> String {
+    let words: Vec<_> = line.split_whitespace().skip(1).collect();
+    let length = if words.first() == Some(&"token") {
+        2
+    } else {
+        1
+    };
+    words[..length].join(" ")
+}
+
+fn paths() -> BTreeSet<String> {
+    let mut paths = BTreeSet::new();
+    for command in Cli::command().get_subcommands() {
+        let name = command.get_name();
+        if command.has_subcommands() {
+            paths.extend(
+                command
+                    .get_subcommands()
+                    .map(|inner| format!("{name} {}", inner.get_name())),
+            );
+        } else {
+            paths.insert(name.to_owned());
+        }
+    }
+    paths
+}
+
+#[test]
+fn every_command_has_examples_that_can_be_typed() {
+    Cli::command().debug_assert();
+    let mut shown = BTreeSet::new();
+    for (_, text) in EXAMPLES {
+        for line in commands(text) {
+            typed(&line).unwrap_or_else(|error| panic!("{line}: {error}"));
+            shown.insert(path(&line));
+        }
+        assert!(
+            text.lines().all(|line| line.chars().count() <= 100),
+            "{text}"
+        );
+    }
+    assert_eq!(shown, paths());
+    for line in paths() {
+        let help = typed(&format!("muxtunnel {line} --help")).unwrap_err();
+        assert_eq!(help.kind(), ErrorKind::DisplayHelp);
+        assert!(help.to_string().contains("Examples:\n"), "{line}");
+    }
+}
+
+#[test]
+fn the_page_has_every_command_and_all_of_it_can_be_typed() {
+    let page = include_str!("../../../docs/cli.md");
+    let lines = commands(page);
+    for line in &lines {
+        typed(line).unwrap_or_else(|error| panic!("{line}: {error}"));
+    }
+    let shown: BTreeSet<_> = lines.iter().map(|line| path(line)).collect();
+    assert_eq!(shown, paths());
+    for command in Cli::command().get_subcommands() {
+        for option in command.get_arguments().filter_map(|one| one.get_long()) {
+            assert!(
+                page.contains(&format!("--{option}")),
+                "docs/cli.md lacks --{option}"
+            );
+        }
+    }
+}
+
+#[test]
+fn usage_is_that_of_the_name_that_was_called() {
+    for (called, wanted) in [
+        ("/usr/local/bin/muxtunnel", PROGRAM),
+        ("kubectl-muxtunnel", PLUGIN),
+        ("/krew/bin/kubectl-muxtunnel", PLUGIN),
+    ] {
+        assert_eq!(program(Some(OsStr::new(called))), wanted, "{called}");
+        let help = command(wanted).render_long_help().to_string();
+        assert!(help.contains(&format!("Usage: {wanted} ")), "{help}");
+        assert!(
+            help.contains(&format!("    {wanted} status -A\n")),
+            "{help}"
+        );
+    }
+    let words = ["kubectl-muxtunnel", "check", "--help"].map(OsString::from);
+    let help = parse(PLUGIN, words).unwrap_err().to_string();
+    assert!(help.contains("Usage: kubectl muxtunnel check"), "{help}");
+    assert!(!help.contains("    muxtunnel"), "{help}");
+}
+
+#[test]
+fn kubectls_flags_stand_anywhere() {
+    for line in [
+        "muxtunnel -n shop --context far status web",
+        "muxtunnel status web -n shop --context far",
+    ] {
+        let cli = typed(line).unwrap();
+        assert_eq!(cli.cluster.namespace.as_deref(), Some("shop"), "{line}");
+        assert_eq!(cli.cluster.context.as_deref(), Some("far"), "{line}");
+    }
+}
+
+#[test]
+fn waiting_is_for_ready_unless_said_otherwise() {
+    for (line, wanted) in [
+        ("muxtunnel status web", WaitFor::None),
+        ("muxtunnel status web --wait", WaitFor::Ready),
+        ("muxtunnel status --wait web", WaitFor::Ready),
+        ("muxtunnel status web --wait=available", WaitFor::Available),
+        ("muxtunnel status web --wait=none", WaitFor::None),
+    ] {
+        let Command::Status(args) = typed(line).unwrap().command else {
+            panic!("{line}");
+        };
+        assert_eq!(
+            (args.wait, args.name.as_deref()),
+            (wanted, Some("web")),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn what_does_not_go_together_is_usage() {
+    for line in [
+        "muxtunnel",
+        "muxtunnel status web -A",
+        "muxtunnel status -A -n shop",
+        "muxtunnel status web --wait=soon",
+        "muxtunnel status web --timeout 5",
+        "muxtunnel status --peer-context far",
+        "muxtunnel status -o wide",
+        "muxtunnel check --only nodes",
+        "muxtunnel check --gateway-image i",
+        "muxtunnel token redeem f",
+        "muxtunnel token issue",
+    ] {
+        let error = typed(line).map(|cli| format!("{cli:?}")).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{line}: {error}");
+    }
+}

@@ -1,0 +1,198 @@
+//! `check`: looks for what is amiss, category by category.
+//!
+//! Each category is a file: it asks the API server and gives what it read to pure functions, which make [`Check`]s.
+//! A finding has a code, a cause and a command that mends it ([`fix`]); what could not be looked at is skipped, and
+//! says why. [`report`] is what is printed.
+
+mod cluster;
+mod fix;
+mod installation;
+mod namespace;
+mod node;
+mod probe;
+mod report;
+mod tunnels;
+mod version;
+
+use k8s_openapi::jiff::Timestamp;
+use muxtunnel_codes::Code;
+
+use crate::args::{Category, CheckArgs, ClusterArgs};
+use crate::cluster::{self as connection, Cluster, failed, refusal};
+use crate::end::{Ended, Failure};
+use crate::output::Terminal;
+use fix::Right;
+pub(crate) use installation::operators;
+use report::Report;
+
+/// One thing that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Check {
+    /// What should hold.
+    description: String,
+    /// Whether it does.
+    verdict: Verdict,
+}
+
+/// What came out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    /// As it should be.
+    Good,
+    /// It could not, or need not, be looked at.
+    Skipped(String),
+    /// Worth a look; nothing is broken.
+    Warning(Finding),
+    /// Amiss.
+    Finding(Finding),
+}
+
+/// What is amiss, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Finding {
+    /// `MT####`; of a newer operator it may be one that this program does not know.
+    code: String,
+    /// The code's name.
+    reason: String,
+    /// What is so in this case.
+    cause: String,
+    /// A command, ready to be run.
+    fix: String,
+}
+
+impl Check {
+    fn good(description: impl Into<String>) -> Self {
+        Self {
+            description: description.into(),
+            verdict: Verdict::Good,
+        }
+    }
+
+    fn skipped(description: impl Into<String>, why: impl Into<String>) -> Self {
+        Self {
+            description: description.into(),
+            verdict: Verdict::Skipped(why.into()),
+        }
+    }
+
+    fn finding(description: impl Into<String>, finding: Finding) -> Self {
+        Self {
+            description: description.into(),
+            verdict: Verdict::Finding(finding),
+        }
+    }
+
+    fn warning(description: impl Into<String>, finding: Finding) -> Self {
+        Self {
+            description: description.into(),
+            verdict: Verdict::Warning(finding),
+        }
+    }
+}
+
+impl Finding {
+    fn new(code: Code, cause: impl Into<String>, fix: impl Into<String>) -> Self {
+        Self {
+            code: code.to_string(),
+            reason: code.reason().to_owned(),
+            cause: cause.into(),
+            fix: fix.into(),
+        }
+    }
+}
+
+/// What a category has to go by.
+struct Scope<'a> {
+    cluster: &'a Cluster,
+    args: &'a CheckArgs,
+    now: Timestamp,
+}
+
+impl Scope<'_> {
+    /// The namespace whose tunnels are looked at; `None`: all.
+    fn namespace(&self) -> Option<&str> {
+        (!self.args.all_namespaces).then_some(self.cluster.namespace.as_str())
+    }
+}
+
+/// Looks at what was asked for and prints what came out.
+pub(crate) async fn run(
+    args: &CheckArgs,
+    to: &ClusterArgs,
+    terminal: &Terminal,
+) -> Result<Ended, Failure> {
+    let cluster = connection::connect(to).await?;
+    let scope = Scope {
+        cluster: &cluster,
+        args,
+        now: Timestamp::now(),
+    };
+    let mut report = Report::default();
+    let ended = fill(&scope, &mut report).await?;
+    terminal.print(&report, args.format.format)?;
+    Ok(ended)
+}
+
+async fn fill(scope: &Scope<'_>, report: &mut Report) -> Result<Ended, Failure> {
+    // Without an API server nothing else can be found out.
+    let version = match cluster::reach(scope.cluster).await {
+        Ok(version) => version,
+        Err(check) => {
+            report.add(Category::Cluster, vec![check]);
+            return Ok(Ended::Told);
+        }
+    };
+    for category in categories(scope.args) {
+        let checks = match category {
+            Category::Cluster => cluster::look(scope, &version).await?,
+            Category::Installation => installation::look(scope).await?,
+            Category::Node => node::look(scope).await?,
+            Category::Namespace => namespace::look(scope).await?,
+            Category::Tunnels => tunnels::look(scope).await?,
+        };
+        report.add(category, checks);
+    }
+    Ok(report.ended())
+}
+
+/// Which are looked at: what `--only` names, else all that make sense.
+fn categories(args: &CheckArgs) -> Vec<Category> {
+    let all = [
+        Category::Cluster,
+        Category::Installation,
+        Category::Node,
+        Category::Namespace,
+        Category::Tunnels,
+    ];
+    let installed = [Category::Installation, Category::Tunnels];
+    all.into_iter()
+        .filter(|category| match args.only.as_slice() {
+            [] => !(args.pre && installed.contains(category)),
+            only => only.contains(category),
+        })
+        .collect()
+}
+
+/// What was read, or the finding that it may not be.
+///
+/// # Errors
+/// Any other failure of the API server.
+fn readable<T>(
+    answer: kube::Result<T>,
+    description: &str,
+    right: &Right<'_>,
+) -> Result<Result<T, Check>, Failure> {
+    match answer {
+        Ok(answer) => Ok(Ok(answer)),
+        Err(error) if refusal(&error) == Some(403) => {
+            Ok(Err(Check::finding(description, right.missing())))
+        }
+        Err(error) => Err(Failure::Failed(failed(
+            &format!("cannot {} {}", right.verb, right.resource),
+            error,
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests;

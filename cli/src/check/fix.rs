@@ -1,0 +1,131 @@
+//! Commands that mend what was found, ready to be run.
+
+use muxtunnel_codes::Code;
+
+use super::Finding;
+
+/// Installs or upgrades the chart from this checkout.
+pub(super) const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
+
+/// A right that something takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Right<'a> {
+    pub(super) verb: &'a str,
+    /// Empty: the core group.
+    pub(super) group: &'a str,
+    pub(super) resource: &'a str,
+    /// `None`: in the whole cluster.
+    pub(super) namespace: Option<&'a str>,
+}
+
+impl Right<'_> {
+    /// `list nodes` or `create pods in namespace shop`.
+    pub(super) fn name(&self) -> String {
+        let place = self
+            .namespace
+            .map_or_else(String::new, |name| format!(" in namespace {name}"));
+        format!("{} {}{place}", self.verb, self.full_resource())
+    }
+
+    /// `leases.coordination.k8s.io`.
+    fn full_resource(&self) -> String {
+        match self.group {
+            "" => self.resource.to_owned(),
+            group => format!("{}.{group}", self.resource),
+        }
+    }
+
+    /// The finding that it is missing.
+    pub(super) fn missing(&self) -> Finding {
+        let resource = self.full_resource();
+        let name = format!("muxtunnel-{}-{}", self.verb, self.resource);
+        let user = "--user=\"$(kubectl auth whoami -o jsonpath={.status.userInfo.username})\"";
+        let (kind, binding, place) = match self.namespace {
+            Some(namespace) => ("role", "rolebinding", format!(" -n {namespace}")),
+            None => ("clusterrole", "clusterrolebinding", String::new()),
+        };
+        let fix = format!(
+            "kubectl create {kind} {name}{place} --verb={} --resource={resource}\n\
+             kubectl create {binding} {name}{place} --{kind}={name} {user}",
+            self.verb
+        );
+        let cause = format!("you may not {}", self.name());
+        Finding::new(Code::RightsMissing, cause, fix)
+    }
+}
+
+/// What shows, or mends, why a condition of a tunnel does not hold.
+pub(super) fn condition(reason: &str, namespace: &str, name: &str) -> String {
+    let describe = format!("kubectl describe muxtunnel {name} -n {namespace}");
+    let Some(code) = Code::from_reason(reason) else {
+        return describe;
+    };
+    match code {
+        Code::GatewaysNotReady
+        | Code::SysctlForbidden
+        | Code::WanUnsupported
+        | Code::WanDelayOff => {
+            format!("kubectl describe pods -n {namespace} -l app.kubernetes.io/instance={name}")
+        }
+        Code::TargetServiceNotFound => format!("kubectl get services -n {namespace}"),
+        Code::CarrierConnecting | Code::ConfigPending | Code::WanPending => format!(
+            "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
+        ),
+        Code::WanDisabled => format!("{INSTALL} --reuse-values --set wanEmulation.enabled=true"),
+        Code::InvalidSpec => format!("kubectl edit muxtunnel {name} -n {namespace}"),
+        _ => describe,
+    }
+}
+
+/// Lets a namespace's Pod Security level admit what needs NET_ADMIN.
+pub(super) fn privileged(namespace: &str) -> String {
+    format!(
+        "kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_right_comes_with_the_commands_that_give_it() {
+        let right = Right {
+            verb: "get",
+            group: "coordination.k8s.io",
+            resource: "leases",
+            namespace: Some("mux"),
+        };
+        let finding = right.missing();
+        assert_eq!(finding.code, "MT0382");
+        assert_eq!(
+            finding.cause,
+            "you may not get leases.coordination.k8s.io in namespace mux"
+        );
+        let lines: Vec<_> = finding.fix.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "kubectl create role muxtunnel-get-leases -n mux --verb=get \
+                 --resource=leases.coordination.k8s.io",
+                "kubectl create rolebinding muxtunnel-get-leases -n mux --role=muxtunnel-get-leases \
+                 --user=\"$(kubectl auth whoami -o jsonpath={.status.userInfo.username})\"",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_reason_has_a_command() {
+        for reason in Code::ALL
+            .iter()
+            .map(|code| code.reason())
+            .chain(["OfTomorrow"])
+        {
+            let fix = condition(reason, "shop", "web");
+            assert!(
+                fix.starts_with("kubectl ") || fix.starts_with("helm "),
+                "{reason}: {fix}"
+            );
+        }
+    }
+}

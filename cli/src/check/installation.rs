@@ -1,0 +1,519 @@
+//! Category installation: the definitions, the operator, and its leader.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::schema;
+use serde_json::Value;
+
+use super::fix::{INSTALL, Right};
+use super::{Check, Finding, Scope, readable};
+use crate::cluster::failed;
+use crate::end::Failure;
+
+/// The name of the leader's Lease, in the operator's namespace, unless an argument says another.
+const LEASE: &str = "muxtunnel-operator";
+const LEASE_NAME: &str = "--lease-name=";
+/// How long after a look at a Lease the next one is.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// The label that the chart gives an operator.
+const OPERATORS: &str = "app.kubernetes.io/component=operator";
+/// The argument that no other program's Deployment has.
+const GATEWAY_IMAGE: &str = "--gateway-image=";
+const NETEM_IMAGE: &str = "--netem-image=";
+const VERSION_LABEL: &str = "app.kubernetes.io/version";
+/// Differences of a definition that are named; the rest is counted.
+const DIFFERENCES_SHOWN: usize = 3;
+
+pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+    let client = &scope.cluster.client;
+    let mut checks = definitions(client).await?;
+    let description = "an operator runs";
+    let operators = operators(client, scope.args.operator_namespace.as_deref()).await;
+    let namespace = scope.args.operator_namespace.as_deref();
+    let right = Right {
+        verb: "list",
+        group: "apps",
+        resource: "deployments",
+        namespace,
+    };
+    let operators = match readable(operators, description, &right)? {
+        Ok(operators) => operators,
+        Err(check) => {
+            checks.push(check);
+            return Ok(checks);
+        }
+    };
+    if operators.is_empty() {
+        let place = namespace.map_or("any namespace".to_owned(), |name| {
+            format!("namespace {name}")
+        });
+        let cause = format!("there is no operator's Deployment in {place}");
+        checks.push(Check::finding(
+            description,
+            Finding::new(Code::OperatorNotAvailable, cause, INSTALL),
+        ));
+    }
+    for operator in &operators {
+        checks.push(available(operator));
+        checks.push(same_version(operator));
+        checks.push(leader(client, operator, scope.now).await?);
+    }
+    Ok(checks)
+}
+
+// --- Definitions ---------------------------------------------------------------------------------------------------
+
+async fn definitions(client: &Client) -> Result<Vec<Check>, Failure> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let group = "apiextensions.k8s.io";
+    let right = Right {
+        verb: "get",
+        group,
+        resource: "customresourcedefinitions",
+        namespace: None,
+    };
+    let mut checks = Vec::new();
+    for (_, ours) in schema::definitions().map_err(anyhow::Error::from)? {
+        let name = ours.name_any();
+        let description = format!("the definition {name} is the one of this version");
+        let installed = readable(api.get_opt(&name).await, &description, &right)?;
+        checks.push(match installed {
+            Ok(installed) => compare(description, installed.as_ref(), &ours),
+            Err(check) => check,
+        });
+    }
+    Ok(checks)
+}
+
+fn compare(
+    description: String,
+    installed: Option<&CustomResourceDefinition>,
+    ours: &CustomResourceDefinition,
+) -> Check {
+    let missing = |cause| {
+        Check::finding(
+            description.clone(),
+            Finding::new(Code::DefinitionsMissing, cause, INSTALL),
+        )
+    };
+    let Some(installed) = installed else {
+        return missing("it is not installed".to_owned());
+    };
+    if !is_established(installed) {
+        return missing("the API server does not serve it yet".to_owned());
+    }
+    let (theirs, ours) = (marks(installed), marks(ours));
+    let lacks = named("lacks", ours.difference(&theirs));
+    let has = named("also has", theirs.difference(&ours));
+    let differences: Vec<_> = [lacks, has].into_iter().flatten().collect();
+    if differences.is_empty() {
+        return Check::good(description);
+    }
+    let cause = format!("it {}", differences.join(", and "));
+    Check::finding(
+        description,
+        Finding::new(Code::DefinitionsOutdated, cause, INSTALL),
+    )
+}
+
+fn is_established(definition: &CustomResourceDefinition) -> bool {
+    definition
+        .status
+        .iter()
+        .flat_map(|status| status.conditions.iter().flatten())
+        .any(|condition| condition.type_ == "Established" && condition.status == "True")
+}
+
+/// `lacks spec.wan, spec.tuning and 3 more`.
+fn named<'a>(verb: &str, differences: impl Iterator<Item = &'a String>) -> Option<String> {
+    let all: Vec<_> = differences.map(String::as_str).collect();
+    let more = match all.len().saturating_sub(DIFFERENCES_SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let shown = all[..all.len().min(DIFFERENCES_SHOWN)].join(", ");
+    (!all.is_empty()).then(|| format!("{verb} {shown}{more}"))
+}
+
+/// What a definition lets be written: fields, values of enumerations, and rules. Texts and what the API server fills
+/// in are no part of it.
+fn marks(definition: &CustomResourceDefinition) -> BTreeSet<String> {
+    let mut marks = BTreeSet::new();
+    for version in &definition.spec.versions {
+        let schema = version.schema.as_ref();
+        let schema = schema.and_then(|schema| schema.open_api_v3_schema.as_ref());
+        let schema = serde_json::to_value(schema).unwrap_or(Value::Null);
+        collect(&schema, &version.name, &mut marks);
+    }
+    marks
+}
+
+fn collect(schema: &Value, path: &str, marks: &mut BTreeSet<String>) {
+    let items = |key: &str| schema[key].as_array().into_iter().flatten();
+    marks.extend(items("enum").map(|value| format!("{path}={value}")));
+    marks.extend(
+        items("x-kubernetes-validations").map(|rule| format!("{path} (the rule {})", rule["rule"])),
+    );
+    for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+        // Every object has them, in words of the API server.
+        if path.split('.').count() == 1
+            && ["apiVersion", "kind", "metadata"].contains(&name.as_str())
+        {
+            continue;
+        }
+        let path = format!("{path}.{name}");
+        marks.insert(path.clone());
+        collect(property, &path, marks);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if schema[inner].is_object() {
+            collect(&schema[inner], &format!("{path}[]"), marks);
+        }
+    }
+}
+
+// --- Operator ------------------------------------------------------------------------------------------------------
+
+/// The operators' Deployments.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn operators(
+    client: &Client,
+    namespace: Option<&str>,
+) -> kube::Result<Vec<Deployment>> {
+    let api: Api<Deployment> = match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    };
+    let mut found = api
+        .list(&ListParams::default().labels(OPERATORS))
+        .await?
+        .items;
+    found.retain(|deployment| argument(deployment, GATEWAY_IMAGE).is_some());
+    Ok(found)
+}
+
+/// The images of gateways and of WAN emulation that an operator gives pods.
+pub(super) fn images(operator: &Deployment) -> Option<(String, String)> {
+    Some((
+        argument(operator, GATEWAY_IMAGE)?,
+        argument(operator, NETEM_IMAGE)?,
+    ))
+}
+
+fn argument(deployment: &Deployment, flag: &str) -> Option<String> {
+    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
+    pod.containers
+        .iter()
+        .flat_map(|container| container.args.iter().flatten())
+        .find_map(|argument| argument.strip_prefix(flag).map(str::to_owned))
+}
+
+/// `muxtunnel-system/muxtunnel`.
+fn place(operator: &Deployment) -> String {
+    format!(
+        "{}/{}",
+        operator.namespace().unwrap_or_default(),
+        operator.name_any()
+    )
+}
+
+fn available(operator: &Deployment) -> Check {
+    let description = format!("the operator {} runs", place(operator));
+    let status = operator.status.clone().unwrap_or_default();
+    let ready = status.ready_replicas.unwrap_or(0);
+    let wanted = operator
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.replicas)
+        .unwrap_or(1);
+    if ready >= 1 && ready >= wanted {
+        return Check::good(description);
+    }
+    let said = status
+        .conditions
+        .iter()
+        .flatten()
+        .find(|condition| condition.status == "False" || condition.type_ == "ReplicaFailure")
+        .and_then(|condition| condition.message.clone());
+    let said = said.map_or_else(String::new, |message| format!(": {message}"));
+    let cause = format!("{ready} of {wanted} pods are ready{said}");
+    let fix = format!(
+        "kubectl describe pods -n {} -l {OPERATORS}",
+        operator.namespace().unwrap_or_default()
+    );
+    let finding = Finding::new(Code::OperatorNotAvailable, cause, fix);
+    // One of several is enough to reconcile.
+    match ready {
+        0 => Check::finding(description, finding),
+        _ => Check::warning(description, finding),
+    }
+}
+
+fn same_version(operator: &Deployment) -> Check {
+    let ours = env!("CARGO_PKG_VERSION");
+    let description = format!(
+        "the operator {} is of this version, {ours}",
+        place(operator)
+    );
+    match operator.labels().get(VERSION_LABEL) {
+        Some(theirs) if theirs != ours => {
+            let cause = format!("the operator is of version {theirs}");
+            Check::warning(
+                description,
+                Finding::new(Code::DefinitionsOutdated, cause, INSTALL),
+            )
+        }
+        Some(_) => Check::good(description),
+        None => Check::skipped(
+            description,
+            format!("its Deployment has no label {VERSION_LABEL}"),
+        ),
+    }
+}
+
+// --- Leader --------------------------------------------------------------------------------------------------------
+
+async fn leader(client: &Client, operator: &Deployment, now: Timestamp) -> Result<Check, Failure> {
+    let namespace = operator.namespace().unwrap_or_default();
+    let description = format!("one operator in namespace {namespace} is the leader");
+    let api: Api<Lease> = Api::namespaced(client.clone(), &namespace);
+    let group = "coordination.k8s.io";
+    let right = Right {
+        verb: "get",
+        group,
+        resource: "leases",
+        namespace: Some(&namespace),
+    };
+    let name = argument(operator, LEASE_NAME).unwrap_or_else(|| LEASE.to_owned());
+    let mut lease = match readable(api.get_opt(&name).await, &description, &right)? {
+        Ok(lease) => lease,
+        Err(check) => return Ok(check),
+    };
+    // This machine's clock may be another than theirs: what is renewed while we look is held.
+    let before = renewal(lease.as_ref());
+    let mut renewed = is_fresh(lease.as_ref(), now);
+    for _ in 0..seconds(lease.as_ref()) {
+        if renewed {
+            break;
+        }
+        tokio::time::sleep(LOOK_AGAIN).await;
+        lease = api
+            .get_opt(&name)
+            .await
+            .map_err(|error| failed("cannot get the Lease", error))?;
+        renewed = renewal(lease.as_ref()) != before;
+    }
+    Ok(judge_leader(
+        description,
+        &name,
+        lease.as_ref(),
+        renewed,
+        &namespace,
+    ))
+}
+
+fn spec(lease: Option<&Lease>) -> Option<&LeaseSpec> {
+    lease.and_then(|lease| lease.spec.as_ref())
+}
+
+fn renewal(lease: Option<&Lease>) -> Option<Timestamp> {
+    spec(lease)?.renew_time.as_ref().map(|time| time.0)
+}
+
+/// How long a Lease is held, and looked at; no longer than a minute.
+fn seconds(lease: Option<&Lease>) -> i32 {
+    let seconds = spec(lease).and_then(|spec| spec.lease_duration_seconds);
+    seconds.unwrap_or(0).clamp(0, 60)
+}
+
+fn is_fresh(lease: Option<&Lease>, now: Timestamp) -> bool {
+    let held = SignedDuration::from_secs(seconds(lease).into());
+    renewal(lease).is_some_and(|renewed| now.duration_since(renewed).abs() <= held)
+}
+
+/// `renewed`: of late, by its holder.
+fn judge_leader(
+    description: String,
+    name: &str,
+    lease: Option<&Lease>,
+    renewed: bool,
+    namespace: &str,
+) -> Check {
+    let holder = spec(lease).and_then(|spec| spec.holder_identity.as_deref());
+    let cause = match (lease, holder.filter(|holder| !holder.is_empty())) {
+        (None, _) => format!("there is no Lease {name}"),
+        (_, None) => format!("nobody holds the Lease {name}"),
+        (_, Some(_)) if renewed => return Check::good(description),
+        (_, Some(holder)) => {
+            let last = renewal(lease).map_or("never".to_owned(), |time| format!("last at {time}"));
+            format!("{holder} holds the Lease {name} and does not renew it ({last})")
+        }
+    };
+    let fix = format!("kubectl logs -n {namespace} -l {OPERATORS} --tail=50");
+    Check::finding(description, Finding::new(Code::LeaderMissing, cause, fix))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::check::Verdict;
+
+    fn ours() -> CustomResourceDefinition {
+        let mut ours = schema::definitions().unwrap().remove(0).1;
+        ours.status = serde_json::from_value(json!({
+            "acceptedNames": {"kind": "MuxTunnel", "plural": "muxtunnels"},
+            "storedVersions": ["v1alpha1"],
+            "conditions": [{"type": "Established", "status": "True"}],
+        }))
+        .unwrap();
+        ours
+    }
+
+    fn changed(pointer: &str, change: impl FnOnce(&mut Value)) -> CustomResourceDefinition {
+        let mut value = serde_json::to_value(ours()).unwrap();
+        change(value.pointer_mut(pointer).unwrap());
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn finding(check: Check) -> Finding {
+        match check.verdict {
+            Verdict::Finding(finding) => finding,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn texts_of_the_api_server_are_no_difference() {
+        let schema = "/spec/versions/0/schema/openAPIV3Schema";
+        let theirs = changed(schema, |schema| {
+            schema["properties"]["apiVersion"] = json!({"type": "string"});
+            schema["properties"]["spec"]["description"] = json!("something else");
+        });
+        assert_eq!(
+            compare("d".into(), Some(&theirs), &ours()).verdict,
+            Verdict::Good
+        );
+    }
+
+    #[test]
+    fn fields_values_and_rules_that_differ_are_named() {
+        let spec = "/spec/versions/0/schema/openAPIV3Schema/properties/spec";
+        let without_field = changed(spec, |spec| {
+            spec["properties"].as_object_mut().unwrap().remove("policy");
+        });
+        let lacking = finding(compare("d".into(), Some(&without_field), &ours()));
+        assert_eq!(lacking.code, "MT0384");
+        assert!(
+            lacking
+                .cause
+                .starts_with("it lacks v1alpha1.spec.policy, v1alpha1.spec.policy.allow"),
+            "{lacking:?}"
+        );
+        assert!(lacking.cause.contains(" more"), "{lacking:?}");
+
+        let with_value = changed(spec, |spec| {
+            spec["properties"]["side"]["enum"]
+                .as_array_mut()
+                .unwrap()
+                .push(json!("Middle"));
+        });
+        let more = finding(compare("d".into(), Some(&with_value), &ours()));
+        assert_eq!(more.cause, "it also has v1alpha1.spec.side=\"Middle\"");
+
+        let without_rule = changed(spec, |spec| {
+            spec["x-kubernetes-validations"]
+                .as_array_mut()
+                .unwrap()
+                .pop();
+        });
+        let rule = finding(compare("d".into(), Some(&without_rule), &ours()));
+        assert!(
+            rule.cause.starts_with("it lacks v1alpha1.spec (the rule "),
+            "{rule:?}"
+        );
+    }
+
+    #[test]
+    fn what_is_not_there_or_not_served_is_missing() {
+        assert_eq!(finding(compare("d".into(), None, &ours())).code, "MT0383");
+        let waiting = changed("/status/conditions/0/status", |status| {
+            *status = json!("False");
+        });
+        assert_eq!(
+            finding(compare("d".into(), Some(&waiting), &ours())).code,
+            "MT0383"
+        );
+    }
+
+    fn operator(ready: i32) -> Deployment {
+        serde_json::from_value(json!({
+            "metadata": {"name": "muxtunnel", "namespace": "mux", "labels": {VERSION_LABEL: "0.0.1"}},
+            "spec": {
+                "replicas": 2,
+                "selector": {},
+                "template": {"spec": {"containers": [
+                    {"name": "operator", "args": ["run", "--gateway-image=g:1", "--netem-image=n:1"]},
+                ]}},
+            },
+            "status": {"readyReplicas": ready, "conditions": [
+                {"type": "Available", "status": "False", "message": "no minimum"},
+            ]},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn an_operator_without_pods_is_a_finding_and_one_short_of_pods_a_warning() {
+        assert_eq!(available(&operator(2)).verdict, Verdict::Good);
+        let none = finding(available(&operator(0)));
+        assert_eq!(none.cause, "0 of 2 pods are ready: no minimum");
+        assert!(matches!(
+            available(&operator(1)).verdict,
+            Verdict::Warning(_)
+        ));
+        assert!(matches!(
+            same_version(&operator(2)).verdict,
+            Verdict::Warning(_)
+        ));
+        assert_eq!(images(&operator(2)), Some(("g:1".into(), "n:1".into())));
+    }
+
+    #[test]
+    fn a_leader_renews_its_lease() {
+        let now: Timestamp = "2030-01-01T00:01:00Z".parse().unwrap();
+        let lease = |holder: &str, renewed: &str| -> Lease {
+            serde_json::from_value(json!({"metadata": {}, "spec": {
+                "holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15,
+            }}))
+            .unwrap()
+        };
+        let judge =
+            |lease: Option<&Lease>, renewed| judge_leader("d".into(), "l", lease, renewed, "mux");
+        let fresh = lease("a", "2030-01-01T00:00:50.000000Z");
+        assert!(is_fresh(Some(&fresh), now));
+        assert_eq!(judge(Some(&fresh), true).verdict, Verdict::Good);
+        let stale = lease("a", "2030-01-01T00:00:10.000000Z");
+        assert!(!is_fresh(Some(&stale), now));
+        let stale = finding(judge(Some(&stale), false));
+        assert_eq!(stale.code, "MT0386");
+        assert_eq!(
+            stale.cause,
+            "a holds the Lease l and does not renew it (last at 2030-01-01T00:00:10Z)"
+        );
+        let free = finding(judge(Some(&lease("", "2030-01-01T00:00:50.000000Z")), true));
+        assert_eq!(free.cause, "nobody holds the Lease l");
+        assert_eq!(finding(judge(None, false)).cause, "there is no Lease l");
+    }
+}

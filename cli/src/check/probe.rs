@@ -1,0 +1,547 @@
+//! `--probe`: short-lived pods that try out on a node what gateways would have there.
+//!
+//! A pod for each question, so that a refusal is the answer to that question alone. They never start again, end by
+//! themselves after [`PODS_END`], and are deleted once they have answered, also when the program is interrupted.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, ResourceExt};
+use muxtunnel_codes::Code;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::fix::{self, Right};
+use super::{Check, Finding};
+use crate::cluster::{Cluster, failed, in_words, refusal};
+use crate::end::Failure;
+use crate::object;
+
+/// A pod that has not answered by then does not: an image may have to be pulled.
+const ANSWER_WITHIN: Duration = Duration::from_secs(90);
+/// The kubelet ends what is left of a pod.
+const PODS_END: Duration = Duration::from_secs(180);
+/// How often a pod is looked at.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// The one container's name.
+const CONTAINER: &str = "probe";
+const REPORT: &str = "/run/muxwan/report.json";
+
+/// The images that pods have.
+pub(super) struct Images {
+    pub(super) gateway: String,
+    pub(super) netem: String,
+}
+
+/// What is tried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    /// The sysctls of every gateway and of `tuning.profile`, which are safe ones.
+    Sysctls,
+    /// A delay by the kernel's netem.
+    Netem,
+    /// A delay by NFQUEUE.
+    Nfqueue,
+    /// Opening /dev/net/tun.
+    Tun,
+}
+
+const QUESTIONS: [Question; 4] = [
+    Question::Sysctls,
+    Question::Netem,
+    Question::Nfqueue,
+    Question::Tun,
+];
+
+/// How a question was answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    /// The node has not got it: what the pod or the kubelet says.
+    No(String),
+    /// The namespace takes no such pod.
+    NotAdmitted(String),
+    /// It could not be found out.
+    Unknown(String),
+}
+
+/// Asks everything of one node.
+///
+/// # Errors
+/// If pods cannot be made or looked at; none is left then, as far as the API server lets them be deleted.
+pub(super) async fn node(
+    cluster: &Cluster,
+    node: &str,
+    images: &Images,
+) -> Result<Vec<Check>, Failure> {
+    eprintln!(
+        "trying out node {node} with {} pods in namespace {}",
+        QUESTIONS.len(),
+        cluster.namespace
+    );
+    let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let mut made = Vec::new();
+    for question in QUESTIONS {
+        made.push((question, create(&api, question, node, images).await));
+    }
+    let asked = made.iter().map(|(_, pod)| answered(cluster, &api, pod));
+    let answers = tokio::select! {
+        answers = join_all(asked) => Some(answers),
+        _ = tokio::signal::ctrl_c() => None,
+    };
+    for name in made.iter().filter_map(|(_, pod)| pod.as_ref().ok()) {
+        let gone = api
+            .delete(name, &DeleteParams::default().grace_period(0))
+            .await;
+        if let Err(error) = gone {
+            eprintln!(
+                "cannot delete pod {name} in namespace {}: {}",
+                cluster.namespace,
+                in_words(&error)
+            );
+        }
+    }
+    let Some(answers) = answers else {
+        return Err(Failure::Failed(anyhow::anyhow!(
+            "interrupted; the pods are deleted"
+        )));
+    };
+    let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
+    Ok(judge(node, &cluster.namespace, &answers))
+}
+
+/// The new pod's name; or the answer where it is not admitted.
+async fn create(
+    api: &Api<Pod>,
+    question: Question,
+    node: &str,
+    images: &Images,
+) -> Result<String, Result<Answer, kube::Error>> {
+    let pod = serde_json::from_value(pod(question, node, images));
+    let pod = pod.map_err(|error| Err(kube::Error::SerdeError(error)))?;
+    match api.create(&PostParams::default(), &pod).await {
+        Ok(pod) => Ok(pod.name_any()),
+        Err(kube::Error::Api(status)) if status.message.contains("violates PodSecurity") => {
+            Err(Ok(Answer::NotAdmitted(status.message)))
+        }
+        Err(error) if refusal(&error) == Some(403) => Err(Ok(Answer::Unknown(in_words(&error)))),
+        Err(error) => Err(Err(error)),
+    }
+}
+
+fn pod(question: Question, node: &str, images: &Images) -> Value {
+    let (name, image, command) = match question {
+        Question::Sysctls => (
+            "sysctls",
+            &images.gateway,
+            vec!["/usr/local/bin/muxgate", "--version"],
+        ),
+        Question::Netem => ("netem", &images.netem, muxwan("netem")),
+        Question::Nfqueue => ("nfqueue", &images.netem, muxwan("nfqueue")),
+        // The shell opens the device; that is all.
+        Question::Tun => (
+            "tun",
+            &images.netem,
+            vec!["/bin/sh", "-c", "exec 3<>/dev/net/tun"],
+        ),
+    };
+    let mut container = json!({
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": security(question),
+    });
+    let mut spec = json!({
+        "nodeName": node,
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": PODS_END.as_secs(),
+        "terminationGracePeriodSeconds": 1,
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        "tolerations": [{"operator": "Exists"}],
+        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+    });
+    match question {
+        Question::Sysctls => {
+            spec["securityContext"]["sysctls"] = json!([
+                {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"},
+                {"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"},
+                {"name": "net.ipv4.tcp_wmem", "value": "4096 65536 67108864"},
+            ]);
+        }
+        Question::Netem | Question::Nfqueue => {
+            container["volumeMounts"] = json!([{"name": "run", "mountPath": "/run"}]);
+            spec["volumes"] = json!([{"name": "run", "emptyDir": {}}]);
+        }
+        Question::Tun => {}
+    }
+    if question == Question::Nfqueue {
+        // It stays; once its own packets took the delay, the probe passes.
+        container["startupProbe"] = json!({
+            "exec": {"command": ["/usr/local/bin/muxwan", "check", "--report", REPORT]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": ANSWER_WITHIN.as_secs(),
+        });
+    }
+    spec["containers"] = json!([container]);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": format!("muxtunnel-check-{name}-"),
+            "labels": {
+                "app.kubernetes.io/name": "muxtunnel-check",
+                "app.kubernetes.io/component": name,
+                "app.kubernetes.io/managed-by": "muxtunnel-cli",
+            },
+        },
+        "spec": spec,
+    })
+}
+
+fn muxwan(backend: &str) -> Vec<&str> {
+    let run = "/usr/local/bin/muxwan run --delay 5ms --port 64000 --report";
+    run.split(' ')
+        .chain([REPORT, "--backend", backend])
+        .collect()
+}
+
+/// What gateways and their WAN emulation have themselves; a device of the node takes more.
+fn security(question: Question) -> Value {
+    match question {
+        Question::Sysctls => json!({
+            "runAsNonRoot": true,
+            "runAsUser": 65532,
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]},
+        }),
+        Question::Netem | Question::Nfqueue => json!({
+            "runAsUser": 0,
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"], "add": ["NET_ADMIN"]},
+        }),
+        Question::Tun => json!({"runAsUser": 0, "privileged": true}),
+    }
+}
+
+/// Looks at a pod until it has answered.
+async fn answered(
+    cluster: &Cluster,
+    api: &Api<Pod>,
+    made: &Result<String, Result<Answer, kube::Error>>,
+) -> Result<Answer, Failure> {
+    let name = match made {
+        Ok(name) => name,
+        Err(Ok(answer)) => return Ok(answer.clone()),
+        Err(Err(error)) => {
+            return Err(Failure::Failed(anyhow::anyhow!(
+                "cannot make a pod: {}",
+                in_words(error)
+            )));
+        }
+    };
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    loop {
+        let pod = api
+            .get(name)
+            .await
+            .map_err(|error| failed(&format!("cannot read pod {name}"), error))?;
+        if let Some(answer) = answer(&pod) {
+            return Ok(answer);
+        }
+        if Instant::now() >= deadline {
+            let events = object::events(&cluster.client, &pod).await;
+            let last = match &events {
+                Ok(events) => events.last().map(object::in_a_line),
+                Err(error) => Some(format!("its Events cannot be read: {}", in_words(error))),
+            };
+            let last = last.map_or_else(String::new, |event| format!("; {event}"));
+            let within = ANSWER_WITHIN.as_secs();
+            return Ok(Answer::Unknown(format!(
+                "pod {name} has not answered within {within}s{last}"
+            )));
+        }
+        tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// What a pod says, once it says something.
+fn answer(pod: &Pod) -> Option<Answer> {
+    let status = pod.status.as_ref()?;
+    // The kubelet refuses the whole pod.
+    if status.reason.as_deref() == Some("SysctlForbidden") {
+        return Some(Answer::No(
+            status.message.clone().unwrap_or("SysctlForbidden".into()),
+        ));
+    }
+    let container = status
+        .container_statuses
+        .iter()
+        .flatten()
+        .find(|one| one.name == CONTAINER);
+    if let Some(container) = container {
+        let ContainerState {
+            terminated,
+            waiting,
+            running,
+        } = container.state.clone().unwrap_or_default();
+        if let Some(ended) = terminated {
+            let message = ended.message.filter(|message| !message.trim().is_empty());
+            let said =
+                || message.unwrap_or_else(|| format!("it ended with status {}", ended.exit_code));
+            return Some(match ended.exit_code {
+                0 => Answer::Yes,
+                _ => Answer::No(said().trim().to_owned()),
+            });
+        }
+        // Only what stays has a startup probe to pass.
+        let stays = pod
+            .spec
+            .iter()
+            .flat_map(|spec| &spec.containers)
+            .any(|one| one.startup_probe.is_some());
+        if stays && running.is_some() && container.started == Some(true) {
+            return Some(Answer::Yes);
+        }
+        let waiting = waiting.filter(|waiting| {
+            let final_ = [
+                "ImagePullBackOff",
+                "InvalidImageName",
+                "ErrImageNeverPull",
+                "CreateContainerConfigError",
+            ];
+            waiting
+                .reason
+                .as_deref()
+                .is_some_and(|reason| final_.contains(&reason))
+        });
+        if let Some(waiting) = waiting {
+            let text = format!(
+                "{}: {}",
+                waiting.reason.unwrap_or_default(),
+                waiting.message.unwrap_or_default()
+            );
+            return Some(Answer::Unknown(text));
+        }
+    }
+    (status.phase.as_deref() == Some("Failed")).then(|| {
+        let reason = status.reason.clone().unwrap_or("the pod failed".into());
+        let message = status
+            .message
+            .clone()
+            .map_or_else(String::new, |text| format!(": {text}"));
+        Answer::Unknown(format!("{reason}{message}"))
+    })
+}
+
+/// From the answers, in the order of [`QUESTIONS`], to checks. One way to emulate a WAN is enough.
+fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
+    let some_delay = QUESTIONS.iter().zip(answers).any(|(question, answer)| {
+        matches!(question, Question::Netem | Question::Nfqueue) && *answer == Answer::Yes
+    });
+    QUESTIONS
+        .iter()
+        .zip(answers)
+        .map(|(question, answer)| {
+            let (what, code, fix) = match question {
+                Question::Sysctls => (
+                    "the safe sysctls of gateways are accepted",
+                    Code::SysctlForbidden,
+                    format!(
+                        "kubectl get node {node} -o jsonpath={{.status.nodeInfo.kubeletVersion}}"
+                    ),
+                ),
+                Question::Netem => (
+                    "kernel netem works",
+                    Code::WanUnsupported,
+                    load(node, namespace, "sch_netem"),
+                ),
+                Question::Nfqueue => (
+                    "NFQUEUE works",
+                    Code::WanUnsupported,
+                    load(node, namespace, "xt_NFQUEUE nfnetlink_queue"),
+                ),
+                Question::Tun => (
+                    "/dev/net/tun can be opened",
+                    Code::TunMissing,
+                    load(node, namespace, "tun"),
+                ),
+            };
+            let description = format!("{node}: {what}");
+            let needed = match question {
+                Question::Sysctls => true,
+                Question::Netem | Question::Nfqueue => !some_delay,
+                // Tunnels of this version do without.
+                Question::Tun => false,
+            };
+            let (code, cause, fix) = match answer {
+                Answer::Yes => return Check::good(description),
+                Answer::No(said) => (code, said.clone(), fix),
+                Answer::NotAdmitted(said) => (
+                    Code::PodSecurityTooStrict,
+                    said.clone(),
+                    fix::privileged(namespace),
+                ),
+                Answer::Unknown(said) => {
+                    let right = Right {
+                        verb: "create",
+                        group: "",
+                        resource: "pods",
+                        namespace: Some(namespace),
+                    };
+                    let fix = match said.contains("forbidden") {
+                        true => right.missing().fix,
+                        false => format!("kubectl describe node {node}"),
+                    };
+                    (Code::ProbeInconclusive, said.clone(), fix)
+                }
+            };
+            let finding = Finding::new(code, cause, fix);
+            match needed {
+                true => Check::finding(description, finding),
+                false => Check::warning(description, finding),
+            }
+        })
+        .collect()
+}
+
+/// Loads modules on a node, from a pod that kubectl makes there.
+fn load(node: &str, namespace: &str, modules: &str) -> String {
+    format!(
+        "kubectl debug node/{node} -n {namespace} --profile=sysadmin --image=busybox -- chroot /host modprobe -a {modules}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::check::Verdict;
+
+    fn images() -> Images {
+        Images {
+            gateway: "gateway:1".into(),
+            netem: "netem:1".into(),
+        }
+    }
+
+    fn seen(question: Question, status: Value) -> Option<Answer> {
+        let mut value = pod(question, "n", &images());
+        value["status"] = status;
+        answer(&serde_json::from_value(value).unwrap())
+    }
+
+    fn container(state: Value) -> Value {
+        json!({"containerStatuses": [{
+            "name": CONTAINER, "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "started": true, "state": state,
+        }]})
+    }
+
+    #[test]
+    fn pods_are_on_the_node_have_our_images_and_do_not_outlive_us() {
+        for question in QUESTIONS {
+            let value = pod(question, "n", &images());
+            let pod: Pod = serde_json::from_value(value.clone()).unwrap();
+            let spec = pod.spec.unwrap();
+            assert_eq!(spec.node_name.as_deref(), Some("n"));
+            assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
+            assert_eq!(spec.active_deadline_seconds, Some(180));
+            assert_eq!(spec.automount_service_account_token, Some(false));
+            let wanted = if question == Question::Sysctls {
+                "gateway:1"
+            } else {
+                "netem:1"
+            };
+            assert_eq!(spec.containers[0].image.as_deref(), Some(wanted));
+        }
+        // What only asks for sysctls fits into the level restricted, as gateways do.
+        let restricted =
+            &pod(Question::Sysctls, "n", &images())["spec"]["containers"][0]["securityContext"];
+        assert_eq!(restricted["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(restricted["runAsNonRoot"], true);
+    }
+
+    #[test]
+    fn an_exit_status_or_a_started_delay_line_is_an_answer() {
+        let ended = |code: i32, message: &str| {
+            container(json!({"terminated": {"exitCode": code, "message": message}}))
+        };
+        assert_eq!(seen(Question::Netem, ended(0, "")), Some(Answer::Yes));
+        let refused = "MT0404 WanUnsupported: no path can be emulated here";
+        assert_eq!(
+            seen(Question::Netem, ended(3, refused)),
+            Some(Answer::No(refused.into()))
+        );
+        assert_eq!(
+            seen(Question::Tun, ended(2, "")),
+            Some(Answer::No("it ended with status 2".into()))
+        );
+        let running = container(json!({"running": {}}));
+        assert_eq!(seen(Question::Nfqueue, running.clone()), Some(Answer::Yes));
+        assert_eq!(seen(Question::Netem, running), None);
+        assert_eq!(seen(Question::Netem, json!({"phase": "Pending"})), None);
+    }
+
+    #[test]
+    fn what_the_kubelet_refuses_is_an_answer_and_what_it_cannot_pull_is_none() {
+        let refused =
+            json!({"phase": "Failed", "reason": "SysctlForbidden", "message": "forbidden sysctl"});
+        assert_eq!(
+            seen(Question::Sysctls, refused),
+            Some(Answer::No("forbidden sysctl".into()))
+        );
+        let pull = container(
+            json!({"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}),
+        );
+        assert_eq!(
+            seen(Question::Tun, pull),
+            Some(Answer::Unknown("ImagePullBackOff: no such image".into()))
+        );
+        let evicted = json!({"phase": "Failed", "reason": "OutOfcpu", "message": "too little"});
+        assert_eq!(
+            seen(Question::Tun, evicted),
+            Some(Answer::Unknown("OutOfcpu: too little".into()))
+        );
+    }
+
+    #[test]
+    fn one_way_to_emulate_a_wan_is_enough_and_tun_is_never_needed() {
+        let no = || Answer::No("no".into());
+        let kinds = |answers: &[Answer]| -> Vec<_> {
+            let kind = |check: Check| match check.verdict {
+                Verdict::Good => "good".to_owned(),
+                Verdict::Warning(finding) => format!("warning {}", finding.code),
+                Verdict::Finding(finding) => format!("finding {}", finding.code),
+                Verdict::Skipped(_) => "skipped".to_owned(),
+            };
+            judge("n", "ns", answers).into_iter().map(kind).collect()
+        };
+        assert_eq!(
+            kinds(&[Answer::Yes, no(), Answer::Yes, no()]),
+            ["good", "warning MT0404", "good", "warning MT0390"]
+        );
+        assert_eq!(
+            kinds(&[no(), no(), no(), Answer::Yes]),
+            ["finding MT0308", "finding MT0404", "finding MT0404", "good"]
+        );
+        let kept_out = Answer::NotAdmitted("violates PodSecurity".into());
+        let unknown = Answer::Unknown("slow".into());
+        assert_eq!(
+            kinds(&[unknown.clone(), kept_out.clone(), kept_out, unknown]),
+            [
+                "finding MT0389",
+                "finding MT0388",
+                "finding MT0388",
+                "warning MT0389"
+            ]
+        );
+    }
+}

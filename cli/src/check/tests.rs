@@ -1,0 +1,106 @@
+//! What `check` prints, compared with the files in `cli/tests/golden`.
+
+use std::path::Path;
+
+use clap::Parser;
+
+use super::*;
+use crate::args::{Cli, Command};
+use crate::output::{COLUMNS, Document, Format, Style, rendered};
+
+fn report() -> Report {
+    let right = Right {
+        verb: "list",
+        group: "",
+        resource: "nodes",
+        namespace: None,
+    };
+    let fix = fix::condition("WanDisabled", "shop", "slow");
+    let disabled = Finding::new(Code::WanDisabled, Code::WanDisabled.cause(), fix);
+    let mut report = Report::default();
+    report.add(
+        Category::Cluster,
+        vec![
+            Check::good("the API server answers"),
+            Check::finding("you may list nodes", right.missing()),
+        ],
+    );
+    report.add(
+        Category::Node,
+        vec![Check::skipped(
+            "what nodes let gateways have, tried out in pods",
+            "not asked for",
+        )],
+    );
+    report.add(
+        Category::Tunnels,
+        vec![
+            Check::warning(
+                "shop/slow: something",
+                Finding::new(Code::TunMissing, "a cause ".repeat(20), "true"),
+            ),
+            Check::finding("shop/slow: WanEmulated", disabled),
+        ],
+    );
+    report
+}
+
+#[test]
+fn a_report_in_all_forms() {
+    for (name, format) in [("check.txt", Format::Table), ("check.json", Format::Json)] {
+        let text = rendered(&report(), format, Style::default()).unwrap();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("tests/golden")
+            .join(name);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(&path, &text).unwrap();
+        }
+        let golden = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(
+            text, golden,
+            "{name}: UPDATE_GOLDEN=1 cargo test -p muxtunnel-cli writes it anew"
+        );
+    }
+    let text = report().text(Style::default());
+    assert!(
+        text.lines().all(|line| line.chars().count() <= COLUMNS),
+        "{text}"
+    );
+}
+
+#[test]
+fn findings_decide_the_status_and_warnings_do_not() {
+    assert_eq!(report().ended(), Ended::Findings);
+    let mut report = Report::default();
+    report.add(
+        Category::Node,
+        vec![
+            Check::warning("one", Finding::new(Code::TunMissing, "two", "three")),
+            Check::skipped("four", "five"),
+        ],
+    );
+    assert_eq!(report.ended(), Ended::Good);
+}
+
+#[test]
+fn categories_are_those_that_make_sense_or_were_named() {
+    use Category::{Cluster, Installation, Namespace, Node, Tunnels};
+    for (line, wanted) in [
+        (
+            "check",
+            vec![Cluster, Installation, Node, Namespace, Tunnels],
+        ),
+        ("check --pre", vec![Cluster, Node, Namespace]),
+        (
+            "check --only tunnels --only cluster",
+            vec![Cluster, Tunnels],
+        ),
+        ("check --pre --only installation", vec![Installation]),
+    ] {
+        let cli = Cli::parse_from(["muxtunnel"].into_iter().chain(line.split(' ')));
+        let Command::Check(args) = cli.command else {
+            panic!("{line}");
+        };
+        assert_eq!(super::categories(&args), wanted, "{line}");
+    }
+}

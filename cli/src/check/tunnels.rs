@@ -1,0 +1,168 @@
+//! Category tunnels: each condition that does not hold.
+
+use kube::ResourceExt;
+use muxtunnel_codes::Code;
+
+use super::fix::{self, Right};
+use super::{Check, Finding, Scope, readable};
+use crate::cluster::refusal;
+use crate::end::Failure;
+use crate::object::{self, Tunnel};
+
+pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+    let namespace = scope.namespace();
+    let description = "tunnels are as they were asked to be";
+    let (group, resource) = ("muxtunnel.dev", "muxtunnels");
+    let right = Right {
+        verb: "list",
+        group,
+        resource,
+        namespace,
+    };
+    let answer = object::tunnels(&scope.cluster.client, namespace).await;
+    if answer
+        .as_ref()
+        .is_err_and(|error| refusal(error) == Some(404))
+    {
+        let why = "the definition of MuxTunnel is not installed";
+        return Ok(vec![Check::skipped(description, why)]);
+    }
+    let tunnels = match readable(answer, description, &right)? {
+        Ok(tunnels) => tunnels,
+        Err(check) => return Ok(vec![check]),
+    };
+    if tunnels.is_empty() {
+        let place = namespace.map_or("any namespace".to_owned(), |name| {
+            format!("namespace {name}")
+        });
+        return Ok(vec![Check::skipped(
+            description,
+            format!("there are none in {place}"),
+        )]);
+    }
+    Ok(tunnels.iter().flat_map(judge).collect())
+}
+
+/// A line for a tunnel all of whose conditions hold; else one for each that does not.
+fn judge(tunnel: &Tunnel) -> Vec<Check> {
+    let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
+    let place = format!("{namespace}/{name}");
+    let conditions = object::conditions(tunnel);
+    if conditions.is_empty() || !conditions.iter().all(|one| object::is_current(tunnel, one)) {
+        let cause = match conditions {
+            [] => "it has no conditions",
+            _ => "its conditions speak of an older spec",
+        };
+        let fix = fix::condition(Code::StatusOutdated.reason(), &namespace, &name);
+        let description = format!("{place}: the operator reports on it");
+        return vec![Check::finding(
+            description,
+            Finding::new(Code::StatusOutdated, cause, fix),
+        )];
+    }
+    let amiss: Vec<_> = conditions
+        .iter()
+        .filter(|one| one.status != "True" && one.reason != Code::NotRequested.reason())
+        .map(|one| {
+            let finding = Finding {
+                code: object::code(one).unwrap_or_else(|| one.reason.clone()),
+                reason: one.reason.clone(),
+                cause: object::message(one).to_owned(),
+                fix: fix::condition(&one.reason, &namespace, &name),
+            };
+            Check::finding(format!("{place}: {}", one.type_), finding)
+        })
+        .collect();
+    match amiss.as_slice() {
+        [] => vec![Check::good(format!("{place}: all conditions hold"))],
+        _ => amiss,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::check::Verdict;
+
+    fn tunnel(conditions: &[(&str, &str, &str, &str)], of: i64) -> Tunnel {
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(|(type_, status, reason, message)| {
+                json!({
+                    "type": type_, "status": status, "reason": reason, "message": message,
+                    "observedGeneration": of, "lastTransitionTime": "2030-01-01T00:00:00Z",
+                })
+            })
+            .collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop", "generation": 2},
+            "spec": {},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn what_was_not_asked_for_is_no_finding() {
+        let conditions = [
+            ("Ready", "True", "Reconciled", "MT0301 All is as asked."),
+            (
+                "WanEmulated",
+                "False",
+                "NotRequested",
+                "MT0309 The spec does not ask for it.",
+            ),
+        ];
+        assert_eq!(
+            judge(&tunnel(&conditions, 2)),
+            [Check::good("shop/web: all conditions hold")]
+        );
+    }
+
+    #[test]
+    fn each_condition_that_does_not_hold_is_a_finding_with_its_code() {
+        let conditions = [
+            (
+                "Ready",
+                "False",
+                "GatewaysNotReady",
+                "MT0302 exit: 0 of 1 gateways ready",
+            ),
+            ("Available", "True", "Reconciled", "MT0301 All is as asked."),
+            ("TuningApplied", "Unknown", "OfTomorrow", "MT0999 wait"),
+        ];
+        let checks = judge(&tunnel(&conditions, 2));
+        let findings: Vec<_> = checks
+            .iter()
+            .map(|check| match &check.verdict {
+                Verdict::Finding(finding) => (
+                    check.description.as_str(),
+                    finding.code.as_str(),
+                    finding.cause.as_str(),
+                ),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(
+            findings,
+            [
+                ("shop/web: Ready", "MT0302", "exit: 0 of 1 gateways ready"),
+                ("shop/web: TuningApplied", "MT0999", "wait"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_status_that_is_missing_or_old_is_a_finding() {
+        let ready = [("Ready", "True", "Reconciled", "MT0301 All is as asked.")];
+        for tunnel in [tunnel(&[], 2), tunnel(&ready, 1)] {
+            let checks = judge(&tunnel);
+            let Verdict::Finding(finding) = &checks[0].verdict else {
+                panic!("{checks:?}");
+            };
+            assert_eq!((checks.len(), finding.code.as_str()), (1, "MT0391"));
+        }
+    }
+}

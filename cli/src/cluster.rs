@@ -1,0 +1,110 @@
+//! The way to an API server: which kubeconfig, context and namespace, and errors in words.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::args::ClusterArgs;
+
+/// A server that is not reached within this is not there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// An answer takes no longer: the longest are lists.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A cluster to ask.
+#[derive(Clone)]
+pub struct Cluster {
+    /// Its client.
+    pub client: Client,
+    /// The namespace that is meant where none is named.
+    pub namespace: String,
+    /// The context that was asked for; `None`: the current one.
+    pub context: Option<String>,
+}
+
+/// Reads the kubeconfig. Nothing is sent yet.
+///
+/// # Errors
+/// If there is none, or it has no such context.
+pub async fn connect(args: &ClusterArgs) -> Result<Cluster> {
+    let options = KubeConfigOptions {
+        context: args.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let mut config = match &args.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot use the kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(file, &options).await?
+        }
+        None if args.context.is_some() => Config::from_kubeconfig(&options).await?,
+        // In a pod there is none; its token serves as well.
+        None => Config::infer()
+            .await
+            .context("no cluster: name a kubeconfig with --kubeconfig or KUBECONFIG")?,
+    };
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    let namespace = match &args.namespace {
+        Some(namespace) => namespace.clone(),
+        None => config.default_namespace.clone(),
+    };
+    Ok(Cluster {
+        client: Client::try_from(config).context("cannot use the kubeconfig's cluster")?,
+        namespace,
+        context: args.context.clone(),
+    })
+}
+
+/// An error of a request in one sentence; `doing`: what was tried.
+#[must_use]
+pub fn failed(doing: &str, error: kube::Error) -> anyhow::Error {
+    anyhow!("{doing}: {}", in_words(&error))
+}
+
+/// What the API server said, or why it said nothing.
+#[must_use]
+pub fn in_words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({})", status.message, status.code),
+        other => chain(other),
+    }
+}
+
+/// An error with its causes. Many say their cause themselves; it is not said twice.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let said = error.to_string();
+        if !text.contains(&said) {
+            text.push_str(": ");
+            text.push_str(&said);
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// The HTTP status of the API server's refusal.
+#[must_use]
+pub fn refusal(error: &kube::Error) -> Option<u16> {
+    match error {
+        kube::Error::Api(status) => Some(status.code),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = serde_json::from_str::<u8>("x").map_err(kube::Error::SerdeError);
+        let said = in_words(&cause.unwrap_err());
+        assert_eq!(said.matches("expected value").count(), 1, "{said}");
+    }
+}

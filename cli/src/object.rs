@@ -1,0 +1,260 @@
+//! Reading MuxTunnels and what is said of them.
+//!
+//! A tunnel's spec is read leniently: the definitions in the cluster may be newer than this program, and what it
+//! shows are the conditions.
+
+use anyhow::anyhow;
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, ListParams, Object};
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::cluster::{failed, refusal};
+
+/// Objects in one answer; the next ones are asked for until there are no more.
+pub(crate) const PAGE: u32 = 500;
+
+/// A MuxTunnel.
+pub(crate) type Tunnel = Object<Value, Status>;
+
+/// The status of a MuxTunnel.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Status {
+    #[serde(flatten)]
+    pub(crate) seen: MuxTunnelStatus,
+    /// What its gateways prove who they are with.
+    #[serde(default)]
+    pub(crate) certificates: Certificates,
+}
+
+/// The certificates of a tunnel, and what another cluster joins it by.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Certificates {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) entry: Option<Certificate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) exit: Option<Certificate>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) join: Option<JoinStatus>,
+}
+
+/// The certificate of one side's gateways.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Certificate {
+    /// The Secret that it is in.
+    #[serde(default)]
+    pub(crate) secret_name: String,
+    /// The name in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) identity: Option<String>,
+    /// When it ends, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_after: Option<String>,
+    /// SHA-256 of its DER, in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fingerprint: Option<String>,
+}
+
+/// The join bundle of an exit.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct JoinStatus {
+    /// The Secret that it is in.
+    #[serde(default)]
+    pub(crate) secret_name: String,
+    /// Where the entry finds the exit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) address: Option<String>,
+    /// When it ends, RFC 3339.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) expires: Option<String>,
+}
+
+/// The MuxTunnels of a namespace; `None`: of all.
+pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
+    let resource = ApiResource::erase::<MuxTunnel>(&());
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    }
+}
+
+/// Why a tunnel was not read.
+pub(crate) fn not_read(namespace: &str, name: &str, error: kube::Error) -> anyhow::Error {
+    let hint = match refusal(&error) {
+        Some(404) => "; `status -A` lists all there are",
+        _ => "",
+    };
+    let doing = format!("cannot read the MuxTunnel {name} in namespace {namespace}");
+    anyhow!("{}{hint}", failed(&doing, error))
+}
+
+/// All tunnels of a namespace, or of all.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn tunnels(client: &Client, namespace: Option<&str>) -> kube::Result<Vec<Tunnel>> {
+    let api = api(client, namespace);
+    let mut tunnels = Vec::new();
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let answer = api.list(&page).await?;
+        tunnels.extend(answer.items);
+        match answer.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(tunnels),
+        }
+    }
+}
+
+/// The Events of an object, oldest first; of more than [`PAGE`] the first ones.
+///
+/// # Errors
+/// The API server's.
+pub(crate) async fn events(client: &Client, object: &impl ResourceExt) -> kube::Result<Vec<Event>> {
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<Event> = Api::namespaced(client.clone(), &namespace);
+    let selector = format!("involvedObject.uid={}", object.uid().unwrap_or_default());
+    let selected = ListParams::default().fields(&selector).limit(PAGE);
+    let mut events = api.list(&selected).await?.items;
+    events.sort_by_key(last_seen);
+    Ok(events)
+}
+
+/// When an Event was seen last: a series says so, else the one of the old or the new API that is there.
+pub(crate) fn last_seen(event: &Event) -> Option<Timestamp> {
+    let series = event
+        .series
+        .as_ref()
+        .and_then(|series| series.last_observed_time.as_ref());
+    series
+        .map(|time| time.0)
+        .or(event.last_timestamp.as_ref().map(|time| time.0))
+        .or(event.event_time.as_ref().map(|time| time.0))
+        .or(event
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|time| time.0))
+}
+
+/// An Event in one line.
+pub(crate) fn in_a_line(event: &Event) -> String {
+    format!(
+        "{} {}: {}",
+        event.type_.as_deref().unwrap_or("Event"),
+        event.reason.as_deref().unwrap_or_default(),
+        event.message.as_deref().unwrap_or_default()
+    )
+}
+
+/// The conditions of a tunnel, in the operator's order.
+pub(crate) fn conditions(tunnel: &Tunnel) -> &[Condition] {
+    match &tunnel.status {
+        Some(status) => &status.seen.conditions,
+        None => &[],
+    }
+}
+
+/// The condition of a type.
+pub(crate) fn condition<'a>(tunnel: &'a Tunnel, type_: &str) -> Option<&'a Condition> {
+    conditions(tunnel).iter().find(|one| one.type_ == type_)
+}
+
+/// Which gateways a tunnel makes; the definition's default is Both.
+pub(crate) fn side(tunnel: &Tunnel) -> &str {
+    tunnel.spec["side"].as_str().unwrap_or("Both")
+}
+
+/// Whether a condition speaks of the spec as it stands now.
+pub(crate) fn is_current(tunnel: &Tunnel, condition: &Condition) -> bool {
+    condition.observed_generation == tunnel.metadata.generation
+}
+
+/// The code of a condition: its reason is a code's name. One of a newer operator is known by its number alone, with
+/// which the message begins.
+pub(crate) fn code(condition: &Condition) -> Option<String> {
+    if let Some(code) = Code::from_reason(&condition.reason) {
+        return Some(code.to_string());
+    }
+    let first = condition.message.split_whitespace().next()?;
+    let digits = first.strip_prefix("MT")?;
+    let is_code = digits.len() == 4 && digits.bytes().all(|byte| byte.is_ascii_digit());
+    is_code.then(|| first.to_owned())
+}
+
+/// A condition's message without the code, which stands beside it.
+pub(crate) fn message(condition: &Condition) -> &str {
+    let message = condition.message.as_str();
+    code(condition)
+        .and_then(|code| message.strip_prefix(code.as_str()))
+        .map_or(message, str::trim_start)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_of_tomorrow_can_be_read() {
+        let tunnel: Tunnel = serde_json::from_value(json!({
+            "apiVersion": "muxtunnel.dev/v1alpha1",
+            "kind": "MuxTunnel",
+            "metadata": {"name": "web", "generation": 2},
+            "spec": {"side": "Sideways", "carrier": {"protocol": "Morse"}},
+            "status": {"news": 1, "conditions": [{
+                "type": "Ready", "status": "False", "reason": "OfTomorrow", "observedGeneration": 1,
+                "message": "MT0999 wait a day", "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }]},
+        }))
+        .unwrap();
+        assert_eq!(side(&tunnel), "Sideways");
+        let ready = condition(&tunnel, "Ready").unwrap();
+        assert_eq!(code(ready).as_deref(), Some("MT0999"));
+        assert_eq!(message(ready), "wait a day");
+        assert!(!is_current(&tunnel, ready));
+    }
+
+    #[test]
+    fn a_series_counts_more_than_its_first_event() {
+        let event = |more: Value| -> Event {
+            let mut event = json!({
+                "metadata": {"creationTimestamp": "2030-01-01T00:00:00Z"}, "involvedObject": {},
+            });
+            event
+                .as_object_mut()
+                .unwrap()
+                .extend(more.as_object().unwrap().clone());
+            serde_json::from_value(event).unwrap()
+        };
+        for (more, wanted) in [
+            (json!({}), "2030-01-01T00:00:00Z"),
+            (
+                json!({"eventTime": "2030-01-01T00:00:01.000000Z"}),
+                "2030-01-01T00:00:01Z",
+            ),
+            (
+                json!({"lastTimestamp": "2030-01-01T00:00:02Z"}),
+                "2030-01-01T00:00:02Z",
+            ),
+            (
+                json!({
+                    "eventTime": "2030-01-01T00:00:01.000000Z",
+                    "series": {"count": 2, "lastObservedTime": "2030-01-01T00:00:03.000000Z"},
+                }),
+                "2030-01-01T00:00:03Z",
+            ),
+        ] {
+            assert_eq!(last_seen(&event(more)).unwrap().to_string(), wanted);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What `status` prints, from objects to text, compared with the files in `cli/tests/golden`.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::Event;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::Value;
+
+use super::view::{TunnelList, TunnelStatus, TunnelView};
+use crate::object::Tunnel;
+use crate::output::{COLUMNS, Document, Format, Style, rendered};
+
+fn now() -> Timestamp {
+    "2030-01-01T12:00:00Z".parse().unwrap()
+}
+
+fn fixture(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/objects")
+        .join(name);
+    serde_yaml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn tunnel(name: &str) -> Tunnel {
+    serde_json::from_value(fixture(name)).unwrap()
+}
+
+fn events() -> Vec<Event> {
+    serde_json::from_value(fixture("events.yaml")).unwrap()
+}
+
+/// `UPDATE_GOLDEN=1` writes them anew.
+fn compare(name: &str, document: &impl Document, format: Format) {
+    let text = rendered(document, format, Style::default()).unwrap();
+    if format == Format::Table {
+        let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
+        assert!(widest <= COLUMNS, "{widest} columns:\n{text}");
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &text).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap();
+    assert_eq!(
+        text, golden,
+        "{name}: UPDATE_GOLDEN=1 cargo test -p muxtunnel-cli writes it anew"
+    );
+}
+
+fn one(name: &str) -> TunnelStatus {
+    TunnelStatus::new(TunnelView::new(&tunnel(name), &events(), None), now())
+}
+
+#[test]
+fn a_healthy_tunnel_in_all_forms() {
+    let status = one("both.yaml");
+    compare("status.txt", &status, Format::Table);
+    compare("status.json", &status, Format::Json);
+    compare("status.yaml", &status, Format::Yaml);
+}
+
+#[test]
+fn a_tunnel_with_long_names_and_much_amiss() {
+    compare("status-amiss.txt", &one("amiss.yaml"), Format::Table);
+}
+
+#[test]
+fn both_sides_of_a_tunnel_in_two_clusters() {
+    let mut status = one("entry.yaml");
+    let peer = TunnelView::new(&tunnel("exit.yaml"), &[], Some("far"));
+    status.peer = Some(peer);
+    compare("status-peer.txt", &status, Format::Table);
+}
+
+#[test]
+fn a_line_for_each_tunnel() {
+    let tunnels = [
+        "both.yaml",
+        "amiss.yaml",
+        "entry.yaml",
+        "exit.yaml",
+        "fresh.yaml",
+    ]
+    .map(tunnel);
+    compare(
+        "list.txt",
+        &TunnelList::new(&tunnels, false, now()),
+        Format::Table,
+    );
+    compare(
+        "list-all.txt",
+        &TunnelList::new(&tunnels, true, now()),
+        Format::Table,
+    );
+}
+
+#[test]
+fn a_tunnel_that_nobody_reported_on() {
+    compare("status-fresh.txt", &one("fresh.yaml"), Format::Table);
+}
+
+#[test]
+fn colours_are_in_words_alone() {
+    let plain = one("both.yaml").text(Style { colours: false });
+    let coloured = one("both.yaml").text(Style { colours: true });
+    assert!(!plain.contains('\x1b'));
+    assert!(coloured.contains("\x1b[32mTrue\x1b[0m"));
+    assert_eq!(
+        coloured.replace("\x1b[32m", "").replace("\x1b[0m", ""),
+        plain
+    );
+}

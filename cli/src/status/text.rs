@@ -1,0 +1,262 @@
+//! What people read of a tunnel. Pure.
+
+use k8s_openapi::jiff::Timestamp;
+use muxtunnel_crds::{GatewayStatus, tunnel_condition};
+
+use super::view::{ConditionView, TunnelList, TunnelStatus, TunnelView};
+use crate::output::{COLUMNS, Document, Style};
+use crate::table::{draw, draw_wrapping, wrapped};
+use crate::time::{ago, distance};
+
+/// Stands for what is not known, or does not apply.
+const NONE: &str = "-";
+/// Columns of the names of facts.
+const FACT: usize = 13;
+
+impl Document for TunnelList {
+    fn text(&self, _: Style) -> String {
+        let head = [
+            "NAME",
+            "SIDE",
+            "READY",
+            "AVAILABLE",
+            "ENTRY",
+            "EXIT",
+            "CARRIERS",
+            "RTT",
+            "CODE",
+            "AGE",
+        ];
+        let mut rows: Vec<_> = self
+            .items
+            .iter()
+            .map(|tunnel| row(tunnel, self.now))
+            .collect();
+        if !self.with_namespaces {
+            return draw_wrapping(&head, rows, &["NAME"]);
+        }
+        for (row, tunnel) in rows.iter_mut().zip(&self.items) {
+            row.insert(0, tunnel.namespace.clone());
+        }
+        let head = [&["NAMESPACE"], head.as_slice()].concat();
+        draw_wrapping(&head, rows, &["NAMESPACE", "NAME"])
+    }
+}
+
+fn row(tunnel: &TunnelView, now: Timestamp) -> Vec<String> {
+    let status = |type_| status(tunnel, tunnel.condition(type_));
+    let ready = tunnel.ready().filter(|ready| ready.status != "True");
+    vec![
+        tunnel.name.clone(),
+        tunnel.side.clone(),
+        status(tunnel_condition::READY),
+        status(tunnel_condition::AVAILABLE),
+        replicas(tunnel.gateways.get("entry")),
+        replicas(tunnel.gateways.get("exit")),
+        carriers(tunnel),
+        rtt(tunnel),
+        ready
+            .and_then(|ready| ready.code.clone())
+            .unwrap_or(NONE.into()),
+        tunnel
+            .created
+            .map_or(NONE.into(), |created| ago(created, now)),
+    ]
+}
+
+/// What a condition says, `?` behind what speaks of an older spec.
+fn status(tunnel: &TunnelView, condition: Option<&ConditionView>) -> String {
+    match condition {
+        Some(condition) if tunnel.current => condition.status.clone(),
+        Some(condition) => format!("{}?", condition.status),
+        None => NONE.into(),
+    }
+}
+
+fn replicas(gateways: Option<&GatewayStatus>) -> String {
+    gateways.map_or(NONE.into(), |status| {
+        format!("{}/{}", status.ready_replicas, status.replicas)
+    })
+}
+
+fn carriers(tunnel: &TunnelView) -> String {
+    tunnel
+        .carriers
+        .as_ref()
+        .map_or(NONE.into(), |carriers| carriers.up.to_string())
+}
+
+fn rtt(tunnel: &TunnelView) -> String {
+    let rtt = tunnel
+        .carriers
+        .as_ref()
+        .and_then(|carriers| carriers.rtt_milliseconds);
+    rtt.map_or(NONE.into(), |rtt| format!("{rtt} ms"))
+}
+
+impl Document for TunnelStatus {
+    fn text(&self, style: Style) -> String {
+        let near = one(&self.tunnel, self.now, style);
+        match &self.peer {
+            Some(peer) => format!(
+                "{near}\n\n{}\n\n{}",
+                "-".repeat(COLUMNS),
+                one(peer, self.now, style)
+            ),
+            None => near,
+        }
+    }
+}
+
+/// One object: facts, then a table for each thing there is.
+fn one(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
+    let mut parts = vec![facts(tunnel, now, style)];
+    let mut section = |head: &[&str], rows: Vec<Vec<String>>| {
+        if !rows.is_empty() {
+            parts.push(draw(head, rows));
+        }
+    };
+    section(
+        &["CONDITION", "STATUS", "CODE", "REASON", "MESSAGE"],
+        conditions(tunnel),
+    );
+    section(&["GATEWAYS", "READY", "ADDRESS"], gateways(tunnel));
+    section(&["SYSCTL IN FORCE", "VALUE"], sysctls(tunnel));
+    section(
+        &["CERTIFICATE", "EXPIRES", "IDENTITY", "FINGERPRINT"],
+        certificates(tunnel, now),
+    );
+    section(
+        &["LAST EVENTS", "TYPE", "REASON", "COUNT", "MESSAGE"],
+        events(tunnel, now),
+    );
+    parts.join("\n\n")
+}
+
+fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
+    let mut lines = Vec::new();
+    let mut fact = |name: &str, value: String| {
+        let name = format!("{name}:");
+        lines.push(format!("{name:FACT$}{}", wrapped(&value, FACT, COLUMNS)));
+    };
+    fact("Name", tunnel.name.clone());
+    fact("Namespace", tunnel.namespace.clone());
+    if let Some(context) = &tunnel.context {
+        fact("Context", context.clone());
+    }
+    fact("Side", tunnel.side.clone());
+    if let Some(created) = tunnel.created {
+        fact("Age", ago(created, now));
+    }
+    fact("Ready", ready(tunnel, style));
+    if tunnel.carriers.is_some() {
+        let rtt = rtt(tunnel);
+        let rtt = if rtt == NONE {
+            String::new()
+        } else {
+            format!(", round trip {rtt}")
+        };
+        fact("Carriers", format!("{} up{rtt}", carriers(tunnel)));
+    }
+    if let Some(limit) = &tunnel.bottleneck {
+        let what = format!("{} ({:?}) {}", limit.reason, limit.direction, limit.message);
+        fact("Limited by", what.trim_end().to_owned());
+    }
+    lines.join("\n")
+}
+
+/// The last word on a tunnel, in colour.
+fn ready(tunnel: &TunnelView, style: Style) -> String {
+    let Some(ready) = tunnel.ready() else {
+        return format!(
+            "{} (the operator has not reported on it)",
+            style.warning("Unknown")
+        );
+    };
+    if !tunnel.current {
+        let word = style.warning(&ready.status);
+        return format!("{word} (of an older spec; the operator has not reported on this one)");
+    }
+    match ready.status.as_str() {
+        "True" => style.good("True"),
+        _ => format!("{} ({})", style.bad(&ready.status), ready.reason),
+    }
+}
+
+fn conditions(tunnel: &TunnelView) -> Vec<Vec<String>> {
+    let row = |condition: &ConditionView| {
+        vec![
+            condition.type_.clone(),
+            condition.status.clone(),
+            condition.code.clone().unwrap_or(NONE.into()),
+            condition.reason.clone(),
+            condition.message.clone(),
+        ]
+    };
+    tunnel.conditions.iter().map(row).collect()
+}
+
+fn gateways(tunnel: &TunnelView) -> Vec<Vec<String>> {
+    let row = |(side, status): (&&str, &GatewayStatus)| {
+        let address = status.address.clone().unwrap_or(NONE.into());
+        vec![(*side).to_owned(), replicas(Some(status)), address]
+    };
+    tunnel.gateways.iter().map(row).collect()
+}
+
+fn sysctls(tunnel: &TunnelView) -> Vec<Vec<String>> {
+    tunnel
+        .sysctls
+        .iter()
+        .map(|(name, value)| vec![name.clone(), value.clone()])
+        .collect()
+}
+
+fn certificates(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
+    let certificates = &tunnel.certificates;
+    let expires =
+        |time: &Option<String>| time.as_ref().map_or(NONE.into(), |text| expiry(text, now));
+    let or_none = |text: &Option<String>| text.clone().unwrap_or(NONE.into());
+    let sides = [("entry", &certificates.entry), ("exit", &certificates.exit)];
+    let of_side = sides.into_iter().filter_map(|(side, certificate)| {
+        let certificate = certificate.as_ref()?;
+        Some(vec![
+            side.to_owned(),
+            expires(&certificate.not_after),
+            or_none(&certificate.identity),
+            or_none(&certificate.fingerprint),
+        ])
+    });
+    let of_join = certificates.join.iter().map(|join| {
+        let address = join
+            .address
+            .as_ref()
+            .map_or(String::new(), |address| format!(" of {address}"));
+        vec![
+            "join bundle".to_owned(),
+            expires(&join.expires),
+            format!("Secret {}{address}", join.secret_name),
+            NONE.into(),
+        ]
+    });
+    of_side.chain(of_join).collect()
+}
+
+/// `in 16h`; a text that is no time is shown as it is.
+fn expiry(text: &str, now: Timestamp) -> String {
+    text.parse()
+        .map_or_else(|_| text.to_owned(), |time| distance(time, now))
+}
+
+fn events(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
+    let row = |event: &super::view::EventView| {
+        vec![
+            event.last_seen.map_or(NONE.into(), |time| ago(time, now)),
+            event.type_.clone(),
+            event.reason.clone(),
+            event.count.to_string(),
+            event.message.clone(),
+        ]
+    };
+    tunnel.events.iter().map(row).collect()
+}

@@ -1,0 +1,186 @@
+//! `token issue`: from the bundle that the exit's operator published to a manifest that only its owner can read.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+
+use super::bundle::Bundle;
+use crate::args::{ClusterArgs, IssueArgs};
+use crate::cluster::{self, Cluster, failed};
+use crate::end::{Ended, Failure};
+use crate::object::{self, Tunnel};
+use crate::output::{self, Terminal};
+use crate::time::distance;
+
+/// Nobody else may read a key.
+const MODE: u32 = 0o600;
+/// The condition that says why there is no bundle.
+const CERTIFICATES_VALID: &str = "CertificatesValid";
+
+pub(crate) async fn run(
+    args: &IssueArgs,
+    to: &ClusterArgs,
+    program: &str,
+    terminal: &Terminal,
+) -> Result<Ended, Failure> {
+    if args.output.is_none() && terminal.stdout {
+        let message = "a join bundle has a private key, which is not shown on a terminal; \
+                       give --output FILE, or send standard output to a file or a program";
+        return Err(Failure::Usage(message.to_owned()));
+    }
+    let cluster = cluster::connect(to).await?;
+    let tunnel = super::exit(&cluster, &args.name).await?;
+    let bundle = published(&cluster, &tunnel, &args.name).await?;
+    let name = format!("{}-join", args.name);
+    let manifest =
+        serde_yaml::to_string(&bundle.manifest(&name, None)).map_err(anyhow::Error::from)?;
+    let file = match &args.output {
+        Some(path) => {
+            write_new(path, &manifest)?;
+            path.display().to_string()
+        }
+        None => {
+            output::write(&manifest)?;
+            "-".to_owned()
+        }
+    };
+    eprint!("{}", told(&bundle, program, &file, &name, Timestamp::now()));
+    Ok(Ended::Good)
+}
+
+/// The bundle of a tunnel.
+async fn published(cluster: &Cluster, tunnel: &Tunnel, name: &str) -> Result<Bundle, Failure> {
+    let join = tunnel
+        .status
+        .as_ref()
+        .and_then(|status| status.certificates.join.as_ref());
+    let Some(join) = join else {
+        let why = object::condition(tunnel, CERTIFICATES_VALID).map_or_else(
+            || "its operator publishes one only for managed certificates (carrier.security of mode MutualTls, without Secrets of your own)".to_owned(),
+            |condition| condition.message.clone(),
+        );
+        let namespace = &cluster.namespace;
+        return Err(Failure::Failed(anyhow!(
+            "{namespace}/{name} has no join bundle: {why}"
+        )));
+    };
+    let secrets: Api<Secret> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    let what = format!(
+        "the join bundle, Secret {} in namespace {}",
+        join.secret_name, cluster.namespace
+    );
+    let secret = secrets
+        .get(&join.secret_name)
+        .await
+        .map_err(|error| failed(&format!("cannot read {what}"), error))?;
+    let bundle =
+        Bundle::new(secret, Timestamp::now()).with_context(|| format!("{what} cannot be used"))?;
+    Ok(bundle)
+}
+
+/// Writes a file that was not there before, so that nobody else has it open.
+fn write_new(path: &Path, text: &str) -> anyhow::Result<()> {
+    let mut file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(path)
+        .with_context(|| format!("cannot make the new file {}", path.display()))?;
+    file.write_all(text.as_bytes())
+        .and_then(|()| file.sync_all())
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// What it is, and the exact next command. Read by a person, so on standard error.
+fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) -> String {
+    let source = match file {
+        "-" => String::new(),
+        file => format!("Written to {file}, which only you may read.\n"),
+    };
+    format!(
+        "{source}\
+         Exit:         {} at {}\n\
+         Fingerprint:  {}\n\
+         Expires:      {} ({})\n\
+         Whoever has it can join until then. In the entry's cluster:\n\n    \
+         {program} token redeem {} --name {name} -n NAMESPACE --context CONTEXT\n",
+        bundle.exit,
+        bundle.address.as_deref().unwrap_or("a rendezvous"),
+        bundle.fingerprint,
+        bundle.expires,
+        distance(bundle.expires, now),
+        quoted(file),
+    )
+}
+
+/// A file's name as a shell takes it.
+fn quoted(file: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./+,@%".contains(&byte);
+    if file.bytes().all(plain) {
+        file.to_owned()
+    } else {
+        format!("'{}'", file.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_key_is_not_shown_on_a_terminal() {
+        let args = IssueArgs {
+            name: "web".into(),
+            output: None,
+        };
+        let terminal = Terminal {
+            stdout: true,
+            ..Terminal::default()
+        };
+        let refused = run(&args, &ClusterArgs::default(), "muxtunnel", &terminal).await;
+        assert!(matches!(refused, Err(Failure::Usage(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn a_file_is_new_and_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("join.yaml");
+        write_new(&path, "text").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let error = write_new(&path, "other").unwrap_err();
+        assert!(
+            format!("{error:#}").starts_with("cannot make the new file"),
+            "{error:#}"
+        );
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "text");
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, elsewhere) = (
+            folder.path().join("join.yaml"),
+            folder.path().join("elsewhere"),
+        );
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        assert!(write_new(&path, "text").is_err());
+        assert!(!elsewhere.exists());
+    }
+
+    #[test]
+    fn names_of_files_can_be_pasted() {
+        for name in ["web.join.yaml", "/tmp/a b.yaml", "it's.yaml", "$HOME"] {
+            assert_eq!(shlex::split(&quoted(name)).unwrap(), [name]);
+        }
+    }
+}

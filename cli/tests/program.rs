@@ -1,0 +1,637 @@
+//! The program as people and scripts call it, against an API server of our own: what goes where, and exit statuses.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod cluster;
+
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::process::Stdio;
+
+use cluster::{Cluster, Ran, tunnel_path};
+use rcgen::{CertificateParams, KeyPair};
+use serde_json::{Value, json};
+
+const JOIN: &str = "/api/v1/namespaces/backend/secrets/web-join";
+
+/// A bundle as the exit's operator publishes it.
+fn bundle() -> Value {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.not_after = rcgen::date_time_ymd(2999, 1, 1);
+    let certificate = params.self_signed(&key).unwrap().pem();
+    let data = [
+        ("address", "far.example.com:31234"),
+        ("ca.crt", certificate.as_str()),
+        ("tls.crt", certificate.as_str()),
+        ("tls.key", key.serialize_pem().as_str()),
+        ("exit-identity", "spiffe://far/ns/backend/mt/web/exit"),
+        ("entry-identity", "spiffe://far/ns/backend/mt/web/entry"),
+        ("expires", "2998-12-31T00:00:00Z"),
+    ]
+    .map(|(key, text)| {
+        let bytes = k8s_openapi::ByteString(text.as_bytes().to_vec());
+        (key.to_owned(), serde_json::to_value(bytes).unwrap())
+    });
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "muxtunnel.dev/join",
+        "metadata": {"name": "web-join", "namespace": "backend", "uid": "u"},
+        "data": serde_json::Map::from_iter(data),
+    })
+}
+
+#[test]
+fn status_shows_a_tunnel_on_standard_output_alone() {
+    let cluster = Cluster::start();
+    cluster.tunnel("both.yaml", |_| {});
+    let ran = cluster.run("status web");
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert!(ran.out.starts_with("Name:        web\n"), "{ran:?}");
+    assert!(!ran.out.contains('\x1b'), "{ran:?}");
+    let json = cluster.run("status web -o json").json();
+    assert_eq!(json["apiVersion"], "cli.muxtunnel.dev/v1alpha1");
+    assert_eq!(json["kind"], "TunnelStatus");
+    assert_eq!(json["carriers"]["rttMilliseconds"], 50.0);
+    let yaml: Value = serde_yaml::from_str(&cluster.run("status web -o yaml").out).unwrap();
+    assert_eq!(yaml, json);
+}
+
+#[test]
+fn status_has_the_events_of_the_tunnel_and_no_others() {
+    let cluster = Cluster::start();
+    cluster.tunnel("both.yaml", |_| {});
+    for (name, uid) in [("one", "uid-web"), ("two", "uid-other")] {
+        let event = json!({
+            "metadata": {"name": name, "namespace": "shop"}, "involvedObject": {"uid": uid},
+            "reason": name, "type": "Normal", "message": "m", "eventTime": "2030-01-01T00:00:00.000000Z",
+        });
+        cluster.put(&format!("/api/v1/namespaces/shop/events/{name}"), event);
+    }
+    let json = cluster.run("status web -o json").json();
+    let reasons: Vec<_> = json["events"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|event| &event["reason"])
+        .collect();
+    assert_eq!(reasons, ["one"]);
+    // Who may not read Events sees the rest.
+    cluster.refuse("/api/v1/namespaces/shop/events", 403);
+    let ran = cluster.run("status web -o json");
+    assert_eq!((ran.status, ran.json()["name"].as_str()), (0, Some("web")));
+    assert_eq!(ran.err, "Events are not shown: told to refuse (403)\n");
+}
+
+#[test]
+fn status_lists_a_namespace_or_all() {
+    let cluster = Cluster::start();
+    for file in ["both.yaml", "exit.yaml", "fresh.yaml"] {
+        cluster.tunnel(file, |_| {});
+    }
+    let names = |line: &str| -> Vec<String> {
+        let ran = cluster.run(line);
+        assert_eq!(ran.status, 0, "{ran:?}");
+        let items = ran.json()["items"].clone();
+        items
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|item| item["name"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(names("status -o json"), ["fresh", "web"]);
+    assert_eq!(names("status -n backend -o json"), ["web"]);
+    assert_eq!(names("status --context far -o json"), ["web"]);
+    assert_eq!(names("status -A -o json").len(), 3);
+    let none = cluster.run("status -n empty");
+    assert_eq!(
+        (none.status, none.err.as_str()),
+        (0, "there is no MuxTunnel in namespace empty\n")
+    );
+}
+
+#[test]
+fn status_has_both_sides_in_one_view() {
+    let cluster = Cluster::start();
+    cluster.tunnel("entry.yaml", |_| {});
+    cluster.tunnel("exit.yaml", |_| {});
+    let ran = cluster.run("status near --peer-context far --peer backend/web -o json");
+    let json = ran.json();
+    assert_eq!(
+        (&json["side"], &json["peer"]["side"]),
+        (&json!("Entry"), &json!("Exit"))
+    );
+    assert_eq!(json["peer"]["context"], "far");
+    assert_eq!(
+        json["peer"]["certificates"]["join"]["secretName"],
+        "web-join"
+    );
+    let ran = cluster.run("status near --peer backend/");
+    assert_eq!(ran.status, 2, "{ran:?}");
+}
+
+#[test]
+fn what_is_not_there_or_refused_is_a_failure() {
+    let cluster = Cluster::start();
+    for (line, said) in [
+        (
+            "status nothing",
+            "cannot read the MuxTunnel nothing in namespace shop: not found (404)",
+        ),
+        ("status --context elsewhere", "elsewhere"),
+        (
+            "status --kubeconfig missing",
+            "cannot use the kubeconfig missing",
+        ),
+        ("status --context nowhere", "cannot list MuxTunnels"),
+        ("token issue web", "cannot read the MuxTunnel web"),
+    ] {
+        let ran = cluster.run(line);
+        assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{line}: {ran:?}");
+        assert!(
+            ran.err.starts_with("muxtunnel: ") && ran.err.contains(said),
+            "{line}: {ran:?}"
+        );
+    }
+}
+
+#[test]
+fn waiting_ends_when_the_condition_holds() {
+    let cluster = Cluster::start();
+    cluster.tunnel("both.yaml", |_| {});
+    let ran = cluster.run("status web --wait --timeout 20s -o json");
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert_eq!(ran.json()["current"], true);
+}
+
+#[test]
+fn waiting_in_vain_says_what_was_missing() {
+    let cluster = Cluster::start();
+    cluster.tunnel("amiss.yaml", |object| {
+        object["metadata"]["namespace"] = json!("shop");
+    });
+    let event = json!({
+        "metadata": {"name": "e", "namespace": "shop"}, "involvedObject": {"uid": "uid-web"},
+        "reason": "GatewaysNotReady", "type": "Warning", "message": "the last word",
+        "eventTime": "2030-01-01T00:00:00.000000Z",
+    });
+    cluster.put("/api/v1/namespaces/shop/events/e", event);
+    let name = "a-tunnel-with-a-name-of-forty-characters";
+    let ran = cluster.run(&format!("status {name} --wait=available --timeout 5s"));
+    assert_eq!((ran.status, ran.out.as_str()), (4, ""), "{ran:?}");
+    let wanted = "not within 5s: shop/a-tunnel-with-a-name-of-forty-characters is Available; \
+                  Available=False: MT0201 CarrierConnecting: no ready gateway has a carrier\n\
+                  last Event: Warning GatewaysNotReady: the last word";
+    assert!(ran.err.contains(wanted), "{ran:?}");
+
+    // What holds of an older spec does not count.
+    cluster.tunnel("both.yaml", |object| {
+        object["metadata"]["generation"] = json!(4);
+    });
+    let ran = cluster.run("status web --wait --timeout 5s");
+    assert_eq!(ran.status, 4, "{ran:?}");
+    assert!(
+        ran.err.contains("its last Ready is of an older one"),
+        "{ran:?}"
+    );
+    assert_eq!(cluster.run("status --wait").status, 2);
+    assert_eq!(cluster.run("status nothing --wait").status, 1);
+}
+
+/// What an installation consists of.
+fn installed() -> Cluster {
+    let cluster = Cluster::start();
+    for (_, definition) in muxtunnel_crds::schema::definitions().unwrap() {
+        let mut object = serde_json::to_value(&definition).unwrap();
+        object["status"] = json!({
+            "acceptedNames": {"kind": "", "plural": ""}, "storedVersions": [],
+            "conditions": [{"type": "Established", "status": "True"}],
+        });
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        cluster.put(
+            &format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"),
+            object,
+        );
+    }
+    cluster.put("/apis/apps/v1/namespaces/mux/deployments/muxtunnel", json!({
+        "metadata": {
+            "name": "muxtunnel", "namespace": "mux",
+            "labels": {"app.kubernetes.io/version": env!("CARGO_PKG_VERSION")},
+        },
+        "spec": {"replicas": 1, "selector": {}, "template": {"spec": {
+            "serviceAccountName": "operator",
+            "containers": [{"name": "operator", "args": ["--gateway-image=g:1", "--netem-image=n:1"]}],
+        }}},
+        "status": {"readyReplicas": 1},
+    }));
+    cluster.put(
+        "/apis/coordination.k8s.io/v1/namespaces/mux/leases/muxtunnel-operator",
+        json!({
+            "metadata": {"name": "muxtunnel-operator", "namespace": "mux"},
+            // Long enough for any machine that runs this test.
+            "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, "renewTime": now()},
+        }),
+    );
+    cluster.put("/api/v1/nodes/n1", node("n1", "v1.33.1"));
+    cluster.put(
+        "/api/v1/namespaces/shop",
+        json!({"metadata": {"name": "shop"}}),
+    );
+    cluster.tunnel("both.yaml", |_| {});
+    cluster
+}
+
+fn now() -> String {
+    let now = k8s_openapi::jiff::Timestamp::now();
+    format!("{now:.6}")
+}
+
+fn node(name: &str, kubelet: &str) -> Value {
+    let names = [
+        "architecture",
+        "bootID",
+        "containerRuntimeVersion",
+        "kernelVersion",
+        "kubeProxyVersion",
+        "machineID",
+        "operatingSystem",
+        "osImage",
+        "systemUUID",
+    ];
+    let mut info: Value = names
+        .iter()
+        .map(|name| ((*name).to_owned(), json!("")))
+        .collect::<serde_json::Map<_, _>>()
+        .into();
+    info["kubeletVersion"] = json!(kubelet);
+    json!({
+        "metadata": {"name": name, "labels": {"kubernetes.io/os": "linux"}},
+        "status": {"nodeInfo": info, "conditions": [{"type": "Ready", "status": "True"}]},
+    })
+}
+
+/// The codes of findings (`finding`) or warnings.
+fn codes(ran: &Ran, result: &str) -> Vec<String> {
+    let report = ran.json();
+    let checks = report["categories"].as_array().unwrap().iter();
+    checks
+        .flat_map(|category| category["checks"].as_array().unwrap())
+        .filter(|check| check["result"] == result)
+        .map(|check| check["code"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn check_of_a_good_installation_is_good() {
+    let cluster = installed();
+    let ran = cluster.run("check -o json");
+    assert_eq!((ran.status, ran.err.as_str()), (0, ""), "{ran:?}");
+    assert_eq!(ran.json()["success"], true);
+    assert!(
+        codes(&ran, "finding").is_empty() && codes(&ran, "warning").is_empty(),
+        "{ran:?}"
+    );
+    let names: Vec<_> = ran.json()["categories"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["name"].clone())
+        .collect();
+    assert_eq!(
+        names,
+        ["cluster", "installation", "node", "namespace", "tunnels"]
+    );
+    assert!(cluster.writes().is_empty(), "{:?}", cluster.writes());
+}
+
+#[test]
+fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
+    let cluster = installed();
+    cluster.take_right("list nodes");
+    cluster.put("/api/v1/nodes/n2", node("n2", "v1.31.0"));
+    cluster.put("/api/v1/namespaces/shop", json!({
+        "metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
+    }));
+    cluster.tunnel("amiss.yaml", |object| {
+        object["metadata"]["namespace"] = json!("shop");
+    });
+    cluster.put(
+        "/apis/apps/v1/namespaces/mux/deployments/muxtunnel",
+        json!({"metadata": {"name": "other"}, "spec": {
+            "selector": {}, "template": {},
+        }}),
+    );
+    let ran = cluster.run("check -o json");
+    assert_eq!(ran.status, 3, "{ran:?}");
+    assert_eq!(
+        codes(&ran, "finding"),
+        [
+            "MT0382", "MT0385", "MT0387", "MT0388", "MT0302", "MT0201", "MT0201", "MT0402"
+        ]
+    );
+    let fixes = ran.json();
+    let checks = fixes["categories"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .flat_map(|one| one["checks"].as_array().unwrap());
+    for check in checks.filter(|check| check["result"] == "finding") {
+        let fix = check["fix"].as_str().unwrap();
+        assert!(
+            fix.starts_with("kubectl ") || fix.starts_with("helm "),
+            "{check}"
+        );
+    }
+    let text = cluster.run("check --only tunnels");
+    assert_eq!(text.status, 3);
+    assert!(
+        text.out
+            .ends_with("\n1 good, 0 skipped, 0 warnings, 4 findings\n"),
+        "{text:?}"
+    );
+    assert!(
+        text.out.lines().all(|line| line.chars().count() <= 100),
+        "{text:?}"
+    );
+}
+
+#[test]
+fn check_before_an_installation_asks_for_what_it_takes() {
+    let cluster = Cluster::start();
+    cluster.put("/api/v1/nodes/n1", node("n1", "v1.33.1"));
+    cluster.put(
+        "/api/v1/namespaces/shop",
+        json!({"metadata": {"name": "shop"}}),
+    );
+    cluster.refuse("/apis/muxtunnel.dev", 404);
+    let ran = cluster.run("check --pre");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert!(
+        ran.out
+            .contains("you may create clusterroles.rbac.authorization.k8s.io"),
+        "{ran:?}"
+    );
+    cluster.take_right("create clusterroles");
+    assert_eq!(
+        codes(&cluster.run("check --pre -o json"), "finding"),
+        ["MT0382"]
+    );
+    // Without an installation a plain check finds that there is none.
+    let ran = cluster.run("check --only installation -o json");
+    assert_eq!(ran.status, 3, "{ran:?}");
+    assert_eq!(codes(&ran, "finding"), ["MT0383", "MT0383", "MT0385"]);
+}
+
+#[test]
+fn check_of_a_cluster_that_does_not_answer_is_a_failure_that_is_told() {
+    let cluster = Cluster::start();
+    let ran = cluster.run("check --context nowhere -o json");
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert_eq!(codes(&ran, "finding"), ["MT0380"]);
+    assert_eq!(
+        ran.json()["categories"][0]["checks"][0]["fix"],
+        "kubectl version --context nowhere"
+    );
+}
+
+#[test]
+fn a_right_that_is_refused_is_a_finding_and_a_server_that_fails_a_failure() {
+    let cluster = installed();
+    cluster.refuse("/api/v1/nodes", 403);
+    let ran = cluster.run("check --only node -o json");
+    assert_eq!(
+        (ran.status, codes(&ran, "finding")),
+        (3, vec!["MT0382".to_owned()])
+    );
+    cluster.refuse("/api/v1/nodes", 500);
+    let ran = cluster.run("check --only node");
+    assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
+    assert!(
+        ran.err.contains("cannot list nodes: told to refuse (500)"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn probing_makes_pods_on_the_node_and_leaves_none() {
+    let cluster = installed();
+    cluster.put("/probe-status", json!({"containerStatuses": [{
+        "name": "probe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 3, "message": "MT0404 WanUnsupported: nothing works"}},
+    }]}));
+    let ran = cluster.run("check --only node --probe -n shop -o json");
+    assert_eq!(ran.status, 3, "{ran:?}");
+    assert_eq!(codes(&ran, "finding"), ["MT0308", "MT0404", "MT0404"]);
+    assert_eq!(codes(&ran, "warning"), ["MT0390"]);
+    let writes = cluster.writes();
+    let made = writes
+        .iter()
+        .filter(|(write, _)| write == "POST /api/v1/namespaces/shop/pods");
+    let images: Vec<_> = made
+        .map(|(_, pod)| pod["spec"]["containers"][0]["image"].clone())
+        .collect();
+    assert_eq!(images, ["g:1", "n:1", "n:1", "n:1"]);
+    let deleted = writes
+        .iter()
+        .filter(|(write, _)| write.starts_with("DELETE /api/v1/namespaces/shop/pods/"));
+    assert_eq!(deleted.count(), 4);
+    assert!(
+        writes
+            .iter()
+            .all(|(_, pod)| pod.is_null() || pod["spec"]["nodeName"] == "n1")
+    );
+}
+
+#[test]
+fn explain_needs_no_cluster() {
+    let cluster = Cluster::start();
+    let explain = |line: &str| {
+        let mut command = cluster.command(line);
+        Ran::from(command.env("KUBECONFIG", "/nothing").output().unwrap())
+    };
+    let ran = explain("explain MT0308");
+    assert_eq!(ran.status, 0);
+    assert!(ran.out.starts_with("MT0308  SysctlForbidden\n"), "{ran:?}");
+    let json = explain("explain sysctlforbidden -o json").json();
+    assert_eq!(
+        (&json["kind"], &json["code"]),
+        (&json!("Code"), &json!("MT0308"))
+    );
+    assert!(
+        explain("explain -o json").json()["items"]
+            .as_array()
+            .unwrap()
+            .len()
+            > 50
+    );
+    let ran = explain("explain MT0398");
+    assert_eq!((ran.status, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("the nearest is MT0"), "{ran:?}");
+}
+
+#[test]
+fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
+    let cluster = Cluster::start();
+    cluster.tunnel("exit.yaml", |_| {});
+    cluster.put(JOIN, bundle());
+    let ran = cluster.run("token issue web -n backend --output web.join.yaml");
+    assert_eq!((ran.status, ran.out.as_str()), (0, ""), "{ran:?}");
+    let next =
+        "    muxtunnel token redeem web.join.yaml --name web-join -n NAMESPACE --context CONTEXT\n";
+    assert!(ran.err.ends_with(next), "{ran:?}");
+    assert!(!ran.err.contains("PRIVATE KEY"), "{ran:?}");
+    let file = cluster.file("web.join.yaml");
+    assert_eq!(
+        std::fs::metadata(&file).unwrap().permissions().mode() & 0o777,
+        0o600
+    );
+    let again = cluster.run("token issue web -n backend --output web.join.yaml");
+    assert_eq!(again.status, 1, "{again:?}");
+
+    let ran = cluster.run("token redeem web.join.yaml --name joined -n shop");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert!(
+        ran.out.contains("joinFrom: {secretName: joined}"),
+        "{ran:?}"
+    );
+    assert!(!ran.out.contains("PRIVATE KEY"), "{ran:?}");
+    let applied = cluster
+        .get("/api/v1/namespaces/shop/secrets/joined")
+        .unwrap();
+    assert_eq!(applied["type"], "muxtunnel.dev/join");
+    assert_eq!(applied["data"], bundle_data(&cluster));
+    assert!(applied["metadata"].get("uid").is_none());
+    // Both sides are shown the same fingerprint.
+    let json = cluster
+        .run("token redeem web.join.yaml --name joined -n shop -o json")
+        .json();
+    let fingerprint = json["fingerprint"].as_str().unwrap();
+    let issued = cluster.run("token issue web -n backend --output again.yaml");
+    assert!(issued.err.contains(fingerprint), "{issued:?}");
+
+    let ran = cluster.run("token revoke web -n backend --yes -o json");
+    assert_eq!(
+        (ran.status, ran.json()["generation"].as_u64()),
+        (0, Some(1)),
+        "{ran:?}"
+    );
+    let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
+    assert_eq!(
+        tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
+        "1"
+    );
+    let (_, patch) = cluster.writes().pop().unwrap();
+    assert_eq!(patch["metadata"]["resourceVersion"], "41");
+    cluster.run("token revoke web -n backend --yes");
+    let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
+    assert_eq!(
+        tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
+        "2"
+    );
+}
+
+fn bundle_data(cluster: &Cluster) -> Value {
+    cluster.get(JOIN).unwrap()["data"].clone()
+}
+
+#[test]
+fn a_token_goes_through_a_pipe() {
+    let cluster = Cluster::start();
+    cluster.tunnel("exit.yaml", |_| {});
+    cluster.put(JOIN, bundle());
+    let issued = cluster.run("token issue web -n backend");
+    assert_eq!(issued.status, 0, "{issued:?}");
+    let mut redeem = cluster
+        .command("token redeem - --name joined -n shop")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    redeem
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(issued.out.as_bytes())
+        .unwrap();
+    let ran = Ran::from(redeem.wait_with_output().unwrap());
+    assert_eq!(ran.status, 0, "{ran:?}");
+    let applied = cluster
+        .get("/api/v1/namespaces/shop/secrets/joined")
+        .unwrap();
+    assert_eq!(applied["data"], bundle_data(&cluster));
+}
+
+#[test]
+fn tokens_that_cannot_be_are_refused_and_nothing_is_written() {
+    let cluster = Cluster::start();
+    cluster.tunnel("both.yaml", |_| {});
+    cluster.tunnel("exit.yaml", |object| {
+        object["status"]["certificates"] = json!({});
+    });
+    for (line, status, said) in [
+        ("token issue web", 1, "shop/web is of side Both"),
+        (
+            "token issue web -n backend",
+            1,
+            "backend/web has no join bundle",
+        ),
+        ("token revoke web -n backend", 2, "give --yes"),
+        ("token revoke web --yes", 1, "shop/web is of side Both"),
+        (
+            "token redeem missing.yaml --name j",
+            1,
+            "cannot read missing.yaml",
+        ),
+    ] {
+        let ran = cluster.run(line);
+        assert_eq!(ran.status, status, "{line}: {ran:?}");
+        assert!(ran.err.contains(said), "{line}: {ran:?}");
+    }
+    let mut expired = bundle();
+    expired["stringData"] = json!({"expires": "2001-01-01T00:00:00Z"});
+    std::fs::write(cluster.file("expired.yaml"), expired.to_string()).unwrap();
+    let ran = cluster.run("token redeem expired.yaml --name j");
+    assert_eq!(ran.status, 1);
+    assert!(
+        ran.err
+            .contains("expired.yaml is no join bundle: it expired at 2001-01-01T00:00:00Z"),
+        "{ran:?}"
+    );
+    assert!(cluster.writes().is_empty(), "{:?}", cluster.writes());
+}
+
+#[test]
+fn as_a_plugin_it_names_itself_as_kubectl_calls_it() {
+    let cluster = Cluster::start();
+    let plugin = cluster.file("kubectl-muxtunnel");
+    symlink(env!("CARGO_BIN_EXE_muxtunnel"), &plugin).unwrap();
+    let run = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&plugin);
+        Ran::from(
+            command
+                .args(arguments)
+                .env("KUBECONFIG", cluster.file("kubeconfig"))
+                .output()
+                .unwrap(),
+        )
+    };
+    let help = run(&["--help"]);
+    assert_eq!((help.status, help.err.as_str()), (0, ""));
+    assert!(help.out.contains("Usage: kubectl muxtunnel "), "{help:?}");
+    let failed = run(&["status", "nothing"]);
+    assert!(failed.err.starts_with("kubectl muxtunnel: "), "{failed:?}");
+    assert_eq!(run(&["explain", "--nonsense"]).status, 2);
+}
+
+#[test]
+fn completions_are_scripts() {
+    let ran = Cluster::start().run("completions bash");
+    assert_eq!(ran.status, 0);
+    assert!(ran.out.contains("_muxtunnel()"), "{ran:?}");
+}
