@@ -96,6 +96,7 @@ codes! {
     SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl; or allow it on the nodes with `--allowed-unsafe-sysctls` and create the tunnel again. Until its spec changes, no gateway pods are made.";
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
     OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
+    TargetNotPermitted = 365, "A forward leads to a Service of another namespace that does not permit it.", "Have a ReferenceGrant (Gateway API) or a MuxGrant made in the namespace that the message names, from kind MuxTunnel of group muxtunnel.dev and the tunnel's namespace, to kind Service; or lead the forward elsewhere.";
 
     // 0380: what `muxtunnel check` finds outside of tunnels.
     ApiServerUnreachable = 380, "The API server does not answer.", "Look at the kubeconfig, its context and its credentials; the message names what was tried.";

@@ -162,7 +162,7 @@ pub struct ProxyProtocol {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct Target {
-    /// A Service of the tunnel's namespace.
+    /// A Service, of the tunnel's namespace or of one that permits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceTarget>,
     /// A host that the exit resolves.
@@ -174,12 +174,20 @@ pub struct Target {
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceTarget {
-    /// Its name, in the namespace of the tunnel.
+    /// Its name.
     #[schemars(
         length(min = 1, max = 63),
         regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
+    /// Its namespace. Another one than the tunnel's has to permit it, by a ReferenceGrant (Gateway API) or a
+    /// MuxGrant in it. Default: the tunnel's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub namespace: Option<String>,
     /// Number or name of its port.
     #[schemars(extend("minimum" = 1, "maximum" = 65535, "maxLength" = 15, "pattern" = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub port: IntOrString,
@@ -189,7 +197,8 @@ pub struct ServiceTarget {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressTarget {
-    /// DNS name or IP address (IPv6 without brackets), resolved by the exit.
+    /// DNS name or IP address (IPv6 without brackets), resolved by the side that dials. The name of a Service
+    /// of another namespace of the cluster (NAME.NAMESPACE.svc) has to be permitted there, as in `service`.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-_.:a-zA-Z0-9]+$"))]
     pub host: String,
     /// TCP port.

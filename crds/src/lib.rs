@@ -1,4 +1,4 @@
-//! The two resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`] and [`MuxBenchmark`].
+//! The resources of `muxtunnel.dev/v1alpha1`: [`MuxTunnel`], [`MuxBenchmark`] and [`MuxGrant`].
 //!
 //! Owns their Rust types, their validation rules ([`rules`], CEL, evaluated by the API server) and the
 //! generated CustomResourceDefinitions ([`schema`], written to `crds/yaml` and into the chart by the
@@ -15,6 +15,7 @@ mod benchmark;
 mod carrier;
 mod duration;
 mod forward;
+mod grant;
 mod policy;
 mod rendezvous;
 mod rules;
@@ -33,6 +34,7 @@ pub use forward::{
     AddressTarget, Auth, Forward, ForwardDirection, ForwardLimits, Listen, ListenProtocol,
     Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
 };
+pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use security::{Security, SecurityEnd, SecurityMode};

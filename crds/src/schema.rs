@@ -4,7 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::Value;
 
-use crate::{MuxBenchmark, MuxTunnel};
+use crate::{MuxBenchmark, MuxGrant, MuxTunnel};
 
 /// Properties whose schemas come from Kubernetes' own types; its reference documents them, and their
 /// texts would make up nine tenths of our definitions.
@@ -28,7 +28,7 @@ impl std::fmt::Display for SchemaError {
     }
 }
 
-/// Both definitions, each with the name of its file.
+/// All definitions, each with the name of its file.
 ///
 /// # Errors
 /// Only where a generated schema is not JSON of the right shape, which a test rules out.
@@ -36,6 +36,7 @@ pub fn definitions() -> Result<Vec<(&'static str, CustomResourceDefinition)>, Sc
     Ok(vec![
         ("muxtunnels.yaml", finished(MuxTunnel::crd())?),
         ("muxbenchmarks.yaml", finished(MuxBenchmark::crd())?),
+        ("muxgrants.yaml", finished(MuxGrant::crd())?),
     ])
 }
 

@@ -17,7 +17,7 @@ use std::sync::LazyLock;
 use kube::core::cel::{Validator, apply_defaults};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxTunnel};
 use serde_json::Value;
 
 /// One refusal: the rule that refused (empty: the structure), and the message.
@@ -38,7 +38,7 @@ fn schema_of(kind: &str) -> Value {
 
 fn refusals(object: &Value, old: Option<&Value>) -> Vec<Refusal> {
     static SCHEMAS: LazyLock<BTreeMap<&str, Value>> = LazyLock::new(|| {
-        ["MuxTunnel", "MuxBenchmark"]
+        ["MuxTunnel", "MuxBenchmark", "MuxGrant"]
             .map(|kind| (kind, schema_of(kind)))
             .into()
     });
@@ -118,7 +118,7 @@ fn every_rule_is_broken_by_a_bad_object() {
         .flat_map(|(_, bad)| refusals(&bad.object, bad.old.as_ref()))
         .map(|refusal| refusal.rule)
         .collect();
-    for kind in ["MuxTunnel", "MuxBenchmark"] {
+    for kind in ["MuxTunnel", "MuxBenchmark", "MuxGrant"] {
         for rule in rules(&schema_of(kind)) {
             assert!(
                 broken.contains(&rule),
@@ -163,6 +163,7 @@ fn good_objects_are_accepted_and_fit_the_rust_types() {
         match object["kind"].as_str() {
             Some("MuxTunnel") => drop(serde_json::from_value::<MuxTunnel>(object).unwrap()),
             Some("MuxBenchmark") => drop(serde_json::from_value::<MuxBenchmark>(object).unwrap()),
+            Some("MuxGrant") => drop(serde_json::from_value::<MuxGrant>(object).unwrap()),
             kind => panic!("{}: kind {kind:?}", file.display()),
         }
     }
@@ -195,7 +196,7 @@ fn schemas_have_no_unsigned_formats() {
 /// bound makes it refuse the whole definition.
 #[test]
 fn own_lists_and_strings_of_specs_are_bounded() {
-    for kind in ["MuxTunnel", "MuxBenchmark"] {
+    for kind in ["MuxTunnel", "MuxBenchmark", "MuxGrant"] {
         let schema = schema_of(kind);
         structure::assert_bounded("spec", &schema["properties"]["spec"]);
     }

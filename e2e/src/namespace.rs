@@ -106,7 +106,7 @@ async fn dump(namespace: &str) {
     let looks: [&[&str]; 6] = [
         &[
             "get",
-            "muxtunnels,muxbenchmarks,all,configmaps",
+            "muxtunnels,muxbenchmarks,muxgrants,networkpolicies,all,configmaps",
             "-o",
             "wide",
         ],

@@ -46,6 +46,11 @@ impl WatchClock {
         self.lock().insert(path.to_owned(), watch);
     }
 
+    /// Expects watches of `path` no longer.
+    pub fn forget(&self, path: &str) {
+        self.lock().remove(path);
+    }
+
     fn answered(&self, path: &str, now: Instant) {
         if let Some(watch) = self.lock().get_mut(path) {
             watch.last_good = now;
@@ -190,6 +195,16 @@ mod tests {
         assert_eq!(clock.unanswered(), [PATH]);
         call(&clock, &format!("{PATH}?limit=1&watch=true"), 200).await;
         assert!(clock.unanswered().is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_is_no_longer_made_is_missed_by_nobody() {
+        let clock = WatchClock::default();
+        clock.expect(PATH);
+        clock.forget(PATH);
+        assert!(clock.unanswered().is_empty());
+        let later = Instant::now() + STALE_AFTER + Duration::from_secs(1);
+        assert!(clock.stale(later).is_empty());
     }
 
     #[test]

@@ -32,6 +32,13 @@ pub fn children() -> String {
     format!("{NAME}={PRODUCT},{MANAGED_BY}={MANAGER}")
 }
 
+/// Whether `labels` are those of a child, of whichever object.
+#[must_use]
+pub fn is_child(labels: &BTreeMap<String, String>) -> bool {
+    let has = |key: &str, value: &str| labels.get(key).is_some_and(|found| found == value);
+    has(NAME, PRODUCT) && has(MANAGED_BY, MANAGER)
+}
+
 /// Selects the children of `instance` that have one of `components`.
 #[must_use]
 pub fn children_of(instance: &str, components: &[&str]) -> String {

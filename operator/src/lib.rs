@@ -2,15 +2,21 @@
 //!
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
-//! controllers share is here: [`apply`], [`conditions`], [`events`], [`watches`], [`health`],
+//! controllers share is here: [`api_server`], [`apply`], [`conditions`], [`events`], [`grants`], [`watches`], [`health`],
 //! [`labels`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
+pub mod api_server;
 pub mod apply;
 pub mod benchmark_controller;
+#[cfg(test)]
+mod chart;
 pub mod conditions;
 pub mod events;
+pub mod grants;
 pub mod health;
 pub mod labels;
+#[cfg(test)]
+pub(crate) mod pod_security;
 pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;

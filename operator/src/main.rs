@@ -9,9 +9,11 @@ use clap::{Args, Parser, Subcommand};
 use futures::future::{self, FutureExt, LocalBoxFuture};
 use kube::Client;
 use kube::client::ClientBuilder;
+use muxtunnel_operator::api_server::ApiServer;
 use muxtunnel_operator::events::Events;
+use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, WatchClock, WatchLayer};
-use muxtunnel_operator::settings::Settings;
+use muxtunnel_operator::settings::{AdminPeers, Settings};
 use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -60,6 +62,21 @@ struct RunArgs {
         value_delimiter = ','
     )]
     watch_namespaces: Vec<String>,
+    /// Give gateways NetworkPolicies.
+    #[arg(long, env = "NETWORK_POLICY", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true",
+          requires_if("true", "namespace"))]
+    network_policy: bool,
+    /// The operator's own namespace.
+    #[arg(long, env = "POD_NAMESPACE")]
+    namespace: Option<String>,
+    /// Label KEY=VALUE of the operator's own pods, which NetworkPolicies let reach the gateways' admin port; repeatable.
+    #[arg(long = "pod-label", value_parser = label)]
+    pod_labels: Vec<(String, String)>,
+    /// Label KEY=VALUE of the namespaces whose pods read the gateways' metrics; repeatable, all have to be there.
+    /// None: nobody reads them.
+    #[arg(long = "metrics-namespace-label", value_parser = label)]
+    metrics_namespace_labels: Vec<(String, String)>,
     /// Address of /healthz and /readyz.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
     health_listen: SocketAddr,
@@ -85,13 +102,33 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         bench_image: args.bench_image,
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
+        network_policy: args
+            .namespace
+            .filter(|_| args.network_policy)
+            .map(|operator_namespace| AdminPeers {
+                operator_namespace,
+                operator_labels: args.pod_labels.into_iter().collect(),
+                metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
+            }),
     });
     let events = Events::new(client.clone());
-    let mut controllers: Vec<LocalBoxFuture<'static, ()>> = Vec::new();
-    for namespace in scopes(args.watch_namespaces) {
+    let scopes = scopes(args.watch_namespaces);
+    let api_server = ApiServer::default();
+    api_server.first_look(&client).await;
+    let (grants, watch_grants) = Grants::watch(&client, &scopes, &clock);
+    let mut controllers: Vec<LocalBoxFuture<'static, ()>> = vec![
+        watch_grants.boxed_local(),
+        api_server.clone().follow(client.clone()).boxed_local(),
+    ];
+    for namespace in scopes {
         info!(namespace = namespace.as_deref().unwrap_or("*"), "watching");
-        let tunnels =
-            tunnel_controller::Context::new(client.clone(), settings.clone(), events.clone());
+        let tunnels = tunnel_controller::Context::new(
+            client.clone(),
+            settings.clone(),
+            events.clone(),
+            grants.clone(),
+            api_server.clone(),
+        );
         let benchmarks =
             benchmark_controller::Context::new(client.clone(), settings.clone(), events.clone());
         let (tunnels, benchmarks) = (
@@ -114,6 +151,13 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     }
 }
 
+fn label(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("is not KEY=VALUE".to_owned()),
+    }
+}
+
 /// One set of controllers a namespace, or one for all.
 fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     if namespaces.is_empty() {
@@ -129,4 +173,52 @@ async fn connect(clock: &Arc<WatchClock>) -> anyhow::Result<Client> {
         .context("no configuration of the API server: neither in a pod nor a kubeconfig")?;
     let builder = ClientBuilder::try_from(config).context("cannot use the API server's address")?;
     Ok(builder.with_layer(&WatchLayer(clock.clone())).build())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the chart starts the operator with, and the namespace that the pod's environment has.
+    fn charts_arguments(golden: &str) -> Vec<String> {
+        let path = format!(
+            "{}/../charts/tests/golden/{golden}.yaml",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let text = std::fs::read_to_string(path).unwrap();
+        let (_, text) = text.split_once("        args:\n").unwrap();
+        let flags = text
+            .lines()
+            .map_while(|line| line.strip_prefix("        - "));
+        ["muxtunnel-operator"]
+            .into_iter()
+            .chain(flags)
+            .chain(["--namespace=mux"])
+            .map(|flag| flag.trim_matches('"').to_owned())
+            .collect()
+    }
+
+    #[test]
+    fn the_chart_starts_it_with_flags_that_it_has() {
+        for (golden, namespaces) in [("default", 0), ("all-values", 2)] {
+            let arguments = charts_arguments(golden);
+            assert!(arguments.len() > 8, "{arguments:?}");
+            let Command::Run(args) = Cli::try_parse_from(arguments).unwrap().command;
+            assert!(args.network_policy, "{golden}");
+            assert_eq!(args.pod_labels.len(), 3, "{golden}");
+            assert_eq!(args.watch_namespaces.len(), namespaces, "{golden}");
+            assert_eq!(
+                args.metrics_namespace_labels.is_empty(),
+                golden == "default"
+            );
+        }
+    }
+
+    #[test]
+    fn network_policies_need_to_know_where_the_operator_is() {
+        let images = ["gateway", "netem", "bench"].map(|name| format!("--{name}-image=i"));
+        let arguments = ["muxtunnel-operator", "run", "--network-policy=true"].map(str::to_owned);
+        let parsed = Cli::try_parse_from(arguments.into_iter().chain(images));
+        assert!(parsed.is_err_and(|error| error.to_string().contains("--namespace")));
+    }
 }

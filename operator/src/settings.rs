@@ -1,5 +1,7 @@
 //! What the installation decides, for all objects alike.
 
+use std::collections::BTreeMap;
+
 /// Settings of the operator, from its flags.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -13,4 +15,17 @@ pub struct Settings {
     pub image_pull_policy: String,
     /// Whether a tunnel may have WAN emulation, whose containers need NET_ADMIN.
     pub wan_emulation: bool,
+    /// Whether gateways get NetworkPolicies, and who reaches their admin port by them.
+    pub network_policy: Option<AdminPeers>,
+}
+
+/// Who beside the kubelet reaches the admin port of gateways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AdminPeers {
+    /// The operator's own namespace.
+    pub operator_namespace: String,
+    /// Labels of the operator's pods.
+    pub operator_labels: BTreeMap<String, String>,
+    /// Labels of the namespaces whose pods read metrics; empty: nobody does.
+    pub metrics_namespace_labels: BTreeMap<String, String>,
 }

@@ -8,6 +8,7 @@ pub mod apply;
 pub mod build;
 pub mod dereference;
 pub mod observe;
+pub mod references;
 pub mod update_status;
 pub mod validate;
 
@@ -17,14 +18,18 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use tracing::{Instrument, info_span, warn};
 
+use crate::api_server::ApiServer;
 use crate::conditions::is_true;
 use crate::events::Events;
+use crate::grants::Grants;
 use crate::health::WatchClock;
 use crate::settings::Settings;
 use crate::watches;
@@ -42,6 +47,8 @@ const CONCURRENCY: u16 = 16;
 pub struct Context {
     client: Client,
     settings: Arc<Settings>,
+    grants: Grants,
+    api_server: ApiServer,
     events: Events,
     gateways: observe::GatewayClient,
     calm: update_status::Calm,
@@ -50,10 +57,18 @@ pub struct Context {
 impl Context {
     /// A context of its own for one controller.
     #[must_use]
-    pub fn new(client: Client, settings: Arc<Settings>, events: Events) -> Self {
+    pub fn new(
+        client: Client,
+        settings: Arc<Settings>,
+        events: Events,
+        grants: Grants,
+        api_server: ApiServer,
+    ) -> Self {
         Self {
             client,
             settings,
+            grants,
+            api_server,
             events,
             gateways: observe::GatewayClient::default(),
             calm: update_status::Calm::default(),
@@ -89,10 +104,18 @@ pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchCl
     let (namespace, clock) = (namespace.as_deref(), &clock);
     let client = context.client.clone();
     let (store, tunnels) = watches::objects(api::<MuxTunnel>(&client, namespace), clock);
+    let (naming, foreign) = (store.clone(), store.clone());
+    let grants = context.grants.changes();
     let triggers = stream::select_all([
         tunnels,
         watches::children(api::<Deployment>(&client, namespace), clock),
-        watches::children(api::<Service>(&client, namespace), clock),
+        watches::named(api::<Service>(&client, namespace), clock, move |service| {
+            tunnels_naming(&naming, service)
+        }),
+        grants
+            .flat_map(move |()| stream::iter(tunnels_into_other_namespaces(&foreign)))
+            .boxed(),
+        watches::children(api::<NetworkPolicy>(&client, namespace), clock),
         watches::children(api::<ConfigMap>(&client, namespace), clock),
         watches::children(api::<Pod>(&client, namespace), clock),
     ]);
@@ -112,6 +135,41 @@ pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchCl
         }
     })
     .await;
+}
+
+/// The tunnels of which a forward leads to the Service.
+fn tunnels_naming(known: &Store<MuxTunnel>, service: &Service) -> Vec<ObjectRef<MuxTunnel>> {
+    let (name, namespace) = (service.name_any(), service.namespace().unwrap_or_default());
+    let names = |tunnel: &MuxTunnel| {
+        let own = tunnel.namespace().unwrap_or_default();
+        let targets = tunnel.spec.forwards.iter();
+        let mut targets = targets.filter_map(|forward| forward.target.as_ref()?.service.as_ref());
+        targets.any(|target| {
+            target.name == name && *target.namespace.as_ref().unwrap_or(&own) == namespace
+        })
+    };
+    references_to(known, names)
+}
+
+/// Those that a grant is a matter for.
+fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
+    references_to(known, |tunnel| {
+        let own = tunnel.namespace().unwrap_or_default();
+        !references::references(&tunnel.spec, &own)
+            .foreign
+            .is_empty()
+    })
+}
+
+fn references_to(
+    known: &Store<MuxTunnel>,
+    is_meant: impl Fn(&MuxTunnel) -> bool,
+) -> Vec<ObjectRef<MuxTunnel>> {
+    let tunnels = known.state().into_iter();
+    let meant = tunnels.filter(|tunnel| is_meant(tunnel));
+    meant
+        .map(|tunnel| ObjectRef::from_obj(tunnel.as_ref()))
+        .collect()
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -156,7 +214,11 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         // The garbage collector removes the children; making them again would hold it up.
         return Ok(Action::await_change());
     }
-    let named = dereference::dereference(&context.client, tunnel).await?;
+    let named = dereference::dereference(&context.client, &context.grants, tunnel).await?;
+    let named = dereference::Dereferenced {
+        api_server: context.api_server.addresses(),
+        ..named
+    };
     let outcome = match validate::validate(tunnel, &named, &context.settings)? {
         validate::Validation::Valid(valid) => {
             let built = build::build(&valid, &context.settings)?;

@@ -76,23 +76,52 @@ pub fn children<K: Watched, Owner>(
 where
     Owner: Resource<DynamicType = ()> + 'static,
 {
+    let config = watcher::Config::default().labels(&labels::children());
+    affecting(api, clock, config, |child| {
+        owner_of(child).into_iter().collect()
+    })
+}
+
+/// Watches all objects of `api`, ours or not: a reference to the owner of each of ours that is new, changed or gone,
+/// and to whatever `named_by` says that names it.
+pub fn named<K: Watched, Owner>(
+    api: Api<K>,
+    clock: &Arc<WatchClock>,
+    named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
+) -> BoxStream<'static, ObjectRef<Owner>>
+where
+    Owner: Resource<DynamicType = ()> + 'static,
+{
+    affecting(api, clock, watcher::Config::default(), move |object| {
+        let labels = object.labels();
+        let ours = labels::is_child(labels).then(|| owner_of(object)).flatten();
+        ours.into_iter().chain(named_by(object)).collect()
+    })
+}
+
+fn affecting<K: Watched, Owner>(
+    api: Api<K>,
+    clock: &Arc<WatchClock>,
+    config: watcher::Config,
+    affected: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
+) -> BoxStream<'static, ObjectRef<Owner>>
+where
+    Owner: Resource<DynamicType = ()> + 'static,
+{
     clock.expect(api.resource_url());
-    let config = watcher::Config::default()
-        .timeout(WATCH_SECONDS)
-        .labels(&labels::children());
-    watcher(api, config)
+    watcher(api, config.timeout(WATCH_SECONDS))
         .default_backoff()
-        .filter_map(|event| async move {
-            match event {
-                Ok(Event::Apply(child) | Event::InitApply(child) | Event::Delete(child)) => {
-                    owner_of(&child)
+        .flat_map(move |event| {
+            stream::iter(match event {
+                Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
+                    affected(&object)
                 }
-                Ok(Event::Init | Event::InitDone) => None,
+                Ok(Event::Init | Event::InitDone) => Vec::new(),
                 Err(error) => {
                     warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
-                    None
+                    Vec::new()
                 }
-            }
+            })
         })
         .boxed()
 }

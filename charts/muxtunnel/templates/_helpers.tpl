@@ -31,6 +31,32 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/* The namespace of what `helm test` makes: one that is served. */}}
+{{- define "muxtunnel.testNamespace" -}}
+{{- if .Values.watchNamespaces }}{{ first .Values.watchNamespaces }}{{ else }}{{ .Release.Namespace }}{{ end }}
+{{- end }}
+
+{{/* Annotations of what `helm test` makes, with the weight that orders it. A Job that failed stays to be looked at. */}}
+{{- define "muxtunnel.testAnnotations" -}}
+helm.sh/hook: test
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{/* What both containers of `helm test` have. */}}
+{{- define "muxtunnel.testContainer" -}}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  capabilities:
+    drop: [ALL]
+volumeMounts:
+- name: test
+  mountPath: /test
+- name: tmp
+  mountPath: /tmp
+{{- end }}
+
 {{/* A full image reference: (list root "operator"). */}}
 {{- define "muxtunnel.image" -}}
 {{- $root := index . 0 -}}
@@ -55,11 +81,21 @@ tokens of benchmarks, which it makes and deletes without ever reading one.
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels/status, muxbenchmarks/status]
   verbs: [patch]
+# What namespaces permit others to refer to: ours, and the Gateway API's where it is installed.
+- apiGroups: [muxtunnel.dev]
+  resources: [muxgrants]
+  verbs: [list, watch]
+- apiGroups: [gateway.networking.k8s.io]
+  resources: [referencegrants]
+  verbs: [list, watch]
 - apiGroups: [apps]
   resources: [deployments]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [configmaps, serviceaccounts, services]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [batch]
   resources: [jobs]

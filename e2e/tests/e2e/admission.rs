@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxTunnel};
 use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, with_temp_ns};
 use serde_json::Value;
 
@@ -28,6 +28,7 @@ fn api_of(ns: &TestNamespace, object: &Value) -> Result<Api<DynamicObject>> {
     let resource = match object["kind"].as_str() {
         Some("MuxTunnel") => ApiResource::erase::<MuxTunnel>(&()),
         Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
+        Some("MuxGrant") => ApiResource::erase::<MuxGrant>(&()),
         other => bail!("an object of kind {other:?}"),
     };
     Ok(Api::namespaced_with(ns.client.clone(), &ns.name, &resource))

@@ -14,7 +14,7 @@ use crate::tunnel_to_web;
 /// All that can be left behind; events are a record, and expire.
 const KINDS: &str = "deployments,replicasets,statefulsets,daemonsets,jobs,pods,services,endpointslices,\
     configmaps,secrets,serviceaccounts,roles,rolebindings,networkpolicies,poddisruptionbudgets,\
-    muxtunnels,muxbenchmarks";
+    muxtunnels,muxbenchmarks,muxgrants";
 
 async fn objects(ns: &TestNamespace) -> Result<BTreeSet<String>> {
     let names = tools::run(
@@ -46,7 +46,7 @@ async fn deleting_a_tunnel_leaves_nothing() -> Result<()> {
         tunnel::up(ns, &tunnel_to_web("")).await?;
         let with_tunnel = objects(ns).await?;
         ensure!(
-            with_tunnel.len() >= before.len() + 9,
+            with_tunnel.len() >= before.len() + 11,
             "only {with_tunnel:?}"
         );
 

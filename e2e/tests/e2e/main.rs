@@ -7,14 +7,17 @@
 mod admission;
 mod benchmarks;
 mod cli;
+mod chart;
 mod deletion;
 mod examples;
 mod forwards;
+mod grants;
 mod restart;
 mod rights;
 mod traffic;
 mod tuning;
 mod uninstall;
+mod upgrade;
 mod wan;
 
 /// Round-trip times that an emulated delay of 50 ms each way can give: never less than 100 ms, and far from the 200 ms

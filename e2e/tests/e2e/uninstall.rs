@@ -1,10 +1,16 @@
-//! `helm uninstall` takes the operator away and nothing else.
+//! `helm uninstall` takes the operator away and nothing else, and nothing waits for the operator to be deleted: in
+//! whichever order chart, objects, namespace and definitions go.
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -17,6 +23,7 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
             "crd",
             "muxtunnels.muxtunnel.dev",
             "muxbenchmarks.muxtunnel.dev",
+            "muxgrants.muxtunnel.dev",
         ],
     )
     .await?;
@@ -36,6 +43,18 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
+async fn uninstall() -> Result<()> {
+    let arguments = [
+        "uninstall",
+        "muxtunnel",
+        "--namespace",
+        "muxtunnel-system",
+        "--wait",
+    ];
+    tools::run("helm", &arguments).await?;
+    Ok(())
+}
+
 #[tokio::test]
 async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_again() -> Result<()>
 {
@@ -43,14 +62,7 @@ async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_ag
         pods::serve(ns, "web", Serve::Echo).await?;
         tunnel::up(ns, &tunnel_to_web("")).await?;
 
-        let uninstall = [
-            "uninstall",
-            "muxtunnel",
-            "--namespace",
-            "muxtunnel-system",
-            "--wait",
-        ];
-        tools::run("helm", &uninstall).await?;
+        uninstall().await?;
         let outcome = without_the_chart(ns).await;
         // The tests after this one need the operator, whatever was found.
         tools::run(tools::checkout().join("e2e/install"), &[]).await?;
@@ -63,4 +75,107 @@ async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_ag
         Ok(())
     })
     .await
+}
+
+/// Within this everything is gone, pods of 30 s of grace included.
+const GONE: Duration = Duration::from_secs(120);
+
+/// A namespace of the test's own to be deleted, with a tunnel that is up.
+async fn namespace_with_a_tunnel(client: &Client) -> Result<TestNamespace> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let namespace = Namespace {
+        metadata: ObjectMeta {
+            generate_name: Some("e2e-order-".to_owned()),
+            ..ObjectMeta::default()
+        },
+        ..Namespace::default()
+    };
+    let created = namespaces
+        .create(&PostParams::default(), &namespace)
+        .await?;
+    let ns = TestNamespace {
+        client: client.clone(),
+        name: created.metadata.name.context("a namespace has a name")?,
+    };
+    pods::serve(&ns, "web", Serve::Echo).await?;
+    tunnel::up(&ns, &tunnel_to_web("")).await?;
+    Ok(ns)
+}
+
+async fn delete_namespace(ns: &TestNamespace) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(ns.client.clone());
+    namespaces
+        .delete(&ns.name, &DeleteParams::default())
+        .await?;
+    wait::until("the namespace is gone", GONE, async || {
+        Ok(namespaces.get_opt(&ns.name).await?.is_none().then_some(()))
+    })
+    .await
+}
+
+/// Waits until nothing of the tunnel is left in the namespace.
+async fn nothing_left(ns: &TestNamespace) -> Result<()> {
+    let deployments = ns.api::<Deployment>();
+    let pods = ns.api::<k8s_openapi::api::core::v1::Pod>();
+    let ours = ListParams::default().labels("app.kubernetes.io/managed-by=muxtunnel-operator");
+    wait::until("nothing of the tunnel is left", GONE, async || {
+        let left = deployments.list(&ours).await?.items.len() + pods.list(&ours).await?.items.len();
+        Ok((left == 0).then_some(()))
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_namespace_goes_with_its_tunnels_while_the_operator_is_there() -> Result<()> {
+    let client = Client::try_default().await?;
+    delete_namespace(&namespace_with_a_tunnel(&client).await?).await
+}
+
+#[tokio::test]
+async fn a_namespace_and_a_tunnel_go_when_the_operator_is_gone_before() -> Result<()> {
+    let client = Client::try_default().await?;
+    let first = namespace_with_a_tunnel(&client).await?;
+    let second = namespace_with_a_tunnel(&client).await?;
+    uninstall().await?;
+    let outcome = async {
+        delete_namespace(&first).await?;
+        let tunnels = second.api::<MuxTunnel>();
+        tunnels.delete("t", &DeleteParams::default()).await?;
+        wait::until("the tunnel is gone", GONE, async || {
+            Ok(tunnels.get_opt("t").await?.is_none().then_some(()))
+        })
+        .await?;
+        nothing_left(&second).await
+    }
+    .await;
+    // The tests after this one need the operator, whatever was found.
+    tools::run(tools::checkout().join("e2e/install"), &[]).await?;
+    outcome?;
+    delete_namespace(&second).await
+}
+
+#[tokio::test]
+async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
+    let client = Client::try_default().await?;
+    let ns = namespace_with_a_tunnel(&client).await?;
+    uninstall().await?;
+    let outcome = async {
+        let definitions = [
+            "delete",
+            "crd",
+            "muxtunnels.muxtunnel.dev",
+            "muxbenchmarks.muxtunnel.dev",
+            "muxgrants.muxtunnel.dev",
+            "--timeout=60s",
+        ];
+        tools::run("kubectl", &definitions).await?;
+        nothing_left(&ns).await
+    }
+    .await;
+    tools::run(tools::checkout().join("e2e/install"), &[]).await?;
+    outcome?;
+    let tunnels = ns.api::<MuxTunnel>().list(&ListParams::default()).await?;
+    let left: Vec<_> = tunnels.iter().map(ResourceExt::name_any).collect();
+    anyhow::ensure!(left.is_empty(), "{left:?}");
+    delete_namespace(&ns).await
 }

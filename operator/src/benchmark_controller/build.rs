@@ -21,6 +21,7 @@ use super::validate::{Environment, ValidatedBenchmark};
 use crate::settings::Settings;
 use crate::tunnel_controller;
 use crate::tunnel_controller::dereference::Dereferenced;
+use crate::tunnel_controller::references::ServiceName;
 use crate::tunnel_controller::validate::Validation;
 
 /// All objects of one environment; none of any kind when there is no environment.
@@ -129,8 +130,13 @@ fn gateways(
     let mut tunnel = tunnel.clone();
     // It has not been created, so the API server has not given it a UID yet.
     tunnel.metadata.uid = Some(String::new());
+    let target_name = ServiceName {
+        namespace: tunnel.namespace().unwrap_or_default(),
+        name: target.name_any(),
+    };
     let named = Dereferenced {
-        services: [(target.name_any(), target.clone())].into(),
+        services: [(target_name, target.clone())].into(),
+        ..Dereferenced::default()
     };
     let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
         Ok(Validation::Valid(valid)) => valid,
@@ -159,6 +165,7 @@ mod tests {
     use super::*;
     use crate::benchmark_controller::test_support::{benchmark, settings};
     use crate::benchmark_controller::validate::validate;
+    use crate::pod_security::violations;
 
     const SPEC: &str = "
 tunnel:
@@ -223,6 +230,22 @@ warmUp: 2s
             assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
             let security = &spec["containers"][0]["securityContext"];
             assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}));
+        }
+    }
+
+    #[test]
+    fn every_pod_fits_into_restricted_but_for_the_emulation() {
+        let valid = validate(&benchmark(SPEC)).unwrap();
+        let runner = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+        let found = violations(&runner["spec"]["template"]["spec"]);
+        assert!(found.is_empty(), "{found:?}");
+        for index in [0, 1] {
+            let (_, agents) = built(SPEC, index);
+            for (name, pod) in agents {
+                let mut found = violations(&pod["spec"]);
+                found.retain(|control| !control.ends_with(": wan"));
+                assert!(found.is_empty(), "{name}: {found:?}");
+            }
         }
     }
 

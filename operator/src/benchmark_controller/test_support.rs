@@ -37,6 +37,7 @@ pub(super) fn settings() -> Settings {
         bench_image: "example/bench:1".into(),
         image_pull_policy: "IfNotPresent".into(),
         wan_emulation: true,
+        network_policy: None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Step 4: makes the children what was built. Client required.
 //!
 //! In: the built [`Resources`]. Out: the children as the API server has them. The order matters: a pod
-//! needs its account and its configuration. Children of an end that is no longer asked for go here.
+//! needs its account and its configuration, and who reaches it is decided before it is there. Children of an end that is no longer asked for go here.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
@@ -59,6 +59,7 @@ async fn apply_in_order(
     let owner = &tunnel.owner;
     let selector = &labels::children_of(&tunnel.name, &End::ALL.map(End::component));
     apply_kind(client, namespace, owner, selector, built.service_accounts).await?;
+    apply_kind(client, namespace, owner, selector, built.network_policies).await?;
     Ok(Applied {
         config_maps: apply_kind(client, namespace, owner, selector, built.config_maps).await?,
         services: apply_kind(client, namespace, owner, selector, built.services).await?,

@@ -6,6 +6,7 @@
 
 pub mod config_map;
 pub mod deployment;
+pub mod network_policy;
 pub mod quantity;
 pub mod service;
 pub mod service_account;
@@ -16,6 +17,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
 use kube::core::ObjectMeta;
 use muxtunnel_gateway_config::ConfigError;
 
@@ -127,6 +129,8 @@ pub struct Resources {
     pub config_maps: Vec<ConfigMap>,
     /// One an end, and a headless one of the exits that our own entries dial.
     pub services: Vec<Service>,
+    /// One an end, unless the installation has none.
+    pub network_policies: Vec<NetworkPolicy>,
     /// One an end.
     pub deployments: Vec<Deployment>,
 }
@@ -153,6 +157,10 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         resources
             .services
             .extend(service::build(tunnel, end, gateway));
+        let policy = settings.network_policy.as_ref();
+        resources
+            .network_policies
+            .extend(policy.map(|peers| network_policy::build(tunnel, end, peers)));
         if end == End::Exit && tunnel.connect_fallback.is_some() {
             resources.services.push(service::headless(tunnel, gateway));
         }

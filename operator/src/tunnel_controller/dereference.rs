@@ -1,59 +1,81 @@
 //! Step 1: reads what the spec names. Client required.
 //!
-//! In: the tunnel. Out: the Services that its forwards name, as far as they exist. Must not judge:
-//! a missing Service is a finding of [`super::validate`].
+//! In: the tunnel. Out: the Services that its forwards name, as far as they exist, and those that their namespace
+//! does not permit it to name. These are not even read, so nothing that is said of them tells whether they exist. Must
+//! not judge: a missing Service is a finding of [`super::validate`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 
+use super::references::{ServiceName, references};
+use crate::grants::{Grants, NotKnown};
+
 /// A named object could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot get Service {name}: {source}")]
-pub struct DereferenceError {
-    name: String,
-    source: kube::Error,
+pub enum DereferenceError {
+    /// The API server does not answer, or refuses.
+    #[error("cannot get Service {name} of namespace {namespace}: {source}")]
+    Get {
+        /// Name of the Service.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+        /// The client's error.
+        source: Box<kube::Error>,
+    },
+    /// What other namespaces permit has not been heard yet; children stay as they are.
+    #[error(transparent)]
+    Grants(#[from] NotKnown),
 }
 
 /// What the spec names.
 #[derive(Debug, Default)]
 pub struct Dereferenced {
-    /// The target Services that exist, by name. At most one a forward.
-    pub services: BTreeMap<String, Service>,
+    /// The target Services that exist and may be named. At most one a forward.
+    pub services: BTreeMap<ServiceName, Service>,
+    /// The Services of other namespaces that do not permit this tunnel to name them.
+    pub forbidden: BTreeSet<ServiceName>,
+    /// Where the API server is, which exits are kept from.
+    pub api_server: Vec<IpAddr>,
 }
 
 /// Reads the target Services, each once.
 ///
 /// # Errors
-/// [`DereferenceError`] where the API server does not answer, or refuses; not where a Service is
-/// missing.
+/// [`DereferenceError`]; not where a Service is missing.
 pub async fn dereference(
     client: &Client,
+    grants: &Grants,
     tunnel: &MuxTunnel,
 ) -> Result<Dereferenced, DereferenceError> {
     let namespace = tunnel.namespace().unwrap_or_default();
-    let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
-    let mut services = BTreeMap::new();
-    for forward in &tunnel.spec.forwards {
-        let target = forward.target.as_ref();
-        let Some(target) = target.and_then(|target| target.service.as_ref()) else {
-            continue;
-        };
-        if services.contains_key(&target.name) {
-            continue;
-        }
-        let found = api
-            .get_opt(&target.name)
-            .await
-            .map_err(|source| DereferenceError {
-                name: target.name.clone(),
-                source,
-            })?;
-        if let Some(service) = found {
-            services.insert(target.name.clone(), service);
+    let named = references(&tunnel.spec, &namespace);
+    let mut found = Dereferenced::default();
+    for service in named.foreign {
+        if !grants.permit(&namespace, &service)? {
+            found.forbidden.insert(service);
         }
     }
-    Ok(Dereferenced { services })
+    for named in named.services {
+        if found.forbidden.contains(&named) {
+            continue;
+        }
+        let api: Api<Service> = Api::namespaced(client.clone(), &named.namespace);
+        let service = api
+            .get_opt(&named.name)
+            .await
+            .map_err(|source| DereferenceError::Get {
+                name: named.name.clone(),
+                namespace: named.namespace.clone(),
+                source: Box::new(source),
+            })?;
+        if let Some(service) = service {
+            found.services.insert(named, service);
+        }
+    }
+    Ok(found)
 }

@@ -6,7 +6,10 @@ mod build;
 mod carriers;
 mod judge;
 mod listeners;
+mod network_policy;
+mod privileges;
 mod reconcile;
+mod references;
 
 use k8s_openapi::api::core::v1::Service;
 use muxtunnel_crds::MuxTunnel;
@@ -14,8 +17,9 @@ use serde_json::{Value, json};
 
 use super::build::{Resources, build};
 use super::dereference::Dereferenced;
+use super::references::ServiceName;
 use super::validate::{ValidatedTunnel, Validation, validate};
-use crate::settings::Settings;
+use crate::settings::{AdminPeers, Settings};
 
 const SMALLEST: &str = "
 forwards:
@@ -35,6 +39,11 @@ fn settings() -> Settings {
         bench_image: "example.com/bench:1".to_owned(),
         image_pull_policy: "IfNotPresent".to_owned(),
         wan_emulation: true,
+        network_policy: Some(AdminPeers {
+            operator_namespace: "mux".to_owned(),
+            operator_labels: [("app".to_owned(), "operator".to_owned())].into(),
+            metrics_namespace_labels: [("metrics".to_owned(), "yes".to_owned())].into(),
+        }),
     }
 }
 
@@ -64,10 +73,18 @@ fn shop_json() -> Value {
     })
 }
 
+fn named(namespace: &str, name: &str) -> ServiceName {
+    ServiceName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
 fn shop() -> Dereferenced {
     let service: Service = serde_json::from_value(shop_json()).unwrap();
     Dereferenced {
-        services: [("shop".to_owned(), service)].into(),
+        services: [(named("site", "shop"), service)].into(),
+        ..Dereferenced::default()
     }
 }
 

@@ -11,16 +11,17 @@ mod policy;
 mod problem;
 
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
+pub(super) use forward::is_reverse;
 pub use forward::{ListenPort, UsersFile, ValidatedForward};
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::ResourceExt;
+use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
-    Backend, CongestionControl, Duration, Gateway, MuxTunnel, PodTemplate, Profile, Protocol,
-    Rendezvous, Scope, SecurityEnd, ServiceType, Tuning, tunnel_condition,
+    Backend, CongestionControl, Duration, Gateway, MuxBenchmark, MuxTunnel, PodTemplate, Profile,
+    Protocol, Rendezvous, Scope, SecurityEnd, ServiceType, Tuning, tunnel_condition,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
@@ -30,7 +31,7 @@ use super::dereference::Dereferenced;
 use crate::apply::owner_reference;
 use crate::settings::Settings;
 
-use forward::{is_reverse, limits, resolve};
+use forward::{Missing, limits, resolve};
 
 /// Lets the gateways, which have no privileges, listen on any port. Safe in every Kubernetes.
 const UNPRIVILEGED_PORT_START: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
@@ -82,6 +83,10 @@ pub struct ValidatedTunnel {
     pub forwards: Vec<ValidatedForward>,
     /// A sentence for each forward whose target Service, or its port, does not exist.
     pub unresolved: Vec<String>,
+    /// A sentence for each forward that another namespace does not permit. It is left out.
+    pub forbidden: Vec<String>,
+    /// The MuxBenchmark that it is an environment of; its runner asks the gateways how they are.
+    pub benchmark: Option<String>,
     /// `host:port` that entries dial, and with `leaf` exits, too.
     pub connect: String,
     /// `host:port` that entries dial where no address of the first answers.
@@ -198,13 +203,18 @@ fn valid(
     let name = tunnel.name_any();
     problem::problem(tunnel).map_or(Ok(()), Err)?;
     let mut forwards = Vec::new();
-    let mut unresolved = Vec::new();
+    let (mut unresolved, mut forbidden) = (Vec::new(), Vec::new());
     for forward in &spec.forwards {
         let limits =
             limits(forward).map_err(|problem| format!("forward {}: {problem}", forward.name))?;
         let (known, missing) = resolve(forward, limits, &namespace, named);
         forwards.extend(known);
-        unresolved.extend(missing.map(|missing| format!("forward {}: {missing}", forward.name)));
+        let named = |sentence: String| format!("forward {}: {sentence}", forward.name);
+        match missing {
+            Some(Missing::Service(sentence)) => unresolved.push(named(sentence)),
+            Some(Missing::Permission(sentence)) => forbidden.push(named(sentence)),
+            None => {}
+        }
     }
     let carrier = carrier::of(spec);
     let (connect, connect_fallback) = carrier::connect(&name, &namespace, spec.side, &carrier);
@@ -241,12 +251,14 @@ fn valid(
                 reverse: is_reverse(forward),
             })
             .collect(),
-        policy: policy::policy(spec.policy.as_ref())?,
+        policy: policy::policy(spec.policy.as_ref(), &named.api_server)?,
         name,
         namespace,
         owner,
         forwards,
         unresolved,
+        forbidden,
+        benchmark: benchmark(tunnel),
         connect,
         connect_fallback,
         leaf: carrier.rendezvous.as_ref().map(ValidatedLeaf::of),
@@ -261,6 +273,16 @@ fn valid(
         wan: wan.filter(|_| settings.wan_emulation),
         sysctl_forbidden: sysctl_forbidden(tunnel),
     })
+}
+
+/// The MuxBenchmark that made it.
+fn benchmark(tunnel: &MuxTunnel) -> Option<String> {
+    let kind = MuxBenchmark::kind(&());
+    let owner = tunnel
+        .owner_references()
+        .iter()
+        .find(|owner| owner.controller == Some(true) && owner.kind == kind)?;
+    Some(owner.name.clone())
 }
 
 /// Whole seconds, a part of one counted as one: 0 would be never.

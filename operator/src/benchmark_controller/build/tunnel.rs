@@ -90,6 +90,7 @@ fn forward(name: &str, port: u16, server: &str) -> Forward {
         target: Some(Target {
             service: Some(ServiceTarget {
                 name: server.to_owned(),
+                namespace: None,
                 port: IntOrString::Int(port.into()),
             }),
             address: None,

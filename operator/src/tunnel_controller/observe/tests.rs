@@ -25,6 +25,8 @@ fn tunnel() -> ValidatedTunnel {
         policy: muxtunnel_gateway_config::Policy::default(),
         forwards: Vec::new(),
         unresolved: Vec::new(),
+        forbidden: Vec::new(),
+        benchmark: None,
         connect: String::new(),
         connect_fallback: None,
         leaf: None,

@@ -5,18 +5,24 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::Method;
+use kube::runtime::watcher::Event;
 use serde_json::json;
 
 use super::*;
+use crate::api_server::ApiServer;
 use crate::events::Events;
+use crate::grants::Grants;
+use crate::grants::tests::{grant, known};
 use crate::testing::{Failure, FakeApi};
 use crate::tunnel_controller::{Context, Error, reconcile};
 
 const TUNNEL: &str = "muxtunnels/office";
 
-const CHILDREN: [&str; 8] = [
+const CHILDREN: [&str; 10] = [
     "PATCH serviceaccounts/office-exit",
     "PATCH serviceaccounts/office-entry",
+    "PATCH networkpolicies/office-exit",
+    "PATCH networkpolicies/office-entry",
     "PATCH configmaps/office-exit",
     "PATCH configmaps/office-entry",
     "PATCH services/office-exit",
@@ -27,18 +33,38 @@ const CHILDREN: [&str; 8] = [
 
 struct Bench {
     api: FakeApi,
+    grants: Grants,
     context: Arc<Context>,
 }
 
 impl Bench {
     fn new(spec: &str) -> Self {
+        Self::with_grants(spec, known([]))
+    }
+
+    fn with_grants(spec: &str, grants: Grants) -> Self {
         let api = FakeApi::default();
         api.put("services/shop", shop_json());
         api.put(TUNNEL, tunnel_json(spec));
+        Self::on(api, grants)
+    }
+
+    /// An operator that knows nothing, at the same API server.
+    fn restarted(&self, grants: Grants) -> Self {
+        Self::on(self.api.clone(), grants)
+    }
+
+    fn on(api: FakeApi, grants: Grants) -> Self {
         let client = api.client();
         let events = Events::new(client.clone());
-        let context = Arc::new(Context::new(client, Arc::new(settings()), events));
-        Self { api, context }
+        let settings = Arc::new(settings());
+        let server = ApiServer::default();
+        let context = Context::new(client, settings, events, grants.clone(), server);
+        Self {
+            api,
+            grants,
+            context: Arc::new(context),
+        }
     }
 
     fn edit(&self, spec: &str) {
@@ -79,8 +105,8 @@ async fn children_are_applied_in_the_order_in_which_they_need_each_other() {
         .iter()
         .map(|request| format!("{} {}", request.method, request.path))
         .collect();
-    assert_eq!(order[..8], CHILDREN);
-    assert_eq!(order[8..], ["PATCH muxtunnels/office/status"]);
+    assert_eq!(order[..CHILDREN.len()], CHILDREN);
+    assert_eq!(order[CHILDREN.len()..], ["PATCH muxtunnels/office/status"]);
     for write in writes {
         assert_eq!(write.content_type, "application/apply-patch+yaml");
         assert!(write.query.contains("fieldManager=muxtunnel-operator"));
@@ -103,7 +129,7 @@ async fn nothing_is_written_when_nothing_changed() {
 }
 
 #[tokio::test]
-async fn a_changed_forward_writes_configurations_and_the_entrys_service_alone() {
+async fn a_changed_forward_writes_configurations_and_who_reaches_the_entry_alone() {
     let bench = Bench::new(SMALLEST);
     bench.reconcile().await.unwrap();
     bench.api.take_requests();
@@ -112,11 +138,89 @@ async fn a_changed_forward_writes_configurations_and_the_entrys_service_alone() 
     assert_eq!(
         bench.api.take_writes(),
         [
+            "PATCH networkpolicies/office-entry",
             "PATCH configmaps/office-entry",
             "PATCH services/office-entry",
             "PATCH muxtunnels/office/status",
         ]
     );
+}
+
+const FAR: &str = "
+forwards:
+- name: web
+  listen: {port: 8080}
+  target: {service: {name: shop, namespace: shops, port: http}}
+carrier: {protocol: Jmux, security: {mode: None}}
+";
+
+fn exits_policy(bench: &Bench) -> String {
+    let config_map = bench.api.get("configmaps/office-exit").unwrap();
+    let text = config_map["data"]["config.yaml"].as_str().unwrap();
+    let config = muxtunnel_gateway_config::Config::from_yaml(text).unwrap();
+    let allow: Vec<_> = config
+        .policy
+        .allow
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    allow.join(" ")
+}
+
+#[tokio::test]
+async fn a_service_of_another_namespace_is_not_even_read_before_that_one_permits_it() {
+    let bench = Bench::new(FAR);
+    bench.reconcile().await.unwrap();
+    let requests = bench.api.take_requests();
+    assert!(
+        requests
+            .iter()
+            .all(|request| request.path != "services/shop")
+    );
+    let refused = bench.condition("Ready");
+    assert_eq!(refused["reason"], "TargetNotPermitted");
+    // The same is said where there is no such Service.
+    bench.api.remove("services/shop");
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("Ready"), refused);
+    assert_eq!(exits_policy(&bench), "");
+}
+
+#[tokio::test]
+async fn a_permission_that_is_taken_back_takes_the_forward_from_running_gateways() {
+    let bench = Bench::new(FAR);
+    let permission = grant("shops", "site", "shop");
+    bench.grants.handle(0, Event::Apply(permission.clone()));
+    bench.reconcile().await.unwrap();
+    assert_eq!(exits_policy(&bench), "shop.shops.svc:80");
+    assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
+    bench.api.take_requests();
+    bench.grants.handle(0, Event::Delete(permission));
+    bench.reconcile().await.unwrap();
+    assert_eq!(exits_policy(&bench), "");
+    assert_eq!(
+        bench.api.take_writes(),
+        [
+            "PATCH configmaps/office-exit",
+            "PATCH configmaps/office-entry",
+            "PATCH muxtunnels/office/status",
+        ]
+    );
+    assert_eq!(bench.condition("Ready")["reason"], "TargetNotPermitted");
+}
+
+#[tokio::test]
+async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_are() {
+    let permitted = known([grant("shops", "site", "shop")]);
+    let bench = Bench::with_grants(FAR, permitted);
+    bench.reconcile().await.unwrap();
+    // The operator begins anew, and has heard nothing yet.
+    let restarted = bench.restarted(Grants::of_sources(1));
+    restarted.api.take_requests();
+    let error = restarted.reconcile().await.unwrap_err();
+    assert!(matches!(error, Error::Dereference(_)), "{error}");
+    assert!(restarted.api.take_writes().is_empty());
+    assert_eq!(exits_policy(&restarted), "shop.shops.svc:80");
 }
 
 #[tokio::test]

@@ -56,6 +56,9 @@ fn ready(
     if let Some(part) = hopeless {
         return no(part.code, part.detail.clone());
     }
+    if !tunnel.forbidden.is_empty() {
+        return no(Code::TargetNotPermitted, tunnel.forbidden.join("; "));
+    }
     if !tunnel.unresolved.is_empty() {
         return no(Code::TargetServiceNotFound, tunnel.unresolved.join("; "));
     }

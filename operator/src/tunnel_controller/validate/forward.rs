@@ -11,6 +11,7 @@ use muxtunnel_crds::{
 use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_MIN};
 
 use super::Dereferenced;
+use crate::tunnel_controller::references::{ServiceName, foreign_service, service_name};
 
 /// The key of a Secret with users, unless the spec says another.
 const USERS_KEY: &str = "users";
@@ -58,7 +59,8 @@ pub struct UsersFile {
     pub key: String,
 }
 
-pub(super) fn is_reverse(forward: &Forward) -> bool {
+/// Whether its streams begin at the exit.
+pub(in crate::tunnel_controller) fn is_reverse(forward: &Forward) -> bool {
     forward.direction == Some(ForwardDirection::ExitToEntry)
 }
 
@@ -85,14 +87,23 @@ pub(super) fn limits(forward: &Forward) -> Result<ForwardLimits, String> {
     })
 }
 
+/// What keeps a forward from leading where it should, as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Its Service, or a port of it.
+    Service(String),
+    /// The permission of its Service's namespace. Says the same whether or not there is such a Service.
+    Permission(String),
+}
+
 /// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
-/// forward where the port's number is known.
+/// forward where the port's number is known; one whose namespace no longer permits it does not.
 pub(super) fn resolve(
     forward: &Forward,
     limits: ForwardLimits,
     namespace: &str,
     named: &Dereferenced,
-) -> (Option<ValidatedForward>, Option<String>) {
+) -> (Option<ValidatedForward>, Option<Missing>) {
     let leading = |target: Option<(String, u16)>| ValidatedForward {
         name: forward.name.clone(),
         listen_port: forward.listen.port,
@@ -108,27 +119,52 @@ pub(super) fn resolve(
     let Some(target) = &forward.target else {
         return (Some(leading(None)), None);
     };
+    let forbidden = |service: ServiceName| {
+        let permission = named.forbidden.contains(&service);
+        permission.then(|| {
+            (
+                None,
+                Some(Missing::Permission(not_permitted(&service, namespace))),
+            )
+        })
+    };
     match (&target.service, &target.address) {
         (Some(target), _) => {
-            let host = format!("{}.{namespace}.svc", target.name);
-            match (
-                service_port(target, named.services.get(&target.name)),
-                &target.port,
-            ) {
+            let service = service_name(target, namespace);
+            let host = format!("{}.{}.svc", service.name, service.namespace);
+            let port = service_port(target, &service, namespace, named.services.get(&service));
+            if let Some(forbidden) = forbidden(service) {
+                return forbidden;
+            }
+            match (port, &target.port) {
                 (Ok(port), _) => (Some(known(host, port)), None),
                 (Err(missing), IntOrString::Int(port)) => {
                     let forward = u16::try_from(*port).ok().map(|port| known(host, port));
-                    (forward, Some(missing))
+                    (forward, Some(Missing::Service(missing)))
                 }
-                (Err(missing), IntOrString::String(_)) => (None, Some(missing)),
+                (Err(missing), IntOrString::String(_)) => (None, Some(Missing::Service(missing))),
             }
         }
         (None, Some(target)) => {
-            let host = canonical_host(&target.host);
-            (Some(known(host, target.port)), None)
+            let forbidden = foreign_service(target, namespace).and_then(forbidden);
+            forbidden.unwrap_or_else(|| {
+                let host = canonical_host(&target.host);
+                (Some(known(host, target.port)), None)
+            })
         }
-        (None, None) => (None, Some("no target".to_owned())),
+        (None, None) => (None, Some(Missing::Service("no target".to_owned()))),
     }
+}
+
+fn not_permitted(service: &ServiceName, namespace: &str) -> String {
+    let ServiceName {
+        namespace: of,
+        name,
+    } = service;
+    format!(
+        "namespace {of} does not permit MuxTunnels of namespace {namespace} to refer to a Service {name}: it takes a \
+         ReferenceGrant or MuxGrant there"
+    )
 }
 
 /// The one spelling that both ends compare.
@@ -145,8 +181,17 @@ fn users(auth: &Auth) -> UsersFile {
     }
 }
 
-fn service_port(target: &ServiceTarget, service: Option<&Service>) -> Result<u16, String> {
-    let service = service.ok_or_else(|| format!("Service {} does not exist", target.name))?;
+fn service_port(
+    target: &ServiceTarget,
+    name: &ServiceName,
+    namespace: &str,
+    service: Option<&Service>,
+) -> Result<u16, String> {
+    let named = match name.namespace == namespace {
+        true => format!("Service {}", name.name),
+        false => format!("Service {} of namespace {}", name.name, name.namespace),
+    };
+    let service = service.ok_or_else(|| format!("{named} does not exist"))?;
     let ports = service
         .spec
         .iter()
@@ -162,5 +207,5 @@ fn service_port(target: &ServiceTarget, service: Option<&Service>) -> Result<u16
     };
     found
         .and_then(|port| u16::try_from(port.port).ok())
-        .ok_or_else(|| format!("Service {} has no TCP port {port_text}", target.name))
+        .ok_or_else(|| format!("{named} has no TCP port {port_text}"))
 }

@@ -1,13 +1,17 @@
 //! What may be dialled beside the targets of forwards, as gateways read it. Pure.
 
+use std::net::IpAddr;
+
 use muxtunnel_crds::{Policy, PolicyRule};
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Ports, Rule, RuleError};
+use muxtunnel_gateway_config::{Cidr, Ports, Rule, RuleError};
 
-pub(super) fn policy(asked: Option<&Policy>) -> Result<config::Policy, String> {
-    let Some(asked) = asked else {
-        return Ok(config::Policy::default());
-    };
+/// `api_server`: its addresses, which a rule has to name literally.
+pub(super) fn policy(
+    asked: Option<&Policy>,
+    api_server: &[IpAddr],
+) -> Result<config::Policy, String> {
+    let asked = asked.cloned().unwrap_or_default();
     let rules = |name: &str, rules: &[PolicyRule]| {
         let numbered = rules.iter().enumerate();
         let rule = numbered.map(|(index, rule)| {
@@ -19,7 +23,7 @@ pub(super) fn policy(asked: Option<&Policy>) -> Result<config::Policy, String> {
     Ok(config::Policy {
         allow: rules("allow", &asked.allow)?,
         deny: rules("deny", &asked.deny)?,
-        protected: Vec::new(),
+        protected: api_server.iter().copied().map(Cidr::single).collect(),
     })
 }
 

@@ -1,0 +1,150 @@
+//! What a namespace permits others: [`MuxGrant`]. Its spec has the form of the Gateway API's ReferenceGrant, whose
+//! objects are read as grants, too, where they are installed.
+
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Permits objects of other namespaces to refer to objects of this one. Its removal takes the permission back.
+#[derive(CustomResource, KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[kube(
+    group = "muxtunnel.dev",
+    version = "v1alpha1",
+    kind = "MuxGrant",
+    plural = "muxgrants",
+    shortname = "mg",
+    category = "muxtunnel",
+    namespaced,
+    derive = "PartialEq",
+    doc = "Permits objects of other namespaces to refer to objects of this one, as the Gateway API's ReferenceGrant does. Its removal takes the permission back.",
+    printcolumn(
+        name = "From",
+        type_ = "string",
+        json_path = ".spec.from[0].namespace",
+        description = "The first namespace that may refer"
+    ),
+    printcolumn(
+        name = "Age",
+        type_ = "date",
+        json_path = ".metadata.creationTimestamp"
+    )
+)]
+#[serde(rename_all = "camelCase")]
+pub struct MuxGrantSpec {
+    /// Who may refer.
+    #[schemars(length(min = 1, max = 16))]
+    pub from: Vec<MuxGrantFrom>,
+    /// What may be referred to.
+    #[schemars(length(min = 1, max = 16))]
+    pub to: Vec<MuxGrantTo>,
+}
+
+/// Objects of one kind in one namespace.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct MuxGrantFrom {
+    /// Their API group: muxtunnel.dev.
+    #[schemars(extend("enum" = ["muxtunnel.dev"]))]
+    pub group: String,
+    /// Their kind: MuxTunnel.
+    #[schemars(extend("enum" = ["MuxTunnel"]))]
+    pub kind: String,
+    /// Their namespace.
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub namespace: String,
+}
+
+/// Objects of this namespace.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct MuxGrantTo {
+    /// Their API group: empty, that of Services.
+    #[schemars(extend("enum" = [""]))]
+    pub group: String,
+    /// Their kind: Service.
+    #[schemars(extend("enum" = ["Service"]))]
+    pub kind: String,
+    /// The name of one alone. Default: all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
+    pub name: Option<String>,
+}
+
+impl MuxGrantSpec {
+    /// Whether it permits a MuxTunnel of `namespace` to refer to the Service `name`. It speaks of its own
+    /// namespace alone. What it says of other kinds is passed over, so a ReferenceGrant's spec can be read as one.
+    #[must_use]
+    pub fn permits(&self, namespace: &str, name: &str) -> bool {
+        let from = self.from.iter().any(|from| {
+            from.group == "muxtunnel.dev" && from.kind == "MuxTunnel" && from.namespace == namespace
+        });
+        let to = self.to.iter().any(|to| {
+            to.group.is_empty()
+                && to.kind == "Service"
+                && to.name.as_deref().is_none_or(|named| named == name)
+        });
+        from && to
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(text: &str) -> MuxGrantSpec {
+        serde_yaml::from_str(text).unwrap()
+    }
+
+    #[test]
+    fn a_grant_is_for_one_kind_of_one_namespace_and_for_what_it_names() {
+        let one = grant(
+            "
+from: [{group: muxtunnel.dev, kind: MuxTunnel, namespace: a}]
+to: [{group: '', kind: Service, name: shop}]
+",
+        );
+        assert!(one.permits("a", "shop"));
+        assert!(!one.permits("b", "shop"));
+        assert!(!one.permits("a", "vault"));
+        let all = grant(
+            "
+from: [{group: muxtunnel.dev, kind: MuxTunnel, namespace: a}]
+to: [{group: '', kind: Service}]
+",
+        );
+        assert!(all.permits("a", "shop") && all.permits("a", "vault"));
+    }
+
+    #[test]
+    fn what_a_reference_grant_says_of_others_permits_nothing() {
+        for (from, to) in [
+            (
+                "group: gateway.networking.k8s.io, kind: HTTPRoute",
+                "group: '', kind: Service",
+            ),
+            (
+                "group: muxtunnel.dev, kind: HTTPRoute",
+                "group: '', kind: Service",
+            ),
+            (
+                "group: muxtunnel.dev, kind: MuxTunnel",
+                "group: '', kind: Secret",
+            ),
+            (
+                "group: muxtunnel.dev, kind: MuxTunnel",
+                "group: apps, kind: Service",
+            ),
+        ] {
+            let grant = grant(&format!(
+                "{{from: [{{{from}, namespace: a}}], to: [{{{to}}}]}}"
+            ));
+            assert!(!grant.permits("a", "shop"), "{from} {to}");
+        }
+    }
+}

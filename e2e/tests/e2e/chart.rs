@@ -1,0 +1,135 @@
+//! The chart against a real API server: what it renders, its own test, and the pods of both at the level `restricted`.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use kube::ResourceExt;
+use kube::api::{ListParams, PostParams};
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, with_temp_ns};
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::tunnel_to_web;
+
+/// What the chart renders for a release in the test's namespace.
+async fn rendered(ns: &TestNamespace) -> Result<Vec<Value>> {
+    let arguments = [
+        "template",
+        "rendered",
+        "charts/muxtunnel",
+        "--namespace",
+        &ns.name,
+        "--set",
+        "crds.enabled=false",
+    ];
+    let text = tools::run("helm", &arguments).await?;
+    let documents = serde_yaml::Deserializer::from_str(&text).map(Value::deserialize);
+    let documents = documents.collect::<Result<Vec<_>, _>>()?;
+    Ok(documents
+        .into_iter()
+        .filter(|document| !document.is_null())
+        .collect())
+}
+
+/// Has the API server admit a pod of this template, without storing it.
+async fn admitted(ns: &TestNamespace, name: &str, template: PodTemplateSpec) -> Result<()> {
+    let mut pod = Pod {
+        metadata: template.metadata.unwrap_or_default(),
+        spec: template.spec,
+        status: None,
+    };
+    pod.metadata.name = Some("dry-run".to_owned());
+    if let Some(spec) = &mut pod.spec {
+        // Its own account is that of another release; admission by Pod Security does not look at it.
+        spec.service_account_name = None;
+        spec.priority_class_name = None;
+    }
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    ns.api::<Pod>()
+        .create(&dry_run, &pod)
+        .await
+        .with_context(|| format!("a pod of {name} is refused"))?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn every_pod_of_chart_and_tunnel_is_admitted_at_the_level_restricted() -> Result<()> {
+    with_temp_ns("chart", PodSecurity::Restricted, async |ns| {
+        let mut seen = 0;
+        for mut document in rendered(ns).await? {
+            if matches!(document["kind"].as_str(), Some("Deployment" | "Job")) {
+                let name = document["metadata"]["name"].to_string();
+                let template = document["spec"]["template"].take();
+                admitted(ns, &name, serde_json::from_value(template)?).await?;
+                seen += 1;
+            }
+        }
+        pods::serve(ns, "web", Serve::Echo).await?;
+        tunnel::up(ns, &tunnel_to_web("tuning: {profile: Wan}")).await?;
+        for deployment in ns.api::<Deployment>().list(&ListParams::default()).await? {
+            let name = deployment.name_any();
+            let template = deployment.spec.context("a spec")?.template;
+            admitted(ns, &name, template).await?;
+            seen += 1;
+        }
+        ensure!(
+            seen == 4,
+            "{seen} kinds of pods instead of operator, test, entry and exit"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_api_server_takes_what_the_chart_renders() -> Result<()> {
+    with_temp_ns("chart", PodSecurity::Restricted, async |ns| {
+        let folder = tools::checkout().join("target");
+        std::fs::create_dir_all(&folder)?;
+        for (index, document) in rendered(ns).await?.into_iter().enumerate() {
+            let file = folder.join(format!("e2e-rendered-{index}.json"));
+            std::fs::write(&file, document.to_string())?;
+            let file = file.display().to_string();
+            let arguments = [
+                "apply",
+                "--server-side",
+                "--dry-run=server",
+                "--validate=strict",
+                "--filename",
+                &file,
+            ];
+            tools::run("kubectl", &arguments).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn helm_test_moves_a_mebibyte_through_a_tunnel_and_leaves_nothing() -> Result<()> {
+    let arguments = [
+        "test",
+        "muxtunnel",
+        "--namespace",
+        "muxtunnel-system",
+        "--timeout",
+        "300s",
+    ];
+    let printed = tools::run("helm", &arguments).await?;
+    ensure!(printed.contains("Succeeded"), "{printed}");
+    let left = [
+        "get",
+        "muxtunnels,jobs",
+        "--namespace",
+        "muxtunnel-system",
+        "-o",
+        "name",
+    ];
+    let left = tools::run("kubectl", &left).await?;
+    ensure!(left.trim().is_empty(), "{left}");
+    Ok(())
+}

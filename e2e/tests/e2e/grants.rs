@@ -1,0 +1,204 @@
+//! A Service of another namespace is led to once that namespace permits it, and no longer.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kube::api::DeleteParams;
+use muxtunnel_crds::{MuxGrant, MuxTunnel, tunnel_condition};
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use serde_json::{Value, json};
+
+/// Until a change of forwards is in running gateways: the kubelet's period and its cache's time to live.
+const TAKEN_OVER: &str = "150";
+
+/// A MuxTunnel `t` of whose port 8080 leads to the Service `name` of `namespace`.
+fn tunnel_to(namespace: &str, name: &str) -> String {
+    crate::tunnel_to_web("").replace(
+        "{name: web, port: 80}",
+        &format!("{{name: {name}, namespace: {namespace}, port: http}}"),
+    )
+}
+
+fn grant(kind: (&str, &str), from: &TestNamespace) -> Value {
+    json!({
+        "apiVersion": kind.0, "kind": kind.1,
+        "metadata": {"name": "office"},
+        "spec": {
+            "from": [{"group": "muxtunnel.dev", "kind": "MuxTunnel", "namespace": from.name}],
+            "to": [{"group": "", "kind": "Service", "name": "web"}],
+        },
+    })
+}
+
+const OURS: (&str, &str) = ("muxtunnel.dev/v1alpha1", "MuxGrant");
+
+/// Applies an object of whatever kind by kubectl; `namespace`: none for one that is in none.
+async fn apply(namespace: Option<&str>, object: &Value) -> Result<()> {
+    let folder = tools::checkout().join("target");
+    std::fs::create_dir_all(&folder)?;
+    let file = folder.join(format!(
+        "e2e-{}.json",
+        object["metadata"]["name"].as_str().unwrap_or_default()
+    ));
+    std::fs::write(&file, object.to_string())?;
+    let file = file.display().to_string();
+    let mut arguments = vec!["apply", "--server-side", "--filename", &file];
+    arguments.extend(
+        namespace
+            .iter()
+            .flat_map(|namespace| ["--namespace", namespace]),
+    );
+    tools::run("kubectl", &arguments).await?;
+    Ok(())
+}
+
+/// Waits until the tunnel says that the other namespace does not permit it; returns the sentence.
+async fn refused(ns: &TestNamespace) -> Result<String> {
+    let says_so = |tunnel: &MuxTunnel| {
+        tunnel::condition(tunnel, tunnel_condition::READY)
+            .is_some_and(|ready| ready.reason == "TargetNotPermitted")
+    };
+    let what = "the tunnel is not permitted";
+    let tunnel = wait::for_object(
+        &ns.api::<MuxTunnel>(),
+        "t",
+        what,
+        Duration::from_secs(60),
+        says_so,
+    )
+    .await?;
+    let ready = tunnel::condition(&tunnel, tunnel_condition::READY);
+    Ok(ready.map(|ready| ready.message.clone()).unwrap_or_default())
+}
+
+#[tokio::test]
+async fn a_grant_opens_the_way_and_its_removal_closes_it_while_open_streams_go_on() -> Result<()> {
+    with_temp_ns("office", PodSecurity::Restricted, async |office| {
+        with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
+            pods::serve(shop, "web", Serve::Echo).await?;
+            tunnel::apply(office, &tunnel_to(&shop.name, "web")).await?;
+            refused(office).await?;
+
+            apply(Some(&shop.name), &grant(OURS, office)).await?;
+            tunnel::ready(office, "t").await?;
+            let held = ["revoked.sh", "t-entry", "8080", TAKEN_OVER];
+            pods::start(office, "held", &held).await?;
+            pods::printed(
+                office,
+                "held",
+                "held stream is open",
+                Duration::from_secs(60),
+            )
+            .await?;
+
+            let grants = shop.api::<MuxGrant>();
+            grants.delete("office", &DeleteParams::default()).await?;
+            let log = pods::end(office, "held", Duration::from_secs(200)).await?;
+            ensure!(log.contains("held stream is alive"), "{log}");
+            refused(office).await?;
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_that_there_is_not()
+-> Result<()> {
+    with_temp_ns("office", PodSecurity::Restricted, async |office| {
+        with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
+            pods::serve(shop, "web", Serve::Echo).await?;
+            let mut said = Vec::new();
+            for name in ["web", "wet"] {
+                tunnel::apply(office, &tunnel_to(&shop.name, name)).await?;
+                said.push(refused(office).await?.replace(name, "NAME"));
+            }
+            ensure!(said[0] == said[1], "{said:?}");
+            // Nor is its DNS name a way around it.
+            let by_name = crate::tunnel_to_web("").replace(
+                "service: {name: web, port: 80}",
+                &format!(
+                    "address: {{host: web.{}.svc.cluster.local, port: 80}}",
+                    shop.name
+                ),
+            );
+            tunnel::apply(office, &by_name).await?;
+            ensure!(refused(office).await?.replace("web", "NAME") == said[0]);
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// What of the Gateway API is needed here: its ReferenceGrants, as it names them.
+fn definition() -> Value {
+    let entry = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let list = json!({"type": "array", "items": entry});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "referencegrants.gateway.networking.k8s.io",
+            // Groups below k8s.io ask for one.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
+        "spec": {
+            "group": "gateway.networking.k8s.io", "scope": "Namespaced",
+            "names": {"kind": "ReferenceGrant", "plural": "referencegrants", "singular": "referencegrant"},
+            "versions": [{
+                "name": "v1beta1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": {
+                    "type": "object", "properties": {"from": list, "to": list},
+                }}}},
+            }],
+        },
+    })
+}
+
+#[tokio::test]
+async fn a_reference_grant_counts_once_the_gateway_api_is_installed_and_not_beyond_it() -> Result<()>
+{
+    with_temp_ns("office", PodSecurity::Restricted, async |office| {
+        with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
+            pods::serve(shop, "web", Serve::Echo).await?;
+            tunnel::apply(office, &tunnel_to(&shop.name, "web")).await?;
+            refused(office).await?;
+            apply(None, &definition()).await?;
+            let outcome = with_reference_grants(office, shop).await;
+            let remove = ["delete", "crd", "referencegrants.gateway.networking.k8s.io"];
+            tools::run("kubectl", &remove).await?;
+            outcome?;
+            refused(office).await?;
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+async fn with_reference_grants(office: &TestNamespace, shop: &TestNamespace) -> Result<()> {
+    let crd = "crd/referencegrants.gateway.networking.k8s.io";
+    tools::run(
+        "kubectl",
+        &["wait", "--for=condition=Established", crd, "--timeout=30s"],
+    )
+    .await?;
+    let theirs = ("gateway.networking.k8s.io/v1beta1", "ReferenceGrant");
+    apply(Some(&shop.name), &grant(theirs, office)).await?;
+    // The operator looks once a minute whether there are any; then the gateways take the forward over.
+    let tunnels = office.api::<MuxTunnel>();
+    let is_ready = |tunnel: &MuxTunnel| tunnel::is_true(tunnel, tunnel_condition::READY);
+    wait::for_object(
+        &tunnels,
+        "t",
+        "the ReferenceGrant counts",
+        Duration::from_secs(240),
+        is_ready,
+    )
+    .await?;
+    let probe = ["round-trips.sh", "t-entry", "8080", "3"];
+    pods::run(office, "client", &probe, Duration::from_secs(60)).await?;
+    Ok(())
+}

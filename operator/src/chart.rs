@@ -1,0 +1,105 @@
+//! Tests of what the Helm chart renders, read from its golden files (`charts/tests/run` proves that these are what helm
+//! renders): that each document is what its kind has, what the operator may do, and that whatever the chart names
+//! exists. `UPDATE_GOLDEN=1` and `UPDATE_DOCS=1` write what is generated.
+
+mod documents;
+mod monitoring;
+mod rights;
+mod values;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::pod_security::violations;
+
+/// A path of the checkout.
+fn checkout(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(checkout(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// Compares a generated file with `wanted`; with the environment variable `update` it is written.
+fn compare(path: &str, wanted: &str, update: &str) {
+    if std::env::var_os(update).is_some() {
+        fs::write(checkout(path), wanted).unwrap();
+    }
+    let found = fs::read_to_string(checkout(path)).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "{path} is stale; {update}=1 writes it:\n{wanted}"
+    );
+}
+
+fn documents_of(text: &str) -> Vec<Value> {
+    let documents = serde_yaml::Deserializer::from_str(text);
+    let documents = documents.map(|document| Value::deserialize(document).unwrap());
+    documents.filter(|document| !document.is_null()).collect()
+}
+
+/// What is rendered: with the default values, and with all of them changed.
+fn golden(name: &str) -> Vec<Value> {
+    let documents = documents_of(&read(&format!("charts/tests/golden/{name}.yaml")));
+    assert!(documents.len() >= 5, "{name}");
+    documents
+}
+
+const GOLDEN: [&str; 2] = ["default", "all-values"];
+
+fn of_kind<'a>(documents: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    let found: Vec<_> = documents
+        .iter()
+        .filter(|document| document["kind"] == kind)
+        .collect();
+    assert!(!found.is_empty(), "no {kind}");
+    found
+}
+
+#[test]
+fn every_pod_of_the_chart_fits_into_restricted() {
+    for name in GOLDEN {
+        let documents = golden(name);
+        for kind in ["Deployment", "Job"] {
+            for object in of_kind(&documents, kind) {
+                let found = violations(&object["spec"]["template"]["spec"]);
+                assert!(found.is_empty(), "{name}: {kind}: {found:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_chart_says_of_itself_is_so() {
+    let chart: Value = serde_yaml::from_str(&read("charts/muxtunnel/Chart.yaml")).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(chart["appVersion"], version);
+    let annotation = |name: &str| -> Value {
+        let text = chart["annotations"][format!("artifacthub.io/{name}")].as_str();
+        serde_yaml::from_str(text.unwrap()).unwrap()
+    };
+    for image in annotation("images").as_array().unwrap() {
+        let name = image["name"].as_str().unwrap();
+        assert_eq!(image["image"], format!("muxtunnel/{name}:{version}"));
+    }
+    let listed = annotation("crds");
+    let listed: Vec<_> = listed
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|crd| crd["name"].as_str().unwrap())
+        .collect();
+    let definitions = muxtunnel_crds::schema::definitions().unwrap();
+    let names: Vec<_> = definitions
+        .iter()
+        .map(|(_, crd)| crd.metadata.name.as_deref().unwrap())
+        .collect();
+    assert_eq!(listed, names);
+    for example in annotation("crdsExamples").as_array().unwrap() {
+        documents::check("crdsExamples", example);
+    }
+}

@@ -1,0 +1,155 @@
+//! What the operator may do, by the roles that are rendered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use super::{compare, golden, read};
+
+/// By `group/resource` (with the names that a rule is limited to behind it): the verbs.
+type Rights = BTreeMap<String, BTreeSet<String>>;
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .map(|text| text.as_str().unwrap())
+        .collect()
+}
+
+/// By scope: `cluster-wide`, or `in NAMESPACE`.
+fn rights(documents: &[Value]) -> BTreeMap<String, Rights> {
+    let mut found: BTreeMap<String, Rights> = BTreeMap::new();
+    for role in documents {
+        let scope = match role["kind"].as_str() {
+            Some("ClusterRole") => "cluster-wide".to_owned(),
+            Some("Role") => format!("in {}", role["metadata"]["namespace"].as_str().unwrap()),
+            _ => continue,
+        };
+        let rights = found.entry(scope).or_default();
+        for rule in role["rules"].as_array().unwrap() {
+            let mut names = texts(&rule["resourceNames"]).join(",");
+            if !names.is_empty() {
+                names = format!("[{names}]");
+            }
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    let verbs = rights
+                        .entry(format!("{group}/{resource}{names}"))
+                        .or_default();
+                    verbs.extend(texts(&rule["verbs"]).into_iter().map(str::to_owned));
+                }
+            }
+        }
+    }
+    found
+}
+
+/// A line for each scope and resource.
+fn listed(rights: &BTreeMap<String, Rights>) -> String {
+    let mut text = String::new();
+    for (scope, rights) in rights {
+        for (resource, verbs) in rights {
+            let verbs: Vec<_> = verbs.iter().map(String::as_str).collect();
+            writeln!(text, "{scope}: {resource}: {}", verbs.join(" ")).unwrap();
+        }
+    }
+    text
+}
+
+#[test]
+fn the_operator_may_do_what_is_recorded_and_nothing_else() {
+    for (name, file) in [
+        ("default", "rights-cluster-wide"),
+        ("all-values", "rights-namespaced"),
+    ] {
+        let listed = listed(&rights(&golden(name)));
+        compare(
+            &format!("charts/tests/golden/{file}.txt"),
+            &listed,
+            "UPDATE_GOLDEN",
+        );
+    }
+}
+
+#[test]
+fn with_watched_namespaces_it_may_do_the_same_there_and_nothing_cluster_wide() {
+    let everywhere = rights(&golden("default"));
+    let namespaced = rights(&golden("all-values"));
+    assert!(!namespaced.contains_key("cluster-wide"));
+    for namespace in ["one", "two"] {
+        assert_eq!(
+            namespaced[&format!("in {namespace}")],
+            everywhere["cluster-wide"]
+        );
+    }
+}
+
+#[test]
+fn it_may_nowhere_do_what_would_lead_further() {
+    for name in ["default", "all-values"] {
+        for (scope, rights) in rights(&golden(name)) {
+            for (resource, verbs) in rights {
+                let at = format!("{name}: {scope}: {resource}");
+                assert!(!resource.contains('*') && !verbs.contains("*"), "{at}");
+                let named = resource.contains('[');
+                if resource.starts_with("/secrets") && !named {
+                    let read = ["get", "list", "watch", "update"];
+                    assert!(read.iter().all(|verb| !verbs.contains(*verb)), "{at}");
+                }
+                for verb in ["escalate", "bind", "impersonate", "deletecollection"] {
+                    assert!(!verbs.contains(verb), "{at}: {verb}");
+                }
+                for refused in [
+                    "pods/exec",
+                    "pods/attach",
+                    "pods/portforward",
+                    "nodes",
+                    "roles",
+                    "tokenreviews",
+                    "serviceaccounts/token",
+                ] {
+                    assert!(!resource.contains(refused), "{at}");
+                }
+                if resource.starts_with("/pods") {
+                    assert!(
+                        verbs
+                            .iter()
+                            .all(|verb| ["get", "list", "watch"].contains(&verb.as_str())),
+                        "{at}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The table of operator/README.md.
+fn documented() -> Rights {
+    let page = read("operator/README.md");
+    let (_, table) = page
+        .split_once("| apiGroup | resources | verbs | for |\n|---|---|---|---|\n")
+        .unwrap();
+    let mut rights = Rights::new();
+    for row in table.lines().take_while(|line| line.starts_with('|')) {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        let group = if cells[1] == "(core)" { "" } else { cells[1] };
+        for resource in cells[2].split(", ") {
+            let verbs = rights.entry(format!("{group}/{resource}")).or_default();
+            verbs.extend(cells[3].split(", ").map(str::to_owned));
+        }
+    }
+    rights
+}
+
+#[test]
+fn the_table_of_the_readme_has_what_the_chart_grants() {
+    let mut granted = Rights::new();
+    for (resource, verbs) in rights(&golden("default")).into_values().flatten() {
+        // Which names a rule is limited to is said in words.
+        let resource = resource.split('[').next().unwrap().to_owned();
+        granted.entry(resource).or_default().extend(verbs);
+    }
+    assert_eq!(documented(), granted);
+}

@@ -1,0 +1,80 @@
+//! The table of values in the chart's README, written from values.yaml and its comments.
+
+use std::fmt::Write;
+
+use super::{compare, read};
+
+const BEGIN: &str = "<!-- The table is written from values.yaml: UPDATE_DOCS=1 cargo test -p muxtunnel-operator chart -->\n";
+
+/// One line of values.yaml that names a value.
+struct Entry {
+    path: String,
+    /// Empty: there are others below it.
+    default: String,
+    text: String,
+}
+
+/// Reads `key: value` lines with the comments right above them, two spaces a level.
+fn entries(text: &str) -> Vec<Entry> {
+    let mut found: Vec<Entry> = Vec::new();
+    let mut parents: Vec<String> = Vec::new();
+    let mut comment = Vec::new();
+    for line in text.lines() {
+        let content = line.trim_start();
+        if let Some(words) = content.strip_prefix("# ") {
+            comment.push(words);
+            continue;
+        }
+        let Some((key, default)) = content.split_once(':') else {
+            assert!(content.is_empty(), "{line:?} is no value");
+            comment.clear();
+            continue;
+        };
+        parents.truncate((line.len() - content.len()) / 2);
+        parents.push(key.to_owned());
+        found.push(Entry {
+            path: parents.join("."),
+            default: default.trim().to_owned(),
+            text: std::mem::take(&mut comment).join(" "),
+        });
+    }
+    found
+}
+
+fn table(text: &str) -> String {
+    let mut table = String::from("| value | default | meaning |\n|---|---|---|\n");
+    for Entry {
+        path,
+        default,
+        text,
+    } in entries(text)
+    {
+        // A level that nothing is said of has no line of its own.
+        if default.is_empty() && text.is_empty() {
+            continue;
+        }
+        let default = match default.as_str() {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        let text = text.replace('|', "\\|");
+        writeln!(table, "| `{path}` | {default} | {text} |").unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_readme_of_the_chart_has_every_value() {
+    let path = "charts/muxtunnel/README.md";
+    let page = read(path);
+    let (head, rest) = page.split_once(BEGIN).unwrap();
+    let behind = rest.lines().skip_while(|line| line.starts_with('|'));
+    let behind: String = behind.map(|line| format!("{line}\n")).collect();
+    let table = table(&read("charts/muxtunnel/values.yaml"));
+    assert!(table.lines().count() > 40);
+    compare(
+        path,
+        &format!("{head}{BEGIN}{table}{behind}"),
+        "UPDATE_DOCS",
+    );
+}

@@ -1,0 +1,416 @@
+//! What namespaces permit others: the MuxGrants, and the Gateway API's ReferenceGrants where they are installed.
+//!
+//! A cache that watches fill, one a kind and watched namespace, and that [`Grants::permit`] is asked of without a
+//! request. Both kinds count alike: each is made by whoever may make it in the namespace that is referred to, and
+//! installing the Gateway API takes nothing back that a MuxGrant permits. Until a watch has listed what there is,
+//! nothing is known ([`NotKnown`]), which is not the same as nothing is permitted: after a restart of the operator no
+//! forward is lost for a moment. As many entries as there are such objects in the cluster.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future;
+use futures::stream::{self, Stream, StreamExt};
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_crds::{MuxGrant, MuxGrantSpec};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::health::WatchClock;
+use crate::tunnel_controller::references::ServiceName;
+use crate::watches::WATCH_SECONDS;
+
+/// The API group of ReferenceGrants.
+const GATEWAY_API: &str = "gateway.networking.k8s.io";
+/// Its versions that have them, the newest first.
+const GATEWAY_API_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+const REFERENCE_GRANT: (&str, &str) = ("ReferenceGrant", "referencegrants");
+/// How long until it is looked again whether ReferenceGrants are installed.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// The same after an answer that says neither.
+const LOOK_AGAIN_FAILED: Duration = Duration::from_secs(5);
+
+/// What other namespaces permit has not been heard from the API server yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the grants of other namespaces are not known yet: look for a watch of grants that fails")]
+pub struct NotKnown;
+
+/// The grants. Clones share one state.
+#[derive(Clone)]
+pub struct Grants(Arc<Shared>);
+
+struct Shared {
+    sources: Mutex<Vec<Source>>,
+    changed: watch::Sender<()>,
+}
+
+/// By namespace and name.
+type Known = BTreeMap<(String, String), MuxGrantSpec>;
+
+/// One kind in one watched namespace, or in all.
+#[derive(Debug, Default)]
+struct Source {
+    /// `None`: not heard yet.
+    known: Option<Known>,
+    /// What the list under way has brought.
+    listed: Known,
+}
+
+impl Grants {
+    /// Those in `scopes` (`None`: all namespaces), and what keeps them up to date for as long as it is polled.
+    pub fn watch(
+        client: &Client,
+        scopes: &[Option<String>],
+        clock: &Arc<WatchClock>,
+    ) -> (Self, impl Future<Output = ()> + use<>) {
+        let grants = Self::of_sources(2 * scopes.len());
+        let mut watches = Vec::new();
+        for (index, scope) in scopes.iter().enumerate() {
+            let watch = Watch {
+                client: client.clone(),
+                namespace: scope.clone(),
+                clock: clock.clone(),
+                grants: grants.clone(),
+            };
+            watches.push(future::Either::Left(watch.clone().mux_grants(2 * index)));
+            watches.push(future::Either::Right(watch.reference_grants(2 * index + 1)));
+        }
+        let run = async {
+            future::join_all(watches).await;
+        };
+        (grants, run)
+    }
+
+    /// Fed by [`Self::handle`] alone.
+    pub(crate) fn of_sources(count: usize) -> Self {
+        let sources = (0..count).map(|_| Source::default()).collect();
+        Self(Arc::new(Shared {
+            sources: Mutex::new(sources),
+            changed: watch::Sender::new(()),
+        }))
+    }
+
+    /// Whether the Service's namespace permits MuxTunnels of `namespace` to refer to it.
+    ///
+    /// # Errors
+    /// [`NotKnown`] where nothing permits it that was heard, and not all was heard yet.
+    pub fn permit(&self, namespace: &str, service: &ServiceName) -> Result<bool, NotKnown> {
+        let sources = self.lock();
+        let permits = |((of, _), spec): (&(String, String), &MuxGrantSpec)| {
+            *of == service.namespace && spec.permits(namespace, &service.name)
+        };
+        let mut known = sources.iter().filter_map(|source| source.known.as_ref());
+        if known.any(|known| known.iter().any(permits)) {
+            return Ok(true);
+        }
+        match sources.iter().all(|source| source.known.is_some()) {
+            true => Ok(false),
+            false => Err(NotKnown),
+        }
+    }
+
+    /// An item for each change since it was called; several changes may be one.
+    pub fn changes(&self) -> impl Stream<Item = ()> + Send + use<> {
+        stream::unfold(self.0.changed.subscribe(), |mut changed| async move {
+            changed.changed().await.ok()?;
+            Some(((), changed))
+        })
+    }
+
+    /// Takes over what a watch says.
+    pub(crate) fn handle(&self, source: usize, event: Event<DynamicObject>) {
+        let mut sources = self.lock();
+        let Some(source) = sources.get_mut(source) else {
+            return;
+        };
+        match event {
+            Event::Init => return source.listed.clear(),
+            Event::InitApply(object) => return put(&mut source.listed, &object),
+            Event::InitDone => {
+                let listed = Some(std::mem::take(&mut source.listed));
+                if source.known == listed {
+                    return;
+                }
+                source.known = listed;
+            }
+            Event::Apply(object) => put(source.known.get_or_insert_default(), &object),
+            Event::Delete(object) => {
+                source.known.get_or_insert_default().remove(&key(&object));
+            }
+        }
+        drop(sources);
+        self.0.changed.send_replace(());
+    }
+
+    /// There is no such kind.
+    fn handle_absent(&self, source: usize) {
+        self.handle(source, Event::Init);
+        self.handle(source, Event::InitDone);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Source>> {
+        let sources = &self.0.sources;
+        sources.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn key(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// One that is on its way out permits nothing any more.
+fn put(known: &mut Known, object: &DynamicObject) {
+    let key = key(object);
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    match serde_json::from_value(spec) {
+        Ok(spec) if object.metadata.deletion_timestamp.is_none() => {
+            known.insert(key, spec);
+        }
+        Ok(_) => {
+            known.remove(&key);
+        }
+        Err(error) => {
+            warn!(namespace = key.0, name = key.1, %error, "a grant cannot be read");
+            known.remove(&key);
+        }
+    }
+}
+
+/// What a watch of grants needs.
+#[derive(Clone)]
+struct Watch {
+    client: Client,
+    namespace: Option<String>,
+    clock: Arc<WatchClock>,
+    grants: Grants,
+}
+
+impl Watch {
+    async fn mux_grants(self, source: usize) {
+        let api = self.api(&ApiResource::erase::<MuxGrant>(&()));
+        self.clock.expect(api.resource_url());
+        loop {
+            self.follow(source, &api).await;
+            tokio::time::sleep(LOOK_AGAIN_FAILED).await;
+        }
+    }
+
+    /// The Gateway API may come and go while the operator runs.
+    async fn reference_grants(self, source: usize) {
+        loop {
+            let pause = match served(&self.client).await {
+                Ok(Some(resource)) => {
+                    info!(
+                        version = resource.version,
+                        "ReferenceGrants are installed and count"
+                    );
+                    let api = self.api(&resource);
+                    self.clock.expect(api.resource_url());
+                    self.follow(source, &api).await;
+                    self.clock.forget(api.resource_url());
+                    LOOK_AGAIN_FAILED
+                }
+                Ok(None) => {
+                    self.grants.handle_absent(source);
+                    LOOK_AGAIN
+                }
+                Err(error) => {
+                    warn!(%error, "cannot find out whether ReferenceGrants are installed");
+                    LOOK_AGAIN_FAILED
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        match &self.namespace {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, resource),
+            None => Api::all_with(self.client.clone(), resource),
+        }
+    }
+
+    /// Returns once there is no such kind, which the next look has to confirm before it counts.
+    async fn follow(&self, source: usize, api: &Api<DynamicObject>) {
+        let config = watcher::Config::default().timeout(WATCH_SECONDS);
+        let mut events = watcher(api.clone(), config).default_backoff().boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => self.grants.handle(source, event),
+                Err(error) => {
+                    let path = api.resource_url();
+                    warn!(path, %error, "a watch of grants failed and is begun again");
+                    if is_gone(&error) {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// In which version ReferenceGrants are served; `None`: they are not installed.
+async fn served(client: &Client) -> Result<Option<ApiResource>, kube::Error> {
+    let (kind, plural) = REFERENCE_GRANT;
+    for version in GATEWAY_API_VERSIONS {
+        let group_version = format!("{GATEWAY_API}/{version}");
+        match client.list_api_group_resources(&group_version).await {
+            Ok(list) if list.resources.iter().any(|found| found.name == plural) => {
+                let kind = GroupVersionKind::gvk(GATEWAY_API, version, kind);
+                return Ok(Some(ApiResource::from_gvk_with_plural(&kind, plural)));
+            }
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+fn is_gone(error: &watcher::Error) -> bool {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status))
+        | watcher::Error::WatchStartFailed(kube::Error::Api(status))
+        | watcher::Error::WatchError(status) => status.code == 404,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::testing::FakeApi;
+    use futures::FutureExt;
+    use serde_json::json;
+
+    fn service(namespace: &str, name: &str) -> ServiceName {
+        ServiceName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    /// Permits MuxTunnels of `from` the Service `name` of `namespace`.
+    pub(crate) fn grant(namespace: &str, from: &str, name: &str) -> DynamicObject {
+        serde_json::from_value(json!({
+            "apiVersion": "muxtunnel.dev/v1alpha1",
+            "kind": "MuxGrant",
+            "metadata": {"name": "g", "namespace": namespace},
+            "spec": {
+                "from": [{"group": "muxtunnel.dev", "kind": "MuxTunnel", "namespace": from}],
+                "to": [{"group": "", "kind": "Service", "name": name}],
+            },
+        }))
+        .unwrap()
+    }
+
+    /// Grants that are all known: `objects`.
+    pub(crate) fn known(objects: impl IntoIterator<Item = DynamicObject>) -> Grants {
+        let grants = Grants::of_sources(1);
+        grants.handle(0, Event::Init);
+        for object in objects {
+            grants.handle(0, Event::InitApply(object));
+        }
+        grants.handle(0, Event::InitDone);
+        grants
+    }
+
+    #[test]
+    fn a_grant_speaks_of_its_own_namespace_alone() {
+        let grants = known([grant("shops", "site", "shop")]);
+        assert_eq!(grants.permit("site", &service("shops", "shop")), Ok(true));
+        assert_eq!(grants.permit("site", &service("vaults", "shop")), Ok(false));
+        assert_eq!(grants.permit("site", &service("shops", "till")), Ok(false));
+        assert_eq!(grants.permit("other", &service("shops", "shop")), Ok(false));
+    }
+
+    #[test]
+    fn what_was_not_heard_yet_is_neither_permitted_nor_refused() {
+        let grants = Grants::of_sources(2);
+        let shop = service("shops", "shop");
+        grants.handle(0, Event::Init);
+        grants.handle(0, Event::InitApply(grant("shops", "site", "shop")));
+        assert_eq!(grants.permit("site", &shop), Err(NotKnown));
+        grants.handle(0, Event::InitDone);
+        assert_eq!(grants.permit("site", &shop), Ok(true));
+        assert_eq!(grants.permit("other", &shop), Err(NotKnown));
+        grants.handle_absent(1);
+        assert_eq!(grants.permit("other", &shop), Ok(false));
+    }
+
+    #[test]
+    fn a_grant_that_goes_or_is_on_its_way_out_permits_nothing_any_more() {
+        let shop = service("shops", "shop");
+        let made = grant("shops", "site", "shop");
+        for event in [
+            Event::Delete(made.clone()),
+            Event::Apply(grant("shops", "site", "till")),
+            Event::Apply({
+                let mut leaving = made.clone();
+                leaving.metadata.deletion_timestamp =
+                    serde_json::from_value(json!("2030-01-01T00:00:00Z")).unwrap();
+                leaving
+            }),
+            Event::Apply({
+                let mut garbled = made.clone();
+                garbled.data["spec"]["from"] = json!("anybody");
+                garbled
+            }),
+        ] {
+            let grants = known([made.clone()]);
+            grants.handle(0, event);
+            assert_eq!(grants.permit("site", &shop), Ok(false));
+        }
+        // A list that it is missing in, as after a watch that was away.
+        let grants = known([made]);
+        grants.handle_absent(0);
+        assert_eq!(grants.permit("site", &shop), Ok(false));
+    }
+
+    #[tokio::test]
+    async fn a_change_is_told_and_a_list_of_the_same_is_none() {
+        let grants = known([grant("shops", "site", "shop")]);
+        let mut changes = Box::pin(grants.changes());
+        let next =
+            |changes: &mut std::pin::Pin<Box<_>>| StreamExt::next(changes).now_or_never().flatten();
+        grants.handle(0, Event::Delete(grant("shops", "site", "shop")));
+        assert_eq!(next(&mut changes), Some(()));
+        grants.handle_absent(0);
+        assert_eq!(next(&mut changes), None);
+    }
+
+    #[tokio::test]
+    async fn reference_grants_are_read_in_the_newest_version_that_has_them() {
+        let api = FakeApi::default();
+        assert!(served(&api.client()).await.unwrap().is_none());
+        let list = |resources: &[&str]| {
+            let resources = resources.iter();
+            let resources = resources.map(|name| {
+                json!({"name": name, "singularName": "", "namespaced": true, "kind": "K", "verbs": []})
+            });
+            json!({
+                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "",
+                "metadata": {}, "resources": resources.collect::<Vec<_>>(),
+            })
+        };
+        api.put("/apis/gateway.networking.k8s.io/v1", list(&["httproutes"]));
+        assert!(served(&api.client()).await.unwrap().is_none());
+        let both = ["httproutes", "referencegrants"];
+        api.put("/apis/gateway.networking.k8s.io/v1beta1", list(&both));
+        let found = served(&api.client()).await.unwrap().unwrap();
+        assert_eq!(found.api_version, "gateway.networking.k8s.io/v1beta1");
+        api.put("/apis/gateway.networking.k8s.io/v1", list(&both));
+        let found = served(&api.client()).await.unwrap().unwrap();
+        assert_eq!(found.api_version, "gateway.networking.k8s.io/v1");
+        assert_eq!(
+            (found.kind.as_str(), found.plural.as_str()),
+            REFERENCE_GRANT
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! The NetworkPolicy of the gateways of one end: who may open connections to them.
+//!
+//! Of what comes in alone. Policies add up, so a part about what goes out could only let through what the namespace's
+//! own policies refuse; and what an exit may dial are names, which a NetworkPolicy cannot have: the exit judges the
+//! address that each resolves to. The kubelet's probes need no rule: what comes from the pod's own node always passes.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
+    NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
+
+use super::{End, metadata};
+use crate::benchmark_controller::names::RUNNER;
+use crate::labels;
+use crate::settings::AdminPeers;
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+/// Label that every namespace has, with its name.
+const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
+
+pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> NetworkPolicy {
+    let carriers = end
+        .is_dialled(tunnel)
+        .then(|| rule(carrier_peers(tunnel), [CARRIER_PORT]));
+    let listened = tunnel.listen_ports.iter();
+    let listened = listened.filter(|port| port.reverse == (end == End::Exit));
+    let listened: Vec<u16> = listened.map(|port| port.port).collect();
+    // No rule rather than one without ports, which would be all of them.
+    let listened = (!listened.is_empty()).then(|| rule(Vec::new(), listened));
+    let admin = rule(admin_peers(tunnel, peers), [ADMIN_PORT]);
+    NetworkPolicy {
+        metadata: metadata(tunnel, end),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(having(labels::child(&tunnel.name, end.component()))),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            ingress: Some(
+                carriers
+                    .into_iter()
+                    .chain(listened)
+                    .chain([admin])
+                    .collect(),
+            ),
+            egress: None,
+        }),
+    }
+}
+
+/// Who dials: with both sides here, the entry's pods. Else they are in another cluster, or come through whatever is in
+/// front of the Service, and prove who they are by `carrier.security`: no selector knows them (none: anybody).
+fn carrier_peers(tunnel: &ValidatedTunnel) -> Vec<NetworkPolicyPeer> {
+    let own = tunnel.has_both_sides();
+    let entry = || pods(None, labels::child(&tunnel.name, End::Entry.component()));
+    own.then(entry).into_iter().collect()
+}
+
+fn admin_peers(tunnel: &ValidatedTunnel, peers: &AdminPeers) -> Vec<NetworkPolicyPeer> {
+    let name = (NAMESPACE_NAME.to_owned(), peers.operator_namespace.clone());
+    let operator = pods(Some([name].into()), peers.operator_labels.clone());
+    let metrics = &peers.metrics_namespace_labels;
+    let metrics = (!metrics.is_empty()).then(|| NetworkPolicyPeer {
+        namespace_selector: Some(having(metrics.clone())),
+        ..NetworkPolicyPeer::default()
+    });
+    let benchmark = tunnel.benchmark.as_deref();
+    let runner = benchmark.map(|benchmark| pods(None, labels::child(benchmark, RUNNER)));
+    [operator]
+        .into_iter()
+        .chain(metrics)
+        .chain(runner)
+        .collect()
+}
+
+/// Pods that have `labels`, in the tunnel's namespace or in those that have `namespace`.
+fn pods(
+    namespace: Option<BTreeMap<String, String>>,
+    labels: BTreeMap<String, String>,
+) -> NetworkPolicyPeer {
+    NetworkPolicyPeer {
+        namespace_selector: namespace.map(having),
+        pod_selector: Some(having(labels)),
+        ip_block: None,
+    }
+}
+
+fn having(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(labels),
+        match_expressions: None,
+    }
+}
+
+fn rule(
+    from: Vec<NetworkPolicyPeer>,
+    ports: impl IntoIterator<Item = u16>,
+) -> NetworkPolicyIngressRule {
+    let port = |number: u16| NetworkPolicyPort {
+        port: Some(IntOrString::Int(i32::from(number))),
+        protocol: Some("TCP".to_owned()),
+        end_port: None,
+    };
+    NetworkPolicyIngressRule {
+        from: (!from.is_empty()).then_some(from),
+        ports: Some(ports.into_iter().map(port).collect()),
+    }
+}

@@ -1,0 +1,279 @@
+//! Who reaches which port of the gateways: what is rendered, asked as a cluster that enforces it would answer, against
+//! what is meant. Connections from the node of a pod, such as the kubelet's probes, pass whatever is rendered.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use super::*;
+use crate::labels;
+
+type Labels = BTreeMap<String, String>;
+
+/// A pod: its namespace with that one's labels, and its own labels. `None`: not in the cluster.
+type Peer = Option<(&'static str, Labels, Labels)>;
+
+fn labelled(pairs: &[(&str, &str)]) -> Labels {
+    let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    pairs.iter().map(owned).collect()
+}
+
+fn pod_of(namespace: &'static str, labels: Labels) -> Peer {
+    let mut of = labelled(&[("kubernetes.io/metadata.name", namespace)]);
+    if namespace == "monitoring" {
+        of.extend(labelled(&[("metrics", "yes")]));
+    }
+    Some((namespace, of, labels))
+}
+
+/// Everybody who might try.
+fn peers() -> Vec<(&'static str, Peer)> {
+    let operator = labelled(&[("app", "operator")]);
+    vec![
+        ("client", pod_of("site", labelled(&[("app", "client")]))),
+        (
+            "own-entry",
+            pod_of("site", labels::child("office", "entry")),
+        ),
+        ("own-exit", pod_of("site", labels::child("office", "exit"))),
+        (
+            "other-tunnel",
+            pod_of("site", labels::child("home", "entry")),
+        ),
+        (
+            "namesake",
+            pod_of("elsewhere", labels::child("office", "entry")),
+        ),
+        ("operator", pod_of("mux", operator.clone())),
+        ("impostor", pod_of("site", operator)),
+        ("neighbour", pod_of("mux", labelled(&[("app", "other")]))),
+        (
+            "prometheus",
+            pod_of("monitoring", labelled(&[("app", "p")])),
+        ),
+        ("runner", pod_of("site", labels::child("probe", "runner"))),
+        ("outside", None),
+    ]
+}
+
+fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+    assert!(
+        selector.match_expressions.is_none(),
+        "the oracle knows none"
+    );
+    let wanted = selector.match_labels.iter().flatten();
+    wanted
+        .into_iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+/// Whether a connection from `from` to `port` of the pod with `labels` in `namespace` passes.
+fn passes(
+    policies: &[NetworkPolicy],
+    (namespace, labels): (&str, &Labels),
+    from: &Peer,
+    port: u16,
+) -> bool {
+    let mut specs = policies
+        .iter()
+        .filter_map(|policy| {
+            let own = policy.metadata.namespace.as_deref() == Some(namespace);
+            let spec = policy.spec.as_ref().filter(|_| own)?;
+            assert_eq!(
+                spec.policy_types.as_deref(),
+                Some(&["Ingress".to_owned()][..])
+            );
+            assert!(spec.egress.is_none());
+            let selector = spec.pod_selector.clone().unwrap_or_default();
+            selects(&selector, labels).then_some(spec)
+        })
+        .peekable();
+    if specs.peek().is_none() {
+        return true;
+    }
+    let comes_from = |peer: &k8s_openapi::api::networking::v1::NetworkPolicyPeer| {
+        assert!(peer.ip_block.is_none(), "the oracle knows none");
+        let Some((of, of_labels, pod)) = from else {
+            return false;
+        };
+        let in_namespace = peer.namespace_selector.as_ref();
+        in_namespace.map_or(*of == namespace, |selector| selects(selector, of_labels))
+            && peer
+                .pod_selector
+                .as_ref()
+                .is_none_or(|selector| selects(selector, pod))
+    };
+    specs
+        .flat_map(|spec| spec.ingress.iter().flatten())
+        .any(|rule| {
+            let ports = rule.ports.as_ref().expect("no rule is for all ports");
+            let leads_there = ports.iter().any(|to| {
+                assert_eq!(to.protocol.as_deref(), Some("TCP"));
+                to.port == Some(IntOrString::Int(i32::from(port)))
+            });
+            let from = rule.from.as_ref().filter(|from| !from.is_empty());
+            leads_there && from.is_none_or(|from| from.iter().any(comes_from))
+        })
+}
+
+/// The matrix that is rendered: a line for each peer that reaches anything else than listen ports, of
+/// `END:PORT` that it reaches.
+fn matrix(tunnel: &ValidatedTunnel, ends: &[(&str, &[u16])]) -> Vec<String> {
+    let resources = build(tunnel, &settings()).unwrap();
+    let policies = &resources.network_policies;
+    let reached = |peer: &Peer| {
+        let mut reached = Vec::new();
+        for (end, ports) in ends {
+            for port in *ports {
+                let to = ("site", &labels::child("office", end));
+                if passes(policies, to, peer, *port) {
+                    reached.push(format!("{end}:{port}"));
+                }
+            }
+        }
+        reached.join(" ")
+    };
+    let line = |(name, peer): (&str, Peer)| format!("{name}: {}", reached(&peer));
+    peers().into_iter().map(line).collect()
+}
+
+#[test]
+fn with_both_sides_carriers_come_from_the_own_entry_alone() {
+    let ends: &[(&str, &[u16])] = &[
+        ("entry", &[8080, 443, 22, 64000, 64001]),
+        ("exit", &[8080, 443, 22, 64000, 64001]),
+    ];
+    let anybody = "entry:8080 entry:443";
+    let watching = "entry:8080 entry:443 entry:64001 exit:64001";
+    assert_eq!(
+        matrix(&valid(SMALLEST), ends),
+        [
+            format!("client: {anybody}"),
+            format!("own-entry: {anybody} exit:64000"),
+            format!("own-exit: {anybody}"),
+            format!("other-tunnel: {anybody}"),
+            format!("namesake: {anybody}"),
+            format!("operator: {watching}"),
+            format!("impostor: {anybody}"),
+            format!("neighbour: {anybody}"),
+            format!("prometheus: {watching}"),
+            format!("runner: {anybody}"),
+            format!("outside: {anybody}"),
+        ]
+    );
+}
+
+#[test]
+fn an_exit_alone_takes_carriers_from_anywhere() {
+    let tunnel = valid(&format!("side: Exit\n{SMALLEST}"));
+    let ends: &[(&str, &[u16])] = &[("exit", &[8080, 443, 22, 64000, 64001])];
+    for line in matrix(&tunnel, ends) {
+        let (name, reached) = line.split_once(": ").unwrap();
+        let wanted = match name {
+            "operator" | "prometheus" => "exit:64000 exit:64001",
+            _ => "exit:64000",
+        };
+        assert_eq!(reached, wanted, "{name}");
+    }
+}
+
+#[test]
+fn so_does_a_rendezvous_and_an_exit_that_is_met_there_takes_none() {
+    let meet = valid("side: Rendezvous\nrendezvous: {secretName: names}\n");
+    let leaf = valid(
+        "
+side: Exit
+forwards:
+- name: web
+  listen: {port: 8080}
+  target: {address: {host: db, port: 5432}}
+carrier:
+  rendezvous: {address: 'meet.example.com:64000', name: web, secretName: s}
+  security: {mode: None}
+",
+    );
+    for (tunnel, end, open) in [
+        (meet, "rendezvous", " rendezvous:64000"),
+        (leaf, "exit", ""),
+    ] {
+        let ports: &[u16] = &[22, 8080, 64000, 64001];
+        for line in matrix(&tunnel, &[(end, ports)]) {
+            let (name, reached) = line.split_once(':').unwrap();
+            let wanted = match name {
+                "operator" | "prometheus" => format!("{open} {end}:64001"),
+                _ => open.to_owned(),
+            };
+            assert_eq!(reached.trim(), wanted.trim(), "{name}");
+        }
+    }
+}
+
+#[test]
+fn where_the_exit_listens_its_ports_are_open_and_the_entrys_are_not() {
+    let tunnel = valid(
+        "
+forwards:
+- name: back
+  direction: ExitToEntry
+  listen: {port: 8080}
+  target: {address: {host: db, port: 5432}}
+carrier: {security: {mode: None}}
+",
+    );
+    let lines = matrix(
+        &tunnel,
+        &[("entry", &[8080, 64000]), ("exit", &[8080, 64000])],
+    );
+    assert!(
+        lines.contains(&"outside: exit:8080".to_owned()),
+        "{lines:?}"
+    );
+    assert!(
+        lines.contains(&"own-entry: exit:8080 exit:64000".to_owned()),
+        "{lines:?}"
+    );
+}
+
+#[test]
+fn the_runner_of_a_benchmark_asks_its_own_tunnels_how_they_are() {
+    let mut object = tunnel_json(SMALLEST);
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
+        "name": "probe", "uid": "u", "controller": true,
+    }]);
+    let tunnel = serde_json::from_value(object).unwrap();
+    let Validation::Valid(tunnel) = validate(&tunnel, &shop(), &settings()).unwrap() else {
+        panic!("not valid");
+    };
+    let lines = matrix(&tunnel, &[("entry", &[64001]), ("exit", &[64000, 64001])]);
+    assert!(
+        lines.contains(&"runner: entry:64001 exit:64001".to_owned()),
+        "{lines:?}"
+    );
+    assert!(lines.contains(&"client: ".to_owned()), "{lines:?}");
+}
+
+#[test]
+fn there_are_none_where_the_installation_has_none() {
+    let settings = Settings {
+        network_policy: None,
+        ..settings()
+    };
+    let resources = build(&valid(SMALLEST), &settings).unwrap();
+    assert!(resources.network_policies.is_empty());
+}
+
+#[test]
+fn without_labels_of_namespaces_nobody_reads_metrics() {
+    let mut settings = settings();
+    let peers = settings.network_policy.as_mut().unwrap();
+    peers.metrics_namespace_labels.clear();
+    let resources = build(&valid(SMALLEST), &settings).unwrap();
+    let exit = ("site", &labels::child("office", "exit"));
+    for (name, peer) in self::peers() {
+        let reaches = passes(&resources.network_policies, exit, &peer, 64001);
+        assert_eq!(reaches, name == "operator", "{name}");
+    }
+}

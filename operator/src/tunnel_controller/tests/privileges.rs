@@ -1,0 +1,218 @@
+//! Whatever a spec says, its pods have no more rights than those of any other: for every object of the table of good
+//! objects, and for every text in it changed to another one.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use super::*;
+use crate::pod_security::violations;
+
+/// The fields of a pod's spec that anything is said in, and no others.
+const POD_FIELDS: [&str; 14] = [
+    "affinity",
+    "automountServiceAccountToken",
+    "containers",
+    "enableServiceLinks",
+    "imagePullSecrets",
+    "initContainers",
+    "nodeSelector",
+    "priorityClassName",
+    "securityContext",
+    "serviceAccountName",
+    "terminationGracePeriodSeconds",
+    "tolerations",
+    "topologySpreadConstraints",
+    "volumes",
+];
+
+/// The MuxTunnels that the API server has to accept, by the name of their file.
+fn good_tunnels() -> Vec<(String, Value)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crds/tests/good_objects");
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        let mut object: Value = serde_yaml::from_str(&text).unwrap();
+        if object["kind"] == "MuxTunnel" {
+            object["metadata"]["namespace"] = json!("site");
+            object["metadata"]["uid"] = json!("uid-office");
+            found.push((
+                path.file_stem().unwrap().to_string_lossy().into_owned(),
+                object,
+            ));
+        }
+    }
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    assert!(found.len() >= 10, "{} good tunnels", found.len());
+    found
+}
+
+/// Its pods, by the name of their Deployment; `None`: the object is not valid.
+fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
+    let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
+    match validate(&tunnel, &shop(), &settings()).unwrap() {
+        Validation::Valid(valid) => Some(pods_of(&build(&valid, &settings()).ok()?)),
+        Validation::Invalid(_) => None,
+    }
+}
+
+fn pods_of(resources: &Resources) -> Vec<(String, Value)> {
+    let deployments = resources.deployments.iter();
+    let pod = |deployment| {
+        let object = serde_json::to_value(deployment).unwrap();
+        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
+        (name, object["spec"]["template"]["spec"].clone())
+    };
+    deployments.map(pod).collect()
+}
+
+/// What would be a privilege to choose. Names of Secrets are left out: they are those of the tunnel's own namespace,
+/// which its author may mount into any pod there; so are what muxwan is told of the network, and sysctls, which the
+/// schema, the kubelet and Pod Security judge.
+fn privileges(pod: &Value) -> Value {
+    let unknown: Vec<_> = pod.as_object().unwrap().keys().collect();
+    let unknown: Vec<_> = unknown
+        .into_iter()
+        .filter(|key| !POD_FIELDS.contains(&key.as_str()))
+        .collect();
+    assert!(unknown.is_empty(), "{unknown:?}");
+    let mut pod = pod.clone();
+    for chosen in [
+        "affinity",
+        "imagePullSecrets",
+        "nodeSelector",
+        "priorityClassName",
+        "tolerations",
+        "topologySpreadConstraints",
+    ] {
+        pod.as_object_mut().unwrap().remove(chosen);
+    }
+    pod["securityContext"]["sysctls"] = Value::Null;
+    for volume in pod["volumes"].as_array_mut().unwrap() {
+        let kinds: BTreeSet<_> = volume.as_object().unwrap().keys().cloned().collect();
+        *volume = json!({"name": volume["name"], "kinds": kinds});
+    }
+    for list in ["containers", "initContainers"] {
+        for container in pod[list].as_array_mut().into_iter().flatten() {
+            container["resources"] = Value::Null;
+            if list == "initContainers" {
+                container["args"] = Value::Null;
+            }
+        }
+    }
+    pod
+}
+
+/// The JSON pointers of all texts in `value`.
+fn texts(at: &str, value: &Value, found: &mut Vec<String>) {
+    match value {
+        Value::String(_) => found.push(at.to_owned()),
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                let key = key.replace('~', "~0").replace('/', "~1");
+                texts(&format!("{at}/{key}"), value, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                texts(&format!("{at}/{index}"), item, found);
+            }
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn no_text_in_a_spec_reaches_image_command_account_volumes_or_privileges() {
+    let mut tried = 0;
+    for (name, object) in good_tunnels() {
+        let wanted: Vec<_> = pods(&object).unwrap();
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(name, pod)| (name, privileges(pod)))
+            .collect();
+        let mut pointers = Vec::new();
+        texts("/spec", &object["spec"], &mut pointers);
+        for pointer in pointers {
+            let mut changed = object.clone();
+            *changed.pointer_mut(&pointer).unwrap() = json!("canary");
+            let Some(found) = pods(&changed) else {
+                continue;
+            };
+            tried += 1;
+            let found: Vec<_> = found
+                .iter()
+                .map(|(name, pod)| (name, privileges(pod)))
+                .collect();
+            assert_eq!(found, wanted, "{name}: {pointer}");
+        }
+    }
+    assert!(tried > 50, "only {tried} texts could be changed");
+}
+
+#[test]
+fn images_accounts_and_volumes_are_of_a_closed_list() {
+    for (name, object) in good_tunnels() {
+        for (deployment, pod) in pods(&object).unwrap() {
+            assert_eq!(pod["serviceAccountName"], json!(deployment), "{name}");
+            assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
+            for volume in pod["volumes"].as_array().unwrap() {
+                let mut kinds = volume.as_object().unwrap().keys();
+                let known = |kind: &String| {
+                    ["name", "configMap", "secret", "projected", "emptyDir"]
+                        .contains(&kind.as_str())
+                };
+                assert!(kinds.all(known), "{name}: {volume}");
+                // A token of a service account is projected, too.
+                for source in volume["projected"]["sources"]
+                    .as_array()
+                    .into_iter()
+                    .flatten()
+                {
+                    let kinds: Vec<_> = source.as_object().unwrap().keys().collect();
+                    assert_eq!(kinds, ["secret"], "{name}");
+                }
+            }
+            let init = pod["initContainers"].as_array().into_iter().flatten();
+            for container in init.chain(pod["containers"].as_array().unwrap()) {
+                let (image, command) = match container["name"].as_str().unwrap() {
+                    "gateway" => ("example.com/gateway:1", "/usr/local/bin/muxgate"),
+                    "wan" => ("example.com/netem:1", "/usr/local/bin/muxwan"),
+                    other => panic!("{name}: container {other}"),
+                };
+                assert_eq!(container["image"], image, "{name}");
+                assert_eq!(container["command"], json!([command]), "{name}");
+                assert!(container.get("env").is_none() && container.get("envFrom").is_none());
+            }
+        }
+    }
+}
+
+#[test]
+fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_allowed_as_unsafe() {
+    let mut emulating = 0;
+    for (name, object) in good_tunnels() {
+        for (_, pod) in pods(&object).unwrap() {
+            let found = violations(&pod);
+            let (wan, others): (BTreeSet<_>, BTreeSet<_>) = found
+                .into_iter()
+                .partition(|control| control.ends_with(": wan"));
+            let emulates = pod["initContainers"].is_array();
+            emulating += usize::from(emulates);
+            let wanted = match emulates {
+                true => vec![
+                    "capabilities added: wan",
+                    "non-root user: wan",
+                    "non-root: wan",
+                ],
+                false => vec![],
+            };
+            assert_eq!(wan.into_iter().collect::<Vec<_>>(), wanted, "{name}");
+            let allows_unsafe = object["spec"]["tuning"]["allowUnsafe"] == true;
+            let excused = |control: &String| allows_unsafe && control.starts_with("sysctls: ");
+            assert!(others.iter().all(excused), "{name}: {others:?}");
+        }
+    }
+    assert!(emulating > 0, "no good object emulates a network");
+}

@@ -1,0 +1,227 @@
+//! Services of other namespaces: what is looked up, what is refused, and what is said of it.
+
+use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
+
+use super::*;
+use crate::tunnel_controller::references::{foreign_service, references};
+use crate::tunnel_controller::validate::ListenPort;
+use crate::tunnel_controller::{tunnels_into_other_namespaces, tunnels_naming};
+
+/// A Service of namespace `shops` as the target.
+const FAR: &str = "
+forwards:
+- name: web
+  listen: {port: 8080}
+  target: {service: {name: shop, namespace: shops, port: http}}
+- name: db
+  listen: {port: 443}
+  target: {address: {host: db.example.com, port: 5432}}
+carrier: {protocol: Jmux, security: {mode: None}}
+";
+
+const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
+     shop: it takes a ReferenceGrant or MuxGrant there";
+
+fn spec(text: &str) -> MuxTunnelSpec {
+    serde_yaml::from_str(text).unwrap()
+}
+
+fn permitted() -> Dereferenced {
+    let service: Service = serde_json::from_value(shop_json()).unwrap();
+    Dereferenced {
+        services: [(named("shops", "shop"), service)].into(),
+        ..Dereferenced::default()
+    }
+}
+
+fn forbidden() -> Dereferenced {
+    Dereferenced {
+        forbidden: [named("shops", "shop")].into(),
+        ..Dereferenced::default()
+    }
+}
+
+fn allowed(resources: &Resources) -> Vec<String> {
+    let exit = super::build::config(resources, "office-exit");
+    exit.policy.allow.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
+    let tunnel = valid_with(FAR, &permitted(), &settings());
+    assert!(tunnel.forbidden.is_empty() && tunnel.unresolved.is_empty());
+    let resources = build(&tunnel, &settings()).unwrap();
+    assert_eq!(
+        allowed(&resources),
+        ["shop.shops.svc:80", "db.example.com:5432"]
+    );
+}
+
+#[test]
+fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_others_are() {
+    let tunnel = valid_with(FAR, &forbidden(), &settings());
+    assert_eq!(tunnel.forbidden, [REFUSAL]);
+    assert!(tunnel.unresolved.is_empty());
+    // The Service keeps its port, so that a permission that comes brings no other address.
+    let ports: Vec<_> = tunnel
+        .listen_ports
+        .iter()
+        .map(|ListenPort { port, .. }| *port)
+        .collect();
+    assert_eq!(ports, [8080, 443]);
+    let resources = build(&tunnel, &settings()).unwrap();
+    assert_eq!(allowed(&resources), ["db.example.com:5432"]);
+    let entry = super::build::config(&resources, "office-entry");
+    assert_eq!(entry.forwards.len(), 1);
+}
+
+#[test]
+fn a_known_number_of_the_port_is_no_way_around_it() {
+    let numbered = FAR.replace("port: http", "port: 80");
+    let tunnel = valid_with(&numbered, &forbidden(), &settings());
+    assert_eq!(tunnel.forbidden, [REFUSAL]);
+    assert_eq!(tunnel.forwards.len(), 1);
+}
+
+#[test]
+fn nor_is_the_services_name_as_an_address() {
+    let by_name = FAR.replace(
+        "{service: {name: shop, namespace: shops, port: http}}",
+        "{address: {host: Shop.shops.svc.cluster.local, port: 80}}",
+    );
+    let tunnel = valid_with(&by_name, &forbidden(), &settings());
+    assert_eq!(tunnel.forbidden, [REFUSAL]);
+    assert_eq!(tunnel.forwards.len(), 1);
+    let tunnel = valid_with(&by_name, &permitted(), &settings());
+    assert!(tunnel.forbidden.is_empty());
+    assert_eq!(tunnel.forwards.len(), 2);
+}
+
+#[test]
+fn what_is_missing_of_a_permitted_service_is_said_with_its_namespace() {
+    let tunnel = valid_with(FAR, &Dereferenced::default(), &settings());
+    assert_eq!(
+        tunnel.unresolved,
+        ["forward web: Service shop of namespace shops does not exist"]
+    );
+}
+
+#[test]
+fn exits_are_kept_from_the_api_server_wherever_it_listens() {
+    let named = Dereferenced {
+        api_server: vec!["172.18.0.2".parse().unwrap()],
+        ..shop()
+    };
+    let resources = build(&valid_with(SMALLEST, &named, &settings()), &settings()).unwrap();
+    let policy = super::build::config(&resources, "office-exit").policy;
+    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    assert_eq!(protected, ["172.18.0.2"]);
+    let policy = super::build::config(&resources, "office-entry").policy;
+    assert!(policy.is_empty());
+}
+
+#[test]
+fn the_own_namespace_needs_no_permission_however_it_is_named() {
+    let named_own = spec(&FAR.replace("namespace: shops", "namespace: site"));
+    let found = references(&named_own, "site");
+    assert_eq!(found.services, [named("site", "shop")].into());
+    assert!(found.foreign.is_empty());
+    let found = references(&spec(FAR), "site");
+    assert_eq!(found.services, [named("shops", "shop")].into());
+    assert_eq!(found.foreign, found.services);
+}
+
+#[test]
+fn names_of_services_are_recognised_whatever_is_around_them() {
+    let of = |host: &str| {
+        let target = AddressTarget {
+            host: host.to_owned(),
+            port: 80,
+        };
+        foreign_service(&target, "site").map(|found| format!("{}/{}", found.namespace, found.name))
+    };
+    for host in [
+        "shop.shops.svc",
+        "shop.shops.svc.",
+        "SHOP.Shops.SVC.cluster.local",
+        "shop.shops.svc.example.org.",
+        "pod-0.shop.shops.svc",
+    ] {
+        assert_eq!(of(host).as_deref(), Some("shops/shop"), "{host}");
+    }
+    for host in [
+        "shop.site.svc",
+        "shop.site.svc.cluster.local",
+        "svc",
+        "shop.svc",
+        "10.0.0.1",
+        "fd00::1",
+        "example.com",
+    ] {
+        assert_eq!(of(host), None, "{host}");
+    }
+}
+
+#[test]
+fn a_name_that_gateways_elsewhere_dial_is_theirs_to_judge() {
+    let entry = "
+side: Entry
+forwards:
+- name: web
+  listen: {port: 8080}
+  target: {address: {host: shop.shops.svc, port: 80}}
+carrier: {address: 'far.example.com:64000', security: {mode: None}}
+";
+    assert!(references(&spec(entry), "site").foreign.is_empty());
+    let here = entry.replace(
+        "listen: {port: 8080}",
+        "direction: ExitToEntry\n  listen: {port: 8080}",
+    );
+    assert_eq!(
+        references(&spec(&here), "site").foreign,
+        [named("shops", "shop")].into()
+    );
+}
+
+/// What the controller knows: two tunnels of namespace site, one of which leads to a Service of shops.
+fn known_tunnels() -> Store<MuxTunnel> {
+    let (store, mut writer) = reflector::store();
+    for (name, spec) in [("far", FAR), ("near", SMALLEST)] {
+        let mut tunnel = tunnel(spec);
+        tunnel.metadata.name = Some(name.to_owned());
+        writer.apply_watcher_event(&Event::Apply(tunnel));
+    }
+    store
+}
+
+fn names(references: Vec<ObjectRef<MuxTunnel>>) -> Vec<String> {
+    references.into_iter().map(|found| found.name).collect()
+}
+
+#[test]
+fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
+    let known = known_tunnels();
+    let changed = |namespace: &str, name: &str| {
+        let mut service = shop_json();
+        service["metadata"]["namespace"] = json!(namespace);
+        service["metadata"]["name"] = json!(name);
+        names(tunnels_naming(
+            &known,
+            &serde_json::from_value(service).unwrap(),
+        ))
+    };
+    assert_eq!(changed("shops", "shop"), ["far"]);
+    assert_eq!(changed("site", "shop"), ["near"]);
+    assert!(changed("site", "other").is_empty());
+    assert!(changed("other", "shop").is_empty());
+}
+
+#[test]
+fn a_changed_grant_is_a_matter_of_the_tunnels_that_leave_their_namespace() {
+    assert_eq!(
+        names(tunnels_into_other_namespaces(&known_tunnels())),
+        ["far"]
+    );
+}
