@@ -96,6 +96,19 @@ codes! {
     SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl; or allow it on the nodes with `--allowed-unsafe-sysctls` and create the tunnel again. Until its spec changes, no gateway pods are made.";
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
     OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
+    CertificatesIssued = 320, "The operator has issued the gateways' certificates, and they are good.", "Nothing: they are renewed once two thirds of their life are over.";
+    CertificatesProvided = 321, "The gateways' certificates come from elsewhere, and they are good.", "Nothing, as long as somebody renews them: `status.certificates` says until when they are good.";
+    CertificatePending = 322, "A gateway does not show the newest certificate yet.", "Wait: the kubelet brings a changed Secret to running pods within about 90 seconds. If it lasts, read the gateway's log for MT0231.";
+    CertificateExpired = 323, "A gateway's certificate has expired; no carrier comes up.", "If the operator issues it, see why it does not: its log, and the right to patch Secrets. Else renew it in its Secret.";
+    AuthorityUnavailable = 324, "The operator cannot read or write the Secret from which its certificate authorities come.", "Do what the message says; certificates that were issued stay good until they expire.";
+    CertificateSecretTaken = 325, "A Secret, or a Certificate, of the needed name exists and is not the operator's.", "Delete what the message names, or rename the tunnel; nothing of it is written over.";
+    IssuerMissing = 326, "cert-manager cannot be asked for certificates.", "Install cert-manager, and this chart with `certificates.certManager=true`; or leave `security.issuerRef` out.";
+    JoinBundleMissing = 327, "The Secret with the join bundle does not exist.", "Copy the Secret NAME-join of the exit's namespace under the name that `carrier.joinFrom` says.";
+    JoinBundleForbidden = 328, "The operator may not read the Secret with the join bundle.", "Run the command in the message, or name the namespace in the chart's value `join.namespaces`.";
+    JoinBundleInvalid = 329, "The Secret with the join bundle is none, or is broken.", "Copy the Secret NAME-join of the exit's namespace again, with its type and all keys; the message says what is wrong.";
+    JoinBundleExpired = 330, "The join bundle has expired.", "Copy the Secret NAME-join of the exit's namespace again: its operator has published a newer one.";
+    JoinAddressMissing = 331, "The join bundle is not published: nobody knows under which address entries elsewhere reach the exit.", "Wait for the load balancer, or set `carrier.address` of the exit.";
+    CertificateExpiring = 332, "A certificate, or the join bundle, is about to expire and has not been renewed.", "Renew what the message names; if the operator issues it, its log says why it does not.";
     TargetNotPermitted = 365, "A forward leads to a Service of another namespace that does not permit it.", "Have a ReferenceGrant (Gateway API) or a MuxGrant made in the namespace that the message names, from kind MuxTunnel of group muxtunnel.dev and the tunnel's namespace, to kind Service; or lead the forward elsewhere.";
 
     // 0380: what `muxtunnel check` finds outside of tunnels.

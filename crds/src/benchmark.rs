@@ -146,8 +146,9 @@ pub struct BenchmarkCarrier {
     /// Of the tunnel of protocol Native: whether streams outlive their carrier. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
-    /// How they are secured. There is no default: the insecure form must be written out.
-    pub security: Security,
+    /// How they are secured. Default: MutualTls, with certificates that the operator issues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<Security>,
 }
 
 /// What measures.

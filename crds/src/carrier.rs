@@ -4,7 +4,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Security, rules};
+use crate::{JoinFrom, Security, rules};
 
 /// The connections between the gateways.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
@@ -12,19 +12,25 @@ use crate::{Security, rules};
 #[x_kube(
     validation = rules::native_alone("pool"),
     validation = rules::native_alone("resume"),
-    validation = rules::pool_needs_resume()
+    validation = rules::pool_needs_resume(),
+    validation = rules::join_has_its_own_security()
 )]
 pub struct Carrier {
     /// The mux protocol spoken on them; both sides must have the same.
     #[serde(default)]
     pub protocol: Protocol,
-    /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there.
+    /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there; with
+    /// `joinFrom` instead of what the bundle says. Side Exit: the same, as entries elsewhere have to dial it, for
+    /// the join bundle; without a port that of the Service. Default there: what the Service says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
-        length(min = 3, max = 260),
-        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
+        length(min = 1, max = 260),
+        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\])(:[1-9][0-9]{0,4})?$")
     )]
     pub address: Option<String>,
+    /// Side Entry: the exit is that of a join bundle, which says where it is and how carriers are secured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_from: Option<JoinFrom>,
     /// Sides Entry and Exit: where they meet, if neither can be dialled; instead of `address`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
@@ -43,8 +49,9 @@ pub struct Carrier {
     /// side has it. Default: true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume: Option<bool>,
-    /// How they are secured. There is no default: the insecure form must be written out.
-    pub security: Security,
+    /// How they are secured. Default: MutualTls, with certificates that the operator issues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security: Option<Security>,
 }
 
 /// Where an entry and an exit meet: at the gateway of a MuxTunnel of side Rendezvous.

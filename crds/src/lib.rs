@@ -37,12 +37,12 @@ pub use forward::{
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
-pub use security::{Security, SecurityEnd, SecurityMode};
+pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
-    Backend, Bottleneck, CarrierStatus, Direction, Gateway, GatewayService, GatewayStatus,
-    MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile, Scope, ServiceType, Side, Sysctl, Timeouts,
-    Tuning, Wan,
+    Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, Gateway,
+    GatewayService, GatewayStatus, JoinStatus, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile,
+    Scope, ServiceType, Side, Sysctl, Timeouts, Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].
@@ -53,11 +53,20 @@ pub mod tunnel_condition {
     pub const AVAILABLE: &str = "Available";
     /// Every entry gateway has a carrier.
     pub const CARRIER_CONNECTED: &str = "CarrierConnected";
+    /// The gateways have certificates that are good, and the newest of them.
+    pub const CERTIFICATES_VALID: &str = "CertificatesValid";
     /// The sysctls asked for are in force.
     pub const TUNING_APPLIED: &str = "TuningApplied";
     /// The delay asked for is in force.
     pub const WAN_EMULATED: &str = "WanEmulated";
 }
+
+/// Annotation of a tunnel of side Exit: a number, 0 where there is none. A greater one makes all join bundles worthless
+/// that were published before, and ends the carriers of those who have one.
+pub const JOIN_GENERATION: &str = "muxtunnel.dev/join-generation";
+
+/// The type of Secrets with a join bundle.
+pub const JOIN_SECRET_TYPE: &str = "muxtunnel.dev/join";
 
 /// The types of conditions of a [`MuxBenchmark`].
 pub mod benchmark_condition {

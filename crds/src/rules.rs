@@ -58,17 +58,47 @@ pub(crate) fn side_immutable() -> Rule {
 
 pub(crate) fn carrier_address_needed() -> Rule {
     rule(
-        "self.side != 'Entry' || !has(self.carrier) || has(self.carrier.address) != has(self.carrier.rendezvous)",
+        "self.side != 'Entry' || !has(self.carrier) || (has(self.carrier.joinFrom) \
+         ? !(has(self.carrier.address) && has(self.carrier.rendezvous)) \
+         : has(self.carrier.address) != has(self.carrier.rendezvous))",
         "'side ' + self.side + ' needs carrier.address, the host:port of the exit on the other side, or \
-         carrier.rendezvous, where both meet, and not both'",
+         carrier.rendezvous, where both meet, or carrier.joinFrom, the bundle of the exit; and not both of \
+         the first two'",
     )
 }
 
 pub(crate) fn carrier_address_forbidden() -> Rule {
     rule(
-        "self.side == 'Entry' || !has(self.carrier) || !has(self.carrier.address)",
-        "'carrier.address ' + self.carrier.address + ' is for side Entry; side ' + self.side \
+        "!has(self.carrier) || !has(self.carrier.address) || self.side == 'Entry' || \
+         (self.side == 'Exit' && !has(self.carrier.rendezvous))",
+        "'carrier.address ' + self.carrier.address + (self.side == 'Exit' ? ' is not dialled: with \
+         carrier.rendezvous the exit is met there' : ' is for sides Entry and Exit; side ' + self.side \
+         + ' has an exit of its own')",
+    )
+}
+
+/// An exit's Service may say its port; an entry has nothing else to go by.
+pub(crate) fn carrier_address_has_port() -> Rule {
+    rule(
+        "self.side != 'Entry' || !has(self.carrier) || !has(self.carrier.address) || \
+         self.carrier.address.matches(':[1-9][0-9]{0,4}$')",
+        "'carrier.address ' + self.carrier.address + ' has no port: an entry dials host:port'",
+    )
+}
+
+pub(crate) fn join_is_an_entrys() -> Rule {
+    rule(
+        "self.side == 'Entry' || !has(self.carrier) || !has(self.carrier.joinFrom)",
+        "'carrier.joinFrom ' + self.carrier.joinFrom.secretName + ' is for side Entry; side ' + self.side \
          + ' has an exit of its own'",
+    )
+}
+
+pub(crate) fn join_has_its_own_security() -> Rule {
+    rule(
+        "!has(self.joinFrom) || !has(self.security)",
+        "'carrier.joinFrom ' + self.joinFrom.secretName + ' says how carriers are secured: leave \
+         carrier.security out'",
     )
 }
 
@@ -91,8 +121,8 @@ pub(crate) fn web_socket_host_is_an_entrys() -> Rule {
 
 pub(crate) fn carrier_needed() -> Rule {
     rule(
-        "self.side == 'Rendezvous' || has(self.carrier)",
-        "'side ' + self.side + ' needs carrier'",
+        "self.side != 'Entry' || has(self.carrier)",
+        "'side ' + self.side + ' needs carrier, which says where the exit is'",
     )
 }
 
@@ -334,20 +364,50 @@ pub(crate) fn psk_is_of_noise() -> Rule {
     )
 }
 
-pub(crate) fn keys_of_each_end() -> Rule {
+pub(crate) fn issuer_is_of_tls() -> Rule {
     rule(
-        "!has(self.carrier) || self.carrier.security.mode == 'None' || \
-         ((self.side == 'Exit' || has(self.carrier.security.entry)) && \
-         (self.side == 'Entry' || has(self.carrier.security.exit)))",
-        "'carrier.security: mode ' + self.carrier.security.mode + ' with side ' + self.side + ' needs ' \
-         + (self.side == 'Both' ? 'entry and exit' : self.side == 'Entry' ? 'entry' : 'exit') + ', the \
-         keys of its gateways'",
+        "self.mode == 'MutualTls' || !has(self.issuerRef)",
+        "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not ' + self.mode",
+    )
+}
+
+pub(crate) fn keys_are_somewhere(end: &str) -> Rule {
+    rule(
+        format!("!has(self.{end}) || has(self.{end}.secretName) != has(self.issuerRef)"),
+        format!(
+            "has(self.issuerRef) ? 'security.{end}.secretName: with issuerRef cert-manager writes to a Secret of \
+             its own: leave it out' : 'security.{end} needs secretName, the Secret with its keys'"
+        ),
+    )
+}
+
+/// Who is at the other end is said by the operator alone where it issues for both; else by the keys of each end.
+pub(crate) fn keys_of_each_end() -> Rule {
+    let asked = "self.carrier.security";
+    let both = format!("(has({asked}.entry) && has({asked}.exit))");
+    let managed = format!(
+        "({asked}.mode == 'MutualTls' && !has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit))"
+    );
+    rule(
+        format!(
+            "!has(self.carrier) || has(self.carrier.joinFrom) || (!has({asked}) ? self.side != 'Entry' : \
+             {asked}.mode == 'None' || self.side == 'Rendezvous' || (self.side == 'Entry' ? has({asked}.entry) : \
+             self.side == 'Exit' ? ({managed} || has({asked}.exit)) : ({managed} || {both} || \
+             (has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit)))))"
+        ),
+        format!(
+            "!has({asked}) ? 'side Entry needs carrier.joinFrom, the bundle of the exit, or carrier.security: \
+             nothing else says who the exit is' : 'carrier.security: mode ' + {asked}.mode + ' with side ' + \
+             self.side + ' needs ' + (self.side == 'Both' ? 'entry and exit' : self.side == 'Entry' ? 'entry' : \
+             'exit') + ', the keys of its gateways'"
+        ),
     )
 }
 
 pub(crate) fn keys_of_both_ends() -> Rule {
     rule(
-        "self.security.mode == 'None' || (has(self.security.entry) && has(self.security.exit))",
+        "!has(self.security) || self.security.mode == 'None' || (has(self.security.entry) == \
+         has(self.security.exit) && (self.security.mode == 'MutualTls' || has(self.security.entry)))",
         "'security: mode ' + self.security.mode + ' needs entry and exit, the keys of the gateways'",
     )
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,8 @@ use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
 #[x_kube(
     validation = rules::carrier_address_needed(),
     validation = rules::carrier_address_forbidden(),
+    validation = rules::carrier_address_has_port(),
+    validation = rules::join_is_an_entrys(),
     validation = rules::meeting_is_of_one_side(),
     validation = rules::web_socket_host_is_an_entrys(),
     validation = rules::carrier_needed(),
@@ -78,7 +80,7 @@ pub struct MuxTunnelSpec {
         validation = rules::listen_ports_reserved()
     )]
     pub forwards: Vec<Forward>,
-    /// The connections between the gateways. Side Rendezvous has none of its own.
+    /// The connections between the gateways. Side Entry needs it, and side Rendezvous has none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<Carrier>,
     /// Which targets the exit gateways may dial beside those that forwards name. A change reaches running
@@ -311,7 +313,7 @@ pub struct MuxTunnelStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Available, CarrierConnected, TuningApplied, WanEmulated.
+    /// Ready, Available, CarrierConnected, CertificatesValid, TuningApplied, WanEmulated.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
@@ -328,6 +330,9 @@ pub struct MuxTunnelStatus {
     /// none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
+    /// Who the gateways are, and until when.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<CertificatesStatus>,
     /// What limits the direction that moves more, seen at least twice in a row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bottleneck: Option<Bottleneck>,
@@ -365,6 +370,72 @@ pub struct CarrierStatus {
     /// follows changes of more than 7 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
+}
+
+/// The certificates of a tunnel's gateways. No key is in here, nor anything made of one.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificatesStatus {
+    /// That of the entry gateways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<CertificateStatus>,
+    /// That of the exit gateways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<CertificateStatus>,
+    /// Side Exit: the bundle with which entries elsewhere join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join: Option<JoinStatus>,
+}
+
+/// One certificate: as the operator issued it last, else as the gateways say of the one that they use.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateStatus {
+    /// The Secret with it.
+    #[schemars(length(max = 253))]
+    pub secret_name: String,
+    /// The SPIFFE ID in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 512))]
+    pub identity: Option<String>,
+    /// When it was issued.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub issued_at: Option<Time>,
+    /// When it expires. It is renewed once two thirds of the time until then are over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_after: Option<Time>,
+    /// SHA-256 of it (DER), in hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub fingerprint: Option<String>,
+    /// The same of the authority that signed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub authority: Option<String>,
+    /// SHA-256 of the authorities that its gateways trust, as they stand in `ca.crt`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub trust: Option<String>,
+}
+
+/// The bundle with which entries elsewhere join an exit.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinStatus {
+    /// The Secret with it.
+    #[schemars(length(max = 253))]
+    pub secret_name: String,
+    /// Where it says that the exit is; not there where both sides meet at a rendezvous.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 260))]
+    pub address: Option<String>,
+    /// The annotation `muxtunnel.dev/join-generation` that it was made under. Bundles of another one let nobody in.
+    pub generation: i64,
+    /// When it expires; a newer one is published once two thirds of its time are over.
+    pub expires: Time,
+    /// SHA-256 of what is no secret in it.
+    #[schemars(length(max = 64))]
+    pub digest: String,
 }
 
 /// What limits one direction of a tunnel.

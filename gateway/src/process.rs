@@ -156,6 +156,7 @@ fn serve(
     raise_open_files();
     let workers = workers(&config);
     let telemetry = Telemetry::new(config.clone(), text, workers, meets.meeting());
+    telemetry.set_certificate(credentials.certificate());
     let (config_sender, config_receiver) = watch::channel(Arc::new(config.clone()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
@@ -339,7 +340,7 @@ impl Control {
                 }
             };
             let security = self.config.borrow().security.clone();
-            let credentials = security::follow(&security, &self.credentials);
+            let credentials = security::follow(&security, &self.credentials, &self.telemetry);
             tokio::join!(
                 admin,
                 follow,

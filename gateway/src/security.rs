@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Security, WebSocket};
+use muxtunnel_gateway_config::{Security, WebSocket, status};
 use tokio::sync::watch;
 
 use crate::files::{self, Unusable};
+use crate::telemetry::Telemetry;
 use crate::transport::{self, Noise, ServerTls, Side, Tls, Transport};
 
 /// How long the other end may take to prove who it is, as a rule.
@@ -38,6 +39,14 @@ impl Credentials {
             Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
             Security::Noise(noise) => Self::Noise(Noise::load(noise)?),
         })
+    }
+
+    /// What this end shows, where both ends show a certificate.
+    pub(crate) fn certificate(&self) -> Option<status::Certificate> {
+        match self {
+            Self::Tls(tls) => Some(tls.certificate().clone()),
+            Self::None | Self::ServerTls(_) | Self::Noise(_) => None,
+        }
     }
 
     /// `below`, as a transport that nobody else reads or changes, and whose other end is who it may be; with
@@ -76,11 +85,16 @@ impl Credentials {
 }
 
 /// Sends what changed files make of the credentials, for ever. Files that cannot be used change nothing.
-pub(crate) async fn follow(security: &Security, credentials: &watch::Sender<Arc<Credentials>>) {
+pub(crate) async fn follow(
+    security: &Security,
+    credentials: &watch::Sender<Arc<Credentials>>,
+    telemetry: &Telemetry,
+) {
     let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
     files::follow(&paths, || match Credentials::load(security) {
         Ok(new) => {
             tracing::info!("Credentials taken over; carriers that are up keep theirs");
+            telemetry.set_certificate(new.certificate());
             credentials.send_replace(Arc::new(new));
         }
         Err(error) => {

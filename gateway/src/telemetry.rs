@@ -37,6 +37,8 @@ pub(crate) struct Telemetry {
     pub(crate) resumes: ResumeCounters,
     /// Of a rendezvous.
     meeting: Option<Arc<Meeting>>,
+    /// What new carriers show.
+    certificate: Mutex<Option<status::Certificate>>,
     /// What workers know of forwards together.
     pub(crate) forwards: Forwards,
     /// The second since the start, and refusals logged in it.
@@ -106,6 +108,7 @@ impl Telemetry {
             splices: SpliceCounters::default(),
             resumes: ResumeCounters::default(),
             meeting,
+            certificate: Mutex::default(),
             forwards: Forwards::default(),
             refusals_logged: Mutex::default(),
             draining: AtomicBool::new(false),
@@ -113,6 +116,11 @@ impl Telemetry {
             carriers_retired: AtomicU64::new(0),
             opens_retried: AtomicU64::new(0),
         })
+    }
+
+    /// What new carriers show from now on.
+    pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
+        *lock(&self.certificate) = certificate;
     }
 
     /// Counters for a new carrier; it counts after [`Self::add_carrier`].
@@ -286,6 +294,7 @@ impl Telemetry {
             protocol,
             config_hash,
             config_error,
+            certificate: lock(&self.certificate).clone(),
             ready: self.ready(),
             draining: self.draining.load(Relaxed),
             limit: busiest.and_then(|carrier| carrier.limit),

@@ -283,8 +283,13 @@ fn changed_certificates_are_for_new_carriers_and_streams_go_on() {
     }
     std::fs::write(dir.path().join(format!("{EXIT}.key.pem")), "no key").unwrap();
     exit.line(&["MT0231", "no private key", "last good ones stay"]);
+    let shown = exit.status()["certificate"].clone();
+    assert_eq!(shown["fingerprint"].as_str().unwrap().len(), 64);
+    assert_eq!(shown["notBefore"], "2020-01-01T00:00:00Z");
     tls(dir.path(), &Authority::new());
     exit.line(&["Credentials taken over"]);
+    let renewed = exit.status()["certificate"].clone();
+    assert_ne!(renewed["fingerprint"], shown["fingerprint"]);
     first.line(&["Credentials taken over"]);
     let (second, second_forward) = entry(&ends.entry, "Native", carrier, target);
     let second = second.until_ready();

@@ -2,12 +2,13 @@
 //!
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
-//! controllers share is here: [`api_server`], [`apply`], [`conditions`], [`events`], [`grants`], [`watches`], [`health`],
-//! [`labels`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
+//! controllers share is here: [`api_server`], [`apply`], [`certificates`], [`conditions`], [`events`], [`grants`],
+//! [`watches`], [`health`], [`labels`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod api_server;
 pub mod apply;
 pub mod benchmark_controller;
+pub mod certificates;
 #[cfg(test)]
 mod chart;
 pub mod conditions;

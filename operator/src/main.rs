@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
@@ -10,6 +11,7 @@ use futures::future::{self, FutureExt, LocalBoxFuture};
 use kube::Client;
 use kube::client::ClientBuilder;
 use muxtunnel_operator::api_server::ApiServer;
+use muxtunnel_operator::certificates::identity::trust_domain;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, WatchClock, WatchLayer};
@@ -64,12 +66,8 @@ struct RunArgs {
     watch_namespaces: Vec<String>,
     /// Give gateways NetworkPolicies.
     #[arg(long, env = "NETWORK_POLICY", default_value_t = false,
-          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true",
-          requires_if("true", "namespace"))]
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     network_policy: bool,
-    /// The operator's own namespace.
-    #[arg(long, env = "POD_NAMESPACE")]
-    namespace: Option<String>,
     /// Label KEY=VALUE of the operator's own pods, which NetworkPolicies let reach the gateways' admin port; repeatable.
     #[arg(long = "pod-label", value_parser = label)]
     pod_labels: Vec<(String, String)>,
@@ -77,6 +75,24 @@ struct RunArgs {
     /// None: nobody reads them.
     #[arg(long = "metrics-namespace-label", value_parser = label)]
     metrics_namespace_labels: Vec<(String, String)>,
+    /// The operator's own namespace.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "muxtunnel-system")]
+    namespace: String,
+    /// The operator's ServiceAccount.
+    #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
+    service_account: String,
+    /// Secret of --namespace with what all certificate authorities are derived from.
+    #[arg(long, env = "CA_SECRET", default_value = "muxtunnel-ca")]
+    ca_secret: String,
+    /// Trust domain in the SPIFFE IDs of gateways.
+    #[arg(long, env = "TRUST_DOMAIN", default_value = "cluster.local", value_parser = trust_domain)]
+    trust_domain: String,
+    /// How long a gateway's certificate is good, such as 24h; at least 1m.
+    #[arg(long, env = "CERTIFICATE_LIFE", default_value = "24h", value_parser = life)]
+    certificate_life: Duration,
+    /// How long a join bundle is good, such as 8760h; at least three times --certificate-life.
+    #[arg(long, env = "AUTHORITY_LIFE", default_value = "8760h", value_parser = life)]
+    authority_life: Duration,
     /// Address of /healthz and /readyz.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
     health_listen: SocketAddr,
@@ -93,7 +109,27 @@ async fn main() -> anyhow::Result<()> {
     run(args).await
 }
 
+/// Lives of certificates and authorities, in seconds.
+const LIFE_SECONDS: std::ops::RangeInclusive<u64> = 60..=10 * 8760 * 3600;
+
+fn life(text: &str) -> Result<Duration, String> {
+    let life: muxtunnel_crds::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    let life = life.as_std();
+    if LIFE_SECONDS.contains(&life.as_secs()) {
+        Ok(life)
+    } else {
+        Err(format!("{text} is not from 1m to 87600h"))
+    }
+}
+
 async fn run(args: RunArgs) -> anyhow::Result<()> {
+    anyhow::ensure!(
+        args.authority_life >= args.certificate_life * 3,
+        "--authority-life {}s is less than three times --certificate-life {}s: certificates would outlive who signed \
+         them",
+        args.authority_life.as_secs(),
+        args.certificate_life.as_secs()
+    );
     let clock = Arc::new(WatchClock::default());
     let client = connect(&clock).await?;
     let settings = Arc::new(Settings {
@@ -102,14 +138,17 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         bench_image: args.bench_image,
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
-        network_policy: args
-            .namespace
-            .filter(|_| args.network_policy)
-            .map(|operator_namespace| AdminPeers {
-                operator_namespace,
-                operator_labels: args.pod_labels.into_iter().collect(),
-                metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
-            }),
+        network_policy: args.network_policy.then(|| AdminPeers {
+            operator_namespace: args.namespace.clone(),
+            operator_labels: args.pod_labels.into_iter().collect(),
+            metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
+        }),
+        namespace: args.namespace,
+        service_account: args.service_account,
+        ca_secret: args.ca_secret,
+        trust_domain: args.trust_domain,
+        certificate_life: args.certificate_life,
+        authority_life: args.authority_life,
     });
     let events = Events::new(client.clone());
     let scopes = scopes(args.watch_namespaces);

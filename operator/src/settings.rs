@@ -1,6 +1,7 @@
 //! What the installation decides, for all objects alike.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Settings of the operator, from its flags.
 #[derive(Debug, Clone)]
@@ -17,6 +18,18 @@ pub struct Settings {
     pub wan_emulation: bool,
     /// Whether gateways get NetworkPolicies, and who reaches their admin port by them.
     pub network_policy: Option<AdminPeers>,
+    /// The operator's own namespace.
+    pub namespace: String,
+    /// Its ServiceAccount.
+    pub service_account: String,
+    /// The Secret of `namespace` with what all authorities are derived from.
+    pub ca_secret: String,
+    /// The trust domain in the SPIFFE IDs of gateways.
+    pub trust_domain: String,
+    /// How long a gateway's certificate is good.
+    pub certificate_life: Duration,
+    /// How long an authority of entries is good, and with it a join bundle.
+    pub authority_life: Duration,
 }
 
 /// Who beside the kubelet reaches the admin port of gateways.

@@ -3,7 +3,7 @@
 
 mod selector;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{Method, Request, Response, StatusCode};
@@ -41,6 +41,10 @@ struct World {
     failures: BTreeMap<usize, Failure>,
     writes: usize,
     version: u64,
+    /// Paths that every request is refused with this.
+    denied: BTreeMap<String, u16>,
+    /// Objects that server-side apply made: what is in others belongs to another manager.
+    applied: BTreeSet<String>,
 }
 
 /// The server. Clones share one state.
@@ -118,6 +122,11 @@ impl FakeApi {
         world.failures.insert(number, failure);
     }
 
+    /// Refuses every request to `path` with `code`, as an API server does where a right or a definition is missing.
+    pub(crate) fn deny(&self, path: &str, code: u16) {
+        self.lock().denied.insert(path.to_owned(), code);
+    }
+
     fn lock(&self) -> MutexGuard<'_, World> {
         self.0.lock().unwrap()
     }
@@ -152,6 +161,9 @@ impl FakeApi {
 impl World {
     fn handle(&mut self, request: &Recorded) -> (StatusCode, Value) {
         self.requests.push(request.clone());
+        if let Some(code) = self.denied.get(&request.path) {
+            return error(*code, "denied");
+        }
         if request.method == Method::GET {
             return self.read(request);
         }
@@ -196,6 +208,7 @@ impl World {
         match request.method {
             Method::PATCH => self.apply(request),
             Method::DELETE => self.delete(request),
+            Method::PUT => self.replace(request),
             Method::POST => {
                 let name = request.body["metadata"]["name"].as_str().unwrap();
                 let path = format!("{}/{name}", request.path);
@@ -217,6 +230,16 @@ impl World {
             return self.store(path, object);
         }
         let mut object = request.body.clone();
+        if self.objects.contains_key(&request.path)
+            && !self.applied.contains(&request.path)
+            && !request.query.contains("force=true")
+        {
+            return error(
+                409,
+                "Apply failed with 1 conflict: conflict with \"somebody\"",
+            );
+        }
+        self.applied.insert(request.path.clone());
         if let Some(old) = self.objects.get(&request.path) {
             for kept in ["uid", "generation", "resourceVersion"] {
                 object["metadata"][kept] = old["metadata"][kept].clone();
@@ -234,6 +257,17 @@ impl World {
             object["metadata"]["generation"] = json!(1);
         }
         self.store(&request.path, object)
+    }
+
+    fn replace(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        let Some(old) = self.objects.get(&request.path) else {
+            return error(404, "not found");
+        };
+        let read = &request.body["metadata"]["resourceVersion"];
+        if !read.is_null() && *read != old["metadata"]["resourceVersion"] {
+            return error(409, "the object has been modified");
+        }
+        self.store(&request.path, request.body.clone())
     }
 
     fn store(&mut self, path: &str, mut object: Value) -> (StatusCode, Value) {

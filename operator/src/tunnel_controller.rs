@@ -6,6 +6,7 @@
 
 pub mod apply;
 pub mod build;
+pub mod certify;
 pub mod dereference;
 pub mod observe;
 pub mod references;
@@ -52,6 +53,7 @@ pub struct Context {
     events: Events,
     gateways: observe::GatewayClient,
     calm: update_status::Calm,
+    certifier: certify::Certifier,
 }
 
 impl Context {
@@ -65,6 +67,7 @@ impl Context {
         api_server: ApiServer,
     ) -> Self {
         Self {
+            certifier: certify::Certifier::new(client.clone(), &settings),
             client,
             settings,
             grants,
@@ -85,6 +88,12 @@ pub enum Error {
     /// What the spec names could not be read.
     #[error(transparent)]
     Dereference(#[from] dereference::DereferenceError),
+    /// The bundle that it joins by could not be read.
+    #[error(transparent)]
+    Join(#[from] dereference::join::JoinError),
+    /// The certificates could not be seen to.
+    #[error(transparent)]
+    Certify(#[from] certify::CertifyError),
     /// The children could not be rendered.
     #[error(transparent)]
     Build(#[from] build::BuildError),
@@ -214,25 +223,15 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         // The garbage collector removes the children; making them again would hold it up.
         return Ok(Action::await_change());
     }
-    let named = dereference::dereference(&context.client, &context.grants, tunnel).await?;
-    let named = dereference::Dereferenced {
-        api_server: context.api_server.addresses(),
-        ..named
-    };
+    let (client, certifier) = (&context.client, &context.certifier);
+    let mut named = dereference::dereference(client, &context.grants, tunnel).await?;
+    named.api_server = context.api_server.addresses();
+    let now = certifier.now();
+    named.join = dereference::join::join(client, tunnel, &context.settings, now).await?;
     let outcome = match validate::validate(tunnel, &named, &context.settings)? {
-        validate::Validation::Valid(valid) => {
-            let built = build::build(&valid, &context.settings)?;
-            match apply::apply(&context.client, &valid, built).await? {
-                apply::Outcome::Applied(applied) => {
-                    let seen = observe::observe(&context.client, &context.gateways, &valid).await?;
-                    update_status::Outcome::Observed(valid, applied, seen)
-                }
-                apply::Outcome::OwnedByOther(message) => {
-                    update_status::Outcome::OwnedByOther(message)
-                }
-            }
-        }
+        validate::Validation::Valid(valid) => converge(tunnel, &named, valid, context).await?,
         validate::Validation::Invalid(problem) => update_status::Outcome::Invalid(problem),
+        validate::Validation::Unjoined(problem) => update_status::Outcome::Uncertified(problem),
     };
     let status =
         update_status::update_status(&context.client, tunnel, &outcome, &context.calm).await?;
@@ -251,6 +250,37 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         } else {
             REQUEUE_PENDING
         },
+    ))
+}
+
+/// Makes the cluster what a valid tunnel asks for, and looks what has come of it.
+async fn converge(
+    tunnel: &MuxTunnel,
+    named: &dereference::Dereferenced,
+    valid: Box<validate::ValidatedTunnel>,
+    context: &Context,
+) -> Result<update_status::Outcome, Error> {
+    let (client, certifier) = (&context.client, &context.certifier);
+    let bundle = named.join.as_ref().and_then(|join| join.as_ref().ok());
+    let built = build::build(&valid, &context.settings)?;
+    let certified = certifier.issue(tunnel, &valid, bundle).await?;
+    if let Some(problem) = certified.foreign() {
+        return Ok(update_status::Outcome::Uncertified(problem.clone()));
+    }
+    let applied = match apply::apply(client, &valid, built).await? {
+        apply::Outcome::Applied(applied) => applied,
+        apply::Outcome::OwnedByOther(message) => {
+            return Ok(update_status::Outcome::OwnedByOther(message));
+        }
+    };
+    let seen = observe::observe(client, &context.gateways, &valid).await?;
+    let facts = (&applied, &seen);
+    let certified = certifier.settle(&valid, bundle, facts, certified).await?;
+    Ok(update_status::Outcome::Observed(
+        valid,
+        applied,
+        seen,
+        Box::new(certified),
     ))
 }
 

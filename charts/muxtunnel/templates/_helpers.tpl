@@ -67,8 +67,8 @@ volumeMounts:
 {{- end }}
 
 {{/*
-What the operator may do, in each namespace that it serves. It can read no Secret: the only ones it touches are the
-tokens of benchmarks, which it makes and deletes without ever reading one.
+What the operator may do, in each namespace that it serves. It can read no Secret: it makes the tokens of benchmarks and
+deletes them, and makes and renews the certificates of gateways, without ever reading one.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
@@ -105,7 +105,12 @@ tokens of benchmarks, which it makes and deletes without ever reading one.
   verbs: [get, list, watch]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create, delete]
+  verbs: [create, patch, delete]
+{{- if .Values.certificates.certManager }}
+- apiGroups: [cert-manager.io]
+  resources: [certificates]
+  verbs: [get, create, patch, delete]
+{{- end }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]

@@ -6,8 +6,9 @@
 
 mod admission;
 mod benchmarks;
-mod cli;
+mod certificates;
 mod chart;
+mod cli;
 mod deletion;
 mod examples;
 mod forwards;

@@ -29,6 +29,7 @@ async fn the_operator_cannot_read_secrets_run_in_pods_or_change_rights() -> Resu
         ("get", "secrets"),
         ("list", "secrets"),
         ("watch", "secrets"),
+        ("update", "secrets"),
         ("create", "pods/exec"),
         ("create", "pods"),
         ("create", "roles"),

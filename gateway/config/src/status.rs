@@ -30,6 +30,9 @@ pub struct Status {
     pub ready: bool,
     /// SIGTERM has been received.
     pub draining: bool,
+    /// What new carriers show, where they are secured by mutual TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Certificate>,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
     /// What limits the carrier that moved most in the last second.
@@ -57,6 +60,18 @@ pub struct Status {
     /// Effective values of the sysctls that matter here, by dotted name; values as the kernel
     /// prints them, white space folded to single spaces.
     pub sysctls: BTreeMap<String, String>,
+}
+
+/// A gateway's own certificate.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// SHA-256 of it (DER), in lower-case hexadecimal digits.
+    pub fingerprint: String,
+    /// Since when it is good (RFC 3339).
+    pub not_before: String,
+    /// When it expires (RFC 3339).
+    pub not_after: String,
 }
 
 /// One carrier, from the kernel's TCP_INFO and from own counters.

@@ -13,7 +13,7 @@ use std::io::Result;
 use std::path::Path;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::MutualTls;
+use muxtunnel_gateway_config::{MutualTls, status};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -21,6 +21,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::UnbufferedServerConnection;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use sha2::{Digest, Sha256};
+use time::format_description::well_known::Rfc3339;
+use x509_parser::time::ASN1Time;
 use zeroize::Zeroizing;
 
 use super::sealed::Sealed;
@@ -38,6 +41,7 @@ pub(crate) struct Tls {
     judge: Arc<Judge>,
     /// What a client asks for: the first of the peers that can be asked for.
     server_name: ServerName<'static>,
+    certificate: status::Certificate,
 }
 
 impl Tls {
@@ -52,10 +56,11 @@ impl Tls {
         let judge = Judge::new(roots, &provider, config.peers.clone());
         let judge = Arc::new(judge.map_err(|error| wrong(&config.ca, &error))?);
         let mismatch = |error: rustls::Error| wrong(&config.key, &error);
-        let own = Arc::new(SingleCertAndKey::from(own(
-            &config.certificate,
-            &config.key,
-        )?));
+        let own = own(&config.certificate, &config.key)?;
+        let shown = own.cert.first().and_then(facts);
+        let certificate = shown
+            .ok_or_else(|| wrong(&config.certificate, &"its first certificate cannot be read"))?;
+        let own = Arc::new(SingleCertAndKey::from(own));
         let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&version::TLS13])
             .map_err(mismatch)?
@@ -78,7 +83,13 @@ impl Tls {
             server: Arc::new(server),
             judge,
             server_name: names.flatten().next().unwrap_or(unnamed),
+            certificate,
         })
+    }
+
+    /// This end's own.
+    pub(crate) const fn certificate(&self) -> &status::Certificate {
+        &self.certificate
     }
 
     /// Shakes hands over `below`.
@@ -106,6 +117,18 @@ impl Tls {
         let identity = self.judge.name_of(certificate).map_err(invalid)?.to_owned();
         Ok(sealed(below, made, Some(identity)))
     }
+}
+
+/// What anybody may know of a certificate.
+fn facts(certificate: &CertificateDer<'_>) -> Option<status::Certificate> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let date = |time: ASN1Time| time.to_datetime().format(&Rfc3339).ok();
+    let fingerprint = Sha256::digest(certificate);
+    Some(status::Certificate {
+        fingerprint: fingerprint.iter().map(|b| format!("{b:02x}")).collect(),
+        not_before: date(parsed.validity().not_before)?,
+        not_after: date(parsed.validity().not_after)?,
+    })
 }
 
 /// The certificates of this end, and their private key, whose bytes are wiped once it is taken in.

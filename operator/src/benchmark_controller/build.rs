@@ -146,6 +146,12 @@ fn gateways(
                 problem,
             });
         }
+        Ok(Validation::Unjoined(problem)) => {
+            return Err(BuildError::Refused {
+                environment,
+                problem: problem.detail,
+            });
+        }
         Err(error) => return Err(failed(error)),
     };
     let resources = tunnel_controller::build::build(&valid, settings);

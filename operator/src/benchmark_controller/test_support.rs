@@ -1,6 +1,7 @@
 //! Fixtures: a benchmark from YAML, and a runner that is the real board behind a fake network.
 
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use muxbench::runner::board::Board;
@@ -38,6 +39,12 @@ pub(super) fn settings() -> Settings {
         image_pull_policy: "IfNotPresent".into(),
         wan_emulation: true,
         network_policy: None,
+        namespace: "operators".to_owned(),
+        service_account: "operator".to_owned(),
+        ca_secret: "authorities".to_owned(),
+        trust_domain: "example.org".to_owned(),
+        certificate_life: Duration::from_secs(24 * 3600),
+        authority_life: Duration::from_secs(365 * 24 * 3600),
     }
 }
 

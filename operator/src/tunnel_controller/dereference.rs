@@ -11,8 +11,12 @@ use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 
+use super::observe::Problem;
 use super::references::{ServiceName, references};
+use crate::certificates::join::Bundle;
 use crate::grants::{Grants, NotKnown};
+
+pub mod join;
 
 /// A named object could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -41,6 +45,8 @@ pub struct Dereferenced {
     pub forbidden: BTreeSet<ServiceName>,
     /// Where the API server is, which exits are kept from.
     pub api_server: Vec<IpAddr>,
+    /// The bundle that the tunnel joins by, or why there is none; `None`: it names none.
+    pub join: Option<Result<Bundle, Problem>>,
 }
 
 /// Reads the target Services, each once.

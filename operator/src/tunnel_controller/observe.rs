@@ -12,6 +12,7 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::ListParams;
 use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
@@ -30,6 +31,9 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 const ASKED_AT_ONCE: usize = 16;
 /// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
 const PODS_MAX: u32 = 128;
+
+/// How old a pod is at least of which it counts that its containers have not been begun.
+pub const WAITING_SECONDS_MIN: i64 = 10;
 
 /// The pods could not be listed.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +58,8 @@ pub struct SeenPod {
     pub ready: bool,
     /// Why it does not run.
     pub problem: Option<Problem>,
+    /// It has a node, and its containers have not been begun for [`WAITING_SECONDS_MIN`]: perhaps for a Secret.
+    pub waits: bool,
     /// How far its emulation is.
     pub wan: Wan,
     /// What its gateway says, or why it could not be asked; `None`: it does not run.
@@ -200,6 +206,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         name: pod.name_any(),
         ready,
         problem: problem(pod),
+        waits: waits(pod, Timestamp::now().as_second()),
         wan: wan(pod),
         answer: None,
     })
@@ -263,6 +270,37 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
         .and_then(|ended| ended.message.as_deref());
     let message = last.or(waiting.message.as_deref()).unwrap_or_default();
     Some(format!("container {}: {reason}: {message}", container.name))
+}
+
+/// A kubelet that waits for a volume says so in an Event alone.
+fn waits(pod: &Pod, now: i64) -> bool {
+    let Some(status) = &pod.status else {
+        return false;
+    };
+    let made = pod.creation_timestamp();
+    let is_old = made.is_some_and(|made| now - made.0.as_second() >= WAITING_SECONDS_MIN);
+    let is_scheduled = status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
+    let mut containers = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .chain(status.container_statuses.iter().flatten());
+    let is_begun = |container: &ContainerStatus| {
+        let waiting = container
+            .state
+            .as_ref()
+            .and_then(|state| state.waiting.as_ref());
+        let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+        !matches!(reason, Some("ContainerCreating" | "PodInitializing"))
+    };
+    status.phase.as_deref() == Some("Pending")
+        && is_old
+        && is_scheduled
+        && !containers.any(is_begun)
 }
 
 fn wan(pod: &Pod) -> Wan {

@@ -98,6 +98,7 @@ fn of_carrier(carrier: &Carrier) {
         pool: _,
         resume: _,
         security: _,
+        join_from: _,
     } = carrier;
 }
 

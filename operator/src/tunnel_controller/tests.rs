@@ -4,12 +4,15 @@
 
 mod build;
 mod carriers;
+mod certify;
 mod judge;
 mod listeners;
 mod network_policy;
 mod privileges;
 mod reconcile;
 mod references;
+
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
 use muxtunnel_crds::MuxTunnel;
@@ -32,6 +35,18 @@ forwards:
 carrier: {protocol: Jmux, security: {mode: None}}
 ";
 
+/// The same, with certificates that the operator issues.
+const MANAGED: &str = "
+forwards:
+- name: web
+  listen: {port: 8080}
+  target: {service: {name: shop, port: http}}
+- name: db
+  listen: {port: 443}
+  target: {address: {host: DB.example.com, port: 5432}}
+carrier: {protocol: Jmux}
+";
+
 fn settings() -> Settings {
     Settings {
         gateway_image: "example.com/gateway:1".to_owned(),
@@ -44,6 +59,12 @@ fn settings() -> Settings {
             operator_labels: [("app".to_owned(), "operator".to_owned())].into(),
             metrics_namespace_labels: [("metrics".to_owned(), "yes".to_owned())].into(),
         }),
+        namespace: "operators".to_owned(),
+        service_account: "operator".to_owned(),
+        ca_secret: "authorities".to_owned(),
+        trust_domain: "example.org".to_owned(),
+        certificate_life: Duration::from_secs(24 * 3600),
+        authority_life: Duration::from_secs(365 * 24 * 3600),
     }
 }
 
@@ -92,6 +113,7 @@ fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> Validate
     match validate(&tunnel(spec), named, settings).unwrap() {
         Validation::Valid(valid) => *valid,
         Validation::Invalid(problem) => panic!("{problem}"),
+        Validation::Unjoined(problem) => panic!("{problem:?}"),
     }
 }
 

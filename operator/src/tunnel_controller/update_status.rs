@@ -5,6 +5,7 @@
 //! everybody who watches.
 
 pub mod bottleneck;
+mod certificates;
 pub mod judge;
 mod telemetry;
 
@@ -19,7 +20,8 @@ use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition as condition};
 use serde_json::json;
 
 use super::apply::Applied;
-use super::observe::Seen;
+use super::certify::Certified;
+use super::observe::{Problem, Seen};
 use super::validate::ValidatedTunnel;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
@@ -36,8 +38,10 @@ pub enum Outcome {
     Invalid(String),
     /// A needed name is taken.
     OwnedByOther(String),
+    /// There can be no certificates, so nothing was applied.
+    Uncertified(Problem),
     /// All is applied, and this was seen.
-    Observed(Box<ValidatedTunnel>, Applied, Seen),
+    Observed(Box<ValidatedTunnel>, Applied, Seen, Box<Certified>),
 }
 
 /// What was written and seen before, so that figures that move all the time are rarely written.
@@ -66,7 +70,7 @@ pub async fn update_status(
             .telemetry
             .settle(&uid, old_rtt, carriers.rtt_milliseconds);
     }
-    if let Outcome::Observed(_, _, seen) = outcome {
+    if let Outcome::Observed(_, _, seen, _) = outcome {
         let shown = old.bottleneck.as_ref().map(|old| old.direction);
         let said = bottleneck::bottleneck(seen, shown);
         new.bottleneck = calm.bottlenecks.settle(&uid, old.bottleneck, said);
@@ -107,9 +111,18 @@ fn status(
     let (verdicts, mut status) = match outcome {
         Outcome::Invalid(problem) => (blocked(Code::InvalidSpec, problem), old.clone()),
         Outcome::OwnedByOther(sentence) => (blocked(Code::OwnedByOther, sentence), old.clone()),
-        Outcome::Observed(valid, applied, seen) => (
-            judge::verdicts(valid, applied, seen),
-            judge::facts(valid, applied, seen),
+        Outcome::Uncertified(problem) => {
+            let mut verdicts = blocked(problem.code, &problem.detail);
+            for verdict in &mut verdicts {
+                if verdict.type_ == condition::CERTIFICATES_VALID {
+                    verdict.holds = Some(false);
+                }
+            }
+            (verdicts, old.clone())
+        }
+        Outcome::Observed(valid, applied, seen, certified) => (
+            judge::verdicts(valid, applied, seen, certified),
+            judge::facts(valid, applied, seen, certified),
         ),
     };
     status.observed_generation = generation;
@@ -124,6 +137,7 @@ fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
         Verdict::no(condition::READY, code, sentence),
         unknown(condition::AVAILABLE),
         unknown(condition::CARRIER_CONNECTED),
+        unknown(condition::CERTIFICATES_VALID),
         unknown(condition::TUNING_APPLIED),
         unknown(condition::WAN_EMULATED),
     ]

@@ -6,11 +6,13 @@
 //! first. A forward whose Service is missing is left out and named, the others work.
 
 mod carrier;
+mod certificates;
 mod forward;
 mod policy;
 mod problem;
 
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
+pub use certificates::{ISSUED_SUFFIX, Identities, ValidatedCertificates};
 pub(super) use forward::is_reverse;
 pub use forward::{ListenPort, UsersFile, ValidatedForward};
 
@@ -21,13 +23,14 @@ use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     Backend, CongestionControl, Duration, Gateway, MuxBenchmark, MuxTunnel, PodTemplate, Profile,
-    Protocol, Rendezvous, Scope, SecurityEnd, ServiceType, Tuning, tunnel_condition,
+    Protocol, Rendezvous, Scope, ServiceType, Side, Tuning, tunnel_condition,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
 
 use super::Error;
 use super::dereference::Dereferenced;
+use super::observe::Problem;
 use crate::apply::owner_reference;
 use crate::settings::Settings;
 
@@ -58,6 +61,8 @@ pub enum Validation {
     Valid(Box<ValidatedTunnel>),
     /// It cannot; the sentence names the field.
     Invalid(String),
+    /// It cannot before the bundle that it joins by is there, and good.
+    Unjoined(Problem),
 }
 
 /// A tunnel that can be built, with every default decided.
@@ -93,6 +98,10 @@ pub struct ValidatedTunnel {
     pub connect_fallback: Option<String>,
     /// What they show at the rendezvous that `connect` then is.
     pub leaf: Option<ValidatedLeaf>,
+    /// Where entries elsewhere dial the exits, with or without a port, where the spec says it.
+    pub advertised: Option<String>,
+    /// Whose the certificates of the gateways are.
+    pub certificates: ValidatedCertificates,
     /// Carriers are WebSocket connections.
     pub web_socket: Option<WebSocket>,
     /// The mux protocol of the carriers.
@@ -186,6 +195,9 @@ pub fn validate(
 ) -> Result<Validation, Error> {
     let namespace = tunnel.namespace().ok_or(Error::Incomplete("namespace"))?;
     let owner = owner_reference(tunnel).ok_or(Error::Incomplete("uid"))?;
+    if let Some(Err(problem)) = &named.join {
+        return Ok(Validation::Unjoined(problem.clone()));
+    }
     Ok(match valid(tunnel, namespace, owner, named, settings) {
         Ok(valid) => Validation::Valid(Box::new(valid)),
         Err(problem) => Validation::Invalid(problem),
@@ -217,7 +229,11 @@ fn valid(
         }
     }
     let carrier = carrier::of(spec);
-    let (connect, connect_fallback) = carrier::connect(&name, &namespace, spec.side, &carrier);
+    let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
+    let (connect, connect_fallback) =
+        carrier::connect(&name, &namespace, spec.side, &carrier, joined);
+    let asked = carrier::asked_security(&carrier);
+    let certificates = ValidatedCertificates::of(tunnel, &namespace, &asked, joined, settings)?;
     // A path that does nothing to packets is none that would have to be emulated.
     let wan = spec
         .wan
@@ -231,13 +247,13 @@ fn valid(
             backend: wan.backend.unwrap_or_default(),
             scope: wan.scope.unwrap_or_default(),
         });
-    let end = |gateway: Option<&Gateway>, name, keys: Option<&SecurityEnd>| {
-        let security = carrier::security(&carrier.security, name, keys)?;
+    let end = |gateway: Option<&Gateway>, end| {
+        let security = carrier::security(&asked, &certificates, &name, end)?;
         Ok::<_, String>(self::gateway(gateway, security))
     };
-    let (side, keys) = (spec.side, &carrier.security);
-    let entry = || end(spec.entry.as_ref(), "entry", keys.entry.as_ref());
-    let exit = || end(spec.exit.as_ref(), "exit", keys.exit.as_ref());
+    let side = spec.side;
+    let entry = || end(spec.entry.as_ref(), "entry");
+    let exit = || end(spec.exit.as_ref(), "exit");
     Ok(ValidatedTunnel {
         entry: side.has_entry().then(entry).transpose()?,
         exit: side.has_exit().then(exit).transpose()?,
@@ -252,6 +268,8 @@ fn valid(
             })
             .collect(),
         policy: policy::policy(spec.policy.as_ref(), &named.api_server)?,
+        advertised: carrier.address.clone().filter(|_| side == Side::Exit),
+        certificates,
         name,
         namespace,
         owner,

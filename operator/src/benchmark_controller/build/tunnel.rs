@@ -47,6 +47,7 @@ pub fn tunnel(
         carrier: Some(Carrier {
             protocol,
             address: None,
+            join_from: None,
             rendezvous: None,
             web_socket: None,
             congestion_control: asked.congestion_control,

@@ -16,13 +16,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::Resources;
+use muxtunnel_crds::{JOIN_GENERATION, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::settings::Settings;
-use crate::tunnel_controller::validate::{UsersFile, ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::validate::{
+    UsersFile, ValidatedCertificates, ValidatedGateway, ValidatedTunnel,
+};
 
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
@@ -54,6 +56,13 @@ pub(super) fn build(
         STATIC_HASH.to_owned(),
         config_map::static_hash(config, end)?,
     );
+    if let ValidatedCertificates::Managed(_, subject) = &tunnel.certificates
+        && end == End::Exit
+        && subject.generation > 0
+    {
+        // Those who are revoked have carriers, which end with their pods.
+        annotations.insert(JOIN_GENERATION.to_owned(), subject.generation.to_string());
+    }
     let mut pod_labels = template.labels.clone();
     pod_labels.extend(own_labels.clone());
     Ok(Deployment {

@@ -30,6 +30,8 @@ fn tunnel() -> ValidatedTunnel {
         connect: String::new(),
         connect_fallback: None,
         leaf: None,
+        advertised: None,
+        certificates: crate::tunnel_controller::validate::ValidatedCertificates::None,
         web_socket: None,
         protocol: muxtunnel_crds::Protocol::Jmux,
         congestion_control: muxtunnel_crds::CongestionControl::Auto,
@@ -196,4 +198,64 @@ async fn an_answer_that_is_no_status_is_said_to_be_none() {
     let uri = served(b"<html>".to_vec()).await;
     let error = GatewayClient::default().get(uri).await.unwrap_err();
     assert!(error.contains("no status"), "{error}");
+}
+
+#[test]
+fn a_pod_whose_containers_are_not_begun_waits_once_it_is_ten_seconds_old() {
+    let made: i64 = 1_900_000_000;
+    let date = crate::certificates::join::date(made);
+    let creating = json!({"name": "muxgate", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
+        "state": {"waiting": {"reason": "ContainerCreating"}}});
+    let mut begun = creating.clone();
+    begun["state"] = json!({"waiting": {"reason": "ErrImagePull"}});
+    let scheduled = json!([{"type": "PodScheduled", "status": "True"}]);
+    for (phase, conditions, containers, age, expected) in [
+        (
+            "Pending",
+            scheduled.clone(),
+            json!([creating]),
+            WAITING_SECONDS_MIN,
+            true,
+        ),
+        (
+            "Pending",
+            scheduled.clone(),
+            json!([]),
+            WAITING_SECONDS_MIN,
+            true,
+        ),
+        (
+            "Pending",
+            scheduled.clone(),
+            json!([creating]),
+            WAITING_SECONDS_MIN - 1,
+            false,
+        ),
+        ("Pending", json!([]), json!([]), WAITING_SECONDS_MIN, false),
+        (
+            "Pending",
+            scheduled.clone(),
+            json!([begun]),
+            WAITING_SECONDS_MIN,
+            false,
+        ),
+        (
+            "Running",
+            scheduled.clone(),
+            json!([creating]),
+            WAITING_SECONDS_MIN,
+            false,
+        ),
+    ] {
+        let pod = json!({
+            "metadata": {"name": "p", "creationTimestamp": date},
+            "status": {"phase": phase, "conditions": conditions, "containerStatuses": containers},
+        });
+        let pod = serde_json::from_value(pod).unwrap();
+        assert_eq!(
+            waits(&pod, made + age),
+            expected,
+            "{phase} {conditions} {containers} {age}"
+        );
+    }
 }

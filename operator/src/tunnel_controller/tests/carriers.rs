@@ -141,7 +141,7 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
     for (spec, sentence) in [
         (
             format!("side: Entry\n{FORWARDS}carrier: {{security: {{mode: None}}}}"),
-            "side Entry needs carrier.address or carrier.rendezvous",
+            "side Entry needs carrier.address, carrier.rendezvous or carrier.joinFrom",
         ),
         (
             format!("side: Entry\n{address}"),
@@ -149,10 +149,17 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
         ),
         (
             format!("side: Exit\n{address}"),
-            "carrier.address is for side Entry alone",
+            "carrier.address and carrier.rendezvous do not go together",
+        ),
+        (
+            address.clone(),
+            "carrier.address is for sides Entry and Exit",
         ),
         (leaf, "carrier.rendezvous is for sides Entry and Exit"),
-        (FORWARDS.to_owned(), "carrier is missing"),
+        (
+            format!("side: Entry\n{FORWARDS}"),
+            "side Entry needs carrier",
+        ),
         (
             "side: Rendezvous".to_owned(),
             "side Rendezvous needs rendezvous, which no other side has",

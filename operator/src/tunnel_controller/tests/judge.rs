@@ -3,19 +3,23 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::Direction;
+use muxtunnel_crds::{CertificateStatus, Direction};
 use muxtunnel_gateway_config::status::{
-    Carrier, Forward, Limit, Process, Resume, Splice, Status, Streams,
+    Carrier, Certificate, Forward, Limit, Process, Resume, Splice, Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
 
 use super::*;
+use crate::certificates::join::date;
 use crate::conditions::Verdict;
 use crate::testing::FakeApi;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::{End, config_map::expected_hash};
+use crate::tunnel_controller::certify::Certified;
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
 use crate::tunnel_controller::update_status::bottleneck::bottleneck;
 use crate::tunnel_controller::update_status::judge::{facts, verdicts};
@@ -26,6 +30,7 @@ struct Case {
     tunnel: ValidatedTunnel,
     applied: Applied,
     seen: Seen,
+    certified: Certified,
 }
 
 fn case(spec: &str) -> Case {
@@ -63,8 +68,15 @@ fn case(spec: &str) -> Case {
         },
         tunnel,
         seen: Seen { pods },
+        certified: Certified {
+            now: NOW,
+            ..Certified::default()
+        },
     }
 }
+
+/// When all is looked at, in seconds since 1970.
+const NOW: i64 = 1_900_000_000;
 
 fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
     SeenPod {
@@ -72,6 +84,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
         name: format!("office-{}-0", end.component()),
         ready: true,
         problem: None,
+        waits: false,
         wan: if tunnel.wan.is_some() {
             Wan::Proven
         } else {
@@ -87,6 +100,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             protocol: Protocol::Jmux,
             config_hash: hash.to_owned(),
             config_error: None,
+            certificate: None,
             ready: true,
             draining: false,
             limit: None,
@@ -144,7 +158,7 @@ impl Case {
     }
 
     fn verdict(&self, type_: &str) -> Verdict {
-        verdicts(&self.tunnel, &self.applied, &self.seen)
+        verdicts(&self.tunnel, &self.applied, &self.seen, &self.certified)
             .into_iter()
             .find(|verdict| verdict.type_ == type_)
             .unwrap()
@@ -217,7 +231,7 @@ fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
     case.expect("CarrierConnected", Some(false), Code::NotRequested, "");
     case.expect("Available", Some(true), Code::Reconciled, "");
     case.expect("Ready", Some(true), Code::Reconciled, "");
-    let facts = facts(&case.tunnel, &case.applied, &case.seen);
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
     assert_eq!(
         (facts.entry, facts.exit, facts.carriers),
         (None, None, None)
@@ -239,7 +253,9 @@ fn an_exit_that_is_met_elsewhere_is_reached_at_no_address() {
     let reverse = "forwards: [{name: web, direction: ExitToEntry, listen: {port: 80}, \
                    target: {address: {host: web, port: 80}}}]";
     let case = case(&format!("side: Exit\n{reverse}\n{meeting}\n"));
-    let exit = facts(&case.tunnel, &case.applied, &case.seen).exit.unwrap();
+    let exit = facts(&case.tunnel, &case.applied, &case.seen, &case.certified)
+        .exit
+        .unwrap();
     assert_eq!((exit.ready_replicas, exit.address), (1, None));
 }
 
@@ -403,7 +419,7 @@ fn the_status_has_the_facts() {
     let mut case = tuned_wan();
     let sysctls = &mut case.status(End::Exit).sysctls;
     sysctls.insert("net.ipv4.tcp_wmem".to_owned(), "1\t2\t3".to_owned());
-    let status = facts(&case.tunnel, &case.applied, &case.seen);
+    let status = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
     let entry = status.entry.unwrap();
     assert_eq!((entry.replicas, entry.ready_replicas), (1, 1));
     assert_eq!(entry.address.as_deref(), Some("office-entry.site.svc"));
@@ -546,7 +562,12 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     api.put("muxtunnels/office", tunnel_json(SMALLEST));
     let mut case = case(SMALLEST);
     case.status(End::Entry).carriers = vec![judged(Limit::SendBuffer, 1 << 20, 0)];
-    let outcome = Outcome::Observed(Box::new(case.tunnel), case.applied, case.seen);
+    let outcome = Outcome::Observed(
+        Box::new(case.tunnel),
+        case.applied,
+        case.seen,
+        Box::new(case.certified),
+    );
     let (client, calm) = (api.client(), Calm::default());
     let mut written = Vec::new();
     for _ in 0..3 {
@@ -561,4 +582,143 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     assert_eq!(written, [None, limit.clone(), limit]);
     let patches = api.take_requests().len();
     assert_eq!(patches, 2, "the third time nothing has changed");
+}
+
+/// What a gateway shows from an hour before [`NOW`] for two hours and `more` seconds.
+fn shown(fingerprint: &str, more: i64) -> Certificate {
+    Certificate {
+        fingerprint: fingerprint.to_owned(),
+        not_before: date(NOW - 3600),
+        not_after: date(NOW + 3600 + more),
+    }
+}
+
+/// A managed tunnel whose certificates were issued an hour ago, and whose gateways show them.
+fn managed() -> Case {
+    let mut case = case(MANAGED);
+    let record = |end: &str| CertificateStatus {
+        secret_name: format!("office-{end}-tls"),
+        issued_at: Timestamp::from_second(NOW - 3600).ok().map(Time),
+        fingerprint: Some(end.to_owned()),
+        ..CertificateStatus::default()
+    };
+    case.certified.status.entry = Some(record("entry"));
+    case.certified.status.exit = Some(record("exit"));
+    for end in [End::Entry, End::Exit] {
+        case.status(end).certificate = Some(shown(end.component(), 0));
+    }
+    case
+}
+
+#[test]
+fn certificates_that_are_good_are_said_to_be_so_and_stand_in_the_status() {
+    let case = managed();
+    let verdict = case.verdict("CertificatesValid");
+    assert_eq!(
+        (verdict.holds, verdict.code),
+        (Some(true), Code::CertificatesIssued)
+    );
+    assert_eq!(case.verdict("Ready").holds, Some(true));
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    assert_eq!(facts.certificates.as_ref(), Some(&case.certified.status));
+}
+
+#[test]
+fn where_there_are_none_nothing_is_asked_for() {
+    let case = case(SMALLEST);
+    assert_eq!(case.verdict("CertificatesValid").code, Code::NotRequested);
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    assert_eq!(facts.certificates, None);
+}
+
+#[test]
+fn a_gateway_that_shows_another_than_the_newest_certificate_has_a_while_to_take_it_over() {
+    for (issued_before, holds) in [(300, Some(true)), (301, Some(false))] {
+        let mut case = managed();
+        let record = case.certified.status.exit.as_mut().unwrap();
+        record.fingerprint = Some("newest".to_owned());
+        record.issued_at = Timestamp::from_second(NOW - issued_before).ok().map(Time);
+        let verdict = case.verdict("CertificatesValid");
+        assert_eq!(verdict.holds, holds, "{issued_before}");
+        if holds == Some(false) {
+            assert_eq!(verdict.code, Code::CertificatePending);
+            assert!(
+                verdict.detail.starts_with("pod office-exit-0: "),
+                "{verdict:?}"
+            );
+            assert_eq!(case.verdict("Ready").code, Code::CertificatePending);
+        }
+    }
+}
+
+#[test]
+fn an_expired_certificate_and_one_that_is_about_to_expire_are_named() {
+    for (more, code, says) in [
+        (-3600, Code::CertificateExpired, "expired at"),
+        (-3000, Code::CertificateExpiring, "expires at"),
+    ] {
+        let mut case = managed();
+        case.status(End::Entry).certificate = Some(shown("entry", more));
+        let verdict = case.verdict("CertificatesValid");
+        assert_eq!((verdict.holds, verdict.code), (Some(false), code));
+        let words = format!(
+            "pod office-entry-0: its certificate {says} {}",
+            date(NOW + 3600 + more)
+        );
+        assert_eq!(verdict.detail, words);
+    }
+}
+
+#[test]
+fn a_bundle_that_a_newer_one_is_there_for_is_named_and_carries_on() {
+    for (renewed_by, code) in [
+        (NOW + 1, Code::CertificatesIssued),
+        (NOW, Code::CertificateExpiring),
+    ] {
+        let mut case = managed();
+        case.certified.joined_until = Some((NOW + 100, renewed_by));
+        let verdict = case.verdict("CertificatesValid");
+        assert_eq!((verdict.holds, verdict.code), (Some(true), code));
+    }
+}
+
+#[test]
+fn certificates_of_somebody_else_are_judged_by_what_the_gateways_show() {
+    let provided = "carrier: {security: {entry: {secretName: a, peers: [x]}, exit: {secretName: b, peers: [y]}}}";
+    let spec = MANAGED.replace("carrier: {protocol: Jmux}", provided);
+    let mut silent = case(&spec);
+    for end in [End::Entry, End::Exit] {
+        silent.pod(end).answer = None;
+    }
+    assert_eq!(silent.verdict("CertificatesValid").holds, None);
+    let mut case = case(&spec);
+    case.status(End::Exit).certificate = Some(shown("theirs", 0));
+    let verdict = case.verdict("CertificatesValid");
+    assert_eq!(
+        (verdict.holds, verdict.code),
+        (Some(true), Code::CertificatesProvided)
+    );
+    let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+    let certificates = facts.certificates.unwrap();
+    let (entry, exit) = (certificates.entry.unwrap(), certificates.exit.unwrap());
+    assert_eq!((entry.secret_name.as_str(), entry.not_after), ("a", None));
+    assert_eq!(exit.fingerprint.as_deref(), Some("theirs"));
+    assert_eq!(exit.not_after.unwrap().0.as_second(), NOW + 3600);
+}
+
+#[test]
+fn what_keeps_certificates_from_being_issued_is_why_the_tunnel_is_not_ready() {
+    let mut case = managed();
+    case.certified.problem = Some(Problem {
+        code: Code::AuthorityUnavailable,
+        detail: "Secret authorities".to_owned(),
+    });
+    for type_ in ["CertificatesValid", "Ready"] {
+        let verdict = case.verdict(type_);
+        assert_eq!(
+            (verdict.holds, verdict.code),
+            (Some(false), Code::AuthorityUnavailable)
+        );
+        assert_eq!(verdict.detail, "Secret authorities");
+    }
 }

@@ -53,7 +53,7 @@ fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
     let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
     match validate(&tunnel, &shop(), &settings()).unwrap() {
         Validation::Valid(valid) => Some(pods_of(&build(&valid, &settings()).ok()?)),
-        Validation::Invalid(_) => None,
+        Validation::Invalid(_) | Validation::Unjoined(_) => None,
     }
 }
 

@@ -12,9 +12,11 @@ use muxtunnel_crds::{
 use muxtunnel_gateway_config::CARRIER_PORT;
 use muxtunnel_gateway_config::status::Status;
 
+use super::certificates;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::{End, config_map::expected_hash};
+use crate::tunnel_controller::certify::Certified;
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
@@ -23,16 +25,28 @@ const SYSCTLS_MAX: usize = 64;
 /// Least part of the asked round-trip time that counts as emulated.
 const RTT_PART_MIN: f64 = 0.97;
 
-/// The five conditions.
+/// The six conditions.
 #[must_use]
-pub fn verdicts(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> Vec<Verdict> {
+pub fn verdicts(
+    tunnel: &ValidatedTunnel,
+    applied: &Applied,
+    seen: &Seen,
+    certified: &Certified,
+) -> Vec<Verdict> {
     let carrier = carrier_connected(tunnel, seen);
+    let certificates = certificates::valid(tunnel, seen, certified);
     let tuning = tuning_applied(tunnel, seen);
     let wan = wan_emulated(tunnel, seen);
     vec![
-        ready(tunnel, applied, seen, [&carrier, &tuning, &wan]),
+        ready(
+            tunnel,
+            applied,
+            seen,
+            [&carrier, &certificates, &tuning, &wan],
+        ),
         available(tunnel, seen),
         carrier,
+        certificates,
         tuning,
         wan,
     ]
@@ -43,14 +57,18 @@ fn ready(
     tunnel: &ValidatedTunnel,
     applied: &Applied,
     seen: &Seen,
-    parts: [&Verdict; 3],
+    parts: [&Verdict; 4],
 ) -> Verdict {
     let no = |code, detail: String| Verdict::no(condition::READY, code, detail);
     let hopeless = parts.into_iter().find(|part| {
         part.holds == Some(false)
             && matches!(
                 part.code,
-                Code::SysctlForbidden | Code::WanDisabled | Code::WanUnsupported
+                Code::SysctlForbidden
+                    | Code::WanDisabled
+                    | Code::WanUnsupported
+                    | Code::AuthorityUnavailable
+                    | Code::IssuerMissing
             )
     });
     if let Some(part) = hopeless {
@@ -207,7 +225,7 @@ fn gateways_behind(applied: &Applied, seen: &Seen) -> Option<Problem> {
     None
 }
 
-fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, &Status)> {
+pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, &Status)> {
     seen.pods
         .iter()
         .filter(move |pod| pod.end == end)
@@ -360,7 +378,12 @@ fn least_rtt(seen: &Seen) -> Option<f64> {
 
 /// The status without its conditions.
 #[must_use]
-pub fn facts(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> MuxTunnelStatus {
+pub fn facts(
+    tunnel: &ValidatedTunnel,
+    applied: &Applied,
+    seen: &Seen,
+    certified: &Certified,
+) -> MuxTunnelStatus {
     let mut rtts: Vec<f64> = answers(seen, viewpoint(tunnel))
         .flat_map(|(_, status)| &status.carriers)
         .map(|carrier| carrier.rtt_min_milliseconds)
@@ -374,6 +397,7 @@ pub fn facts(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> MuxTun
             up: i32::try_from(rtts.len()).unwrap_or(i32::MAX),
             rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
         }),
+        certificates: certificates::facts(tunnel, seen, certified),
         sysctls: sysctls(seen),
         ..MuxTunnelStatus::default()
     }
@@ -407,7 +431,9 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
     })
 }
 
-fn load_balancer(service: &Service) -> Option<String> {
+/// What a load balancer is reached by.
+#[must_use]
+pub fn load_balancer(service: &Service) -> Option<String> {
     let ingress = service
         .status
         .as_ref()?

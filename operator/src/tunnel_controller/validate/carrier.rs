@@ -1,10 +1,13 @@
 //! How carriers come about: where they lead, what they run on, and how they are secured. Pure.
 
 use muxtunnel_crds::{
-    Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityEnd, SecurityMode, Side, WebSocket,
+    Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, WebSocket,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{CARRIER_PORT, Pool, PublicKey};
+
+use super::certificates::ValidatedCertificates;
+use crate::certificates::join::Bundle;
 
 /// What an entry or an exit shows at a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,12 +71,19 @@ pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
         congestion_control: None,
         pool: None,
         resume: None,
-        security: Security {
-            mode: SecurityMode::None,
-            entry: None,
-            exit: None,
-            pre_shared_key: false,
-        },
+        join_from: None,
+        security: None,
+    })
+}
+
+/// What is asked for of the security of carriers, the default decided.
+pub(super) fn asked_security(carrier: &Carrier) -> Security {
+    carrier.security.clone().unwrap_or_else(|| Security {
+        mode: SecurityMode::default(),
+        issuer_ref: None,
+        entry: None,
+        exit: None,
+        pre_shared_key: false,
     })
 }
 
@@ -83,12 +93,14 @@ pub(super) fn connect(
     namespace: &str,
     side: Side,
     carrier: &Carrier,
+    joined: Option<&Bundle>,
 ) -> (String, Option<String>) {
     if let Some(rendezvous) = &carrier.rendezvous {
         return (rendezvous.address.clone(), None);
     }
     let service = format!("{name}-exit.{namespace}.svc:{CARRIER_PORT}");
-    match (&carrier.address, side) {
+    let told = joined.and_then(|bundle| bundle.address.as_ref());
+    match (carrier.address.as_ref().or(told), side) {
         (Some(address), Side::Entry) => (address.clone(), None),
         (_, Side::Both) if carrier.protocol == Protocol::Native => {
             let pods = format!("{name}-exit-headless.{namespace}.svc:{CARRIER_PORT}");
@@ -118,18 +130,36 @@ pub(super) fn pool(carrier: &Carrier) -> Pool {
     }
 }
 
-/// `name`: the end, in the spec. `keys`: what is said of it there.
+/// How the carriers of an end are secured. `certificates`: whose they are; `name`: the end, in the spec and in the names
+/// of its Secrets.
 pub(super) fn security(
     asked: &Security,
+    certificates: &ValidatedCertificates,
+    tunnel: &str,
     name: &str,
-    keys: Option<&SecurityEnd>,
 ) -> Result<ValidatedSecurity, String> {
+    let keys = match name {
+        "entry" => asked.entry.as_ref(),
+        _ => asked.exit.as_ref(),
+    };
+    if let Some(identities) = certificates.identities() {
+        let (other, secret) = match name {
+            "entry" => (&identities.exit, certificates.secret(tunnel, name)),
+            _ => (&identities.entry, certificates.secret(tunnel, name)),
+        };
+        let named = keys.map(|keys| keys.peers.clone());
+        return Ok(ValidatedSecurity::MutualTls {
+            secret,
+            peers: named.unwrap_or_else(|| vec![other.clone()]),
+        });
+    }
     let keys = match (asked.mode, keys) {
         (SecurityMode::None, _) => return Ok(ValidatedSecurity::None),
         (_, None) => return Err(format!("carrier.security.{name} is missing")),
         (_, Some(keys)) => keys,
     };
     let secret = keys.secret_name.clone();
+    let secret = secret.ok_or_else(|| format!("carrier.security.{name}.secretName is missing"))?;
     if asked.mode == SecurityMode::MutualTls {
         let peers = keys.peers.clone();
         return Ok(ValidatedSecurity::MutualTls { secret, peers });

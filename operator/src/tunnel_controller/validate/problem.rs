@@ -6,6 +6,7 @@ use muxtunnel_crds::{Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
 use super::forward::is_reverse;
+use crate::certificates::join::is_address;
 
 /// The first thing that cannot be built, as a sentence.
 pub(super) fn problem(tunnel: &MuxTunnel) -> Option<String> {
@@ -39,14 +40,30 @@ fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
         return Some("side Rendezvous needs rendezvous, which no other side has");
     }
     let Some(carrier) = &spec.carrier else {
-        return (!is_rendezvous).then_some("carrier is missing");
+        return (spec.side == Side::Entry).then_some("side Entry needs carrier");
     };
+    if let Some(address) = &carrier.address
+        && spec.side == Side::Entry
+        && !is_address(address)
+    {
+        return Some("carrier.address is not host:port");
+    }
+    if carrier.join_from.is_some() {
+        if spec.side != Side::Entry {
+            return Some("carrier.joinFrom is for side Entry alone");
+        }
+        if carrier.security.is_some() {
+            return Some("carrier.joinFrom and carrier.security do not go together");
+        }
+    }
     let sentence = match (spec.side, &carrier.address, &carrier.rendezvous) {
-        (Side::Entry, None, None) => "side Entry needs carrier.address or carrier.rendezvous",
-        (Side::Entry, Some(_), Some(_)) => {
+        (Side::Entry, None, None) if carrier.join_from.is_none() => {
+            "side Entry needs carrier.address, carrier.rendezvous or carrier.joinFrom"
+        }
+        (Side::Entry | Side::Exit, Some(_), Some(_)) => {
             "carrier.address and carrier.rendezvous do not go together"
         }
-        (Side::Both | Side::Exit, Some(_), _) => "carrier.address is for side Entry alone",
+        (Side::Both, Some(_), _) => "carrier.address is for sides Entry and Exit",
         (Side::Both, _, Some(_)) => "carrier.rendezvous is for sides Entry and Exit",
         (Side::Rendezvous, _, _) => "side Rendezvous has no carrier of its own",
         _ => return None,

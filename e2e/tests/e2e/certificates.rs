@@ -1,0 +1,244 @@
+//! Certificates that the operator issues: a tunnel without a Secret of the user's, renewal under load, a join within one
+//! cluster and its end. Renewal needs the chart installed with a short life; see [`with_life`].
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use muxtunnel_crds::{JOIN_GENERATION, MuxTunnel, tunnel_condition};
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use serde_json::json;
+
+use crate::tunnel_to_web;
+
+const WITHIN: Duration = Duration::from_secs(180);
+
+/// A tunnel of both sides whose certificates the operator issues.
+fn managed() -> String {
+    tunnel_to_web("").replace("  carrier: {security: {mode: None}}\n", "")
+}
+
+fn fingerprint(tunnel: &MuxTunnel, end: &str) -> Option<String> {
+    let certificates = tunnel.status.as_ref()?.certificates.as_ref()?;
+    let record = match end {
+        "entry" => certificates.entry.as_ref(),
+        _ => certificates.exit.as_ref(),
+    };
+    record?.fingerprint.clone()
+}
+
+async fn send(ns: &TestNamespace, client: &str, entry: &str) -> Result<()> {
+    let send = ["send-hashed.sh", entry, "8080", "10000000"];
+    pods::run(ns, client, &send, Duration::from_secs(120)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_tunnel_without_a_word_of_security_is_mutual_tls_and_a_deleted_secret_comes_back()
+-> Result<()> {
+    with_temp_ns("certificates", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        let up = tunnel::up(ns, &managed()).await?;
+        ensure!(
+            tunnel::is_true(&up, tunnel_condition::CERTIFICATES_VALID),
+            "{:?}",
+            up.status
+        );
+        send(ns, "client", "t-entry").await?;
+        let secret = ns.api::<Secret>().get("t-exit-tls").await?;
+        ensure!(
+            secret.type_.as_deref() == Some("kubernetes.io/tls"),
+            "{:?}",
+            secret.type_
+        );
+
+        ns.api::<Secret>()
+            .delete("t-exit-tls", &DeleteParams::default())
+            .await?;
+        for pod in tunnel::gateways(ns, "t", "exit").await? {
+            ns.api::<Pod>()
+                .delete(&pod.name_any(), &DeleteParams::default())
+                .await?;
+        }
+        wait::until("the Secret is there again", WITHIN, async || {
+            Ok(ns.api::<Secret>().get_opt("t-exit-tls").await?.map(drop))
+        })
+        .await?;
+        tunnel::ready(ns, "t").await?;
+        send(ns, "again", "t-entry").await
+    })
+    .await
+}
+
+/// Runs `test` with certificates that are good for `life`, and then with those of a day again.
+async fn with_life(life: &str, test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
+    let chart = tools::checkout().join("charts/muxtunnel");
+    let chart = chart.to_str().context("a path in UTF-8")?.to_owned();
+    let upgrade = async |life: &str| {
+        let value = format!("certificates.life={life}");
+        let namespace = "--namespace=muxtunnel-system";
+        let arguments = [
+            "upgrade",
+            "muxtunnel",
+            &chart,
+            namespace,
+            "--reuse-values",
+            "--set",
+            &value,
+            "--wait",
+        ];
+        tools::run("helm", &arguments).await
+    };
+    upgrade(life).await?;
+    let outcome = test().await;
+    upgrade("24h").await?;
+    outcome
+}
+
+#[tokio::test]
+async fn certificates_are_renewed_under_load_and_no_stream_is_lost() -> Result<()> {
+    with_temp_ns("renewal", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        with_life("3m", async || {
+            let up = tunnel::up(ns, &managed()).await?;
+            let first = fingerprint(&up, "exit");
+            // One connection for all of these: each waits for its echo.
+            let load = async {
+                let probe = ["round-trips.sh", "t-entry", "8080", "3000"];
+                pods::run(ns, "client", &probe, Duration::from_secs(300)).await
+            };
+            let tunnels = ns.api::<MuxTunnel>();
+            let renewed = wait::for_object(
+                &tunnels,
+                "t",
+                "the exit's certificate is another",
+                WITHIN,
+                |tunnel| fingerprint(tunnel, "exit").is_some_and(|now| Some(now) != first),
+            );
+            let (load, renewed) = tokio::join!(load, renewed);
+            load?;
+            renewed?;
+            tunnel::ready(ns, "t").await?;
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+/// Gives the operator the right to read the Secret `far-join` of `ns`.
+async fn allow_to_read(ns: &TestNamespace) -> Result<()> {
+    let in_namespace = format!("--namespace={}", ns.name);
+    let role = [
+        "create",
+        "role",
+        "muxtunnel-join",
+        "--verb=get",
+        "--resource=secrets",
+        "--resource-name=far-join",
+        &in_namespace,
+    ];
+    tools::run("kubectl", &role).await?;
+    let account = "--serviceaccount=muxtunnel-system:muxtunnel";
+    let binding = [
+        "create",
+        "rolebinding",
+        "muxtunnel-join",
+        "--role=muxtunnel-join",
+        account,
+        &in_namespace,
+    ];
+    tools::run("kubectl", &binding).await?;
+    Ok(())
+}
+
+/// Copies the bundle of `far` to `near`, as a person would.
+async fn copy_bundle(far: &TestNamespace, near: &TestNamespace) -> Result<Secret> {
+    let bundle = far.api::<Secret>().get("far-join").await?;
+    let copy = Secret {
+        metadata: ObjectMeta {
+            name: Some("far-join".to_owned()),
+            ..ObjectMeta::default()
+        },
+        type_: bundle.type_.clone(),
+        data: bundle.data.clone(),
+        ..Secret::default()
+    };
+    let secrets = near.api::<Secret>();
+    if secrets.get_opt("far-join").await?.is_some() {
+        secrets.delete("far-join", &DeleteParams::default()).await?;
+    }
+    secrets.create(&PostParams::default(), &copy).await?;
+    Ok(bundle)
+}
+
+#[tokio::test]
+async fn an_entry_joins_an_exit_of_another_namespace_until_its_bundle_is_revoked() -> Result<()> {
+    let level = PodSecurity::Restricted;
+    with_temp_ns("far", level, async |far| {
+        with_temp_ns("near", level, async |near| join_and_revoke(far, near).await).await
+    })
+    .await
+}
+
+async fn join_and_revoke(far: &TestNamespace, near: &TestNamespace) -> Result<()> {
+    let example =
+        |file: &str| std::fs::read_to_string(tools::checkout().join("docs/examples").join(file));
+    pods::serve(far, "web", Serve::Hash).await?;
+    // There is no load balancer here, and one cluster needs none.
+    let exit = example("muxtunnel-join-exit.yaml")?.replace("LoadBalancer", "ClusterIP");
+    tunnel::up(far, &exit).await?;
+    tunnel::apply(near, &example("muxtunnel-join-entry.yaml")?).await?;
+    let tunnels = near.api::<MuxTunnel>();
+    let reason = |wanted: &'static str| {
+        move |tunnel: &MuxTunnel| {
+            let found = tunnel::condition(tunnel, tunnel_condition::CERTIFICATES_VALID);
+            found.is_some_and(|condition| condition.reason == wanted)
+        }
+    };
+    let forbidden = "the operator may not read the bundle";
+    wait::for_object(
+        &tunnels,
+        "near",
+        forbidden,
+        WITHIN,
+        reason("JoinBundleForbidden"),
+    )
+    .await?;
+    allow_to_read(near).await?;
+    wait::for_object(
+        &tunnels,
+        "near",
+        "there is none",
+        WITHIN,
+        reason("JoinBundleMissing"),
+    )
+    .await?;
+    copy_bundle(far, near).await?;
+    tunnel::ready(near, "near").await?;
+    send(near, "client", "near-entry").await?;
+
+    let revoked = json!({"metadata": {"annotations": {JOIN_GENERATION: "1"}}});
+    let how = PatchParams::default();
+    far.api::<MuxTunnel>()
+        .patch("far", &how, &Patch::Merge(&revoked))
+        .await?;
+    wait::for_object(
+        &tunnels,
+        "near",
+        "the entry has no carrier",
+        WITHIN,
+        |tunnel| {
+            let found = tunnel::condition(tunnel, tunnel_condition::CARRIER_CONNECTED);
+            found.is_some_and(|condition| condition.status == "False")
+        },
+    )
+    .await?;
+    copy_bundle(far, near).await?;
+    tunnel::ready(near, "near").await?;
+    send(near, "again", "near-entry").await
+}

@@ -1,0 +1,64 @@
+//! Certificates of gateways: short-lived, each with a key of its own.
+
+use rcgen::{
+    CertificateParams, DistinguishedName, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose,
+    SanType,
+};
+use zeroize::Zeroizing;
+
+use super::CertificateError;
+use super::authority::{Authority, Purpose, at, fingerprint};
+
+/// By how much the clock of the other end may be behind.
+const SKEW_SECONDS: i64 = 300;
+
+/// A certificate and its key.
+pub struct Leaf {
+    /// The certificate.
+    pub pem: String,
+    /// Its key.
+    pub key_pem: Zeroizing<String>,
+    /// SHA-256 of the certificate (DER), in hexadecimal digits.
+    pub fingerprint: String,
+    /// When it expires, in seconds since 1970.
+    pub not_after: i64,
+}
+
+impl Authority {
+    /// A certificate for `identity`, a SPIFFE ID, of a gateway of side `purpose`, from `now` on for `life` seconds, but
+    /// not beyond the authority's own end.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn issue(
+        &self,
+        identity: &str,
+        purpose: Purpose,
+        now: i64,
+        life: i64,
+    ) -> Result<Leaf, CertificateError> {
+        let wrong = |source| CertificateError::Make {
+            subject: identity.to_owned(),
+            source,
+        };
+        let not_after = (now + life).min(self.end);
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.subject_alt_names = vec![SanType::URI(identity.try_into().map_err(wrong)?)];
+        params.not_before = at(now - SKEW_SECONDS)?;
+        params.not_after = at(not_after)?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages = vec![match purpose {
+            Purpose::Entry => ExtendedKeyUsagePurpose::ClientAuth,
+            Purpose::Exit => ExtendedKeyUsagePurpose::ServerAuth,
+        }];
+        let key = KeyPair::generate().map_err(wrong)?;
+        let certificate = params.signed_by(&key, &self.issuer).map_err(wrong)?;
+        Ok(Leaf {
+            pem: certificate.pem(),
+            key_pem: Zeroizing::new(key.serialize_pem()),
+            fingerprint: fingerprint(certificate.der()),
+            not_after,
+        })
+    }
+}

@@ -1,0 +1,552 @@
+//! What authorities sign and who takes it, proved by handshakes; and bundles from one operator to another.
+
+pub(crate) mod handshake;
+
+use k8s_openapi::api::core::v1::Secret;
+use muxtunnel_codes::Code;
+use rustls::{CertificateError, Error};
+
+use super::authority::{Authority, Purpose, Schedule, Seed, Subject};
+use super::identity::{identity, trust_domain};
+use super::join::{Bundle, ENTRY_AUTHORITY, ENTRY_KEY, EXIT_AUTHORITIES, date, is_address};
+use handshake::{Files, shake_hands};
+
+const MADE: i64 = 1_900_000_000;
+const DAY: i64 = 24 * 3600;
+const YEAR: i64 = 365 * DAY;
+
+fn seed() -> Seed {
+    Seed::of(&[7; 32]).unwrap()
+}
+
+fn subject() -> Subject {
+    Subject {
+        uid: "0f5c".to_owned(),
+        created: MADE,
+        generation: 0,
+        life: YEAR,
+    }
+}
+
+fn pems(authorities: &[Authority]) -> String {
+    authorities.iter().map(|one| one.pem.as_str()).collect()
+}
+
+fn name(side: &str) -> String {
+    identity("example.org", "site", "office", side)
+}
+
+fn ca(subject: &Subject, purpose: Purpose, now: i64) -> String {
+    pems(&subject.trusted(&seed(), purpose, now).unwrap())
+}
+
+/// What a gateway of `subject` has at `now`.
+fn files(subject: &Subject, purpose: Purpose, now: i64) -> Files {
+    let (own, peer, other) = match purpose {
+        Purpose::Entry => ("entry", "exit", Purpose::Exit),
+        Purpose::Exit => ("exit", "entry", Purpose::Entry),
+    };
+    let authority = subject.signing(&seed(), purpose, now).unwrap();
+    let leaf = authority.issue(&name(own), purpose, now, DAY).unwrap();
+    Files {
+        certificate: leaf.pem,
+        key: leaf.key_pem.to_string(),
+        ca: ca(subject, other, now),
+        peer: name(peer),
+    }
+}
+
+fn refused(result: Result<(), Error>) -> CertificateError {
+    match result {
+        Err(Error::InvalidCertificate(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is wrong with an expired one is said in several ways.
+fn is_expired(error: &CertificateError) -> bool {
+    matches!(
+        error,
+        CertificateError::Expired | CertificateError::ExpiredContext { .. }
+    )
+}
+
+#[test]
+fn both_sides_of_a_tunnel_take_each_other() {
+    let (entry, exit) = (
+        files(&subject(), Purpose::Entry, MADE),
+        files(&subject(), Purpose::Exit, MADE),
+    );
+    shake_hands(&entry, &exit, MADE).unwrap();
+    // Clocks differ.
+    shake_hands(&entry, &exit, MADE - 299).unwrap();
+    shake_hands(&entry, &exit, MADE + DAY).unwrap();
+}
+
+#[test]
+fn a_certificate_of_another_tunnel_is_worth_nothing() {
+    let other = Subject {
+        uid: "1a2b".to_owned(),
+        ..subject()
+    };
+    let (entry, exit) = (
+        files(&subject(), Purpose::Entry, MADE),
+        files(&subject(), Purpose::Exit, MADE),
+    );
+    // Even where it has the right name.
+    let foreign = files(&other, Purpose::Entry, MADE);
+    let foreign = Files {
+        ca: entry.ca.clone(),
+        ..foreign
+    };
+    assert_eq!(
+        refused(shake_hands(&foreign, &exit, MADE)),
+        CertificateError::UnknownIssuer
+    );
+    let foreign = files(&other, Purpose::Exit, MADE);
+    let foreign = Files {
+        ca: exit.ca.clone(),
+        ..foreign
+    };
+    assert_eq!(
+        refused(shake_hands(&entry, &foreign, MADE)),
+        CertificateError::UnknownIssuer
+    );
+}
+
+#[test]
+fn a_side_cannot_play_the_other_one() {
+    let (entry, exit) = (
+        files(&subject(), Purpose::Entry, MADE),
+        files(&subject(), Purpose::Exit, MADE),
+    );
+    let posing = Files {
+        ca: exit.ca.clone(),
+        peer: exit.peer.clone(),
+        ..entry.clone()
+    };
+    let error = refused(shake_hands(&entry, &posing, MADE));
+    assert!(format!("{error:?}").contains("Purpose"), "{error:?}");
+    // Who has a bundle has the authority of entries, which may write into a certificate what it likes.
+    let authority = subject().signing(&seed(), Purpose::Entry, MADE).unwrap();
+    let leaf = authority.issue(&name("exit"), Purpose::Exit, MADE, DAY);
+    let leaf = leaf.unwrap();
+    let posing = Files {
+        certificate: leaf.pem,
+        key: leaf.key_pem.to_string(),
+        ..posing
+    };
+    assert_eq!(
+        refused(shake_hands(&entry, &posing, MADE)),
+        CertificateError::UnknownIssuer
+    );
+}
+
+#[test]
+fn a_name_that_is_not_the_other_sides_is_refused() {
+    let (entry, exit) = (
+        files(&subject(), Purpose::Entry, MADE),
+        files(&subject(), Purpose::Exit, MADE),
+    );
+    let entry = Files {
+        peer: identity("example.org", "site", "office2", "exit"),
+        ..entry
+    };
+    assert_eq!(
+        refused(shake_hands(&entry, &exit, MADE)),
+        CertificateError::NotValidForName
+    );
+}
+
+#[test]
+fn an_expired_certificate_is_refused() {
+    let (entry, exit) = (
+        files(&subject(), Purpose::Entry, MADE),
+        files(&subject(), Purpose::Exit, MADE + DAY),
+    );
+    let error = refused(shake_hands(&entry, &exit, MADE + DAY + 1));
+    assert!(is_expired(&error), "{error:?}");
+}
+
+#[test]
+fn a_raised_generation_shuts_out_the_entries_of_former_ones_and_no_exit() {
+    let raised = Subject {
+        generation: 1,
+        ..subject()
+    };
+    let (before, exit) = (
+        files(&subject(), Purpose::Entry, MADE),
+        files(&raised, Purpose::Exit, MADE),
+    );
+    assert_eq!(
+        refused(shake_hands(&before, &exit, MADE)),
+        CertificateError::UnknownIssuer
+    );
+    shake_hands(&files(&raised, Purpose::Entry, MADE), &exit, MADE).unwrap();
+    let exits = |subject: &Subject| ca(subject, Purpose::Exit, MADE);
+    assert_eq!(exits(&raised), exits(&subject()));
+}
+
+/// An upgrade that changed these would make every bundle worthless, and every gateway a stranger to its peer.
+#[test]
+fn what_is_derived_from_a_seed_is_the_same_for_ever() {
+    let entry = subject().signing(&seed(), Purpose::Entry, MADE).unwrap();
+    let exit = subject().signing(&seed(), Purpose::Exit, MADE).unwrap();
+    let again = subject()
+        .signing(&seed(), Purpose::Entry, MADE + 1)
+        .unwrap();
+    assert_eq!((&again.pem, &*again.key_pem), (&entry.pem, &*entry.key_pem));
+    assert_eq!(
+        [entry.fingerprint.as_str(), &exit.fingerprint],
+        [ENTRY_FINGERPRINT, EXIT_FINGERPRINT]
+    );
+}
+
+const ENTRY_FINGERPRINT: &str = "91ecd4fa2cc324b7ee5d02d75fcaa81bdafe606bd776cbde1f305f93d20dc040";
+const EXIT_FINGERPRINT: &str = "89379db7f70680c9eef306c668f41d014e818b98fca21b8ff2aa7c94bfb6a678";
+
+#[test]
+fn seeds_tunnels_sides_generations_and_turns_all_have_keys_of_their_own() {
+    let other = Seed::of(&[8; 32]).unwrap();
+    let signing =
+        |seed: &Seed, subject: &Subject, purpose, now| subject.signing(seed, purpose, now).unwrap();
+    let keys = [
+        signing(&seed(), &subject(), Purpose::Entry, MADE),
+        signing(&seed(), &subject(), Purpose::Exit, MADE),
+        signing(&other, &subject(), Purpose::Entry, MADE),
+        signing(
+            &seed(),
+            &Subject {
+                uid: "1a2b".to_owned(),
+                ..subject()
+            },
+            Purpose::Entry,
+            MADE,
+        ),
+        signing(
+            &seed(),
+            &Subject {
+                generation: 1,
+                ..subject()
+            },
+            Purpose::Entry,
+            MADE,
+        ),
+        signing(&seed(), &subject(), Purpose::Entry, MADE + YEAR),
+    ];
+    let distinct: std::collections::BTreeSet<_> =
+        keys.iter().map(|one| one.key_pem.to_string()).collect();
+    assert_eq!(distinct.len(), keys.len());
+}
+
+#[test]
+fn the_next_authority_is_trusted_before_it_signs_and_the_last_one_for_as_long_as_it_lives() {
+    let schedule = Schedule::new(0, 300);
+    for (now, signing, trusted) in [
+        (-5, 0, vec![0]),
+        (0, 0, vec![0]),
+        (169, 0, vec![0]),
+        (170, 0, vec![0, 1]),
+        (199, 0, vec![0, 1]),
+        (200, 1, vec![0, 1]),
+        (299, 1, vec![0, 1]),
+        (300, 1, vec![1]),
+        (370, 1, vec![1, 2]),
+        (400, 2, vec![1, 2]),
+        (500, 2, vec![2]),
+    ] {
+        assert_eq!(
+            (schedule.signing(now), schedule.trusted(now)),
+            (signing, trusted),
+            "{now}"
+        );
+    }
+}
+
+#[test]
+fn whoever_is_trusted_at_any_moment_takes_whoever_signed_within_the_last_day() {
+    // Gateways get new files at different times; two thirds of a life of a certificate is the longest that one has its own.
+    let short = Subject {
+        life: 10 * DAY,
+        ..subject()
+    };
+    for hour in (0..40 * 24).step_by(7) {
+        let now = MADE + hour * 3600;
+        for before in [0, DAY * 2 / 3] {
+            let entry = files(&short, Purpose::Entry, (now - before).max(MADE));
+            let exit = files(&short, Purpose::Exit, now);
+            shake_hands(&entry, &exit, now).unwrap_or_else(|error| panic!("hour {hour}: {error}"));
+        }
+    }
+}
+
+fn bundle(subject: &Subject, now: i64) -> Bundle {
+    Bundle {
+        address: Some("exit.example.com:64000".to_owned()),
+        exit_authorities: ca(subject, Purpose::Exit, now),
+        entry_authority: subject.signing(&seed(), Purpose::Entry, now).unwrap(),
+        exit_identity: name("exit"),
+        entry_identity: name("entry"),
+    }
+}
+
+fn secret(bundle: &Bundle) -> Secret {
+    Secret {
+        type_: Some("muxtunnel.dev/join".to_owned()),
+        data: Some(bundle.data()),
+        ..Secret::default()
+    }
+}
+
+#[test]
+fn an_entry_signs_for_itself_by_a_bundle_that_was_copied() {
+    let written = bundle(&subject(), MADE);
+    let read = Bundle::read(&secret(&written), MADE).unwrap();
+    assert_eq!(read.data(), written.data());
+    assert_eq!(
+        (read.digest(), read.expires()),
+        (written.digest(), MADE + YEAR)
+    );
+    let leaf = read
+        .entry_authority
+        .issue(&read.entry_identity, Purpose::Entry, MADE, DAY)
+        .unwrap();
+    let entry = Files {
+        certificate: leaf.pem,
+        key: leaf.key_pem.to_string(),
+        ca: read.exit_authorities,
+        peer: read.exit_identity,
+    };
+    shake_hands(&entry, &files(&subject(), Purpose::Exit, MADE), MADE).unwrap();
+}
+
+#[test]
+fn a_bundle_serves_until_it_expires_whatever_the_exit_does_meanwhile_and_a_newer_one_comes_in_time()
+{
+    let first = bundle(&subject(), MADE);
+    for days in (0..365).step_by(5) {
+        let now = MADE + days * DAY;
+        let leaf = first
+            .entry_authority
+            .issue(&first.entry_identity, Purpose::Entry, now, DAY)
+            .unwrap();
+        let entry = Files {
+            certificate: leaf.pem,
+            key: leaf.key_pem.to_string(),
+            ca: first.exit_authorities.clone(),
+            peer: name("exit"),
+        };
+        shake_hands(&entry, &files(&subject(), Purpose::Exit, now), now)
+            .unwrap_or_else(|error| panic!("day {days}: {error}"));
+    }
+    let read = Bundle::read(&secret(&first), MADE).unwrap();
+    let newer = bundle(&subject(), read.renewed_by());
+    assert!(newer.expires() > first.expires());
+    assert!(read.renewed_by() < first.expires() - 60 * DAY);
+}
+
+#[test]
+fn a_certificate_by_a_bundle_never_outlives_it() {
+    let bundle = bundle(&subject(), MADE);
+    let late = bundle.expires() - 60;
+    let leaf = bundle
+        .entry_authority
+        .issue(&name("entry"), Purpose::Entry, late, DAY)
+        .unwrap();
+    assert_eq!(leaf.not_after, bundle.expires());
+}
+
+#[test]
+fn a_broken_bundle_is_refused_and_what_is_wrong_is_said_without_its_contents() {
+    let good = bundle(&subject(), MADE);
+    let other = bundle(
+        &Subject {
+            generation: 1,
+            ..subject()
+        },
+        MADE,
+    );
+    let spoilt = |key: &str, value: Option<&[u8]>| {
+        let mut secret = secret(&good);
+        let data = secret.data.as_mut().unwrap();
+        match value {
+            Some(value) => data.insert(key.to_owned(), k8s_openapi::ByteString(value.to_vec())),
+            None => data.remove(key),
+        };
+        secret
+    };
+    let leaf = good
+        .entry_authority
+        .issue(&name("entry"), Purpose::Entry, MADE, DAY)
+        .unwrap();
+    let long = vec![b'a'; 1 << 17];
+    let invalid = Code::JoinBundleInvalid;
+    let opaque = Secret {
+        type_: Some("Opaque".to_owned()),
+        ..secret(&good)
+    };
+    let empty = Secret {
+        data: None,
+        ..secret(&good)
+    };
+    let none = Secret::default();
+    for (secret, now, code, what) in [
+        (none, MADE, invalid, "is not of type muxtunnel.dev/join"),
+        (opaque, MADE, invalid, "is not of type muxtunnel.dev/join"),
+        (empty, MADE, invalid, "has no key ca.crt"),
+        (
+            spoilt(EXIT_AUTHORITIES, None),
+            MADE,
+            invalid,
+            "has no key ca.crt",
+        ),
+        (
+            spoilt(ENTRY_AUTHORITY, None),
+            MADE,
+            invalid,
+            "has no key tls.crt",
+        ),
+        (spoilt(ENTRY_KEY, None), MADE, invalid, "has no key tls.key"),
+        (
+            spoilt("exit-identity", None),
+            MADE,
+            invalid,
+            "has no key exit-identity",
+        ),
+        (
+            spoilt("entry-identity", None),
+            MADE,
+            invalid,
+            "has no key entry-identity",
+        ),
+        (
+            spoilt(EXIT_AUTHORITIES, Some(b"hunter2")),
+            MADE,
+            invalid,
+            "no authority in PEM",
+        ),
+        (
+            spoilt(EXIT_AUTHORITIES, Some(&long)),
+            MADE,
+            invalid,
+            "of more than 65536 bytes",
+        ),
+        (
+            spoilt(EXIT_AUTHORITIES, Some(leaf.pem.as_bytes())),
+            MADE,
+            invalid,
+            "no authority in PEM",
+        ),
+        (
+            spoilt(ENTRY_AUTHORITY, Some(b"hunter2")),
+            MADE,
+            invalid,
+            "no certificate in PEM",
+        ),
+        (
+            spoilt(ENTRY_AUTHORITY, Some(leaf.pem.as_bytes())),
+            MADE,
+            invalid,
+            "is no authority",
+        ),
+        (
+            spoilt(ENTRY_KEY, Some(b"hunter2")),
+            MADE,
+            invalid,
+            "no private key in PEM",
+        ),
+        (
+            spoilt(ENTRY_KEY, Some(b"hunter2\xff")),
+            MADE,
+            invalid,
+            "that is no text",
+        ),
+        (
+            spoilt(ENTRY_KEY, Some(other.entry_authority.key_pem.as_bytes())),
+            MADE,
+            invalid,
+            "not the one of its certificate",
+        ),
+        (
+            spoilt("exit-identity", Some(b"hunter2")),
+            MADE,
+            invalid,
+            "no SPIFFE ID",
+        ),
+        (
+            spoilt("entry-identity", Some(b"spiffe://a\nb")),
+            MADE,
+            invalid,
+            "no SPIFFE ID",
+        ),
+        (
+            spoilt("address", Some(b"hunter2")),
+            MADE,
+            invalid,
+            "not host:port",
+        ),
+        (
+            secret(&good),
+            MADE + YEAR,
+            Code::JoinBundleExpired,
+            "expired at",
+        ),
+    ] {
+        let problem = Bundle::read(&secret, now).unwrap_err();
+        assert_eq!(problem.code, code, "{problem:?}");
+        assert!(problem.what.contains(what), "{what}: {problem:?}");
+        assert!(!problem.what.contains("hunter"), "{problem:?}");
+    }
+    let unaddressed = Bundle::read(&spoilt("address", None), MADE).unwrap();
+    assert_eq!(unaddressed.address, None);
+}
+
+#[test]
+fn addresses_are_hosts_with_a_port() {
+    for good in [
+        "a:1",
+        "exit.example.com:64000",
+        "192.0.2.1:65535",
+        "[2001:db8::1]:443",
+    ] {
+        assert!(is_address(good), "{good}");
+    }
+    for bad in [
+        "",
+        "a",
+        ":1",
+        "a:0",
+        "a:65536",
+        "a b:1",
+        "2001:db8::1:443",
+        "[x]:1",
+        "a/b:1",
+        "[2001:db8::1]",
+    ] {
+        assert!(!is_address(bad), "{bad}");
+    }
+}
+
+#[test]
+fn a_trust_domain_is_what_spiffe_takes() {
+    assert_eq!(trust_domain("example.org").unwrap(), "example.org");
+    for bad in ["", "Example.org", "a/b", "a:1", &"a".repeat(256)] {
+        assert!(
+            trust_domain(bad)
+                .unwrap_err()
+                .contains("is no trust domain")
+        );
+    }
+}
+
+#[test]
+fn nothing_shows_a_seed_or_a_key() {
+    let bundle = bundle(&subject(), MADE);
+    let shown = format!("{:?} {bundle:?} {bundle:#?}", seed());
+    let key = bundle.entry_authority.key_pem.lines().nth(1).unwrap();
+    assert!(
+        !shown.contains(&key[20..40]) && !shown.contains("7, 7"),
+        "{shown}"
+    );
+    assert_eq!(date(MADE), "2030-03-17T17:46:40Z");
+}

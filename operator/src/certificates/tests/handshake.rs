@@ -1,0 +1,202 @@
+//! Handshakes of TLS in memory, judged as gateways judge them: the chain, then the name.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::crypto::verify_tls13_signature;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::time_provider::TimeProvider;
+use rustls::version::TLS13;
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName,
+    Error, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+};
+use webpki::EndEntityCert;
+
+/// What one end of a handshake has.
+#[derive(Clone)]
+pub(crate) struct Files {
+    pub(crate) certificate: String,
+    pub(crate) key: String,
+    pub(crate) ca: String,
+    /// Whom it takes at the other end.
+    pub(crate) peer: String,
+}
+
+#[derive(Debug)]
+struct At(i64);
+
+impl TimeProvider for At {
+    fn current_time(&self) -> Option<UnixTime> {
+        let since = Duration::from_secs(self.0.try_into().unwrap());
+        Some(UnixTime::since_unix_epoch(since))
+    }
+}
+
+#[derive(Debug)]
+struct Judge {
+    roots: Arc<RootCertStore>,
+    clients: Arc<dyn ClientCertVerifier>,
+    peer: String,
+}
+
+impl Judge {
+    fn new(files: &Files) -> Arc<Self> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(files.ca.as_bytes()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        let roots = Arc::new(roots);
+        let provider = Arc::new(default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider);
+        Arc::new(Self {
+            roots,
+            clients: clients.build().unwrap(),
+            peer: files.peer.clone(),
+        })
+    }
+
+    fn name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
+        let parsed = EndEntityCert::try_from(certificate).unwrap();
+        if parsed.valid_uri_names().any(|uri| uri == self.peer) {
+            Ok(())
+        } else {
+            Err(Error::InvalidCertificate(CertificateError::NotValidForName))
+        }
+    }
+}
+
+impl ServerCertVerifier for Judge {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let all = default_provider().signature_verification_algorithms.all;
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        verify_server_cert_signed_by_trust_anchor(
+            &certificate,
+            &self.roots,
+            intermediates,
+            now,
+            all,
+        )?;
+        self.name(end_entity)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.clients
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = default_provider().signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, &algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.clients.supported_verify_schemes()
+    }
+}
+
+impl ClientCertVerifier for Judge {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.clients.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self
+            .clients
+            .verify_client_cert(end_entity, intermediates, now)?;
+        self.name(end_entity)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.clients
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.clients
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.clients.supported_verify_schemes()
+    }
+}
+
+fn own(files: &Files) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+    let certificates = CertificateDer::pem_slice_iter(files.certificate.as_bytes());
+    let key = PrivateKeyDer::from_pem_slice(files.key.as_bytes()).unwrap();
+    (certificates.map(Result::unwrap).collect(), key)
+}
+
+/// Lets an entry and an exit shake hands at `now`, in seconds since 1970.
+///
+/// # Errors
+/// What one of them has against the other.
+pub(crate) fn shake_hands(entry: &Files, exit: &Files, now: i64) -> Result<(), Error> {
+    let provider = Arc::new(default_provider());
+    let (certificates, key) = own(entry);
+    let client = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(At(now)))
+        .with_protocol_versions(&[&TLS13])?
+        .dangerous()
+        .with_custom_certificate_verifier(Judge::new(entry))
+        .with_client_auth_cert(certificates, key)?;
+    let (certificates, key) = own(exit);
+    let server = ServerConfig::builder_with_details(provider, Arc::new(At(now)))
+        .with_protocol_versions(&[&TLS13])?
+        .with_client_cert_verifier(Judge::new(exit))
+        .with_single_cert(certificates, key)?;
+    let name = ServerName::try_from("exit").unwrap();
+    let mut client = ClientConnection::new(Arc::new(client), name)?;
+    let mut server = ServerConnection::new(Arc::new(server))?;
+    while client.is_handshaking() || server.is_handshaking() || client.wants_write() {
+        let mut bytes = Vec::new();
+        client.write_tls(&mut bytes).unwrap();
+        server.read_tls(&mut &bytes[..]).unwrap();
+        server.process_new_packets()?;
+        let mut bytes = Vec::new();
+        server.write_tls(&mut bytes).unwrap();
+        client.read_tls(&mut &bytes[..]).unwrap();
+        client.process_new_packets()?;
+    }
+    Ok(())
+}

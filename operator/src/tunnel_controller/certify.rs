@@ -1,0 +1,513 @@
+//! Steps 4 and 7: sees to it that the gateways have certificates. Client required; [`plan`] is the pure part.
+//!
+//! In: the tunnel, its bundle where it joins by one, and what was issued before. Out: [`Certified`], which goes into the
+//! status. [`Certifier::issue`] comes before the Deployments, whose pods do not start without their Secrets;
+//! [`Certifier::settle`] after the pods were looked at: it publishes the join bundle, whose address a Service says, and
+//! issues anew what pods wait for.
+//!
+//! The operator may create and patch Secrets of users' namespaces, and look at none. So it goes by the status: what was
+//! issued stands there, and a reconciliation that finds it good writes nothing. Secrets are written by server-side apply
+//! without force: one that belongs to somebody else is refused by the API server, and left alone.
+
+pub mod plan;
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::ObjectMeta;
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{
+    CertificateStatus, CertificatesStatus, JOIN_SECRET_TYPE, JoinStatus, MuxTunnel,
+};
+use tracing::info;
+
+use super::apply::Applied;
+use super::build::End;
+use super::observe::{Problem, Seen};
+use super::validate::{ISSUED_SUFFIX, ValidatedCertificates, ValidatedTunnel};
+use crate::apply::is_owned;
+use crate::certificates::CertificateError;
+use crate::certificates::cert_manager::Certificate;
+use crate::certificates::join::Bundle;
+use crate::certificates::seed::{SeedError, SeedKeeper};
+use crate::labels::{self, MANAGER};
+use crate::settings::Settings;
+use plan::{Reason, Wanted};
+
+/// How long what was issued is remembered here. By then the status has it, and the watch has brought that back.
+const REMEMBERED_SECONDS: i64 = 600;
+
+/// A certificate could not be seen to; it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub enum CertifyError {
+    /// The API server does not answer, or not as it should.
+    #[error("cannot apply Secret {name}: {source}")]
+    Apply {
+        /// The Secret.
+        name: String,
+        /// The client's error.
+        source: Box<kube::Error>,
+    },
+    /// A Certificate of cert-manager could not be applied.
+    #[error("cannot ask cert-manager: {0}")]
+    CertManager(#[from] kube::Error),
+    /// The seed could not be read.
+    #[error(transparent)]
+    Seed(#[from] SeedError),
+    /// A certificate could not be made.
+    #[error(transparent)]
+    Make(#[from] CertificateError),
+}
+
+/// What came out.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Certified {
+    /// What stands in the status.
+    pub status: CertificatesStatus,
+    /// Why not all is as it should be.
+    pub problem: Option<Problem>,
+    /// When the bundle that the entry joins by expires, and by when a newer one is there, in seconds since 1970.
+    pub joined_until: Option<(i64, i64)>,
+    /// When all this was looked at, in seconds since 1970.
+    pub now: i64,
+}
+
+impl Certified {
+    /// That a Secret of a needed name is somebody else's: no pod may mount it.
+    #[must_use]
+    pub fn foreign(&self) -> Option<&Problem> {
+        let problem = self.problem.as_ref();
+        problem.filter(|problem| problem.code == Code::CertificateSecretTaken)
+    }
+}
+
+/// What tells the time, in seconds since 1970.
+pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;
+
+/// Sees to certificates.
+pub struct Certifier {
+    client: Client,
+    seeds: SeedKeeper,
+    life: i64,
+    clock: Clock,
+    issued: Mutex<BTreeMap<String, (i64, CertificatesStatus)>>,
+}
+
+impl Certifier {
+    /// One that goes by the system's clock.
+    #[must_use]
+    pub fn new(client: Client, settings: &Settings) -> Self {
+        let clock = Arc::new(|| Timestamp::now().as_second());
+        Self::with_clock(client, settings, clock)
+    }
+
+    /// One that goes by `clock`.
+    #[must_use]
+    pub fn with_clock(client: Client, settings: &Settings, clock: Clock) -> Self {
+        let life = i64::try_from(settings.certificate_life.as_secs());
+        Self {
+            seeds: SeedKeeper::new(client.clone(), &settings.namespace, &settings.ca_secret),
+            client,
+            life: life.unwrap_or(i64::MAX / 100),
+            clock,
+            issued: Mutex::default(),
+        }
+    }
+
+    /// Seconds since 1970.
+    #[must_use]
+    pub fn now(&self) -> i64 {
+        (self.clock)()
+    }
+
+    /// Issues what is not there or no longer good.
+    ///
+    /// # Errors
+    /// [`CertifyError`].
+    pub async fn issue(
+        &self,
+        tunnel: &MuxTunnel,
+        valid: &ValidatedTunnel,
+        bundle: Option<&Bundle>,
+    ) -> Result<Certified, CertifyError> {
+        let mut certified = Certified {
+            status: self.known(tunnel),
+            now: self.now(),
+            joined_until: bundle.map(|bundle| (bundle.expires(), bundle.renewed_by())),
+            ..Certified::default()
+        };
+        let was_issued = |record: &CertificateStatus| record.secret_name.ends_with(ISSUED_SUFFIX);
+        let ends = [&certified.status.entry, &certified.status.exit];
+        let is_issued = matches!(valid.certificates, ValidatedCertificates::Issued(..));
+        if !is_issued
+            && ends.into_iter().flatten().any(was_issued)
+            && let Err(error) = self.delete_certificates(valid).await
+        {
+            // Without cert-manager, or the right to ask it, there is nothing to delete.
+            plan::cert_manager_problem(&valid.name, error)?;
+        }
+        self.issue_ends(valid, bundle, &mut certified, |_| false)
+            .await?;
+        Ok(certified)
+    }
+
+    /// Publishes the join bundle, and issues anew what `seen` shows that pods wait for.
+    ///
+    /// # Errors
+    /// [`CertifyError`].
+    pub async fn settle(
+        &self,
+        valid: &ValidatedTunnel,
+        bundle: Option<&Bundle>,
+        (applied, seen): (&Applied, &Seen),
+        mut certified: Certified,
+    ) -> Result<Certified, CertifyError> {
+        if certified.problem.is_some() {
+            return Ok(certified);
+        }
+        let waits = |end| seen.pods.iter().any(|pod| pod.end == end && pod.waits);
+        if seen.pods.iter().any(|pod| pod.waits) {
+            self.issue_ends(valid, bundle, &mut certified, waits)
+                .await?;
+        }
+        self.publish(valid, applied, &mut certified).await?;
+        Ok(certified)
+    }
+
+    async fn issue_ends(
+        &self,
+        valid: &ValidatedTunnel,
+        bundle: Option<&Bundle>,
+        certified: &mut Certified,
+        waits: impl Fn(End) -> bool,
+    ) -> Result<(), CertifyError> {
+        let now = certified.now;
+        let wanted = match (&valid.certificates, bundle) {
+            (ValidatedCertificates::Managed(identities, subject), _) => {
+                match self.seeds.seed().await {
+                    Ok(seed) => plan::managed(valid, identities, subject, &seed, now)?,
+                    Err(SeedError::Unavailable(detail)) => {
+                        let code = Code::AuthorityUnavailable;
+                        certified.problem = Some(Problem { code, detail });
+                        return Ok(());
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            (ValidatedCertificates::Joined(identities), Some(bundle)) => {
+                vec![plan::joined(valid, identities, bundle)]
+            }
+            (ValidatedCertificates::Issued(..), _) => {
+                return self.ask_cert_manager(valid, certified).await;
+            }
+            _ => {
+                certified.status = CertificatesStatus::default();
+                return Ok(());
+            }
+        };
+        let uid = &valid.owner.uid;
+        certified.status.keep(valid);
+        for wanted in wanted {
+            let record = certified.status.of(wanted.end);
+            let reason = plan::reason(record, &wanted, uid, (now, self.life), waits(wanted.end));
+            let Some(reason) = reason else { continue };
+            match self.issue_one(valid, &wanted, now, reason).await? {
+                Ok(record) => {
+                    certified.status.set(wanted.end, record);
+                    self.remember(uid, &certified.status, now);
+                }
+                Err(problem) => {
+                    certified.problem = Some(problem);
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn issue_one(
+        &self,
+        valid: &ValidatedTunnel,
+        wanted: &Wanted<'_>,
+        now: i64,
+        reason: Reason,
+    ) -> Result<Result<CertificateStatus, Problem>, CertifyError> {
+        let leaf =
+            wanted
+                .signing()
+                .issue(&wanted.identity, plan::purpose(wanted.end), now, self.life)?;
+        let data = [
+            ("tls.crt", leaf.pem.as_bytes()),
+            ("tls.key", leaf.key_pem.as_bytes()),
+            ("ca.crt", wanted.trust.as_bytes()),
+        ]
+        .map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec())))
+        .into();
+        let labels = labels::child(&valid.name, wanted.end.component());
+        let secret = secret(valid, &wanted.secret, "kubernetes.io/tls", labels, data);
+        if let Err(problem) = self.apply_secret(valid, &secret).await? {
+            return Ok(Err(problem));
+        }
+        info!(
+            secret = wanted.secret,
+            identity = wanted.identity,
+            until = crate::certificates::join::date(leaf.not_after),
+            reason = reason.as_str(),
+            "issued a certificate"
+        );
+        Ok(Ok(CertificateStatus {
+            secret_name: wanted.secret.clone(),
+            identity: Some(wanted.identity.clone()),
+            issued_at: time(now),
+            not_after: time(leaf.not_after),
+            fingerprint: Some(leaf.fingerprint),
+            authority: Some(wanted.signing().fingerprint.clone()),
+            trust: Some(wanted.trust_digest()),
+        }))
+    }
+
+    /// Without force, so that nothing of somebody else's is written over.
+    async fn apply_secret(
+        &self,
+        valid: &ValidatedTunnel,
+        secret: &Secret,
+    ) -> Result<Result<(), Problem>, CertifyError> {
+        let name = secret.name_any();
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), &valid.namespace);
+        let how = PatchParams::apply(MANAGER);
+        match api.patch(&name, &how, &Patch::Apply(secret)).await {
+            Ok(_) => Ok(Ok(())),
+            // What differs belongs to another manager, or is the type, which never changes.
+            Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => Ok(Err(Problem {
+                code: Code::CertificateSecretTaken,
+                detail: format!(
+                    "Secret {name} exists and is not the operator's: delete it, or rename the tunnel"
+                ),
+            })),
+            Err(source) => Err(CertifyError::Apply {
+                name,
+                source: Box::new(source),
+            }),
+        }
+    }
+
+    async fn publish(
+        &self,
+        valid: &ValidatedTunnel,
+        applied: &Applied,
+        certified: &mut Certified,
+    ) -> Result<(), CertifyError> {
+        let ValidatedCertificates::Managed(identities, subject) = &valid.certificates else {
+            return Ok(());
+        };
+        if valid.entry.is_some() {
+            return Ok(());
+        }
+        let address = match plan::address(valid, applied) {
+            Ok(address) => address,
+            Err(detail) => {
+                let code = Code::JoinAddressMissing;
+                certified.problem = Some(Problem { code, detail });
+                return Ok(());
+            }
+        };
+        let now = certified.now;
+        let seed = self.seeds.seed().await?;
+        let bundle = plan::bundle(address, identities, subject, &seed, now)?;
+        let (name, digest) = (format!("{}-join", valid.name), bundle.digest());
+        let known = certified.status.join.as_ref();
+        if known.is_some_and(|known| known.digest == digest && known.secret_name == name) {
+            return Ok(());
+        }
+        let labels = labels::child(&valid.name, "join");
+        let secret = secret(valid, &name, JOIN_SECRET_TYPE, labels, bundle.data());
+        if let Err(problem) = self.apply_secret(valid, &secret).await? {
+            certified.problem = Some(problem);
+            return Ok(());
+        }
+        info!(
+            secret = name,
+            until = crate::certificates::join::date(bundle.expires()),
+            generation = subject.generation,
+            "published a join bundle"
+        );
+        certified.status.join = time(bundle.expires()).map(|expires| JoinStatus {
+            secret_name: name,
+            address: bundle.address,
+            generation: subject.generation.into(),
+            expires,
+            digest,
+        });
+        self.remember(&valid.owner.uid, &certified.status, now);
+        Ok(())
+    }
+
+    /// A Certificate for each end; cert-manager does the rest.
+    async fn ask_cert_manager(
+        &self,
+        valid: &ValidatedTunnel,
+        certified: &mut Certified,
+    ) -> Result<(), CertifyError> {
+        certified.status = CertificatesStatus::default();
+        for wanted in plan::issued(valid, self.life) {
+            let name = wanted.name_any();
+            let problem = match self.apply_certificate(valid, wanted).await {
+                Ok(applied) => applied.pending().map(|message| Problem {
+                    code: Code::CertificatePending,
+                    detail: format!("Certificate {name}: {message}"),
+                }),
+                Err(error) => Some(plan::cert_manager_problem(&name, error)?),
+            };
+            certified.problem = certified.problem.take().or(problem);
+        }
+        Ok(())
+    }
+
+    /// The Certificate as the API server has it once it is `wanted`; it is written only where it differs.
+    async fn apply_certificate(
+        &self,
+        valid: &ValidatedTunnel,
+        wanted: Certificate,
+    ) -> Result<Certificate, plan::CertManagerError> {
+        let api: Api<Certificate> = Api::namespaced(self.client.clone(), &valid.namespace);
+        let name = wanted.name_any();
+        if let Some(live) = api.get_opt(&name).await? {
+            if !is_owned(&live, &valid.owner) {
+                return Err(plan::CertManagerError::Foreign);
+            }
+            if live.spec == wanted.spec {
+                return Ok(live);
+            }
+        }
+        info!(certificate = name, "asking cert-manager for a certificate");
+        let how = PatchParams::apply(MANAGER).force();
+        Ok(api.patch(&name, &how, &Patch::Apply(&wanted)).await?)
+    }
+
+    /// Nobody mounts any more what cert-manager would renew for ever.
+    async fn delete_certificates(
+        &self,
+        valid: &ValidatedTunnel,
+    ) -> Result<(), plan::CertManagerError> {
+        let api: Api<Certificate> = Api::namespaced(self.client.clone(), &valid.namespace);
+        for end in [End::Exit, End::Entry] {
+            let name = end.child_name(valid);
+            let Some(live) = api.get_opt(&name).await? else {
+                continue;
+            };
+            if is_owned(&live, &valid.owner) {
+                info!(certificate = name, "deleting, no longer asked for");
+                let params = DeleteParams {
+                    preconditions: Some(Preconditions {
+                        uid: live.uid(),
+                        resource_version: None,
+                    }),
+                    ..DeleteParams::default()
+                };
+                match api.delete(&name, &params).await {
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What was issued last: as the status says, unless that is older than what is remembered here.
+    fn known(&self, tunnel: &MuxTunnel) -> CertificatesStatus {
+        let status = tunnel.status.as_ref();
+        let said = status.and_then(|status| status.certificates.clone());
+        let said = said.unwrap_or_default();
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = self.now();
+        issued.retain(|_, (at, _)| now - *at < REMEMBERED_SECONDS);
+        let uid = tunnel.uid().unwrap_or_default();
+        match issued.get(&uid) {
+            Some((_, remembered))
+                if *remembered != said && remembered.newest() >= said.newest() =>
+            {
+                remembered.clone()
+            }
+            _ => {
+                issued.remove(&uid);
+                said
+            }
+        }
+    }
+
+    fn remember(&self, uid: &str, status: &CertificatesStatus, now: i64) {
+        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        issued.insert(uid.to_owned(), (now, status.clone()));
+    }
+}
+
+/// The record of an end.
+trait Records {
+    fn of(&self, end: End) -> Option<&CertificateStatus>;
+    fn set(&mut self, end: End, record: CertificateStatus);
+    /// Drops what belongs to ends that are not the tunnel's.
+    fn keep(&mut self, valid: &ValidatedTunnel);
+    /// When the last one was issued, in seconds since 1970.
+    fn newest(&self) -> Option<i64>;
+}
+
+impl Records for CertificatesStatus {
+    fn of(&self, end: End) -> Option<&CertificateStatus> {
+        match end {
+            End::Entry => self.entry.as_ref(),
+            End::Exit => self.exit.as_ref(),
+            End::Rendezvous => None,
+        }
+    }
+
+    fn set(&mut self, end: End, record: CertificateStatus) {
+        match end {
+            End::Entry => self.entry = Some(record),
+            End::Exit => self.exit = Some(record),
+            End::Rendezvous => {}
+        }
+    }
+
+    fn keep(&mut self, valid: &ValidatedTunnel) {
+        self.entry = self.entry.take().filter(|_| valid.entry.is_some());
+        self.exit = self.exit.take().filter(|_| valid.exit.is_some());
+    }
+
+    fn newest(&self) -> Option<i64> {
+        let records = [&self.entry, &self.exit].into_iter().flatten();
+        let times = records.filter_map(|record| record.issued_at.as_ref());
+        times.map(|time| time.0.as_second()).max()
+    }
+}
+
+fn secret(
+    valid: &ValidatedTunnel,
+    name: &str,
+    type_: &str,
+    labels: BTreeMap<String, String>,
+    data: BTreeMap<String, ByteString>,
+) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(valid.namespace.clone()),
+            labels: Some(labels),
+            owner_references: Some(vec![valid.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(type_.to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    }
+}
+
+fn time(seconds: i64) -> Option<Time> {
+    Timestamp::from_second(seconds).ok().map(Time)
+}

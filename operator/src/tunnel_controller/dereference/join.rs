@@ -1,0 +1,84 @@
+//! Reads the join bundle that a tunnel names. Client required.
+//!
+//! It is the one Secret of a user's that the operator ever reads: by its name, and only where somebody gave it the right.
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::MuxTunnel;
+
+use crate::certificates::join::Bundle;
+use crate::settings::Settings;
+use crate::tunnel_controller::observe::Problem;
+
+/// The bundle could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot get Secret {name}: {source}")]
+pub struct JoinError {
+    name: String,
+    source: kube::Error,
+}
+
+/// The bundle that `tunnel` joins by at `now` (seconds since 1970), or why it cannot; `None`: it names none.
+///
+/// # Errors
+/// [`JoinError`] where the API server does not answer; not where it refuses, or the Secret is missing.
+pub async fn join(
+    client: &Client,
+    tunnel: &MuxTunnel,
+    settings: &Settings,
+    now: i64,
+) -> Result<Option<Result<Bundle, Problem>>, JoinError> {
+    let carrier = tunnel.spec.carrier.as_ref();
+    let Some(from) = carrier.and_then(|carrier| carrier.join_from.as_ref()) else {
+        return Ok(None);
+    };
+    let namespace = tunnel.namespace().unwrap_or_default();
+    let name = &from.secret_name;
+    let problem = |code, detail| Ok(Some(Err(Problem { code, detail })));
+    let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let secret = match api.get_opt(name).await {
+        Ok(Some(secret)) => secret,
+        Ok(None) => {
+            let detail = format!(
+                "Secret {name} does not exist: copy the Secret NAME-join that the exit's operator publishes"
+            );
+            return problem(Code::JoinBundleMissing, detail);
+        }
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            return problem(
+                Code::JoinBundleForbidden,
+                forbidden(settings, &namespace, name),
+            );
+        }
+        Err(source) => {
+            let name = name.clone();
+            return Err(JoinError { name, source });
+        }
+    };
+    let bundle = Bundle::read(&secret, now).and_then(|bundle| {
+        let leads = carrier.is_some_and(|carrier| {
+            carrier.address.is_some() || carrier.rendezvous.is_some() || bundle.address.is_some()
+        });
+        leads.then_some(bundle).ok_or_else(|| crate::certificates::join::BundleProblem {
+            code: Code::JoinBundleInvalid,
+            what: "has no key address: say where the exit is by carrier.address or carrier.rendezvous"
+                .to_owned(),
+        })
+    });
+    Ok(Some(bundle.map_err(|problem| Problem {
+        code: problem.code,
+        detail: format!("Secret {name} {}", problem.what),
+    })))
+}
+
+/// The commands that give the right to read that one Secret.
+fn forbidden(settings: &Settings, namespace: &str, name: &str) -> String {
+    let (own, account) = (&settings.namespace, &settings.service_account);
+    format!(
+        "the operator may not read Secret {name}; allow it that one: kubectl -n {namespace} create role muxtunnel-join \
+         --verb=get --resource=secrets --resource-name={name} && kubectl -n {namespace} create rolebinding \
+         muxtunnel-join --role=muxtunnel-join --serviceaccount={own}:{account}; or name the namespace in the chart's \
+         value join.namespaces"
+    )
+}

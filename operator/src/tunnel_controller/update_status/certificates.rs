@@ -1,0 +1,155 @@
+//! What is said of certificates: from what was issued, and from what the gateways show. Pure.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use muxtunnel_codes::Code;
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus, tunnel_condition::CERTIFICATES_VALID};
+use muxtunnel_gateway_config::status::Certificate;
+
+use super::judge::answers;
+use crate::certificates::join::date;
+use crate::conditions::Verdict;
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::certify::Certified;
+use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::validate::{
+    ValidatedCertificates, ValidatedSecurity, ValidatedTunnel,
+};
+
+/// Longest time that the kubelet may take to bring a new certificate to a gateway, in seconds; with short-lived ones it
+/// is a sixth of their life.
+const TAKEN_OVER_SECONDS_MAX: i64 = 300;
+/// Of a life this part is left at most when somebody should know that nothing has been renewed.
+const LEFT: i64 = 6;
+
+/// Whether the gateways have good certificates, and the newest.
+pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified) -> Verdict {
+    let no = |code, detail: String| Verdict::no(CERTIFICATES_VALID, code, detail);
+    if tunnel.certificates == ValidatedCertificates::None {
+        return no(Code::NotRequested, String::new());
+    }
+    if let Some(problem) = &certified.problem {
+        return no(problem.code, problem.detail.clone());
+    }
+    let mut answered = false;
+    for (end, record) in records(certified) {
+        for (pod, status) in answers(seen, end) {
+            answered = true;
+            // One of an older version says nothing of it.
+            let Some(shown) = &status.certificate else {
+                continue;
+            };
+            if let Some((code, what)) = fault(shown, record, certified.now) {
+                return no(code, format!("pod {}: {what}", pod.name));
+            }
+        }
+    }
+    if let Some((until, renewed_by)) = certified.joined_until
+        && certified.now >= renewed_by
+    {
+        let detail = format!(
+            "the join bundle expires at {}: copy the newer one that the exit's operator has published",
+            date(until)
+        );
+        return Verdict {
+            detail,
+            ..Verdict::yes(CERTIFICATES_VALID, Code::CertificateExpiring)
+        };
+    }
+    match tunnel.certificates {
+        ValidatedCertificates::Managed(..) | ValidatedCertificates::Joined(_) => {
+            Verdict::yes(CERTIFICATES_VALID, Code::CertificatesIssued)
+        }
+        _ if answered => Verdict::yes(CERTIFICATES_VALID, Code::CertificatesProvided),
+        _ => {
+            let detail = "no gateway answers yet";
+            Verdict::unknown(CERTIFICATES_VALID, Code::CertificatePending, detail)
+        }
+    }
+}
+
+fn records(certified: &Certified) -> [(End, Option<&CertificateStatus>); 2] {
+    let status = &certified.status;
+    [
+        (End::Exit, status.exit.as_ref()),
+        (End::Entry, status.entry.as_ref()),
+    ]
+}
+
+/// What is wrong with the certificate that a gateway shows. `record`: the newest, where that is known.
+fn fault(
+    shown: &Certificate,
+    record: Option<&CertificateStatus>,
+    now: i64,
+) -> Option<(Code, String)> {
+    let (begin, end) = (seconds(&shown.not_before)?, seconds(&shown.not_after)?);
+    if end <= now {
+        let what = format!("its certificate expired at {}", shown.not_after);
+        return Some((Code::CertificateExpired, what));
+    }
+    let newest = record.and_then(|record| {
+        let issued_at = record.issued_at.as_ref()?.0.as_second();
+        Some((record.fingerprint.as_ref()?, issued_at))
+    });
+    let life = end - begin;
+    if let Some((fingerprint, issued_at)) = newest
+        && *fingerprint != shown.fingerprint
+        && now - issued_at > TAKEN_OVER_SECONDS_MAX.min(life / LEFT)
+    {
+        let what = format!(
+            "shows a certificate until {}, though a newer one was issued at {}",
+            shown.not_after,
+            date(issued_at)
+        );
+        return Some((Code::CertificatePending, what));
+    }
+    (end - now < life / LEFT).then(|| {
+        let what = format!("its certificate expires at {}", shown.not_after);
+        (Code::CertificateExpiring, what)
+    })
+}
+
+fn seconds(date: &str) -> Option<i64> {
+    date.parse::<Timestamp>().ok().map(Timestamp::as_second)
+}
+
+/// What the status has of certificates: what was issued, else what the gateways show that expires first.
+pub(super) fn facts(
+    tunnel: &ValidatedTunnel,
+    seen: &Seen,
+    certified: &Certified,
+) -> Option<CertificatesStatus> {
+    let shown = |end: End| {
+        let gateway = end.gateway(tunnel)?;
+        let ValidatedSecurity::MutualTls { secret, .. } = &gateway.security else {
+            return None;
+        };
+        let shown = answers(seen, end).filter_map(|(_, status)| status.certificate.as_ref());
+        let first = shown.min_by_key(|shown| seconds(&shown.not_after));
+        let identities = tunnel.certificates.identities();
+        Some(CertificateStatus {
+            secret_name: secret.clone(),
+            identity: identities.map(|own| match end {
+                End::Entry => own.entry.clone(),
+                _ => own.exit.clone(),
+            }),
+            not_after: first
+                .and_then(|shown| shown.not_after.parse::<Timestamp>().ok())
+                .map(Time),
+            fingerprint: first.map(|shown| shown.fingerprint.clone()),
+            ..CertificateStatus::default()
+        })
+    };
+    let status = match tunnel.certificates {
+        ValidatedCertificates::None => return None,
+        ValidatedCertificates::Managed(..) | ValidatedCertificates::Joined(_) => {
+            certified.status.clone()
+        }
+        ValidatedCertificates::Provided | ValidatedCertificates::Issued(..) => CertificatesStatus {
+            entry: shown(End::Entry),
+            exit: shown(End::Exit),
+            join: None,
+        },
+    };
+    Some(status)
+}

@@ -1,0 +1,117 @@
+//! Whose the certificates of a tunnel's gateways are. Pure.
+
+use kube::ResourceExt;
+use muxtunnel_crds::{IssuerRef, JOIN_GENERATION, MuxTunnel, Security, SecurityMode, Side};
+
+use crate::certificates::authority::Subject;
+use crate::certificates::identity::identity;
+use crate::certificates::join::Bundle;
+use crate::settings::Settings;
+
+/// End of the names of Secrets that cert-manager writes.
+pub const ISSUED_SUFFIX: &str = "-issued-tls";
+
+/// The SPIFFE IDs of both sides of a tunnel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identities {
+    /// That of the entry.
+    pub entry: String,
+    /// That of the exit.
+    pub exit: String,
+}
+
+/// Whose the certificates are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ValidatedCertificates {
+    /// There are none: carriers are not secured, or by Noise, or a rendezvous joins those of others.
+    None,
+    /// The user's: their Secrets are mounted as they are.
+    Provided,
+    /// The operator issues them.
+    Managed(Identities, Subject),
+    /// The operator issues those of the entry, by the join bundle of an exit elsewhere.
+    Joined(Identities),
+    /// cert-manager issues them.
+    Issued(Identities, IssuerRef),
+}
+
+impl ValidatedCertificates {
+    pub(super) fn of(
+        tunnel: &MuxTunnel,
+        namespace: &str,
+        security: &Security,
+        joined: Option<&Bundle>,
+        settings: &Settings,
+    ) -> Result<Self, String> {
+        if let Some(bundle) = joined {
+            return Ok(Self::Joined(Identities {
+                entry: bundle.entry_identity.clone(),
+                exit: bundle.exit_identity.clone(),
+            }));
+        }
+        if tunnel.spec.side == Side::Rendezvous || security.mode != SecurityMode::MutualTls {
+            return Ok(Self::None);
+        }
+        let name = tunnel.name_any();
+        let own = |side| identity(&settings.trust_domain, namespace, &name, side);
+        let identities = Identities {
+            entry: own("entry"),
+            exit: own("exit"),
+        };
+        if let Some(issuer) = &security.issuer_ref {
+            return Ok(Self::Issued(identities, issuer.clone()));
+        }
+        if security.entry.is_some() || security.exit.is_some() {
+            return Ok(Self::Provided);
+        }
+        if tunnel.spec.side == Side::Entry {
+            let sentence = "side Entry needs carrier.joinFrom, the bundle of the exit, or \
+                            carrier.security.entry, the keys of its gateways";
+            return Err(sentence.to_owned());
+        }
+        let created = tunnel.creation_timestamp();
+        let life = i64::try_from(settings.authority_life.as_secs());
+        Ok(Self::Managed(
+            identities,
+            Subject {
+                uid: tunnel.uid().unwrap_or_default(),
+                created: created.map_or(0, |time| time.0.as_second()),
+                generation: join_generation(tunnel)?,
+                life: life.unwrap_or(i64::MAX / 100),
+            },
+        ))
+    }
+
+    /// Who both sides are, where that is decided here.
+    #[must_use]
+    pub const fn identities(&self) -> Option<&Identities> {
+        match self {
+            Self::None | Self::Provided => None,
+            Self::Managed(identities, _)
+            | Self::Joined(identities)
+            | Self::Issued(identities, _) => Some(identities),
+        }
+    }
+
+    /// The Secret of the end `name`, where its name is decided here. That of cert-manager has another, so that one is
+    /// never written by both.
+    #[must_use]
+    pub fn secret(&self, tunnel: &str, name: &str) -> String {
+        match self {
+            Self::Issued(..) => format!("{tunnel}-{name}{ISSUED_SUFFIX}"),
+            _ => format!("{tunnel}-{name}-tls"),
+        }
+    }
+}
+
+fn join_generation(tunnel: &MuxTunnel) -> Result<u32, String> {
+    let Some(text) = tunnel.annotations().get(JOIN_GENERATION) else {
+        return Ok(0);
+    };
+    text.parse::<u32>()
+        .ok()
+        .filter(|number| i32::try_from(*number).is_ok())
+        .ok_or_else(|| {
+            format!("the annotation {JOIN_GENERATION} {text:?} is no number from 0 to 2147483647")
+        })
+}
