@@ -1,7 +1,7 @@
 # What there is to do with this project. Everything that is missing on the machine is installed into a cache
 # (~/.cache/muxtunnel), or by apt where we are root; e2e/cluster/cluster says how.
 
-.PHONY: help demo test bench fuzz interop cluster images install down
+.PHONY: help demo test bench fuzz interop cluster images install second down
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
@@ -31,5 +31,10 @@ images: cluster ## build the images and load them into the cluster
 install: images ## install the chart with these images into the cluster
 	e2e/install
 
-down: ## delete the kind cluster; the cache stays
+second: ## bring a second cluster up beside it, with the same chart, for what crosses clusters
+	e2e/cluster/cluster up second
+	images/build --load second
+	e2e/install second
+
+down: ## delete the kind clusters; the cache stays
 	e2e/cluster/cluster down

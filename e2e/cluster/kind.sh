@@ -8,8 +8,13 @@ cluster_up() {
     say "the cluster $CLUSTER_NAME does not answer: making it anew"
     cluster_down
   fi
-  local config=$CLUSTER_DIR/kind.yaml
-  [ -z "$NODE_IS_OURS" ] || config=$CLUSTER_DIR/kind-own-node.yaml
+  local config=kind.yaml
+  if [ -n "$NODE_IS_OURS" ]; then
+    config=kind-own-node.yaml
+    filled pods.conflist
+  fi
+  filled "$config"
+  config=$CACHE/$CLUSTER_NAME/$config
   say "creating the cluster $CLUSTER_NAME on $NODE_IMAGE_USED"
   kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
     --kubeconfig "$KUBECONFIG_FILE" --wait 120s --quiet >&2
@@ -18,11 +23,24 @@ cluster_up() {
   kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=180s >/dev/null
 }
 
+# filled FILE: the file with this cluster's networks and places in it, as $CACHE/CLUSTER/FILE. A node's pods have the
+# first /24 of the pods' network.
+filled() {
+  local text
+  text=$(cat "$CLUSTER_DIR/$1")
+  text=${text//@POD_SUBNET@/$POD_SUBNET}
+  text=${text//@NODE_SUBNET@/${POD_SUBNET%/*}/24}
+  text=${text//@SERVICE_SUBNET@/$SERVICE_SUBNET}
+  text=${text//@FOLDER@/$CACHE/$CLUSTER_NAME}
+  mkdir -p "$CACHE/$CLUSTER_NAME"
+  printf '%s\n' "$text" >"$CACHE/$CLUSTER_NAME/$1"
+}
+
 # A Service's address that kube-proxy has not set up yet would be looked for on the network outside, where a transparent
 # proxy may even accept the connection. Such packets are dropped, and sent again by TCP; those of known Services are
 # rewritten before they come here.
 service_addresses_stay_inside() {
-  local rule=(FORWARD --destination 10.96.0.0/16 --jump DROP)
+  local rule=(FORWARD --destination "$SERVICE_SUBNET" --jump DROP)
   docker exec "$CLUSTER_NAME-control-plane" iptables --check "${rule[@]}" 2>/dev/null ||
     docker exec "$CLUSTER_NAME-control-plane" iptables --insert "${rule[@]}"
 }
@@ -39,5 +57,5 @@ cluster_healthy() {
 
 cluster_down() {
   kind delete cluster --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE" --quiet >&2
-  rm -f "$KUBECONFIG_FILE"
+  rm -rf "$KUBECONFIG_FILE" "${CACHE:?}/$CLUSTER_NAME"
 }

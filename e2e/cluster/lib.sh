@@ -6,9 +6,24 @@ CLUSTER_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${MUXTUNNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muxtunnel}
 CLUSTER_NAME=${MUXTUNNEL_CLUSTER:-muxtunnel}
 KUBECONFIG_FILE=$CACHE/kubeconfig-$CLUSTER_NAME
+POD_SUBNET=10.244.0.0/16 SERVICE_SUBNET=10.96.0.0/16
 TOOLS=$CACHE/bin # kind, helm and kubectl as links to what was downloaded or built
 # shellcheck source=versions.sh
 source "$CLUSTER_DIR/versions.sh"
+
+# choose_cluster [second]: the second cluster, for what crosses clusters, stands beside the first one on the same docker
+# network: nodes reach each other's node ports. Its pods and Services have networks of their own.
+choose_cluster() {
+  case ${1:-} in
+    '') ;;
+    second)
+      CLUSTER_NAME=$CLUSTER_NAME-second
+      KUBECONFIG_FILE=$KUBECONFIG_FILE-second
+      POD_SUBNET=10.245.0.0/16 SERVICE_SUBNET=10.97.0.0/16
+      ;;
+    *) die "there is no cluster '$1': leave it out, or say second" ;;
+  esac
+}
 
 say() { echo "cluster: $*" >&2; }
 die() { echo "cluster: error: $*" >&2; exit 1; }

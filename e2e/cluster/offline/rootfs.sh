@@ -64,16 +64,10 @@ rootfs_binaries() {
       >"$root/etc/containerd/cri-base.json"
 }
 
-# One node, so the pod network is one static bridge-less range (kind's pod subnet begins with it).
+# The plugins of pods' networks. A cluster's own network is mounted: pods.conflist, one static bridge-less range, since
+# there is one node.
 rootfs_network() {
   local root=$1
   mkdir -p "$root/etc/kubernetes/manifests" "$root/opt/cni/bin" "$root/etc/cni/net.d"
   cp "$root"/usr/lib/cni/* "$root/opt/cni/bin/"
-  cat >"$root/etc/cni/net.d/10-ptp.conflist" <<'JSON'
-{"cniVersion": "0.4.0", "name": "pods", "plugins": [
-  {"type": "ptp", "ipMasq": true, "mtu": 1500, "ipam": {"type": "host-local",
-    "ranges": [[{"subnet": "10.244.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
-  {"type": "portmap", "capabilities": {"portMappings": true}}
-]}
-JSON
 }
