@@ -25,6 +25,13 @@ pub enum Command {
     Run(RunArgs),
     /// One end of a measured path: runs iperf when told to.
     Agent(AgentArgs),
+    /// Makes short connections at a rate, and long streams, to `muxbench target`; accounts for each.
+    ///
+    /// Prints `steady` once its target answers, and in the end one line of JSON. What fails meanwhile
+    /// is in that line and is no failure of this program.
+    Load(LoadArgs),
+    /// Answers what `muxbench load` sends.
+    Target(TargetArgs),
 }
 
 /// Flags of `muxbench run`.
@@ -89,6 +96,31 @@ pub struct AgentArgs {
     /// The iperf 2 program.
     #[arg(long, default_value = "iperf")]
     pub iperf: PathBuf,
+}
+
+/// Flags of `muxbench load`.
+#[derive(Debug, Args)]
+pub struct LoadArgs {
+    /// Where to connect to: `host:port`, resolved once.
+    #[arg(long)]
+    pub connect: String,
+    /// Short connections a second.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub opens_per_second: u32,
+    /// Long streams.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub streams: u32,
+    /// How long; whole seconds.
+    #[arg(long, value_parser = parse_duration)]
+    pub duration: Duration,
+}
+
+/// Flags of `muxbench target`.
+#[derive(Debug, Args)]
+pub struct TargetArgs {
+    /// Where the connections arrive.
+    #[arg(long)]
+    pub listen: String,
 }
 
 impl RunArgs {
@@ -174,7 +206,7 @@ mod tests {
             Cli::try_parse_from(fixed.iter().chain(args)).map_err(|error| error.to_string())?;
         match cli.command {
             Command::Run(args) => Ok(args),
-            Command::Agent(_) => Err("not run".into()),
+            _ => Err("not run".into()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! muxbench: reads the command line and becomes the runner or an agent. Exit status: 0 all cells
+//! muxbench: reads the command line and becomes the runner, an agent, a load or its target. Exit status: 0 all cells
 //! measured, 1 some were not or something broke, 2 the flags cannot be used.
 
 use std::process::ExitCode;
@@ -6,15 +6,20 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 use muxbench::agent::Agent;
-use muxbench::cli::{AgentArgs, Cli, Command, RunArgs};
+use muxbench::cli::{AgentArgs, Cli, Command, LoadArgs, RunArgs, TargetArgs};
+use muxbench::load::Load;
 use muxbench::runner::{Log, Runner};
 use muxbench::serve::{asked_to_end, listen};
+use muxbench::target;
 use muxbench::token::{Admission, Token};
+use muxtunnel_bench_api::result::LOG_WORD;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
         Command::Run(args) => run(&args),
         Command::Agent(args) => agent(&args).map(|()| ExitCode::SUCCESS),
+        Command::Load(args) => load(&args).map(|()| ExitCode::SUCCESS),
+        Command::Target(args) => serve_target(&args).map(|()| ExitCode::SUCCESS),
     };
     match outcome {
         Ok(code) => code,
@@ -75,6 +80,32 @@ fn agent(args: &AgentArgs) -> anyhow::Result<()> {
         };
         tokio::select! {
             ended = agent.serve() => ended,
+            asked = asked_to_end() => asked,
+        }
+    })
+}
+
+fn load(args: &LoadArgs) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let load = Load::new(args).await?;
+        load.steady().await?;
+        println!("steady");
+        tokio::select! {
+            report = load.run() => println!("{LOG_WORD}{}", serde_json::to_string(&report)?),
+            asked = asked_to_end() => {
+                asked?;
+                anyhow::bail!("ended by a signal before its time")
+            }
+        }
+        Ok(())
+    })
+}
+
+fn serve_target(args: &TargetArgs) -> anyhow::Result<()> {
+    runtime()?.block_on(async {
+        let listener = listen(&args.listen).await?;
+        tokio::select! {
+            ended = target::serve(listener) => ended,
             asked = asked_to_end() => asked,
         }
     })

@@ -1,12 +1,14 @@
 //! The words that the operator, the benchmark runner and its agents share: the [`Matrix`], the
 //! messages over HTTP (operator to runner in [`runner`], runner to agents in [`agent`]) and the
-//! results ([`result`]), which are also the lines that the runner's log has after `MUXBENCH `.
+//! results ([`result`]), which are also the lines that the runner's log has after `MUXBENCH `. Beside them, what
+//! a load saw ([`load`]), which the tests of faults read.
 //!
 //! Types, their bounds and checks only: no socket, no process, no clock. Who serves and who calls is
 //! in `bench/src` and `operator/src/benchmark_controller.rs`. Fields are `snake_case` with the unit
 //! last, as the log format in `docs/benchmarks.md` has them.
 
 pub mod agent;
+pub mod load;
 mod matrix;
 pub mod result;
 pub mod runner;

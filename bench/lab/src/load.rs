@@ -12,7 +12,6 @@ mod full_duplex;
 mod hold;
 mod mirror;
 mod opens;
-mod pattern;
 mod ping_pong;
 pub(crate) mod serve;
 mod stalled_reader;

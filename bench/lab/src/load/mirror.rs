@@ -26,10 +26,9 @@ use tokio::{
     time::timeout,
 };
 
-use super::{
-    pattern::Pattern,
-    wire::{MIRROR_BYTES, Request},
-};
+use muxbench::pattern::Pattern;
+
+use super::wire::{MIRROR_BYTES, Request};
 
 /// Bytes of a stream that may be on their way, there and back. Of 1,000 streams 64 MiB: more than the
 /// gateways keep, less than would hide in the sockets' buffers that nothing moves.

@@ -1,4 +1,4 @@
-//! What mirrored streams carry: bytes by which a receiver knows that it has the right ones.
+//! What streams of a load carry: bytes by which a receiver knows that it has the right ones.
 //!
 //! A block of pseudo-random bytes, again and again, that each stream begins elsewhere. Its length is
 //! prime, so bytes that are lost, doubled or of another stream do not look right.
@@ -10,14 +10,15 @@ const STEP: usize = 8_191;
 
 /// The bytes of all streams.
 #[derive(Debug)]
-pub(super) struct Pattern {
+pub struct Pattern {
     /// The block, and its beginning again, so that every piece is in one run.
     block: Vec<u8>,
 }
 
 impl Pattern {
     /// `piece_bytes`: the longest piece that is asked for.
-    pub(super) fn new(piece_bytes: usize) -> Self {
+    #[must_use]
+    pub fn new(piece_bytes: usize) -> Self {
         // xorshift64 (G. Marsaglia, 2003); any seed but 0.
         let mut state = 0x2545_f491_4f6c_dd1d_u64;
         let random = std::iter::repeat_with(|| {
@@ -32,14 +33,16 @@ impl Pattern {
     }
 
     /// The bytes of stream `number` from `offset` on: `length` of them, at most a piece.
-    pub(super) fn at(&self, number: usize, offset: u64, length: usize) -> &[u8] {
-        let begin = (number * STEP + (offset % PERIOD as u64) as usize) % PERIOD;
+    #[must_use]
+    pub fn at(&self, number: usize, offset: u64, length: usize) -> &[u8] {
+        let begin = (number % PERIOD * STEP + (offset % PERIOD as u64) as usize) % PERIOD;
         let end = (begin + length).min(self.block.len());
         &self.block[begin..end]
     }
 
     /// How many of `received` are not those of stream `number` from `offset` on.
-    pub(super) fn wrong(&self, number: usize, offset: u64, received: &[u8]) -> u64 {
+    #[must_use]
+    pub fn wrong(&self, number: usize, offset: u64, received: &[u8]) -> u64 {
         let right = self.at(number, offset, received.len());
         if right == received {
             return 0;

@@ -1,0 +1,391 @@
+//! `muxbench load`: short connections at a steady rate, and long streams, to one address; what became of each is
+//! accounted for in a [`Report`].
+//!
+//! It is made for an address behind which things break: every connection ends as complete or as one of
+//! [`Failure`], within a bound, and none is left out because others fail. It judges nothing. What answers is
+//! [`target`](crate::target).
+
+use std::cell::RefCell;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use muxtunnel_bench_api::load::{Failure, Report};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream, lookup_host};
+use tokio::task::LocalSet;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+
+use crate::cli::LoadArgs;
+use crate::pattern::Pattern;
+use crate::target::{ANSWER_BYTES, ANSWER_OFFSET, BLOCK_BYTES, Header, REQUEST_BYTES};
+
+/// Within this a short connection is over. So of 200 a second 1,000 exist at most.
+const OPEN_WITHIN: Duration = Duration::from_secs(5);
+/// A long stream without a byte for this long is lost.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Pause between two blocks of a long stream, and before one that was lost is replaced.
+const PAUSE: Duration = Duration::from_millis(100);
+/// The ports that long streams come from, in turn. They lie outside of those that the kernel chooses for short
+/// connections: where a stream was reset by a pod that is gone, conntrack leads whoever uses its port again to that pod
+/// for another 10 s, whatever the Service says. That is so of every Service, and no property of what is behind it.
+const STREAM_PORTS: Range<u16> = 12_000..32_000;
+/// The target is steady when this many connections in a row were complete.
+const STEADY_OPENS: u64 = 20;
+/// Within this it has to be steady.
+const STEADY_WITHIN: Duration = Duration::from_secs(60);
+
+/// A load.
+#[derive(Debug)]
+pub struct Load {
+    to: SocketAddr,
+    opens_per_second: u32,
+    streams: u32,
+    duration: Duration,
+    open_within: Duration,
+    silence: Duration,
+    pattern: Pattern,
+}
+
+impl Load {
+    /// The load that the flags describe.
+    ///
+    /// # Errors
+    /// If the name of the target cannot be resolved.
+    pub async fn new(args: &LoadArgs) -> anyhow::Result<Self> {
+        let mut addresses = lookup_host(&args.connect)
+            .await
+            .with_context(|| format!("cannot resolve {}", args.connect))?;
+        let to = addresses.next();
+        let to = to.with_context(|| format!("{} has no address", args.connect))?;
+        Ok(Self {
+            to,
+            opens_per_second: args.opens_per_second,
+            streams: args.streams,
+            duration: args.duration,
+            open_within: OPEN_WITHIN,
+            silence: SILENCE,
+            pattern: Pattern::new(ANSWER_BYTES.max(BLOCK_BYTES)),
+        })
+    }
+
+    /// Waits until the target answers, one connection after the other: a Service takes connections a little after
+    /// its pods are ready.
+    ///
+    /// # Errors
+    /// If it does not within a minute; with how the last connection failed.
+    pub async fn steady(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + STEADY_WITHIN;
+        let mut in_a_row = 0;
+        while in_a_row < STEADY_OPENS {
+            match self.open(in_a_row).await {
+                Ok(()) => in_a_row += 1,
+                Err(how) if Instant::now() > deadline => {
+                    bail!("{} does not answer: {how:?}", self.to)
+                }
+                Err(_) => {
+                    in_a_row = 0;
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the load, and says what became of it once everything is over.
+    pub async fn run(self) -> Report {
+        let load = Rc::new(self);
+        let report = Rc::new(RefCell::new(Report::default()));
+        let until = Instant::now() + load.duration;
+        LocalSet::new()
+            .run_until(async {
+                let mut tasks: Vec<_> = (0..load.streams)
+                    .map(|place| {
+                        let (load, report) = (Rc::clone(&load), Rc::clone(&report));
+                        tokio::task::spawn_local(async move {
+                            load.keep_stream(place, until, &report).await;
+                        })
+                    })
+                    .collect();
+                let mut turns = interval(Duration::from_secs(1) / load.opens_per_second);
+                // What a busy machine delays is caught up with: the number of opens does not depend on it.
+                turns.set_missed_tick_behavior(MissedTickBehavior::Burst);
+                let opens = load.duration.as_secs() * u64::from(load.opens_per_second);
+                for number in 0..opens {
+                    turns.tick().await;
+                    let (load, report) = (Rc::clone(&load), Rc::clone(&report));
+                    tasks.push(tokio::task::spawn_local(async move {
+                        load.count_open(number, &report).await;
+                    }));
+                }
+                for task in tasks {
+                    // Only a panic ends one otherwise, and that has been printed; its connection then is in no count.
+                    let _ = task.await;
+                }
+            })
+            .await;
+        report.take()
+    }
+
+    async fn count_open(&self, number: u64, report: &RefCell<Report>) {
+        let (began, began_unix_ms) = (Instant::now(), unix_ms());
+        let outcome = self.open(number).await;
+        let mut report = report.borrow_mut();
+        report.opens += 1;
+        match outcome {
+            Ok(()) => {
+                let took = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+                report.slowest_ms = report.slowest_ms.max(took);
+            }
+            Err(how) => Report::count(&mut report.failed, how, began_unix_ms),
+        }
+    }
+
+    /// One short connection, to its end.
+    async fn open(&self, number: u64) -> Result<(), Failure> {
+        let exchange = async {
+            let mut stream = TcpStream::connect(self.to).await?;
+            stream.set_nodelay(true)?;
+            let request = self.pattern.at(number as usize, 0, REQUEST_BYTES);
+            let header = Header::Short(number).encode();
+            stream.write_all(&[&header, request].concat()).await?;
+            let mut answer = Vec::with_capacity(ANSWER_BYTES + 1);
+            let most = ANSWER_BYTES as u64 + 1;
+            stream.take(most).read_to_end(&mut answer).await?;
+            io::Result::Ok(answer)
+        };
+        let answer = timeout(self.open_within, exchange)
+            .await
+            .map_err(|_| Failure::TimedOut)?
+            .map_err(|error| failure(&error))?;
+        let wrong = self.pattern.wrong(
+            number as usize,
+            ANSWER_OFFSET,
+            &answer[..answer.len().min(ANSWER_BYTES)],
+        );
+        match answer.len() {
+            _ if wrong > 0 => Err(Failure::Wrong),
+            0..ANSWER_BYTES => Err(Failure::Short),
+            ANSWER_BYTES => Ok(()),
+            _ => Err(Failure::Wrong),
+        }
+    }
+
+    /// Keeps one long stream up until the load ends.
+    async fn keep_stream(&self, place: u32, until: Instant, report: &RefCell<Report>) {
+        let mut number = u64::from(place);
+        while Instant::now() < until {
+            let stream = self.connect_stream(number).await;
+            number += u64::from(self.streams);
+            match stream {
+                // What cannot be opened is no stream; the short connections account for opens.
+                Err(_) => {}
+                Ok(stream) => {
+                    report.borrow_mut().streams += 1;
+                    let Err(how) = self.stream(stream, number, until).await else {
+                        return;
+                    };
+                    Report::count(&mut report.borrow_mut().lost, how, unix_ms());
+                }
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn connect_stream(&self, number: u64) -> io::Result<TcpStream> {
+        let (from, socket) = match self.to {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED.into(), TcpSocket::new_v4()?),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED.into(), TcpSocket::new_v6()?),
+        };
+        let ports = STREAM_PORTS;
+        let place = number % u64::from(ports.end - ports.start);
+        let port = ports.start + u16::try_from(place).unwrap_or_default();
+        socket.set_reuseaddr(true)?;
+        socket.bind(SocketAddr::new(from, port))?;
+        socket.connect(self.to).await
+    }
+
+    /// One long stream, until its time is over: blocks that must come back byte for byte, then its end.
+    async fn stream(
+        &self,
+        mut stream: TcpStream,
+        number: u64,
+        until: Instant,
+    ) -> Result<(), Failure> {
+        let failed = |error: io::Error| failure(&error);
+        stream.set_nodelay(true).map_err(failed)?;
+        let header = Header::Long(number).encode();
+        stream.write_all(&header).await.map_err(failed)?;
+        let mut offset = 0;
+        while Instant::now() < until {
+            let block = self.pattern.at(number as usize, offset, BLOCK_BYTES);
+            let mut back = [0; BLOCK_BYTES];
+            let exchange = async {
+                stream.write_all(block).await?;
+                stream.read_exact(&mut back).await
+            };
+            let exchanged = timeout(self.silence, exchange).await;
+            exchanged.map_err(|_| Failure::TimedOut)?.map_err(failed)?;
+            if self.pattern.wrong(number as usize, offset, &back) > 0 {
+                return Err(Failure::Wrong);
+            }
+            offset += BLOCK_BYTES as u64;
+            sleep(PAUSE).await;
+        }
+        stream.shutdown().await.map_err(failed)?;
+        let end = timeout(self.silence, stream.read(&mut [0])).await;
+        match end.map_err(|_| Failure::TimedOut)?.map_err(failed)? {
+            0 => Ok(()),
+            _ => Err(Failure::Wrong),
+        }
+    }
+}
+
+fn failure(error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::ConnectionRefused => Failure::Refused,
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::ConnectionAborted
+        | io::ErrorKind::BrokenPipe => Failure::Reset,
+        io::ErrorKind::TimedOut => Failure::TimedOut,
+        io::ErrorKind::UnexpectedEof => Failure::Short,
+        _ => Failure::Broken,
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::target;
+
+    /// A load of a second: ten short connections and two long streams.
+    async fn load(to: SocketAddr) -> Load {
+        let args = LoadArgs {
+            connect: to.to_string(),
+            opens_per_second: 10,
+            streams: 2,
+            duration: Duration::from_secs(1),
+        };
+        Load::new(&args).await.unwrap()
+    }
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// What a load sees of a target that says `answer` to each connection and ends it; none: that never answers.
+    async fn seen(answer: Option<Vec<u8>>, reset: bool) -> Report {
+        let (listener, address) = listener().await;
+        let mut load = load(address).await;
+        load.open_within = Duration::from_millis(300);
+        load.silence = Duration::from_millis(300);
+        let serve = async {
+            let mut held = Vec::new();
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let Some(answer) = &answer else {
+                    held.push(stream);
+                    continue;
+                };
+                let mut request = [0; Header::BYTES + REQUEST_BYTES];
+                stream.read_exact(&mut request).await.unwrap();
+                if reset {
+                    stream.set_zero_linger().unwrap();
+                } else {
+                    stream.write_all(answer).await.unwrap();
+                    held.push(stream);
+                    if let Some(stream) = held.last_mut() {
+                        stream.shutdown().await.unwrap();
+                    }
+                }
+            }
+        };
+        tokio::select! {
+            report = load.run() => report,
+            () = serve => unreachable!(),
+        }
+    }
+
+    fn only(
+        failures: &std::collections::BTreeMap<Failure, muxtunnel_bench_api::load::Failures>,
+    ) -> Vec<Failure> {
+        failures.keys().copied().collect()
+    }
+
+    #[tokio::test]
+    async fn everything_is_complete_where_nothing_breaks() {
+        let (listener, address) = listener().await;
+        let load = load(address).await;
+        let report = tokio::select! {
+            report = async { load.steady().await.unwrap(); load.run().await } => report,
+            ended = target::serve(listener) => panic!("{ended:?}"),
+        };
+        assert_eq!((report.opens, report.failed_opens()), (10, 0), "{report:?}");
+        assert_eq!(
+            (report.streams, report.lost_streams()),
+            (2, 0),
+            "{report:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_a_refusal_each_time() {
+        let (listener, address) = listener().await;
+        drop(listener);
+        let report = load(address).await.run().await;
+        assert_eq!(report.opens, 10);
+        assert_eq!(report.failed[&Failure::Refused].count, 10);
+        assert_eq!(report.streams, 0);
+    }
+
+    #[tokio::test]
+    async fn cuts_are_told_from_early_ends_wrong_bytes_and_silence() {
+        let report = seen(Some(Vec::new()), true).await;
+        assert_eq!(only(&report.failed), [Failure::Reset]);
+        assert_eq!(only(&report.lost), [Failure::Reset]);
+        assert!(report.streams > 2, "a lost stream is replaced");
+
+        let report = seen(Some(Vec::new()), false).await;
+        assert_eq!(only(&report.failed), [Failure::Short]);
+
+        let report = seen(Some(vec![7; ANSWER_BYTES]), false).await;
+        assert_eq!(only(&report.failed), [Failure::Wrong]);
+        assert_eq!(only(&report.lost), [Failure::Wrong]);
+
+        let report = seen(None, false).await;
+        assert_eq!(report.failed[&Failure::TimedOut].count, 10);
+        assert_eq!(only(&report.lost), [Failure::TimedOut]);
+    }
+
+    #[tokio::test]
+    async fn a_target_tells_a_wrong_request() {
+        let (listener, address) = listener().await;
+        let ask = async {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let header = Header::Short(3).encode();
+            let request = [&header[..], &[1; REQUEST_BYTES]].concat();
+            stream.write_all(&request).await.unwrap();
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).await.unwrap();
+            answer.len()
+        };
+        tokio::select! {
+            length = ask => assert_eq!(length, ANSWER_BYTES + 1),
+            ended = target::serve(listener) => panic!("{ended:?}"),
+        }
+    }
+}

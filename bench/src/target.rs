@@ -1,0 +1,133 @@
+//! `muxbench target`: answers what [`load`](crate::load) sends, and knows by itself what that must be.
+//!
+//! Each connection begins with a [`Header`]. A short one goes on with a request, is answered and ended; what a
+//! long one sends comes back until it ends its half.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use crate::pattern::Pattern;
+
+/// Bytes of the request of a short connection.
+pub const REQUEST_BYTES: usize = 256;
+/// Bytes of its answer.
+pub const ANSWER_BYTES: usize = 4096;
+/// Bytes of one block of a long stream.
+pub const BLOCK_BYTES: usize = 4096;
+/// Where in its bytes a connection's answer begins: it differs from the request.
+pub const ANSWER_OFFSET: u64 = 20_000;
+
+/// Connections served at a time; further ones wait in the listener's backlog.
+const CONNECTIONS_MAX: usize = 4096;
+/// A connection that is silent this long is closed.
+const IDLE: Duration = Duration::from_secs(60);
+/// Pause after a failed accept: it lasts (out of files) or concerns one peer that is gone.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// The first bytes of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Header {
+    /// A request and its answer.
+    Short(u64),
+    /// A stream that is sent back.
+    Long(u64),
+}
+
+impl Header {
+    /// Bytes of it.
+    pub const BYTES: usize = 9;
+
+    /// As it is sent.
+    #[must_use]
+    pub fn encode(self) -> [u8; Self::BYTES] {
+        let (kind, number) = match self {
+            Self::Short(number) => (b's', number),
+            Self::Long(number) => (b'l', number),
+        };
+        let mut bytes = [kind; Self::BYTES];
+        bytes[1..].copy_from_slice(&number.to_be_bytes());
+        bytes
+    }
+
+    /// What was sent; none where that is no header.
+    #[must_use]
+    pub fn decode(bytes: [u8; Self::BYTES]) -> Option<Self> {
+        let [kind, number @ ..] = bytes;
+        let number = u64::from_be_bytes(number);
+        match kind {
+            b's' => Some(Self::Short(number)),
+            b'l' => Some(Self::Long(number)),
+            _ => None,
+        }
+    }
+}
+
+/// Answers until cancelled.
+///
+/// # Errors
+/// None but a closed semaphore, which nothing closes.
+pub async fn serve(listener: TcpListener) -> anyhow::Result<()> {
+    let pattern = Arc::new(Pattern::new(ANSWER_BYTES));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let slot = Arc::clone(&slots).acquire_owned().await.context("target")?;
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let pattern = Arc::clone(&pattern);
+        tokio::spawn(async move {
+            // A connection that breaks is its client's to report.
+            let _ = answer(stream, &pattern).await;
+            drop(slot);
+        });
+    }
+}
+
+async fn answer(mut stream: TcpStream, pattern: &Pattern) -> io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut header = [0; Header::BYTES];
+    tokio::time::timeout(IDLE, stream.read_exact(&mut header)).await??;
+    match Header::decode(header) {
+        Some(Header::Short(number)) => {
+            let mut request = [0; REQUEST_BYTES];
+            tokio::time::timeout(IDLE, stream.read_exact(&mut request)).await??;
+            if pattern.wrong(number as usize, 0, &request) > 0 {
+                // No answer has this length, so the client counts it as one with wrong bytes.
+                return stream.write_all(&[0; ANSWER_BYTES + 1]).await;
+            }
+            let answer = pattern.at(number as usize, ANSWER_OFFSET, ANSWER_BYTES);
+            stream.write_all(answer).await
+        }
+        Some(Header::Long(_)) => {
+            let mut block = [0; BLOCK_BYTES];
+            loop {
+                let length = tokio::time::timeout(IDLE, stream.read(&mut block)).await??;
+                if length == 0 {
+                    return Ok(());
+                }
+                stream.write_all(&block[..length]).await?;
+            }
+        }
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_is_read_back() {
+        for header in [Header::Short(7), Header::Long(u64::MAX)] {
+            assert_eq!(Header::decode(header.encode()), Some(header));
+        }
+        assert_eq!(Header::decode(*b"GET / HTT"), None);
+    }
+}
