@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
 
-use crate::tools;
+use crate::cluster::Cluster;
 
 /// The Pod Security level that a test's namespace enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +25,8 @@ pub enum PodSecurity {
 /// A test's namespace.
 #[derive(Clone)]
 pub struct TestNamespace {
+    /// The cluster that it is in.
+    pub cluster: Cluster,
     /// The client of the cluster.
     pub client: Client,
     /// The name of the namespace.
@@ -41,6 +43,15 @@ impl TestNamespace {
     {
         Api::namespaced(self.client.clone(), &self.name)
     }
+
+    /// Runs kubectl in the namespace and returns what it printed.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        let arguments = [&["--namespace", &self.name], arguments].concat();
+        self.cluster.run("kubectl", &arguments).await
+    }
 }
 
 /// Runs `test` in a fresh namespace, which is deleted at the end. When the test fails or panics, everything
@@ -48,25 +59,54 @@ impl TestNamespace {
 ///
 /// # Errors
 /// If the cluster cannot be reached, or the test fails.
-pub async fn with_temp_ns(
+pub async fn with_temp_ns<T>(
     prefix: &str,
     level: PodSecurity,
-    test: impl AsyncFnOnce(&TestNamespace) -> Result<()>,
-) -> Result<()> {
-    let client = Client::try_default()
+    test: impl AsyncFnOnce(&TestNamespace) -> Result<T>,
+) -> Result<T> {
+    with_temp_ns_in(Cluster::First, prefix, level, test).await
+}
+
+/// Runs `test` with a fresh namespace in each of the two clusters; see [`with_temp_ns`].
+///
+/// # Errors
+/// If a cluster cannot be reached, or the test fails.
+pub async fn with_temp_ns_in_both<T>(
+    prefix: &str,
+    level: PodSecurity,
+    test: impl AsyncFnOnce(&TestNamespace, &TestNamespace) -> Result<T>,
+) -> Result<T> {
+    with_temp_ns_in(Cluster::First, prefix, level, async |first| {
+        with_temp_ns_in(Cluster::Second, prefix, level, async |second| {
+            test(first, second).await
+        })
         .await
-        .context("no cluster: run `make install` and `eval \"$(e2e/cluster/cluster env)\"`")?;
+    })
+    .await
+}
+
+async fn with_temp_ns_in<T>(
+    cluster: Cluster,
+    prefix: &str,
+    level: PodSecurity,
+    test: impl AsyncFnOnce(&TestNamespace) -> Result<T>,
+) -> Result<T> {
+    let client = cluster.client().await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let created = namespaces
         .create(&PostParams::default(), &namespace(prefix, level))
         .await
         .context("creating a namespace for the test")?;
     let name = created.metadata.name.context("a namespace has a name")?;
-    let ns = TestNamespace { client, name };
+    let ns = TestNamespace {
+        cluster,
+        client,
+        name,
+    };
     let outcome = AssertUnwindSafe(test(&ns)).catch_unwind().await;
     let outcome = outcome.unwrap_or_else(|panic| Err(anyhow!("{}", panic_message(&*panic))));
     if outcome.is_err() {
-        dump(&ns.name).await;
+        dump(&ns).await;
     }
     namespaces
         .delete(&ns.name, &DeleteParams::background())
@@ -102,7 +142,7 @@ fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// Prints the state of the namespace and the operator's last words. Best effort: the test failed already.
-async fn dump(namespace: &str) {
+async fn dump(ns: &TestNamespace) {
     let looks: [&[&str]; 6] = [
         &[
             "get",
@@ -128,20 +168,17 @@ async fn dump(namespace: &str) {
             "--tail=60",
         ],
     ];
-    eprintln!("--- namespace {namespace} ---");
+    eprintln!("--- namespace {} ({:?} cluster) ---", ns.name, ns.cluster);
     for look in looks {
-        print_kubectl(namespace, look).await;
+        print_kubectl(ns.cluster, &ns.name, look).await;
     }
-    print_kubectl(
-        "muxtunnel-system",
-        &["logs", "deployment/muxtunnel", "--tail=80"],
-    )
-    .await;
+    let operator = ["logs", "deployment/muxtunnel", "--tail=80"];
+    print_kubectl(ns.cluster, "muxtunnel-system", &operator).await;
 }
 
-async fn print_kubectl(namespace: &str, arguments: &[&str]) {
+async fn print_kubectl(cluster: Cluster, namespace: &str, arguments: &[&str]) {
     let all = [&["--namespace", namespace], arguments].concat();
-    match tools::run("kubectl", &all).await {
+    match cluster.run("kubectl", &all).await {
         Ok(text) => eprintln!("--- kubectl {}\n{text}", all.join(" ")),
         Err(error) => eprintln!("--- {error:#}"),
     }

@@ -10,6 +10,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{LogParams, ObjectMeta, PostParams};
+use muxtunnel_bench_api::load::Report;
+use muxtunnel_bench_api::result::LOG_WORD;
 use serde_json::{Value, json};
 
 use crate::namespace::TestNamespace;
@@ -36,6 +38,8 @@ pub enum Serve {
     Hash,
     /// Sends back whom a header of the PROXY protocol names.
     Source,
+    /// Answers what [`load`] sends.
+    Load,
 }
 
 /// Starts a server pod and the Service `name` in front of it at port 80; returns when it accepts connections.
@@ -43,15 +47,15 @@ pub enum Serve {
 /// # Errors
 /// If an object cannot be made, or the server is not ready within a minute.
 pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
+    let each =
+        |command: &[&'static str]| [&["perl", "/scripts/serve.pl", "8080"], command].concat();
     let command = match what {
-        Serve::Echo => vec!["cat"],
-        Serve::Hash => vec!["sha256sum"],
-        Serve::Source => vec!["perl", "/scripts/source.pl"],
+        Serve::Echo => each(&["cat"]),
+        Serve::Hash => each(&["sha256sum"]),
+        Serve::Source => each(&["perl", "/scripts/source.pl"]),
+        Serve::Load => vec!["muxbench", "target", "--listen=0.0.0.0:8080"],
     };
-    let mut pod = pod(
-        name,
-        &[vec!["perl", "/scripts/serve.pl", "8080"], command].concat(),
-    );
+    let mut pod = pod(name, &command);
     pod["spec"]["containers"][0]["readinessProbe"] =
         json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
     let service = json!({
@@ -88,6 +92,44 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
     ]
     .concat();
     create(ns, pod(name, &command)).await
+}
+
+/// Starts a client pod that makes `opens_per_second` short connections and keeps `streams` long ones to `to`
+/// (`host:port`, behind which a [`Serve::Load`] answers) for that long; returns when the first ones were answered. Its
+/// [`end`] prints a [`Report`](muxtunnel_bench_api::load::Report), which [`load_report`] waits for.
+///
+/// # Errors
+/// If it cannot be made, or there is no answer.
+pub async fn load(
+    ns: &TestNamespace,
+    name: &str,
+    to: &str,
+    opens_per_second: u32,
+    streams: u32,
+    seconds: u32,
+) -> Result<()> {
+    scripts(ns).await?;
+    let (connect, rate) = (
+        format!("--connect={to}"),
+        format!("--opens-per-second={opens_per_second}"),
+    );
+    let (streams, duration) = (
+        format!("--streams={streams}"),
+        format!("--duration={seconds}s"),
+    );
+    let command = ["muxbench", "load", &connect, &rate, &streams, &duration];
+    create(ns, pod(name, &command)).await?;
+    printed(ns, name, "steady", START + START).await
+}
+
+/// Waits for the end of a [`load`], and returns what became of its connections.
+///
+/// # Errors
+/// If it takes longer than `within`, or ends without a report.
+pub async fn load_report(ns: &TestNamespace, name: &str, within: Duration) -> Result<Report> {
+    let log = end(ns, name, within).await?;
+    let line = log.lines().find_map(|line| line.strip_prefix(LOG_WORD));
+    serde_json::from_str(line.context("a load's report")?).context("a load's report")
 }
 
 /// Makes a container of a test's own manifest one that does nothing, in the image with perl and bash.

@@ -1,4 +1,4 @@
-//! The programs of this machine that tests call: kubectl, helm, our command line and scripts of this checkout.
+//! The programs of this machine that tests call: kubectl, helm, docker, our command line and scripts of this checkout.
 
 use std::path::{Path, PathBuf};
 
@@ -16,10 +16,23 @@ pub fn checkout() -> PathBuf {
 /// # Errors
 /// If it cannot be started (it is missing: `make install` brings it) or fails; with what it printed.
 pub async fn run(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String> {
+    run_with(&[], program, arguments).await
+}
+
+/// Runs a program with further variables in its environment; see [`run`].
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_with(
+    environment: &[(&str, &str)],
+    program: impl AsRef<Path>,
+    arguments: &[&str],
+) -> Result<String> {
     let program = program.as_ref();
     let name = program.display();
     let output = Command::new(program)
         .args(arguments)
+        .envs(environment.iter().copied())
         .current_dir(checkout())
         .kill_on_drop(true)
         .output()

@@ -11,7 +11,7 @@ use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
-use crate::{tools, wait};
+use crate::wait;
 
 /// Within this a tunnel becomes Ready: images are in the cluster, so it is pods starting and one connection.
 pub const READY_WITHIN: Duration = Duration::from_secs(120);
@@ -96,7 +96,6 @@ pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Ve
 pub async fn sysctl(ns: &TestNamespace, pod: &Pod, name: &str) -> Result<String> {
     let path = format!("/proc/sys/{}", name.replace('.', "/"));
     let pod = pod.name_any();
-    let arguments = ["exec", "--namespace", &ns.name, &pod, "--", "cat", &path];
-    let text = tools::run("kubectl", &arguments).await?;
+    let text = ns.kubectl(&["exec", &pod, "--", "cat", &path]).await?;
     Ok(text.split_whitespace().collect::<Vec<_>>().join(" "))
 }

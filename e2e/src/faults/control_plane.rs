@@ -1,0 +1,394 @@
+//! Faults of what looks after tunnels: the operator, the API server, the kubelet; and what people do to objects.
+
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
+};
+use kube::{Api, ResourceExt};
+use muxtunnel_crds::bad_objects::parse;
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
+use serde_json::json;
+
+use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, under_load};
+use super::{OPERATOR, Outcome, Scale};
+use crate::pods::{self, Serve};
+use crate::{Cluster, PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+
+/// Within this 200 tunnels are settled.
+const MANY_WITHIN: Duration = Duration::from_secs(480);
+/// What an operator may have of memory.
+const MEMORY_MIB_MAX: u64 = 128;
+
+/// Somebody changes image and number of the exits' Deployment.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let deployments = ns.api::<Deployment>();
+        let built = deployments.get("t-exit").await?;
+        let edit = json!({"spec": {"replicas": 1, "template": {"spec": {"containers": [
+            {"name": "gateway", "image": "muxtunnel/gateway:by-hand"},
+        ]}}}});
+        let at = Moment::now();
+        let how = PatchParams::default();
+        deployments
+            .patch("t-exit", &how, &Patch::Strategic(&edit))
+            .await?;
+        let same = |deployment: &Deployment| {
+            let (now, built) = (deployment.spec.as_ref(), built.spec.as_ref());
+            now.map(|spec| (&spec.replicas, &spec.template))
+                == built.map(|spec| (&spec.replicas, &spec.template))
+        };
+        let what = "the Deployment is what it was";
+        wait::for_object(&deployments, "t-exit", what, PODS_WITHIN, same).await?;
+        let over = at.over("a Deployment of another image and number, until it was as built");
+        site::whole(ns, &[]).await?;
+        Ok(over)
+    })
+    .await
+}
+
+/// The operator that holds the Lease is killed; another one takes a change up.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let leases: Api<Lease> = Api::namespaced(ns.client.clone(), OPERATOR);
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
+        let holders: Vec<String> = leases
+            .list(&ListParams::default())
+            .await?
+            .into_iter()
+            .filter_map(|lease| lease.spec?.holder_identity)
+            .collect();
+        let leader = pods
+            .list(&ListParams::default())
+            .await?
+            .into_iter()
+            .map(|pod| pod.name_any())
+            .find(|pod| holders.iter().any(|holder| holder.starts_with(pod)));
+        let leader = leader.with_context(|| {
+            format!("no pod in {OPERATOR} holds a Lease; holders are {holders:?}")
+        })?;
+        let at = Moment::now();
+        let now = DeleteParams::default().grace_period(0);
+        pods.delete(&leader, &now).await?;
+        site::taken_up(ns, PLAIN).await?;
+        Ok(at.over("until another operator had taken a change of the spec up"))
+    })
+    .await
+}
+
+/// There is no operator for a time.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn operator_away(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let deployments: Api<Deployment> = Api::namespaced(ns.client.clone(), OPERATOR);
+        let operator = deployments.get("muxtunnel").await?;
+        let replicas = operator.spec.and_then(|spec| spec.replicas).unwrap_or(1);
+        let at = Moment::now();
+        let away = async {
+            scale_operator(ns, 0).await?;
+            tokio::time::sleep(Duration::from_secs(scale.away_seconds.into())).await;
+            anyhow::Ok(())
+        };
+        let away = away.await;
+        scale_operator(ns, replicas).await?;
+        away?;
+        let back = Moment::now();
+        site::taken_up(ns, PLAIN).await?;
+        Ok(at.over(format!(
+            "a change is taken up {:.1} s after the operator's pods are ready again",
+            back.seconds()
+        )))
+    })
+    .await
+}
+
+/// Returns when the operator has that many pods, all of which are ready.
+async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
+    let (namespace, count) = (
+        format!("--namespace={OPERATOR}"),
+        format!("--replicas={replicas}"),
+    );
+    let scale = ["scale", "deployment/muxtunnel", &namespace, &count];
+    ns.cluster.run("kubectl", &scale).await?;
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
+    let what = format!("{replicas} operators");
+    wait::until(&what, PODS_WITHIN, async || {
+        let pods = pods.list(&ListParams::default()).await?.items;
+        let all = i32::try_from(pods.len())? == replicas && pods.iter().all(pods::is_ready);
+        Ok(all.then_some(()))
+    })
+    .await
+}
+
+/// There is no API server for a time: the kubelet is told to run none.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn api_server_away(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let node = Cluster::First.node().await?;
+        let restarts = restarts(ns).await?;
+        // The script puts the manifest back whether or not somebody still waits for it.
+        let script = format!(
+            "cd /etc/kubernetes
+             mv manifests/kube-apiserver.yaml .
+             trap 'mv kube-apiserver.yaml manifests/' EXIT
+             answers() {{ curl --silent --insecure --max-time 2 --output /dev/null https://127.0.0.1:6443/livez; }}
+             for try in $(seq 120); do answers || break; sleep 0.5; done
+             if answers; then exit 1; fi
+             sleep {}",
+            scale.away_seconds
+        );
+        let at = Moment::now();
+        node.run(&script).await?;
+        let back = Moment::now();
+        wait::until("the API server answers", PODS_WITHIN, async || {
+            Ok(ns.client.apiserver_version().await.ok())
+        })
+        .await?;
+        let answers = back.seconds();
+        site::taken_up(ns, PLAIN).await?;
+        let taken_up = back.seconds();
+        site::whole(ns, &[]).await?;
+        ensure!(
+            restarts == self::restarts(ns).await?,
+            "gateways were started again while there was no API server"
+        );
+        Ok(at.over(format!(
+            "started again, it answers after {answers:.1} s, and a change is taken up after {taken_up:.1} s"
+        )))
+    })
+    .await
+}
+
+/// How often each gateway's container was started again.
+async fn restarts(ns: &TestNamespace) -> Result<Vec<(String, i32)>> {
+    let mut all = Vec::new();
+    for side in ["entry", "exit"] {
+        for pod in tunnel::gateways(ns, "t", side).await? {
+            let statuses = pod
+                .status
+                .iter()
+                .flat_map(|status| &status.container_statuses);
+            let count = statuses.flatten().map(|status| status.restart_count).sum();
+            all.push((pod.name_any(), count));
+        }
+    }
+    all.sort();
+    Ok(all)
+}
+
+/// The kubelet is restarted.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn kubelet_restarted(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let node = Cluster::First.node().await?;
+        let restarts = restarts(ns).await?;
+        let at = Moment::now();
+        node.run("systemctl restart kubelet").await?;
+        let healthy = "for try in $(seq 240); do
+             curl --silent --fail --output /dev/null http://127.0.0.1:10248/healthz && exit 0
+             sleep 0.25
+           done
+           exit 1";
+        node.run(healthy).await?;
+        let over = at.over("until its health endpoint answered");
+        site::whole(ns, &[]).await?;
+        ensure!(
+            restarts == self::restarts(ns).await?,
+            "gateways were started again with the kubelet"
+        );
+        Ok(over)
+    })
+    .await
+}
+
+/// Objects that must be refused, objects that can never work, and a good one that works meanwhile.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let at = Moment::now();
+        let refused = every_bad_object_is_refused(ns).await?;
+        let hopeless = hopeless();
+        for (name, yaml) in &hopeless {
+            let applied = tunnel::apply(ns, yaml).await;
+            applied.with_context(|| format!("{name} should be accepted"))?;
+        }
+        let good = yaml("good", "web", 80, "", "security: {mode: None}");
+        tunnel::up(ns, &good).await?;
+        let over = at.over(format!(
+            "{refused} objects were refused, {} that can never work got a condition, and a good one became ready",
+            hopeless.len()
+        ));
+        let tunnels = ns.api::<MuxTunnel>();
+        for (name, _) in &hopeless {
+            let judged = |tunnel: &MuxTunnel| {
+                let ready = tunnel::condition(tunnel, tunnel_condition::READY);
+                ready.is_some_and(|ready| ready.status == "False" && ready.message.starts_with("MT"))
+            };
+            let what = "it is said why it is not ready";
+            wait::for_object(&tunnels, name, what, PODS_WITHIN, judged).await?;
+        }
+        Ok(over)
+    })
+    .await
+}
+
+/// Applies all of `crds/tests/bad_objects`; returns how many there are.
+async fn every_bad_object_is_refused(ns: &TestNamespace) -> Result<usize> {
+    let folder = tools::checkout().join("crds/tests/bad_objects");
+    let mut refused = 0;
+    for file in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = file?.path();
+        let bad = parse(&fs::read_to_string(&path)?)?;
+        let kind = match bad.object["kind"].as_str() {
+            Some("MuxTunnel") => ApiResource::erase::<MuxTunnel>(&()),
+            Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
+            other => bail!("{}: an object of kind {other:?}", path.display()),
+        };
+        let api: Api<DynamicObject> = Api::namespaced_with(ns.client.clone(), &ns.name, &kind);
+        let object: DynamicObject = serde_json::from_value(bad.object)?;
+        let answer = match bad.old {
+            None => api.create(&PostParams::default(), &object).await,
+            Some(old) => {
+                let old = serde_json::from_value(old)?;
+                let stored = api.create(&PostParams::default(), &old).await?;
+                let name = stored.name_any();
+                // A patch has no resource version: the operator writes the status meanwhile.
+                let change = Patch::Merge(json!({"spec": object.data["spec"]}));
+                let answer = api.patch(&name, &PatchParams::default(), &change).await;
+                api.delete(&name, &DeleteParams::default()).await?;
+                answer
+            }
+        };
+        match answer {
+            Err(kube::Error::Api(status)) if status.is_invalid() || status.code == 400 => {
+                refused += 1
+            }
+            Err(error) => bail!("{}: {error}", path.display()),
+            Ok(_) => bail!("{} was accepted", path.display()),
+        }
+    }
+    ensure!(refused > 0, "{} is empty", folder.display());
+    Ok(refused)
+}
+
+/// Tunnels that a schema cannot refuse, and that can never work.
+fn hopeless() -> Vec<(&'static str, String)> {
+    let plain = "security: {mode: None}";
+    let own = |secret: &str| {
+        format!(
+            "security: {{mode: MutualTls, entry: {{secretName: {secret}, peers: [x]}}, exit: {{secretName: {secret}, peers: [x]}}}}"
+        )
+    };
+    let nowhere = "entry: {template: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}";
+    let never = "entry: {template: {priorityClassName: no-such-class}}";
+    let forbidden = "wan: {delay: 5ms}";
+    vec![
+        ("no-service", yaml("no-service", "nobody", 80, "", plain)),
+        ("no-port", yaml("no-port", "web", 81, "", plain)),
+        (
+            "no-secret",
+            yaml("no-secret", "web", 80, "", &own("missing")),
+        ),
+        ("no-node", yaml("no-node", "web", 80, nowhere, plain)),
+        ("no-class", yaml("no-class", "web", 80, never, plain)),
+        ("no-rights", yaml("no-rights", "web", 80, forbidden, plain)),
+    ]
+}
+
+fn yaml(name: &str, service: &str, port: u16, more: &str, carrier: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: {name}}}
+spec:
+  forwards:
+  - name: web
+    listen: {{port: 8080}}
+    target: {{service: {{name: {service}, port: {port}}}}}
+  carrier: {{{carrier}}}
+  {more}
+"
+    )
+}
+
+/// So many tunnels, whose gateways no node takes, are made at once: until each has a status, and what the operator
+/// needs of memory meanwhile.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn many_tunnels(count: usize) -> Result<Outcome> {
+    with_temp_ns("fault", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        let nowhere = "entry: {template: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}
+  exit: {template: {nodeSelector: {muxtunnel.dev/no: 'such-node'}}}";
+        let at = Moment::now();
+        for number in 0..count {
+            let name = format!("t{number}");
+            tunnel::apply(ns, &yaml(&name, "web", 80, nowhere, "security: {mode: None}")).await?;
+        }
+        let made = at.seconds();
+        let what = "every tunnel has its children and a status";
+        wait::until(what, MANY_WITHIN, async || {
+            let tunnels = ns.api::<MuxTunnel>().list(&ListParams::default()).await?;
+            let settled = |tunnel: &MuxTunnel| {
+                tunnel::condition(tunnel, tunnel_condition::READY).is_some()
+            };
+            if tunnels.items.len() < count || !tunnels.items.iter().all(settled) {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                return Ok(None);
+            }
+            let all = ListParams::default();
+            let deployments = ns.api::<Deployment>().list_metadata(&all).await?.items;
+            let services = ns.api::<Service>().list_metadata(&all).await?.items;
+            let made = deployments.len() >= 2 * count && services.len() >= 2 * count;
+            Ok(made.then_some(()))
+        })
+        .await?;
+        let over = at.over("");
+        let (now, peak) = memory_mib().await?;
+        ensure!(
+            peak <= MEMORY_MIB_MAX,
+            "the operator needed {peak} MiB; {MEMORY_MIB_MAX} MiB is what it may have"
+        );
+        Ok(over.noting(format!(
+            "all applied after {made:.1} s; the operator's resident memory is {now} MiB, and was {peak} MiB at most"
+        )).without_load())
+    })
+    .await
+}
+
+/// The resident memory of the operator's process that has most, now and at most since it began.
+async fn memory_mib() -> Result<(u64, u64)> {
+    let node = Cluster::First.node().await?;
+    let statuses = "for status in /proc/[0-9]*/status; do
+         if grep -q '^Name:.muxtunnel-opera' $status 2>/dev/null; then grep -E '^Vm(HWM|RSS):' $status; fi
+       done";
+    let text = node.run(statuses).await?;
+    let most = |name: &str| {
+        let lines = text.lines().filter_map(|line| line.strip_prefix(name));
+        let kib = lines.filter_map(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+        kib.max().map(|kib| kib / 1024)
+    };
+    let both = most("VmRSS:").zip(most("VmHWM:"));
+    both.with_context(|| format!("no operator runs on {}: {text:?}", node.name))
+}

@@ -1,0 +1,225 @@
+//! Faults of gateways: they are killed, restarted, rolled, and their certificates change.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use serde_json::Value;
+
+use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
+use super::{Outcome, Scale};
+use crate::keys::Authority;
+use crate::{Cluster, TestNamespace, tunnel, wait};
+
+/// Between two renewals of certificates.
+const RENEW_EVERY: Duration = Duration::from_secs(10);
+/// One gateway of a side is killed with SIGKILL; its container is started again.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let node = Cluster::First.node().await?;
+        let pods = tunnel::gateways(ns, "t", side).await?;
+        let pod = pods.first().context("a gateway")?;
+        let uid = pod.uid().context("a UID")?;
+        // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
+        let kill = format!(
+            "for file in $(grep -lE '{}|{uid}' /proc/[0-9]*/cgroup); do
+               process=${{file%/cgroup}}
+               if [ \"$(cat $process/comm)\" = muxgate ]; then kill -KILL ${{process#/proc/}}; echo killed; fi
+             done",
+            uid.replace('-', "_")
+        );
+        let at = Moment::now();
+        let killed = node.run(&kill).await?;
+        ensure!(killed.trim() == "killed", "of {} was: {killed:?}", pod.name_any());
+        let restarted = |pod: &Pod| {
+            let statuses = pod.status.as_ref();
+            let statuses = statuses.and_then(|status| status.container_statuses.as_ref());
+            statuses.is_some_and(|all| all.iter().any(|status| status.restart_count > 0))
+        };
+        let (pods, name) = (ns.api::<Pod>(), pod.name_any());
+        wait::for_object(&pods, &name, "a restart", PODS_WITHIN, restarted).await?;
+        site::whole(ns, &[]).await?;
+        Ok(at.over(""))
+    })
+    .await
+}
+
+/// One pod of a side is deleted, with that grace period or its own.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let names = site::names(ns, side).await?;
+        let name = names.first().context("a pod")?;
+        let how = DeleteParams {
+            grace_period_seconds: grace,
+            ..DeleteParams::default()
+        };
+        let at = Moment::now();
+        ns.api::<Pod>().delete(name, &how).await?;
+        site::whole(ns, std::slice::from_ref(name)).await?;
+        Ok(at.over(""))
+    })
+    .await
+}
+
+/// The pods of a side are replaced one by one, as `kubectl rollout restart` does.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn restarted(side: &str, scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let old = site::names(ns, side).await?;
+        let deployment = format!("deployment/t-{side}");
+        let at = Moment::now();
+        ns.kubectl(&["rollout", "restart", &deployment]).await?;
+        site::whole(ns, &old).await?;
+        Ok(at.over(""))
+    })
+    .await
+}
+
+/// Both sides, one after the other.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn both_restarted(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let at = Moment::now();
+        for side in ["exit", "entry"] {
+            let old = site::names(ns, side).await?;
+            let deployment = format!("deployment/t-{side}");
+            ns.kubectl(&["rollout", "restart", &deployment]).await?;
+            site::whole(ns, &old).await?;
+        }
+        Ok(at.over(""))
+    })
+    .await
+}
+
+async fn all_names(ns: &TestNamespace) -> Result<Vec<String>> {
+    let mut names = site::names(ns, "entry").await?;
+    names.extend(site::names(ns, "exit").await?);
+    Ok(names)
+}
+
+/// The spec asks for another sysctl, so both sides are rolled at once.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let old = all_names(ns).await?;
+        let tuning = "tuning: {sysctls: [{name: net.ipv4.tcp_keepalive_time, value: '77'}]}";
+        let at = Moment::now();
+        tunnel::apply(ns, &tunnel_yaml(PLAIN, tuning)).await?;
+        site::whole(ns, &old).await?;
+        tunnel::ready(ns, "t").await?;
+        Ok(at.over(""))
+    })
+    .await
+}
+
+/// The operator is told of another image of gateways, so both sides are rolled at once.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn image_changed(scale: Scale) -> Result<Outcome> {
+    let again = concat!(env!("CARGO_PKG_VERSION"), "-again");
+    let node = Cluster::First.node().await?;
+    let image = concat!("docker.io/muxtunnel/gateway:", env!("CARGO_PKG_VERSION"));
+    node.run(&format!(
+        "ctr --namespace k8s.io images tag --force {image} {image}-again"
+    ))
+    .await?;
+    under_load(PLAIN, scale, nothing, async |ns| {
+        let old = all_names(ns).await?;
+        let at = Moment::now();
+        let changed = async {
+            Cluster::First
+                .set_value(&format!("image.gateway.tag={again}"))
+                .await?;
+            site::whole(ns, &old).await?;
+            Ok(at.over(""))
+        };
+        let changed = changed.await;
+        Cluster::First.set_value("image.gateway.tag=").await?;
+        changed
+    })
+    .await
+}
+
+/// Both sides' own certificates are renewed again and again.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
+    let carrier = "security: {mode: MutualTls, entry: {secretName: t-in, peers: [t-out]}, exit: {secretName: t-out, peers: [t-in]}}";
+    let authority = Authority::new()?;
+    let certify = async |ns: &TestNamespace| {
+        authority.certify(ns, "t-in").await?;
+        authority.certify(ns, "t-out").await
+    };
+    let outcome = under_load(carrier, scale, certify, async |ns| {
+        let at = Moment::now();
+        let renewals = (scale.load_seconds / 10).saturating_sub(3);
+        for _ in 0..renewals {
+            certify(ns).await?;
+            tokio::time::sleep(RENEW_EVERY).await;
+        }
+        // A carrier that is made now has the newest certificates.
+        let names = site::names(ns, "exit").await?;
+        ns.kubectl(&["rollout", "restart", "deployment/t-exit"])
+            .await?;
+        site::whole(ns, &names).await?;
+        Ok(at.over(format!("{renewals} renewals, then the exits rolled")))
+    });
+    outcome.await
+}
+
+/// Certificates that the operator issues live for 3 minutes, so each is renewed twice and more meanwhile.
+///
+/// # Errors
+/// As [`super::Fault::run`].
+pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
+    let shorter = async |_: &TestNamespace| Cluster::First.set_value("certificates.life=3m").await;
+    let outcome = under_load("", scale, shorter, async |ns| {
+        let at = Moment::now();
+        let life = Duration::from_secs(180);
+        let first = issued(ns).await?;
+        wait::until(
+            "both certificates are renewed twice",
+            life * 2,
+            async || {
+                let now = issued(ns).await?;
+                Ok((now[0] >= first[0] + 180 && now[1] >= first[1] + 180).then_some(()))
+            },
+        )
+        .await?;
+        Ok(at.over("both renewed twice, by their expiry in the tunnel's status"))
+    });
+    let outcome = outcome.await;
+    Cluster::First.set_value("certificates.life=24h").await?;
+    outcome
+}
+
+/// When the certificates of the entries and the exits expire, in seconds since 1970, as the tunnel's status says.
+async fn issued(ns: &TestNamespace) -> Result<[i64; 2]> {
+    let tunnel = ns
+        .kubectl(&["get", "muxtunnel", "t", "--output=json"])
+        .await?;
+    let tunnel: Value = serde_json::from_str(&tunnel)?;
+    let expiry = |side: &str| {
+        let text = tunnel["status"]["certificates"][side]["notAfter"].as_str();
+        let text = text.with_context(|| format!("status.certificates.{side}.notAfter"))?;
+        anyhow::Ok(text.parse::<Timestamp>()?.as_second())
+    };
+    Ok([expiry("entry")?, expiry("exit")?])
+}

@@ -1,0 +1,223 @@
+//! Where a fault happens: a namespace, a tunnel of two entries and two exits, and a load through it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use muxtunnel_bench_api::load::Failure;
+use muxtunnel_crds::MuxTunnel;
+
+use super::{Outcome, Scale};
+use crate::pods::{self, Serve};
+use crate::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
+
+/// Short connections a second.
+const OPENS_PER_SECOND: u32 = 200;
+/// Long streams.
+const STREAMS: u32 = 20;
+/// Quiet time between the beginning of the load and the fault.
+const BEFORE: Duration = Duration::from_secs(3);
+/// Within this the load is over, once its seconds are.
+const LOAD_ENDS: Duration = Duration::from_secs(90);
+/// Within this pods are as they were.
+pub(super) const PODS_WITHIN: Duration = Duration::from_secs(180);
+
+/// When a fault was made.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Moment {
+    wall: SystemTime,
+    began: Instant,
+}
+
+/// A fault that is over: everything is as asked for again.
+pub(super) struct Over {
+    at: Moment,
+    whole: Duration,
+    note: String,
+}
+
+impl Moment {
+    pub(super) fn now() -> Self {
+        Self {
+            wall: SystemTime::now(),
+            began: Instant::now(),
+        }
+    }
+
+    /// Seconds since then.
+    pub(super) fn seconds(self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn over(self, note: impl Into<String>) -> Over {
+        Over {
+            at: self,
+            whole: self.began.elapsed(),
+            note: note.into(),
+        }
+    }
+
+    /// Seconds from here to a time of the load, whose clock is this machine's.
+    fn until(self, unix_ms: u64) -> Result<f64> {
+        let since = self.wall.duration_since(UNIX_EPOCH)?.as_millis();
+        Ok((unix_ms as f64 - since as f64).max(0.0) / 1000.0)
+    }
+}
+
+impl Over {
+    pub(super) fn noting(self, note: String) -> Self {
+        Self { note, ..self }
+    }
+
+    pub(super) fn without_load(self) -> Outcome {
+        Outcome {
+            load: None,
+            failing_seconds: None,
+            whole_seconds: self.whole.as_secs_f64(),
+            note: self.note,
+        }
+    }
+}
+
+/// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side; `more` is further
+/// YAML of its spec.
+pub(super) fn tunnel_yaml(carrier: &str, more: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: t}}
+spec:
+  forwards:
+  - name: web
+    listen: {{port: 8080, protocol: Tcp}}
+    target: {{service: {{name: web, port: 80}}}}
+  entry: {{replicas: 2}}
+  exit: {{replicas: 2}}
+  carrier: {{{carrier}}}
+  {more}
+"
+    )
+}
+
+/// Carriers in plain text.
+pub(super) const PLAIN: &str = "security: {mode: None}";
+
+/// What most faults need beforehand.
+pub(super) async fn nothing(_: &TestNamespace) -> Result<()> {
+    Ok(())
+}
+
+/// Makes `fault` while a load goes through a tunnel with such carriers, whose namespace was prepared for it.
+pub(super) async fn under_load(
+    carrier: &str,
+    scale: Scale,
+    prepare: impl AsyncFnOnce(&TestNamespace) -> Result<()>,
+    fault: impl AsyncFnOnce(&TestNamespace) -> Result<Over>,
+) -> Result<Outcome> {
+    with_temp_ns("fault", PodSecurity::Restricted, async |ns| {
+        prepare(ns).await?;
+        pods::serve(ns, "web", Serve::Load).await?;
+        tunnel::up(ns, &tunnel_yaml(carrier, "")).await?;
+        let seconds = scale.load_seconds;
+        pods::load(
+            ns,
+            "load",
+            "t-entry:8080",
+            OPENS_PER_SECOND,
+            STREAMS,
+            seconds,
+        )
+        .await?;
+        tokio::time::sleep(BEFORE).await;
+        let over = fault(ns).await?;
+        let within = Duration::from_secs(seconds.into()) + LOAD_ENDS;
+        let load = pods::load_report(ns, "load", within).await?;
+        ensure!(
+            load.opens == u64::from(seconds * OPENS_PER_SECOND),
+            "of the load, some connections are not accounted for: {load:?}"
+        );
+        for what in [&load.failed, &load.lost] {
+            ensure!(
+                !what.contains_key(&Failure::Wrong),
+                "a wrong byte arrived: {load:?}"
+            );
+        }
+        // An answer that ends early as if all were well would be one that nobody can tell from a good one.
+        for what in [&load.failed, &load.lost] {
+            ensure!(
+                !what.contains_key(&Failure::Short),
+                "something ended early without a cut: {load:?}"
+            );
+        }
+        // Whatever failed, it has stopped failing.
+        pods::load(ns, "after", "t-entry:8080", OPENS_PER_SECOND, STREAMS, 3).await?;
+        let after = pods::load_report(ns, "after", LOAD_ENDS).await?;
+        ensure!(
+            after.failed_opens() + after.lost_streams() == 0,
+            "connections fail after the fault, too: {after:?}"
+        );
+        let last = load.last_failure_unix_ms();
+        Ok(Outcome {
+            failing_seconds: last.map(|last| over.at.until(last)).transpose()?,
+            load: Some(load),
+            ..over.without_load()
+        })
+    })
+    .await
+}
+
+/// The names of a side's pods.
+pub(super) async fn names(ns: &TestNamespace, side: &str) -> Result<Vec<String>> {
+    let pods = tunnel::gateways(ns, "t", side).await?;
+    Ok(pods.iter().map(ResourceExt::name_any).collect())
+}
+
+/// Waits until each side has two ready pods and no other, none of which is `but`.
+pub(super) async fn whole(ns: &TestNamespace, but: &[String]) -> Result<()> {
+    wait::until(
+        "two ready pods a side and no other",
+        PODS_WITHIN,
+        async || {
+            for side in ["entry", "exit"] {
+                let selector =
+                    format!("app.kubernetes.io/instance=t,app.kubernetes.io/component={side}");
+                let list = ListParams::default().labels(&selector);
+                // While the API server is busy coming back, a failed look is no answer.
+                let Ok(pods) = ns.api::<Pod>().list(&list).await else {
+                    return Ok(None);
+                };
+                let good = |pod: &Pod| pods::is_ready(pod) && !but.contains(&pod.name_any());
+                if pods.items.len() != 2 || !pods.items.iter().all(good) {
+                    return Ok(None);
+                }
+            }
+            Ok(Some(()))
+        },
+    )
+    .await
+}
+
+/// Changes the tunnel's spec, and waits until the operator's status speaks of that.
+pub(super) async fn taken_up(ns: &TestNamespace, carrier: &str) -> Result<()> {
+    let changed = tunnel_yaml(carrier, "timeouts: {idle: 1h}");
+    let tunnel = wait::until("the API server takes a change", PODS_WITHIN, async || {
+        Ok(tunnel::apply(ns, &changed).await.ok())
+    })
+    .await?;
+    let generation = tunnel.metadata.generation.context("a generation")?;
+    wait::until(
+        "the operator takes the change up",
+        PODS_WITHIN,
+        async || {
+            let Ok(tunnel) = ns.api::<MuxTunnel>().get("t").await else {
+                return Ok(None);
+            };
+            let seen = tunnel.status.and_then(|status| status.observed_generation);
+            Ok((seen >= Some(generation)).then_some(()))
+        },
+    )
+    .await
+}

@@ -1,0 +1,230 @@
+//! One tunnel of two clusters: its exit in the second one, behind a node's port, its entry in the first.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Secret, Service};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use muxtunnel_crds::MuxTunnel;
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{
+    Cluster, PodSecurity, TestNamespace, keys, tunnel, wait, with_temp_ns_in_both,
+};
+use serde_json::json;
+
+/// The exit `far` to port 80 of `web` in its namespace, behind a port of every node.
+fn exit(carrier: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: far}}
+spec:
+  side: Exit
+  policy: {{allow: [{{host: web, port: 80}}]}}
+  exit: {{service: {{type: NodePort}}}}
+  carrier: {{{carrier}}}
+"
+    )
+}
+
+/// The entry `near`, whose clients are led to `web` by name, which is the exit's to resolve.
+fn entry(carrier: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: near}}
+spec:
+  side: Entry
+  forwards:
+  - name: web
+    listen: {{port: 8080}}
+    target: {{address: {{host: web, port: 80}}}}
+  carrier: {{{carrier}}}
+"
+    )
+}
+
+async fn one_mebibyte_arrives(ns: &TestNamespace, client: &str) -> Result<()> {
+    let send = ["send-hashed.sh", "near-entry", "8080", "1048576"];
+    pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+    Ok(())
+}
+
+/// The node's port that leads to the exit.
+async fn carrier_port(far: &TestNamespace) -> Result<i32> {
+    let service = far.api::<Service>().get("far-exit").await?;
+    let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
+    let port = ports.iter().find_map(|port| port.node_port);
+    port.context("the exit's Service has no node port")
+}
+
+#[tokio::test]
+async fn an_entry_reaches_an_exit_in_another_cluster_with_keys_of_ones_own() -> Result<()> {
+    with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
+        pods::serve(far, "web", Serve::Hash).await?;
+        keys::certificates(&[(near, "near"), (far, "far")]).await?;
+        let security = |end: &str, other: &str, side: &str| {
+            format!(
+                "security: {{mode: MutualTls, {side}: {{secretName: {end}, peers: [{other}]}}}}"
+            )
+        };
+        tunnel::apply(far, &exit(&security("far", "near", "exit"))).await?;
+        let port = wait::until("a node port", Duration::from_secs(30), async || {
+            Ok(carrier_port(far).await.ok())
+        })
+        .await?;
+        let node = Cluster::Second.node().await?;
+        let carrier = format!(
+            "address: '{}:{port}', {}",
+            node.address,
+            security("near", "far", "entry")
+        );
+        tunnel::up(near, &entry(&carrier)).await?;
+        tunnel::ready(far, "far").await?;
+        one_mebibyte_arrives(near, "client").await
+    })
+    .await
+}
+
+/// The names of the join bundle at the exit and of its copy at the entry.
+const BUNDLE: &str = "far-join";
+const COPY: &str = "from-far";
+
+/// Hands the exit's bundle over, as a person would, and lets the entry's operator read it.
+async fn hand_over(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
+    let bundles = far.api::<Secret>();
+    let what = "the exit publishes its bundle";
+    let bundle = wait::until(what, Duration::from_secs(60), async || {
+        Ok(bundles.get_opt(BUNDLE).await?)
+    })
+    .await?;
+    let copy = Secret {
+        metadata: ObjectMeta {
+            name: Some(COPY.to_owned()),
+            ..ObjectMeta::default()
+        },
+        data: bundle.data,
+        type_: bundle.type_,
+        ..Secret::default()
+    };
+    near.api::<Secret>()
+        .create(&PostParams::default(), &copy)
+        .await?;
+    let copy = format!("--resource-name={COPY}");
+    let role = [
+        "create",
+        "role",
+        "muxtunnel-join",
+        "--verb=get",
+        "--resource=secrets",
+        &copy,
+    ];
+    near.kubectl(&role).await?;
+    let binding = [
+        "create",
+        "rolebinding",
+        "muxtunnel-join",
+        "--role=muxtunnel-join",
+        "--serviceaccount=muxtunnel-system:muxtunnel",
+    ];
+    near.kubectl(&binding).await?;
+    Ok(())
+}
+
+/// An exit in the second cluster and an entry in the first one that joins it.
+async fn joined(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
+    let node = Cluster::Second.node().await?;
+    tunnel::apply(far, &exit(&format!("address: '{}'", node.address))).await?;
+    hand_over(near, far).await?;
+    tunnel::up(near, &entry(&format!("joinFrom: {{secretName: {COPY}}}"))).await?;
+    tunnel::ready(far, "far").await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn an_entry_joins_an_exit_in_another_cluster_by_one_secret() -> Result<()> {
+    with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
+        pods::serve(far, "web", Serve::Hash).await?;
+        joined(near, far).await?;
+        one_mebibyte_arrives(near, "client").await
+    })
+    .await
+}
+
+/// Waits until the certificate of that side was renewed since it expired at `before`; returns when it expires now.
+async fn renewed(
+    ns: &TestNamespace,
+    name: &str,
+    side: &str,
+    before: Option<String>,
+) -> Result<String> {
+    let path = format!("--output=jsonpath={{.status.certificates.{side}.notAfter}}");
+    let what = format!("the {side}'s certificate is renewed");
+    wait::until(&what, Duration::from_secs(240), async || {
+        let now = ns.kubectl(&["get", "muxtunnel", name, &path]).await?;
+        let other = !now.is_empty() && before.as_ref() != Some(&now);
+        Ok(other.then_some(now))
+    })
+    .await
+}
+
+async fn with_certificate_life<T>(life: &str, test: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    let set = async |life: &str| {
+        let value = format!("certificates.life={life}");
+        Cluster::First.set_value(&value).await?;
+        Cluster::Second.set_value(&value).await
+    };
+    let outcome = async {
+        set(life).await?;
+        test().await
+    }
+    .await;
+    set("24h").await?;
+    outcome
+}
+
+#[tokio::test]
+async fn certificates_of_both_clusters_are_renewed_under_load_and_no_stream_is_lost() -> Result<()>
+{
+    with_certificate_life("3m", async || {
+        with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
+            pods::serve(far, "web", Serve::Load).await?;
+            joined(near, far).await?;
+            let entry = renewed(near, "near", "entry", None).await?;
+            let exit = renewed(far, "far", "exit", None).await?;
+            // Longer than two thirds of a life, after which each is renewed.
+            pods::load(near, "load", "near-entry:8080", 50, 10, 180).await?;
+            renewed(near, "near", "entry", Some(entry)).await?;
+            renewed(far, "far", "exit", Some(exit)).await?;
+            let load = pods::load_report(near, "load", Duration::from_secs(270)).await?;
+            ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
+    with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
+        pods::serve(far, "web", Serve::Load).await?;
+        joined(near, far).await?;
+        pods::load(near, "load", "near-entry:8080", 20, 5, 120).await?;
+        let revoke = json!({"metadata": {"annotations": {"muxtunnel.dev/join-generation": "1"}}});
+        let exits = far.api::<MuxTunnel>();
+        let how = PatchParams::default();
+        exits.patch("far", &how, &Patch::Merge(&revoke)).await?;
+        // The load goes on until nothing that it begins or holds is led anywhere.
+        let load = pods::load_report(near, "load", Duration::from_secs(210)).await?;
+        ensure!(load.lost_streams() >= 5, "streams went on: {load:?}");
+        ensure!(load.failed_opens() > 0, "connections went on: {load:?}");
+        let again = pods::load(near, "again", "near-entry:8080", 1, 0, 1).await;
+        ensure!(again.is_err(), "a revoked bundle still leads to the exit");
+        Ok(())
+    })
+    .await
+}
