@@ -93,7 +93,7 @@ codes! {
     GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Allow the operator to reach port 64001 of the gateway pods (NetworkPolicy).";
     SysctlsApplied = 306, "The sysctls asked for are in force in the gateways.", "Nothing.";
     SysctlMismatch = 307, "A gateway reports another value for a sysctl than the one asked for.", "Compare the message's values; the kernel may have clamped the value.";
-    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove the sysctl; or allow it on the nodes with `--allowed-unsafe-sysctls` and create the tunnel again. Until its spec changes, no gateway pods are made.";
+    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove it from `tuning.sysctls`; or allow it on the nodes with `--allowed-unsafe-sysctls`, and then delete the Job that the message names, or change the spec where it names a gateway's pod. Until then no gateways are made with it.";
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
     OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
     CertificatesIssued = 320, "The operator has issued the gateways' certificates, and they are good.", "Nothing: they are renewed once two thirds of their life are over.";
@@ -109,6 +109,9 @@ codes! {
     JoinBundleExpired = 330, "The join bundle has expired.", "Copy the Secret NAME-join of the exit's namespace again: its operator has published a newer one.";
     JoinAddressMissing = 331, "The join bundle is not published: nobody knows under which address entries elsewhere reach the exit.", "Wait for the load balancer, or set `carrier.address` of the exit.";
     CertificateExpiring = 332, "A certificate, or the join bundle, is about to expire and has not been renewed.", "Renew what the message names; if the operator issues it, its log says why it does not.";
+    SysctlProbing = 350, "A Job tries the sysctls in a pod of its own before gateways get them.", "Wait: gateways follow within seconds of its end. If it lasts, see what the message says keeps it, or `kubectl describe` the Job; Pod Security levels baseline and restricted allow no unsafe sysctl.";
+    SandboxFailed = 351, "A pod with the sysctls could not be set up: the kernel does not know one, or does not take its value.", "Correct the name or the value in `tuning.sysctls`. Until then no gateways are made with it.";
+    SysctlProbeFailed = 352, "The Job that tries the sysctls ended without saying whether the node takes them.", "See what the message says of its pod: the node, a quota or the image may be the cause. It is tried again a minute later; gateways that run stay as they are.";
     TargetNotPermitted = 365, "A forward leads to a Service of another namespace that does not permit it.", "Have a ReferenceGrant (Gateway API) or a MuxGrant made in the namespace that the message names, from kind MuxTunnel of group muxtunnel.dev and the tunnel's namespace, to kind Service; or lead the forward elsewhere.";
 
     // 0380: what `muxtunnel check` finds outside of tunnels.

@@ -25,7 +25,7 @@ pub struct Carrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 260),
-        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\])(:[1-9][0-9]{0,4})?$")
+        regex(pattern = rules::HOST_MAYBE_PORT)
     )]
     pub address: Option<String>,
     /// Side Entry: the exit is that of a join bundle, which says where it is and how carriers are secured.
@@ -61,7 +61,7 @@ pub struct Meeting {
     /// `host:port` of the rendezvous.
     #[schemars(
         length(min = 3, max = 260),
-        regex(pattern = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):[1-9][0-9]{0,4}$")
+        regex(pattern = rules::HOST_PORT)
     )]
     pub address: String,
     /// The name that the exit registers and the entry visits.
@@ -71,7 +71,7 @@ pub struct Meeting {
     /// same on both sides and at the rendezvous. A changed one is for the carriers to come.
     #[schemars(
         length(min = 1, max = 253),
-        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+        regex(pattern = rules::SECRET_NAME)
     )]
     pub secret_name: String,
 }

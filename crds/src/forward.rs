@@ -133,7 +133,7 @@ pub struct UsersSecret {
     /// The Secret that it is in, in the tunnel's namespace.
     #[schemars(
         length(min = 1, max = 253),
-        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+        regex(pattern = rules::SECRET_NAME)
     )]
     pub name: String,
     /// Its key. Default: users.
@@ -165,7 +165,7 @@ pub struct Target {
     /// A Service, of the tunnel's namespace or of one that permits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceTarget>,
-    /// A host that the exit resolves.
+    /// A host that the side that dials resolves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<AddressTarget>,
 }
@@ -197,8 +197,9 @@ pub struct ServiceTarget {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressTarget {
-    /// DNS name or IP address (IPv6 without brackets), resolved by the side that dials. The name of a Service
-    /// of another namespace of the cluster (NAME.NAMESPACE.svc) has to be permitted there, as in `service`.
+    /// DNS name or IP address (IPv6 without brackets), resolved by the side that dials: the exit, with direction
+    /// ExitToEntry the entry. The name of a Service of another namespace of the cluster (NAME.NAMESPACE.svc) has to be
+    /// permitted there, as in `service`.
     #[schemars(length(min = 1, max = 253), regex(pattern = "^[-_.:a-zA-Z0-9]+$"))]
     pub host: String,
     /// TCP port.

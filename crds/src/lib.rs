@@ -40,9 +40,9 @@ pub use rendezvous::Rendezvous;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
-    Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, Gateway,
-    GatewayService, GatewayStatus, JoinStatus, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile,
-    Scope, ServiceType, Side, Sysctl, Timeouts, Tuning, Wan,
+    Autoscaling, Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus,
+    Direction, Gateway, GatewayService, GatewayStatus, JoinStatus, MuxTunnel, MuxTunnelSpec,
+    MuxTunnelStatus, Profile, Scope, ServiceType, Side, Sysctl, Timeouts, Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].

@@ -3,7 +3,7 @@
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{GatewayService, PodTemplate};
+use crate::{GatewayService, PodTemplate, rules};
 
 /// The gateway at which entries and exits meet. There is one: two would not know each other's names.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
@@ -13,7 +13,7 @@ pub struct Rendezvous {
     /// `NAME SECRET` each. A changed one is for who comes next; pairs that have met go on.
     #[schemars(
         length(min = 1, max = 253),
-        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+        regex(pattern = rules::SECRET_NAME)
     )]
     pub secret_name: String,
     /// Carriers that it joins at once. Default: 256.

@@ -6,6 +6,17 @@
 
 use kube::core::{Message, Rule};
 
+/// Pattern of the name of a Secret. Source: RFC 1123 subdomains, as Kubernetes takes them, dots at either end
+/// aside.
+pub(crate) const SECRET_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
+
+/// Pattern of `host:port`, IPv6 addresses in brackets, ports from 1 to 65535.
+pub(crate) const HOST_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):\
+     ([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])$";
+/// The same with a port that may be left out.
+pub(crate) const HOST_MAYBE_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\])\
+     (:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?$";
+
 /// Ports that no forward may listen on: carriers, admin endpoint.
 const RESERVED: &str = "[64000, 64001]";
 
@@ -69,7 +80,7 @@ pub(crate) fn carrier_address_needed() -> Rule {
 
 pub(crate) fn carrier_address_forbidden() -> Rule {
     rule(
-        "!has(self.carrier) || !has(self.carrier.address) || self.side == 'Entry' || \
+        "!has(self.carrier) || !has(self.carrier.address) || self.side in ['Entry', 'Rendezvous'] || \
          (self.side == 'Exit' && !has(self.carrier.rendezvous))",
         "'carrier.address ' + self.carrier.address + (self.side == 'Exit' ? ' is not dialled: with \
          carrier.rendezvous the exit is met there' : ' is for sides Entry and Exit; side ' + self.side \
@@ -409,6 +420,37 @@ pub(crate) fn keys_of_both_ends() -> Rule {
         "!has(self.security) || self.security.mode == 'None' || (has(self.security.entry) == \
          has(self.security.exit) && (self.security.mode == 'MutualTls' || has(self.security.entry)))",
         "'security: mode ' + self.security.mode + ' needs entry and exit, the keys of the gateways'",
+    )
+}
+
+pub(crate) fn replicas_or_autoscaling() -> Rule {
+    rule(
+        "!has(self.replicas) || !has(self.autoscaling)",
+        "'replicas %d and autoscaling do not go together: leave replicas out, and set autoscaling.minReplicas and \
+         maxReplicas'.format([self.replicas])",
+    )
+}
+
+pub(crate) fn autoscaling_in_order() -> Rule {
+    rule(
+        "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
+        "'autoscaling: minReplicas %d is more than maxReplicas %d'.format([self.minReplicas, self.maxReplicas])",
+    )
+}
+
+/// The default request is so small that any traffic would be a multiple of it.
+pub(crate) fn autoscaling_needs_cpu() -> Rule {
+    let has_cpu = |kind: &str| {
+        format!("(has(self.template.resources.{kind}) && 'cpu' in self.template.resources.{kind})")
+    };
+    rule(
+        format!(
+            "!has(self.autoscaling) || (has(self.template) && has(self.template.resources) && ({} || {}))",
+            has_cpu("requests"),
+            has_cpu("limits")
+        ),
+        "'autoscaling up to maxReplicas %d counts CPU time in parts of what is requested: set \
+         template.resources.requests.cpu'.format([self.autoscaling.maxReplicas])",
     )
 }
 

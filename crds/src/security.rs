@@ -58,7 +58,7 @@ pub struct SecurityEnd {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),
-        regex(pattern = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$")
+        regex(pattern = rules::SECRET_NAME)
     )]
     pub secret_name: Option<String>,
     /// Whom they take at the other end. MutualTls: names, one of which is in its certificate (DNS names, IP

@@ -26,9 +26,9 @@ use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
     validation = rules::name(40),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "All is as asked"),
     printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "At least one path works"),
-    printcolumn(name = "Entry", type_ = "integer", json_path = ".status.entry.readyReplicas", description = "Entry gateways that are ready"),
-    printcolumn(name = "Exit", type_ = "integer", json_path = ".status.exit.readyReplicas", description = "Exit gateways that are ready"),
-    printcolumn(name = "Rendezvous", type_ = "integer", json_path = ".status.rendezvous.readyReplicas", description = "Rendezvous gateways that are ready", priority = "1"),
+    printcolumn(name = "Entry", type_ = "string", json_path = ".status.entry.ready", description = "Entry gateways that are ready, of those asked for"),
+    printcolumn(name = "Exit", type_ = "string", json_path = ".status.exit.ready", description = "Exit gateways that are ready, of those asked for"),
+    printcolumn(name = "Rendezvous", type_ = "string", json_path = ".status.rendezvous.ready", description = "Rendezvous gateways that are ready, of those asked for", priority = "1"),
     printcolumn(name = "Carriers", type_ = "integer", json_path = ".status.carriers.up", description = "Carriers that are up"),
     printcolumn(name = "RTT", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
     printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "What limits the direction that moves more"),
@@ -130,17 +130,52 @@ impl Side {
 /// Settings of the gateways of one side.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = rules::replicas_or_autoscaling(),
+    validation = rules::autoscaling_needs_cpu()
+)]
 pub struct Gateway {
-    /// Number of pods. Default: 1.
+    /// Number of pods. Default: 1, and with `autoscaling` what that decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 32))]
     pub replicas: Option<i32>,
+    /// The number of pods follows the CPU time that they take; instead of `replicas`. The cluster needs a metrics
+    /// server, and `template.resources` a request or limit of CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autoscaling: Option<Autoscaling>,
+    /// Seconds that the open streams of a pod have once it is to end, as in a roll-out; new ones go to other pods.
+    /// What is still open then is reset. Default: 25.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 10, max = 86400))]
+    pub drain_seconds: Option<u32>,
     /// The Service in front of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<GatewayService>,
     /// Settings of their pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
+}
+
+/// How the number of pods of one side follows the CPU time that they take (a HorizontalPodAutoscaler).
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::autoscaling_in_order())]
+pub struct Autoscaling {
+    /// There are never fewer. Default: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 32))]
+    pub min_replicas: Option<i32>,
+    /// There are never more.
+    #[schemars(range(min = 1, max = 32))]
+    pub max_replicas: i32,
+    /// The part of the requested CPU time that a gateway is to take on average. Default: 80.
+    #[serde(
+        default,
+        rename = "targetCPUUtilizationPercentage",
+        skip_serializing_if = "Option::is_none"
+    )]
+    #[schemars(range(min = 1, max = 1000))]
+    pub target_cpu_utilization_percentage: Option<i32>,
 }
 
 /// The Service in front of the gateways of one side.
@@ -207,12 +242,14 @@ pub struct Tuning {
     /// A set of sysctls for a kind of path. Default: None.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
-    /// Further sysctls; they override those of the profile.
+    /// Further sysctls; they override those of the profile. Before gateways get them, a Job tries them in a pod of
+    /// its own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub sysctls: Vec<Sysctl>,
     /// Allow sysctls that Kubernetes does not count as safe. The nodes must allow them, too
-    /// (`--allowed-unsafe-sysctls`): where a kubelet refuses one, no gateways are made.
+    /// (`--allowed-unsafe-sysctls`): where a kubelet refuses one, running gateways stay as they are, and no new
+    /// ones are made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_unsafe: bool,
 }
@@ -352,6 +389,10 @@ pub struct GatewayStatus {
     /// Pods that are ready.
     #[serde(default)]
     pub ready_replicas: i32,
+    /// Both, such as 1/2.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 32))]
+    pub ready: String,
     /// Entry: host under which the forwards' ports are reached. Exit and rendezvous: `host:port` of the
     /// carriers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Config};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
@@ -70,7 +70,12 @@ struct Entry {
     unix_listeners: Arc<UnixListeners>,
     /// Clients that have not said where they want to go.
     greetings: Arc<Lobby>,
+    /// Each connection that is not a stream yet has one of these; `None`: no more are taken.
+    underway: RefCell<Option<Underway>>,
 }
+
+/// Of a connection on its way to a session. What is shut down waits until all of them are gone.
+type Underway = mpsc::Sender<Infallible>;
 
 /// Runs until the shutdown is complete.
 ///
@@ -90,6 +95,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         way,
         ..
     } = worker;
+    let (underway, mut arrived) = mpsc::channel(1);
     let entry = Rc::new(Entry {
         worker: index,
         config: config.clone(),
@@ -111,6 +117,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         begun: Cell::new(0),
         unix_listeners,
         greetings: Lobby::new(GREETINGS_MAX),
+        underway: RefCell::new(Some(underway)),
     });
     let first = Arc::clone(&config.borrow_and_update());
     if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
@@ -125,13 +132,19 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         () = follow(&entry, config) => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
-    entry.stop_listening();
-    if entry.has_reverse_forwards() {
-        // Before it is looked whether there are streams: exits are to open no more.
-        entry.sessions.go_away();
-    }
+    let drained = async {
+        entry.stop_listening().await;
+        drop(entry.underway.take());
+        // It ends without a message, once the last connection is a stream or refused.
+        let _ = arrived.recv().await;
+        if entry.has_reverse_forwards() {
+            // Before it is looked whether there are streams: exits are to open no more.
+            entry.sessions.go_away();
+        }
+        entry.sessions.drained().await;
+    };
     tokio::select! {
-        () = entry.sessions.drained() => {}
+        () = drained => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
     diallers.iter().for_each(JoinHandle::abort);

@@ -9,10 +9,13 @@ mod http;
 mod socks5;
 
 use std::io::{Error, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::{Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX};
+use rand::Rng;
+use rand::seq::SliceRandom;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::security::PROOF_MAX;
@@ -73,7 +76,11 @@ impl Way {
                 continue;
             }
             match in_time(tokio::net::lookup_host(exit)).await {
-                Ok(found) => addresses.extend(found.map(|ip| Address::resolved(exit, ip))),
+                Ok(found) => {
+                    let mut found: Vec<_> = found.collect();
+                    spread(&mut found, &mut rand::rng());
+                    addresses.extend(found.into_iter().map(|ip| Address::resolved(exit, ip)));
+                }
                 Err(error) => last = Some(error),
             }
         }
@@ -159,6 +166,16 @@ async fn lead_on(tcp: &TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Res
     }
 }
 
+/// In any order, but those of the kind that the resolver put first before the others. Where a name has more addresses
+/// than exits are used, each entry and each of its workers then uses others; resolvers may sort them.
+fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
+    let Some(first) = addresses.first().map(SocketAddr::is_ipv4) else {
+        return;
+    };
+    addresses.shuffle(rng);
+    addresses.sort_by_key(|address| address.is_ipv4() != first);
+}
+
 async fn in_time<T>(attempt: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
     tokio::time::timeout(CONNECT_TIMEOUT, attempt)
         .await
@@ -193,5 +210,35 @@ async fn hear(tcp: &TcpStream, bytes: &mut [u8]) -> std::io::Result<usize> {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             result => return result,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn any_address_of_the_first_kind_may_come_first() {
+        let v6 = (1..=4).map(|n| format!("[fd00::{n}]:1").parse().unwrap());
+        let v4 = (1..=4).map(|n| format!("10.0.0.{n}:1").parse().unwrap());
+        let resolved: Vec<SocketAddr> = v6.chain(v4).collect();
+        let mut firsts = BTreeSet::new();
+        for seed in 0..100 {
+            let mut addresses = resolved.clone();
+            spread(&mut addresses, &mut StdRng::seed_from_u64(seed));
+            assert!(
+                addresses[..4].iter().all(SocketAddr::is_ipv6),
+                "{addresses:?}"
+            );
+            firsts.insert(addresses[0]);
+            addresses.sort_unstable_by_key(|address| resolved.iter().position(|at| at == address));
+            assert_eq!(addresses, resolved, "none is lost");
+        }
+        assert_eq!(firsts.len(), 4);
     }
 }

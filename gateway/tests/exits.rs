@@ -158,6 +158,43 @@ fn connections_that_come_while_there_is_no_exit_wait_for_one() {
 }
 
 #[test]
+fn an_entry_that_is_shut_down_serves_those_who_wait_in_its_backlog() {
+    let (listener, target) = target();
+    let (carrier, forward) = (local(free_port()), local(free_port()));
+    let drain = "drain: {acceptSeconds: 0, deadlineSeconds: 50}\n";
+    let entry = entry_with(drain, &carrier.to_string(), forward, target);
+    until("the entry has no carrier", || {
+        entry.log().contains("No carrier")
+    });
+    let mut waiting: Vec<TcpStream> = (0..5).map(|_| connect(forward)).collect();
+    for (number, client) in waiting.iter_mut().enumerate() {
+        client.write_all(&[number as u8]).unwrap();
+    }
+    entry.signal("TERM");
+    until("it is not ready", || entry.log().contains("Draining"));
+    let _exit = exit(carrier, target);
+    let mut servers: Vec<(u8, TcpStream)> = waiting
+        .iter()
+        .map(|_| {
+            let (mut server, mut first) = (accept(&listener), [0]);
+            server.read_exact(&mut first).unwrap();
+            (first[0], server)
+        })
+        .collect();
+    servers.sort_by_key(|(number, _)| *number);
+    // Nobody else is let in, and who was is served to the end.
+    assert!(TcpStream::connect(forward).is_err());
+    for ((number, server), client) in servers.iter_mut().zip(&mut waiting) {
+        server.write_all(&[*number + 10]).unwrap();
+        let mut answer = [0];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [*number + 10]);
+    }
+    drop((servers, waiting));
+    assert!(entry.wait().success());
+}
+
+#[test]
 fn the_fallback_leads_to_an_exit_where_the_names_do_not() {
     let (listener, target) = target();
     let (carrier, forward) = (local(free_port()), local(free_port()));

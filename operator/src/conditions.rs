@@ -4,8 +4,10 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use muxtunnel_codes::Code;
 
-/// Longest message that the API server takes (bytes), less room for the number.
+/// Longest message that the API server takes is 32 KiB; this is enough for a person, bytes.
 const MESSAGE_LENGTH_MAX: usize = 4096;
+/// The remedy of codes with which all is well.
+const NO_REMEDY: &str = "Nothing.";
 
 /// A condition before it has a time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,10 +64,11 @@ impl Verdict {
         }
     }
 
-    /// `MT0303 ` and the detail, cut to what the API server takes.
+    /// `MT0303 `, the detail, and what to do where it does not hold; cut to what the API server takes.
     #[must_use]
     pub fn message(&self) -> String {
         let number = self.code.to_string();
+        let advice = self.advice();
         let mut text = if self.detail.is_empty() {
             format!("{number} {}", self.code.cause())
         } else if self.detail.starts_with(&number) {
@@ -73,9 +76,30 @@ impl Verdict {
         } else {
             format!("{number} {}", self.detail)
         };
-        let end = text.floor_char_boundary(MESSAGE_LENGTH_MAX);
-        text.truncate(end);
+        if !advice.is_empty() && text.ends_with(&advice) {
+            return text;
+        }
+        let room = MESSAGE_LENGTH_MAX - advice.len() - 2;
+        text.truncate(text.floor_char_boundary(room));
+        if !advice.is_empty() {
+            let end = if text.ends_with(['.', '!', '?']) {
+                " "
+            } else {
+                ". "
+            };
+            text.push_str(end);
+            text.push_str(&advice);
+        }
         text
+    }
+
+    /// What a person does about it; nothing where all is well, or was not asked for.
+    fn advice(&self) -> String {
+        let remedy = self.code.remedy();
+        if self.holds == Some(true) || remedy == NO_REMEDY {
+            return String::new();
+        }
+        format!("What to do: {remedy}")
     }
 }
 
@@ -144,18 +168,35 @@ mod tests {
     }
 
     #[test]
-    fn the_message_begins_with_the_number_once() {
-        let verdict = Verdict::no("WanEmulated", Code::WanUnsupported, "MT0404 no sch_netem");
-        assert_eq!(verdict.message(), "MT0404 no sch_netem");
-        let verdict = Verdict::no("Ready", Code::ConfigPending, "pod a");
-        assert_eq!(verdict.message(), "MT0303 pod a");
-        let verdict = Verdict::yes("Ready", Code::Reconciled);
-        assert_eq!(verdict.message(), "MT0301 All is as asked.");
+    fn the_message_begins_with_the_number_and_ends_with_what_to_do_each_once() {
+        let code = Code::WanUnsupported;
+        let verdict = Verdict::no("WanEmulated", code, "MT0404 no sch_netem");
+        let message = format!("MT0404 no sch_netem. What to do: {}", code.remedy());
+        assert_eq!(verdict.message(), message);
+        let again = Verdict::no("Ready", code, message.clone());
+        assert_eq!(again.message(), message);
+        let unknown = Verdict::unknown("Available", Code::ConfigPending, "is it there?");
+        let message = unknown.message();
+        let begin = "MT0303 is it there? What to do: Wait";
+        assert!(message.starts_with(begin), "{message}");
     }
 
     #[test]
-    fn a_long_message_is_cut_between_characters() {
-        let verdict = Verdict::no("Ready", Code::GatewaysNotReady, "ä".repeat(5000));
-        assert!(verdict.message().len() <= MESSAGE_LENGTH_MAX);
+    fn nothing_is_to_be_done_where_all_is_well_or_was_not_asked_for() {
+        let verdict = Verdict::yes("Ready", Code::Reconciled);
+        assert_eq!(verdict.message(), "MT0301 All is as asked.");
+        let verdict = Verdict::yes("Failed", Code::BenchmarkRunnerLost);
+        assert!(!verdict.message().contains("What to do"));
+        let verdict = Verdict::no("WanEmulated", Code::NotRequested, "");
+        assert_eq!(verdict.message(), "MT0309 The spec does not ask for it.");
+    }
+
+    #[test]
+    fn a_long_message_is_cut_between_characters_and_still_says_what_to_do() {
+        let code = Code::GatewaysNotReady;
+        let verdict = Verdict::no("Ready", code, "ä".repeat(5000));
+        let message = verdict.message();
+        assert!(message.len() <= MESSAGE_LENGTH_MAX && message.len() > MESSAGE_LENGTH_MAX - 8);
+        assert!(message.ends_with(code.remedy()), "{message}");
     }
 }

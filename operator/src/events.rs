@@ -1,26 +1,51 @@
-//! Events, on transitions of conditions alone. Equal ones become one Event with a count.
+//! Events, on transitions of conditions alone. Equal ones become one series, as events.k8s.io has it; how often one
+//! is written is [`series`]' to decide.
+
+mod series;
+
+use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
-use kube::Client;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use k8s_openapi::api::events::v1::{Event, EventSeries};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, MicroTime};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::ObjectMeta;
+use kube::{Api, Client};
 use muxtunnel_codes::Code;
-use tracing::warn;
+use serde_json::json;
+use tracing::{debug, warn};
 
 use crate::labels::MANAGER;
+use series::{Key, Step, Table};
 
 /// Longest note that the API server takes, in bytes.
 const NOTE_LENGTH_MAX: usize = 1000;
 
-/// Publishes Events. The kube recorder behind it forgets an Event after six minutes.
+/// Publishes Events. Clones share what was published before.
 #[derive(Clone)]
-pub struct Events(Recorder);
+pub struct Events {
+    client: Client,
+    /// This process, among those that report as the operator: the pod's name.
+    instance: Arc<str>,
+    table: Arc<Mutex<Table>>,
+}
 
 impl Events {
     /// Events published through `client` in the name of the operator.
     #[must_use]
     pub fn new(client: Client) -> Self {
-        Self(Recorder::new(client, Reporter::from(MANAGER)))
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let instance = if host.trim().is_empty() {
+            MANAGER
+        } else {
+            host.trim()
+        };
+        Self {
+            client,
+            instance: instance.into(),
+            table: Arc::default(),
+        }
     }
 
     /// Publishes what differs between two states of an object's conditions. An Event that cannot be
@@ -32,9 +57,85 @@ impl Events {
         new: &[Condition],
     ) {
         for condition in transitions(old, new) {
-            if let Err(error) = self.0.publish(&event(condition), object).await {
+            if let Err(error) = self.publish(condition, object).await {
                 warn!(%error, reason = condition.reason, "cannot publish an event");
             }
+        }
+    }
+
+    async fn publish(
+        &self,
+        condition: &Condition,
+        object: &ObjectReference,
+    ) -> Result<(), kube::Error> {
+        let now = Timestamp::now();
+        let key = Key {
+            object: object.uid.clone().unwrap_or_default(),
+            action: action(condition),
+            reason: condition.reason.clone(),
+        };
+        let step = self.table().step(&key, now);
+        let namespace = object.namespace.as_deref().unwrap_or_default();
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        match step {
+            Step::Begin => {}
+            Step::Count { name, count } => {
+                let series = EventSeries {
+                    count,
+                    last_observed_time: MicroTime(now),
+                };
+                // All else of an Event cannot be changed.
+                let patch = Patch::Merge(json!({"series": series}));
+                match api.patch(&name, &PatchParams::default(), &patch).await {
+                    // It has been removed, as Events are after an hour.
+                    Err(kube::Error::Api(status)) if status.code == 404 => {}
+                    patched => return patched.map(drop),
+                }
+            }
+            Step::Hold => {
+                debug!(
+                    reason = condition.reason,
+                    "an event is not written, there were many"
+                );
+                return Ok(());
+            }
+        }
+        let event = self.event(condition, object, now);
+        let name = event.metadata.name.clone().unwrap_or_default();
+        api.create(&PostParams::default(), &event).await?;
+        self.table().begun(key, name, now);
+        Ok(())
+    }
+
+    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn event(&self, condition: &Condition, object: &ObjectReference, now: Timestamp) -> Event {
+        let type_ = if is_normal(&condition.reason) {
+            "Normal"
+        } else {
+            "Warning"
+        };
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!(
+                    "{}.{:x}",
+                    object.name.as_deref().unwrap_or(MANAGER),
+                    now.as_nanosecond()
+                )),
+                namespace: object.namespace.clone(),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            type_: Some(type_.to_owned()),
+            reason: Some(condition.reason.clone()),
+            action: Some(action(condition)),
+            note: Some(note(condition)),
+            regarding: Some(object.clone()),
+            reporting_controller: Some(MANAGER.to_owned()),
+            reporting_instance: Some(self.instance.to_string()),
+            ..Event::default()
         }
     }
 }
@@ -55,23 +156,17 @@ fn transitions<'a>(
     })
 }
 
-fn event(condition: &Condition) -> Event {
+fn note(condition: &Condition) -> String {
     let mut note = format!(
         "{}={}: {}",
         condition.type_, condition.status, condition.message
     );
     note.truncate(note.floor_char_boundary(NOTE_LENGTH_MAX));
-    Event {
-        type_: if is_normal(&condition.reason) {
-            EventType::Normal
-        } else {
-            EventType::Warning
-        },
-        reason: condition.reason.clone(),
-        note: Some(note),
-        action: format!("Set{}", condition.type_),
-        secondary: None,
-    }
+    note
+}
+
+fn action(condition: &Condition) -> String {
+    format!("Set{}", condition.type_)
 }
 
 /// What happens on the way of every healthy object.
@@ -86,6 +181,7 @@ fn is_normal(reason: &str) -> bool {
         Code::CertificatesIssued,
         Code::CertificatesProvided,
         Code::CertificatePending,
+        Code::SysctlProbing,
         Code::WanEmulated,
         Code::WanPending,
         Code::BenchmarkRunning,
@@ -99,6 +195,7 @@ fn is_normal(reason: &str) -> bool {
 mod tests {
     use super::*;
     use crate::conditions::{Verdict, conditions};
+    use crate::testing::{Failure, FakeApi};
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
     fn state(verdicts: &[Verdict]) -> Vec<Condition> {
@@ -120,15 +217,67 @@ mod tests {
         let new = state(&[Verdict::no("Ready", Code::SysctlForbidden, "two")]);
         let changed: Vec<_> = transitions(&old, &new).collect();
         assert_eq!(changed.len(), 1);
-        let event = event(changed[0]);
-        assert_eq!(event.reason, "SysctlForbidden");
-        assert_eq!(event.type_, EventType::Warning);
-        assert_eq!(event.note.as_deref(), Some("Ready=False: MT0308 two"));
+        assert!(!is_normal(&changed[0].reason));
+        let note = note(changed[0]);
+        assert!(
+            note.starts_with("Ready=False: MT0308 two. What to do: "),
+            "{note}"
+        );
     }
 
     #[test]
     fn what_was_not_asked_for_is_no_event() {
         let new = state(&[Verdict::no("WanEmulated", Code::NotRequested, "")]);
         assert_eq!(transitions(&[], &new).count(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_repeats_is_one_event_with_a_count_and_is_not_written_each_time() {
+        let api = FakeApi::default();
+        let events = Events::new(api.client());
+        let object = ObjectReference {
+            name: Some("office".to_owned()),
+            namespace: Some("site".to_owned()),
+            uid: Some("uid-office".to_owned()),
+            ..ObjectReference::default()
+        };
+        let lost = state(&[Verdict::no("Ready", Code::GatewaysNotReady, "one")]);
+        for _ in 0..4 {
+            events.publish_transitions(&object, &[], &lost).await;
+        }
+        let writes = api.take_requests();
+        let methods: Vec<_> = writes.iter().map(|write| write.method.as_str()).collect();
+        assert_eq!(
+            methods,
+            ["POST", "PATCH"],
+            "the others are counted with the next one"
+        );
+        let created = &writes[0].body;
+        for (field, value) in [
+            ("reason", "GatewaysNotReady"),
+            ("action", "SetReady"),
+            ("type", "Normal"),
+            ("reportingController", "muxtunnel-operator"),
+        ] {
+            assert_eq!(created[field], value);
+        }
+        assert_eq!(created["regarding"]["uid"], "uid-office");
+        let name = created["metadata"]["name"].as_str().unwrap();
+        assert_eq!(writes[1].path, format!("events/{name}"));
+        assert_eq!(writes[1].body["series"]["count"], 2);
+    }
+
+    #[tokio::test]
+    async fn an_event_that_was_removed_is_made_again() {
+        let api = FakeApi::default();
+        let events = Events::new(api.client());
+        let object = ObjectReference::default();
+        let lost = state(&[Verdict::no("Ready", Code::GatewaysNotReady, "one")]);
+        events.publish_transitions(&object, &[], &lost).await;
+        api.fail_write(0, Failure::Before(404));
+        events.publish_transitions(&object, &[], &lost).await;
+        let writes = api.take_requests();
+        let methods: Vec<_> = writes.iter().map(|write| write.method.as_str()).collect();
+        assert_eq!(methods, ["POST", "PATCH", "POST"]);
     }
 }

@@ -215,13 +215,41 @@ impl World {
                 if self.objects.contains_key(&path) {
                     return error(409, "exists");
                 }
-                self.store(&path, request.body.clone())
+                let mut object = request.body.clone();
+                object["metadata"]["uid"] = json!(format!("uid-{path}-{}", self.version));
+                self.store(&path, object)
             }
             _ => error(405, "method not allowed"),
         }
     }
 
+    /// RFC 7386, as far as patches go that remove nothing.
+    fn merge(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        fn merge(into: &mut Value, patch: &Value) {
+            match (into, patch) {
+                (Value::Object(into), Value::Object(patch)) => {
+                    for (key, patch) in patch {
+                        merge(into.entry(key).or_insert(Value::Null), patch);
+                    }
+                }
+                (into, patch) => *into = patch.clone(),
+            }
+        }
+        let Some(mut object) = self.objects.get(&request.path).cloned() else {
+            return error(404, "not found");
+        };
+        let wanted = &request.body["metadata"]["uid"];
+        if !wanted.is_null() && *wanted != object["metadata"]["uid"] {
+            return error(409, "the UID in the patch does not match");
+        }
+        merge(&mut object, &request.body);
+        self.store(&request.path, object)
+    }
+
     fn apply(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        if request.content_type == "application/merge-patch+json" {
+            return self.merge(request);
+        }
         if let Some(path) = request.path.strip_suffix("/status") {
             let Some(mut object) = self.objects.get(path).cloned() else {
                 return error(404, "not found");

@@ -10,6 +10,7 @@ pub mod certify;
 pub mod dereference;
 pub mod observe;
 pub mod references;
+mod sandbox;
 pub mod update_status;
 pub mod validate;
 
@@ -18,8 +19,11 @@ use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -127,6 +131,9 @@ pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchCl
         watches::children(api::<NetworkPolicy>(&client, namespace), clock),
         watches::children(api::<ConfigMap>(&client, namespace), clock),
         watches::children(api::<Pod>(&client, namespace), clock),
+        watches::children(api::<PodDisruptionBudget>(&client, namespace), clock),
+        watches::children(api::<HorizontalPodAutoscaler>(&client, namespace), clock),
+        watches::children(api::<Job>(&client, namespace), clock),
     ]);
     applier(
         |tunnel, context| Box::pin(reconcile(tunnel, context)),

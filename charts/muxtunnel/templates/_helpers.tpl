@@ -111,7 +111,14 @@ deletes them, and makes and renews the certificates of gateways, without ever re
   resources: [certificates]
   verbs: [get, create, patch, delete]
 {{- end }}
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+- apiGroups: [autoscaling]
+  resources: [horizontalpodautoscalers]
+  verbs: [get, list, watch, create, patch, delete]
+# Only the kubelet's Events say why a pod's sandbox fails.
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [list, create, patch]
 {{- end }}

@@ -31,6 +31,24 @@ async fn the_smallest_tunnel_leads_to_the_service() -> Result<()> {
 }
 
 #[tokio::test]
+async fn the_tunnel_of_several_gateways_has_two_a_side_and_leads_to_the_service() -> Result<()> {
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        // Without a metrics server an autoscaler still keeps the least number.
+        let tunnel = tunnel::up(ns, &example("muxtunnel-ha.yaml")?).await?;
+        let status = tunnel.status.context("a status")?;
+        for (side, of) in [("entry", status.entry), ("exit", status.exit)] {
+            let ready = of.context("a side")?.ready;
+            ensure!(ready == "2/2", "{side}: {ready}");
+        }
+        let send = ["send-hashed.sh", "steady-entry", "8080", "1000000"];
+        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn the_tunnel_over_an_emulated_wan_leads_to_the_service() -> Result<()> {
     with_temp_ns("example", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;

@@ -5,6 +5,7 @@
 //! logs, and traffic.
 
 mod admission;
+mod availability;
 mod benchmarks;
 mod certificates;
 mod chart;

@@ -1,10 +1,18 @@
-//! The sysctls of a tunnel are in force inside its gateways' pods, and nowhere else.
+//! The sysctls of a tunnel are in force inside its gateways' pods, and nowhere else; those that a node refuses do no
+//! harm.
 
-use anyhow::{Result, ensure};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use muxtunnel_crds::tunnel_condition;
+use kube::ResourceExt;
+use kube::api::ListParams;
+use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, tunnel, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -52,6 +60,153 @@ async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Resul
                 }
             }
         }
+        Ok(())
+    })
+    .await
+}
+
+/// A namespaced sysctl that is safe in no Kubernetes, so the test cluster's kubelets refuse it; and so does every level of
+/// Pod Security but the privileged one.
+const UNSAFE: &str =
+    "tuning: {allowUnsafe: true, sysctls: [{name: net.core.somaxconn, value: '4096'}]}";
+/// A ReplicaSet makes 7 failed pods in 10 s (kubernetes#72593); who makes no second one in this time makes none.
+const WATCHED: Duration = Duration::from_secs(15);
+
+/// Waits until `TuningApplied` has that reason for the spec as it stands, and its message names `sysctl`.
+async fn refused(ns: &TestNamespace, reason: &str, sysctl: &str) -> Result<MuxTunnel> {
+    let what = format!("TuningApplied is {reason} and names {sysctl}");
+    let within = Duration::from_secs(60);
+    wait::for_object(&ns.api::<MuxTunnel>(), "t", &what, within, |tunnel| {
+        let condition = tunnel::condition(tunnel, tunnel_condition::TUNING_APPLIED);
+        condition.is_some_and(|condition| {
+            condition.status == "False"
+                && condition.reason == reason
+                && condition.message.contains(sysctl)
+        })
+    })
+    .await
+}
+
+/// All pods that a kubelet refused for a sysctl, in [`WATCHED`] from now and before: component by UID.
+async fn refused_pods(ns: &TestNamespace) -> Result<BTreeMap<String, String>> {
+    let mut refused = BTreeMap::new();
+    let until = Instant::now() + WATCHED;
+    while Instant::now() < until {
+        for pod in ns.api::<Pod>().list(&ListParams::default()).await? {
+            let reason = pod.status.as_ref().and_then(|status| status.reason.clone());
+            if reason.as_deref() == Some("SysctlForbidden") {
+                let component = pod.labels().get("app.kubernetes.io/component").cloned();
+                refused.insert(pod.uid().context("a UID")?, component.unwrap_or_default());
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    Ok(refused)
+}
+
+async fn uids<K>(ns: &TestNamespace) -> Result<BTreeSet<Option<String>>>
+where
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let all = ns.api::<K>().list(&ListParams::default()).await?;
+    Ok(all.iter().map(ResourceExt::uid).collect())
+}
+
+async fn gateway_uids(ns: &TestNamespace) -> Result<BTreeSet<Option<String>>> {
+    let mut uids = BTreeSet::new();
+    for side in ["entry", "exit"] {
+        let pods = tunnel::gateways(ns, "t", side).await?;
+        uids.extend(pods.iter().map(ResourceExt::uid));
+    }
+    Ok(uids)
+}
+
+async fn send(ns: &TestNamespace, client: &str) -> Result<()> {
+    let send = ["send-hashed.sh", "t-entry", "8080", "1000000"];
+    pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gateways_nothing()
+-> Result<()> {
+    with_temp_ns("refused", PodSecurity::Privileged, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        tunnel::up(ns, &tunnel_to_web("")).await?;
+        let running = gateway_uids(ns).await?;
+
+        tunnel::apply(ns, &tunnel_to_web(UNSAFE)).await?;
+        let tunnel = refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
+        let ready = tunnel::condition(&tunnel, tunnel_condition::READY);
+        ensure!(ready.is_some_and(|ready| ready.reason == "SysctlForbidden"));
+        ensure!(tunnel::is_true(&tunnel, tunnel_condition::AVAILABLE));
+        let failed = refused_pods(ns).await?;
+        let components: Vec<_> = failed.values().map(String::as_str).collect();
+        ensure!(components == ["sysctl-probe"], "refused: {failed:?}");
+        ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
+        send(ns, "meanwhile").await?;
+
+        // What is changed elsewhere is no reason to try again.
+        let jobs = uids::<Job>(ns).await?;
+        let more = format!("{UNSAFE}\n  timeouts: {{idle: 15m}}");
+        tunnel::apply(ns, &tunnel_to_web(&more)).await?;
+        refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
+        ensure!(uids::<Job>(ns).await? == jobs, "another Job tries it");
+        ensure!(refused_pods(ns).await? == failed, "another pod was refused");
+
+        tunnel::up(ns, &tunnel_to_web("")).await?;
+        send(ns, "afterwards").await?;
+        wait::until("the Job is gone", Duration::from_secs(30), async || {
+            Ok(uids::<Job>(ns).await?.is_empty().then_some(()))
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_tunnel_that_begins_with_a_refused_sysctl_makes_one_failed_pod_and_no_gateways()
+-> Result<()> {
+    with_temp_ns("refused", PodSecurity::Privileged, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        tunnel::apply(ns, &tunnel_to_web(UNSAFE)).await?;
+        refused(ns, "SysctlForbidden", "net.core.somaxconn").await?;
+        let failed = refused_pods(ns).await?;
+        ensure!(failed.len() == 1, "refused: {failed:?}");
+        ensure!(
+            uids::<Deployment>(ns).await?.is_empty(),
+            "there are gateways"
+        );
+        let safe = UNSAFE.replace("net.core.somaxconn", "net.ipv4.tcp_keepalive_time");
+        let tunnel = tunnel::up(ns, &tunnel_to_web(&safe)).await?;
+        ensure!(tunnel::is_true(&tunnel, tunnel_condition::TUNING_APPLIED));
+        send(ns, "client").await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_value_that_the_kernel_does_not_take_is_named_and_corrected() -> Result<()> {
+    with_temp_ns("refused", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        tunnel::up(ns, &tunnel_to_web("")).await?;
+        let running = gateway_uids(ns).await?;
+        // The last port before the first one.
+        let name = "net.ipv4.ip_local_port_range";
+        let ports =
+            |range: &str| format!("tuning: {{sysctls: [{{name: {name}, value: {range}}}]}}");
+        tunnel::apply(ns, &tunnel_to_web(&ports("60000 1024"))).await?;
+        refused(ns, "SandboxFailed", name).await?;
+        ensure!(gateway_uids(ns).await? == running, "gateways were replaced");
+        send(ns, "meanwhile").await?;
+        let tunnel = tunnel::up(ns, &tunnel_to_web(&ports("1024 60000"))).await?;
+        let said = tunnel
+            .status
+            .and_then(|status| status.sysctls.get(name).cloned());
+        ensure!(said.as_deref() == Some("1024 60000"), "{said:?}");
         Ok(())
     })
     .await

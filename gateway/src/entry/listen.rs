@@ -11,8 +11,8 @@ use muxtunnel_gateway_config as config;
 use muxtunnel_proto::{OpenError, Priority, Source};
 use tokio::task::JoinHandle;
 
-use super::Entry;
 use super::exits::SESSIONLESS_MAX;
+use super::{Entry, Underway};
 use crate::account::Local;
 use crate::driver::{Connection, OpenEnd};
 use crate::forward::{Admission, Forward};
@@ -22,7 +22,7 @@ use crate::listener::socket::ListeningSocket;
 use crate::listener::{Rejection, Request};
 use crate::lobby::Seat;
 use crate::local::{LocalAddress, LocalSocket};
-use crate::process::{ACCEPT_RETRY, WorkerError};
+use crate::process::{ACCEPT_RETRY, Phase, WorkerError, wait_for};
 use crate::telemetry::{Listened, Telemetry};
 
 /// One port that is listened on. Its route is looked up anew for each connection, so a changed target
@@ -132,10 +132,13 @@ impl Entry {
         Ok(Listener { route, task })
     }
 
-    pub(super) fn stop_listening(&self) {
+    /// Waits until every listener has taken what stood in its backlog, and is closed.
+    pub(super) async fn stop_listening(&self) {
         self.telemetry.set_listening(self.worker, false);
-        for listener in std::mem::take(&mut *self.listeners.borrow_mut()).into_values() {
-            listener.task.abort();
+        let listeners = std::mem::take(&mut *self.listeners.borrow_mut());
+        for listener in listeners.into_values() {
+            // One that panicked takes no more either.
+            let _ = listener.task.await;
         }
     }
 
@@ -151,7 +154,10 @@ impl Entry {
                 source: None,
             };
             match route.forward.admit(Instant::now()) {
-                Ok(admission) => self.lead(client, admission, route, heard),
+                Ok(admission) => {
+                    let underway = self.underway.borrow().clone();
+                    self.lead(client, admission, route, heard, underway);
+                }
                 Err(code) => {
                     client.socket.reset_at_end();
                     client.refused.report(code, code.cause());
@@ -161,11 +167,20 @@ impl Entry {
         }
         let seat = self.greetings.enter(address);
         let (entry, route) = (Rc::clone(self), route.clone());
-        tokio::task::spawn_local(async move { entry.hear(client, &route, seat).await });
+        let underway = self.underway.borrow().clone();
+        tokio::task::spawn_local(async move {
+            entry.hear(client, &route, seat, underway).await;
+        });
     }
 
     /// Hears a client out, then leads it where it wants to go. Only then it takes one of the forward's places.
-    async fn hear(self: &Rc<Self>, mut client: Client, route: &Route, mut seat: Seat) {
+    async fn hear(
+        self: &Rc<Self>,
+        mut client: Client,
+        route: &Route,
+        mut seat: Seat,
+        underway: Option<Underway>,
+    ) {
         let heard = tokio::select! {
             biased;
             heard = route.manner.hear(&client.socket) => heard,
@@ -180,7 +195,7 @@ impl Entry {
                     client.refused.client = address.into();
                 }
                 match route.forward.admit(Instant::now()) {
-                    Ok(admission) => return self.lead(client, admission, route, heard),
+                    Ok(admission) => return self.lead(client, admission, route, heard, underway),
                     Err(code) => Rejection {
                         reply: heard.request.answer.refused(None),
                         code,
@@ -200,7 +215,14 @@ impl Entry {
     }
 
     /// Leads a client to a session.
-    fn lead(self: &Rc<Self>, client: Client, admission: Admission, route: &Route, heard: Heard) {
+    fn lead(
+        self: &Rc<Self>,
+        client: Client,
+        admission: Admission,
+        route: &Route,
+        heard: Heard,
+        underway: Option<Underway>,
+    ) {
         let Request { url, head, answer } = heard.request;
         let local = Local::Client {
             address: client.refused.client.clone(),
@@ -215,6 +237,7 @@ impl Entry {
             priority: route.priority,
             refused: client.refused,
             until: Instant::now() + SESSIONLESS_MAX,
+            _underway: underway,
         };
         let source = route.manner.tells(heard.source, &client.socket);
         opening.open(Connection {
@@ -241,6 +264,7 @@ struct Opening {
     refused: Refused,
     /// Nobody waits longer for another session.
     until: Instant,
+    _underway: Option<Underway>,
 }
 
 impl Opening {
@@ -309,10 +333,18 @@ impl Refused {
     }
 }
 
-/// Takes one connection after another; those that come while there is no session wait in the backlog.
+/// Takes one connection after another; those that come while there is no session wait in the backlog. In a shutdown
+/// it ends once the backlog is empty: closing the socket would reset who stands in it.
 async fn accept(entry: Rc<Entry>, listening: ListeningSocket, route: Rc<RefCell<Route>>) {
+    let closed = wait_for(entry.phase.clone(), Phase::Closed);
+    tokio::pin!(closed);
     loop {
-        match listening.accept().await {
+        let accepted = tokio::select! {
+            biased;
+            accepted = listening.accept() => accepted,
+            () = &mut closed => return,
+        };
+        match accepted {
             Ok((socket, client)) => {
                 entry.has_session_or_none_for_long().await;
                 entry.take(socket, client, &route.borrow());

@@ -280,6 +280,11 @@ fn whoever_is_trusted_at_any_moment_takes_whoever_signed_within_the_last_day() {
     }
 }
 
+/// A good one.
+pub(crate) fn any_bundle() -> Bundle {
+    bundle(&subject(), MADE)
+}
+
 fn bundle(subject: &Subject, now: i64) -> Bundle {
     Bundle {
         address: Some("exit.example.com:64000".to_owned()),

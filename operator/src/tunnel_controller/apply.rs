@@ -1,15 +1,19 @@
 //! Step 4: makes the children what was built. Client required.
 //!
 //! In: the built [`Resources`]. Out: the children as the API server has them. The order matters: a pod
-//! needs its account and its configuration, and who reaches it is decided before it is there. Children of an end that is no longer asked for go here.
+//! needs its account and its configuration, an autoscaler what it scales, and who reaches a pod is decided before it is
+//! there. Children of an end that is no longer asked for go here. While sysctls have not passed ([`probes`]), Deployments
+//! and what goes with them stay as they are.
+
+mod probes;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::Client;
+use kube::{Api, Client};
 
 use super::build::{End, Resources};
 use super::validate::ValidatedTunnel;
-use crate::apply::{ApplyError, apply as apply_kind};
+use crate::apply::{ApplyError, apply as apply_kind, is_owned};
 use crate::labels;
 
 /// The children that status is made from.
@@ -60,9 +64,43 @@ async fn apply_in_order(
     let selector = &labels::children_of(&tunnel.name, &End::ALL.map(End::component));
     apply_kind(client, namespace, owner, selector, built.service_accounts).await?;
     apply_kind(client, namespace, owner, selector, built.network_policies).await?;
+    let config_maps = apply_kind(client, namespace, owner, selector, built.config_maps).await?;
+    let services = apply_kind(client, namespace, owner, selector, built.services).await?;
+    probes::apply(client, tunnel, built.probe_jobs).await?;
+    let deployments = if built.is_held {
+        running(client, tunnel).await?
+    } else {
+        let deployments = built.deployments;
+        let deployments = apply_kind(client, namespace, owner, selector, deployments).await?;
+        let budgets = built.pod_disruption_budgets;
+        apply_kind(client, namespace, owner, selector, budgets).await?;
+        apply_kind(client, namespace, owner, selector, built.autoscalers).await?;
+        deployments
+    };
     Ok(Applied {
-        config_maps: apply_kind(client, namespace, owner, selector, built.config_maps).await?,
-        services: apply_kind(client, namespace, owner, selector, built.services).await?,
-        deployments: apply_kind(client, namespace, owner, selector, built.deployments).await?,
+        config_maps,
+        services,
+        deployments,
     })
+}
+
+/// The Deployments of an earlier spec, as they are.
+async fn running(client: &Client, tunnel: &ValidatedTunnel) -> Result<Vec<Deployment>, ApplyError> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), &tunnel.namespace);
+    let mut running = Vec::new();
+    for end in End::ALL {
+        if end.gateway(tunnel).is_none() {
+            continue;
+        }
+        let name = end.child_name(tunnel);
+        let found = api.get_opt(&name).await;
+        let found = found.map_err(|source| ApplyError::Api {
+            verb: "get",
+            kind: "Deployment".to_owned(),
+            name,
+            source: Box::new(source),
+        })?;
+        running.extend(found.filter(|deployment| is_owned(deployment, &tunnel.owner)));
+    }
+    Ok(running)
 }

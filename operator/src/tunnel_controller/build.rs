@@ -6,7 +6,10 @@
 
 pub mod config_map;
 pub mod deployment;
+mod horizontal_pod_autoscaler;
 pub mod network_policy;
+mod pod_disruption_budget;
+pub mod probe;
 pub mod quantity;
 pub mod service;
 pub mod service_account;
@@ -16,14 +19,20 @@ mod wan;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
 use muxtunnel_gateway_config::ConfigError;
 
 use super::validate::{UsersFile, ValidatedGateway, ValidatedTunnel};
 use crate::labels;
 use crate::settings::Settings;
+
+/// The component label of what tries sysctls.
+pub const PROBE: &str = "sysctl-probe";
 
 /// A child could not be rendered.
 #[derive(Debug, thiserror::Error)]
@@ -133,6 +142,14 @@ pub struct Resources {
     pub network_policies: Vec<NetworkPolicy>,
     /// One an end.
     pub deployments: Vec<Deployment>,
+    /// One for each end that has several pods.
+    pub pod_disruption_budgets: Vec<PodDisruptionBudget>,
+    /// One for each end whose number of pods follows their CPU time.
+    pub autoscalers: Vec<HorizontalPodAutoscaler>,
+    /// What tries the sysctls that the spec names.
+    pub probe_jobs: Vec<Job>,
+    /// The sysctls have not passed: Deployments, and what goes with them, stay as they are.
+    pub is_held: bool,
 }
 
 /// Renders the children.
@@ -141,7 +158,11 @@ pub struct Resources {
 /// [`BuildError`] where the gateway's own check refuses what validation let through: a fault here, not
 /// in the object.
 pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources, BuildError> {
-    let mut resources = Resources::default();
+    let mut resources = Resources {
+        probe_jobs: probe::jobs(tunnel, settings),
+        is_held: probe::verdict(tunnel) != probe::Verdict::Passed,
+        ..Resources::default()
+    };
     for end in End::ALL {
         let Some(gateway) = end.gateway(tunnel) else {
             continue;
@@ -165,9 +186,16 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
             resources.services.push(service::headless(tunnel, gateway));
         }
         // Without its Deployment the failed pods go, and no more are made.
-        if tunnel.sysctl_forbidden.is_none() {
-            resources.deployments.push(deployment);
+        if resources.is_held || tunnel.refusal.is_some() {
+            continue;
         }
+        resources.deployments.push(deployment);
+        resources
+            .pod_disruption_budgets
+            .extend(pod_disruption_budget::build(tunnel, end, gateway));
+        resources
+            .autoscalers
+            .extend(horizontal_pod_autoscaler::build(tunnel, end, gateway));
     }
     Ok(resources)
 }

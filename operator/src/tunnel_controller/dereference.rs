@@ -1,8 +1,11 @@
 //! Step 1: reads what the spec names. Client required.
 //!
-//! In: the tunnel. Out: the Services that its forwards name, as far as they exist, and those that their namespace
-//! does not permit it to name. These are not even read, so nothing that is said of them tells whether they exist. Must
-//! not judge: a missing Service is a finding of [`super::validate`].
+//! In: the tunnel. Out: the Services that its forwards name, as far as they exist, those that their namespace does not
+//! permit it to name, and the Jobs that tried sysctls for it ([`probes`]). What is not permitted is not even read, so
+//! nothing that is said of it tells whether it exists. Must not judge: a missing Service is a finding of
+//! [`super::validate`].
+
+mod probes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -17,6 +20,7 @@ use crate::certificates::join::Bundle;
 use crate::grants::{Grants, NotKnown};
 
 pub mod join;
+pub use probes::{ProbeOutcome, REFUSED, SeenProbe};
 
 /// A named object could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -34,6 +38,14 @@ pub enum DereferenceError {
     /// What other namespaces permit has not been heard yet; children stay as they are.
     #[error(transparent)]
     Grants(#[from] NotKnown),
+    /// The Jobs that tried sysctls, or their pods.
+    #[error("cannot list the {kind} that tried sysctls: {source}")]
+    Probes {
+        /// Jobs or pods.
+        kind: &'static str,
+        /// The client's error.
+        source: kube::Error,
+    },
 }
 
 /// What the spec names.
@@ -47,9 +59,11 @@ pub struct Dereferenced {
     pub api_server: Vec<IpAddr>,
     /// The bundle that the tunnel joins by, or why there is none; `None`: it names none.
     pub join: Option<Result<Bundle, Problem>>,
+    /// The Jobs that tried, or try, sysctls.
+    pub probes: Vec<SeenProbe>,
 }
 
-/// Reads the target Services, each once.
+/// Reads the target Services, each once, and looks at the Jobs that try sysctls.
 ///
 /// # Errors
 /// [`DereferenceError`]; not where a Service is missing.
@@ -60,7 +74,10 @@ pub async fn dereference(
 ) -> Result<Dereferenced, DereferenceError> {
     let namespace = tunnel.namespace().unwrap_or_default();
     let named = references(&tunnel.spec, &namespace);
-    let mut found = Dereferenced::default();
+    let mut found = Dereferenced {
+        probes: probes::probes(client, tunnel, &namespace).await?,
+        ..Dereferenced::default()
+    };
     for service in named.foreign {
         if !grants.permit(&namespace, &service)? {
             found.forbidden.insert(service);

@@ -20,6 +20,7 @@ use muxtunnel_gateway_config::ADMIN_PORT;
 use muxtunnel_gateway_config::status::Status;
 
 use super::build::{End, wan_container_name};
+use super::sandbox;
 use super::validate::ValidatedTunnel;
 use crate::labels;
 
@@ -161,6 +162,9 @@ pub async fn observe(
             if let Some(address) = running_address(&pod) {
                 seen.answer = Some(gateways.status(address).await);
             }
+            if seen.problem.is_none() && !tunnel.tuning.is_empty() {
+                seen.problem = sandbox::failure(client, &tunnel.namespace, &pod).await;
+            }
             seen
         })
         .buffer_unordered(ASKED_AT_ONCE)
@@ -205,7 +209,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         end,
         name: pod.name_any(),
         ready,
-        problem: problem(pod),
+        problem: pod_problem(pod),
         waits: waits(pod, Timestamp::now().as_second()),
         wan: wan(pod),
         answer: None,
@@ -222,7 +226,8 @@ fn has_sysctls(pod: &Pod, tunnel: &ValidatedTunnel) -> bool {
     tunnel.sysctls() == sysctls.collect()
 }
 
-fn problem(pod: &Pod) -> Option<Problem> {
+/// Why a pod does not run, as far as its object says it.
+pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;
     let name = pod.name_any();
     let problem = |code, text: &str| Problem {

@@ -9,8 +9,10 @@ mod judge;
 mod listeners;
 mod network_policy;
 mod privileges;
+mod probe;
 mod reconcile;
 mod references;
+mod replicas;
 
 use std::time::Duration;
 

@@ -10,11 +10,13 @@ mod certificates;
 mod forward;
 mod policy;
 mod problem;
+mod replicas;
 
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{ISSUED_SUFFIX, Identities, ValidatedCertificates};
 pub(super) use forward::is_reverse;
 pub use forward::{ListenPort, UsersFile, ValidatedForward};
+pub use replicas::Replicas;
 
 use std::collections::BTreeMap;
 
@@ -26,10 +28,12 @@ use muxtunnel_crds::{
     Protocol, Rendezvous, Scope, ServiceType, Side, Tuning, tunnel_condition,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
+use muxtunnel_gateway_config::{
+    DRAIN_DEADLINE_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
+};
 
 use super::Error;
-use super::dereference::Dereferenced;
+use super::dereference::{Dereferenced, SeenProbe};
 use super::observe::Problem;
 use crate::apply::owner_reference;
 use crate::settings::Settings;
@@ -120,15 +124,21 @@ pub struct ValidatedTunnel {
     pub wan: Option<ValidatedWan>,
     /// Emulation was asked for and is switched off.
     pub wan_disabled: bool,
-    /// The sentence with which a kubelet refused a sysctl of this very spec.
-    pub sysctl_forbidden: Option<String>,
+    /// The spec names sysctls itself: they are tried before gateways get them.
+    pub is_probed: bool,
+    /// The Jobs that tried some.
+    pub probes: Vec<SeenProbe>,
+    /// How a gateway's pod of this very spec was refused for a sysctl.
+    pub refusal: Option<Problem>,
 }
 
 /// The gateways of one side.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ValidatedGateway {
-    /// Number of pods, at least 1.
-    pub replicas: i32,
+    /// Number of pods.
+    pub replicas: Replicas,
+    /// Seconds from SIGTERM until what is still open is reset.
+    pub drain_seconds: u32,
     /// How the Service is exposed.
     pub service_type: ServiceType,
     /// Annotations of the Service.
@@ -289,7 +299,12 @@ fn valid(
         tuning: tuning(spec.tuning.as_ref()),
         wan_disabled: wan.is_some() && !settings.wan_emulation,
         wan: wan.filter(|_| settings.wan_emulation),
-        sysctl_forbidden: sysctl_forbidden(tunnel),
+        is_probed: spec
+            .tuning
+            .as_ref()
+            .is_some_and(|tuning| !tuning.sysctls.is_empty()),
+        probes: named.probes.clone(),
+        refusal: refusal(tunnel),
     })
 }
 
@@ -324,23 +339,31 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
 
 /// A ReplicaSet makes failed pods without end where the kubelet refuses a sysctl (kubernetes#72593), so
 /// a spec that was refused once is not tried again: only a new generation is.
-fn sysctl_forbidden(tunnel: &MuxTunnel) -> Option<String> {
+fn refusal(tunnel: &MuxTunnel) -> Option<Problem> {
     let conditions = &tunnel.status.as_ref()?.conditions;
-    conditions
-        .iter()
-        .find(|condition| {
-            condition.type_ == tunnel_condition::TUNING_APPLIED
-                && condition.reason == Code::SysctlForbidden.reason()
-                && condition.observed_generation == tunnel.metadata.generation
-        })
-        .map(|condition| condition.message.clone())
+    let condition = conditions.iter().find(|condition| {
+        condition.type_ == tunnel_condition::TUNING_APPLIED
+            && condition.observed_generation == tunnel.metadata.generation
+    })?;
+    let codes = [Code::SysctlForbidden, Code::SandboxFailed];
+    let code = codes
+        .into_iter()
+        .find(|code| code.reason() == condition.reason)?;
+    Some(Problem {
+        code,
+        detail: condition.message.clone(),
+    })
 }
 
 fn gateway(asked: Option<&Gateway>, security: ValidatedSecurity) -> ValidatedGateway {
     let asked = asked.cloned().unwrap_or_default();
+    let replicas = Replicas::of(&asked);
     let service = asked.service.unwrap_or_default();
     ValidatedGateway {
-        replicas: asked.replicas.unwrap_or(1),
+        replicas,
+        drain_seconds: asked
+            .drain_seconds
+            .unwrap_or(DRAIN_DEADLINE_SECONDS_DEFAULT),
         service_type: service.type_.unwrap_or_default(),
         service_annotations: service.annotations,
         security,
@@ -350,9 +373,9 @@ fn gateway(asked: Option<&Gateway>, security: ValidatedSecurity) -> ValidatedGat
 
 fn rendezvous(asked: &Rendezvous) -> ValidatedRendezvous {
     let gateway = Gateway {
-        replicas: None,
         service: asked.service.clone(),
         template: asked.template.clone(),
+        ..Gateway::default()
     };
     ValidatedRendezvous {
         gateway: self::gateway(Some(&gateway), ValidatedSecurity::None),

@@ -84,7 +84,10 @@ pub(super) fn config(
         timeouts: tunnel.timeouts,
         limits: sizing.limits,
         memory: sizing.memory,
-        drain: Drain::default(),
+        drain: Drain {
+            deadline_seconds: gateway.drain_seconds,
+            ..Drain::default()
+        },
     };
     config.check().map_err(|source| BuildError::Config {
         component: end.component(),

@@ -7,16 +7,17 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Capabilities, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction, KeyToPath,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, SecurityContext,
-    Sysctl, Volume, VolumeMount, VolumeProjection,
+    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction,
+    KeyToPath, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec,
+    Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretProjection,
+    SecretVolumeSource, SecurityContext, Sysctl, TopologySpreadConstraint, Volume, VolumeMount,
+    VolumeProjection, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{JOIN_GENERATION, Resources};
+use muxtunnel_crds::{JOIN_GENERATION, PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::{BuildError, End, config_map, metadata, wan};
@@ -30,8 +31,13 @@ use crate::tunnel_controller::validate::{
 pub(super) const CONTAINER: &str = "gateway";
 /// User and group of the images; no account on any node.
 const UID: i64 = 65532;
-/// The gateway drains for 25 s of these.
-const GRACE_SECONDS: i64 = 30;
+/// Program of the gateways' image.
+pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
+/// What a pod's grace period is longer than its gateway's drain: for the last words on carriers.
+const LAST_WORDS_SECONDS: i64 = 5;
+/// By which pods of one end are kept apart, with the weight of each; what a node has no label of is passed over.
+const APART_BY: [(&str, i32); 2] = [(HOST, 100), ("topology.kubernetes.io/zone", 50)];
+const HOST: &str = "kubernetes.io/hostname";
 const CONFIG_FOLDER: &str = "/etc/muxgate";
 const CONFIG_VOLUME: &str = "config";
 const KEYS_VOLUME: &str = "keys";
@@ -68,11 +74,9 @@ pub(super) fn build(
     Ok(Deployment {
         metadata: metadata(tunnel, end),
         spec: Some(DeploymentSpec {
-            replicas: Some(gateway.replicas),
-            selector: LabelSelector {
-                match_labels: Some(own_labels),
-                match_expressions: None,
-            },
+            // Without it the number is left to the autoscaler.
+            replicas: gateway.replicas.fixed(),
+            selector: selector(own_labels),
             // The old pods serve until new ones do.
             strategy: Some(DeploymentStrategy {
                 type_: Some("RollingUpdate".to_owned()),
@@ -101,42 +105,122 @@ fn pod(
     gateway: &ValidatedGateway,
     settings: &Settings,
 ) -> PodSpec {
-    let template = &gateway.template;
-    let mut volumes = vec![Volume {
+    let own_labels = labels::child(&tunnel.name, end.component());
+    let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted(tunnel, end, gateway).into_iter().unzip();
+    let reads_secrets = !end.secrets(tunnel).is_empty();
+    volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
+    let placed = placed(&gateway.template);
+    PodSpec {
+        service_account_name: Some(end.child_name(tunnel)),
+        automount_service_account_token: Some(false),
+        enable_service_links: Some(false),
+        termination_grace_period_seconds: Some(
+            i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
+        ),
+        security_context: Some(pod_security(tunnel.sysctls(), reads_secrets)),
+        init_containers: tunnel
+            .wan
+            .as_ref()
+            .map(|asked| vec![wan::container(asked, settings)]),
+        containers: vec![container(tunnel, end, gateway, settings, mounts)],
+        volumes: Some(volumes),
+        affinity: Some(apart(placed.affinity.clone(), &own_labels)),
+        topology_spread_constraints: some(&gateway.template.topology_spread_constraints)
+            .or_else(|| Some(vec![spread(own_labels)])),
+        ..placed
+    }
+}
+
+/// What decides which nodes a pod may land on, and that it can be started there.
+pub(super) fn placed(template: &PodTemplate) -> PodSpec {
+    PodSpec {
+        node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
+        tolerations: some(&template.tolerations),
+        affinity: template.affinity.clone(),
+        priority_class_name: template.priority_class_name.clone(),
+        image_pull_secrets: some(&template.image_pull_secrets),
+        ..PodSpec::default()
+    }
+}
+
+/// Pods of one end rather land apart, unless the template has an anti-affinity of its own. With one pod too: a
+/// changed number is then no roll-out.
+fn apart(own: Option<Affinity>, labels: &BTreeMap<String, String>) -> Affinity {
+    let mut affinity = own.unwrap_or_default();
+    affinity.pod_anti_affinity.get_or_insert_with(|| {
+        let term = |(key, weight): (&str, i32)| WeightedPodAffinityTerm {
+            weight,
+            pod_affinity_term: PodAffinityTerm {
+                topology_key: key.to_owned(),
+                label_selector: Some(selector(labels.clone())),
+                ..PodAffinityTerm::default()
+            },
+        };
+        PodAntiAffinity {
+            preferred_during_scheduling_ignored_during_execution: Some(
+                APART_BY.into_iter().map(term).collect(),
+            ),
+            ..PodAntiAffinity::default()
+        }
+    });
+    affinity
+}
+
+/// Evenly over nodes, the pods of each roll-out by themselves. Not over zones: a scheduler passes over nodes that lack
+/// one of the labels, and many clusters have no zones.
+fn spread(labels: BTreeMap<String, String>) -> TopologySpreadConstraint {
+    TopologySpreadConstraint {
+        max_skew: 1,
+        topology_key: HOST.to_owned(),
+        when_unsatisfiable: "ScheduleAnyway".to_owned(),
+        label_selector: Some(selector(labels)),
+        match_label_keys: Some(vec!["pod-template-hash".to_owned()]),
+        ..TopologySpreadConstraint::default()
+    }
+}
+
+fn selector(labels: BTreeMap<String, String>) -> LabelSelector {
+    LabelSelector {
+        match_labels: Some(labels),
+        match_expressions: None,
+    }
+}
+
+/// Each volume of the gateway's container, and where it is mounted.
+fn mounted(
+    tunnel: &ValidatedTunnel,
+    end: End,
+    gateway: &ValidatedGateway,
+) -> Vec<(Volume, VolumeMount)> {
+    let config = Volume {
         name: CONFIG_VOLUME.to_owned(),
         config_map: Some(ConfigMapVolumeSource {
             name: end.child_name(tunnel),
             ..ConfigMapVolumeSource::default()
         }),
         ..Volume::default()
-    }];
+    };
     let keys = gateway.security.secret();
-    volumes.extend(keys.map(|secret| secret_volume(KEYS_VOLUME, secret)));
     let meeting = end.meeting_secret(tunnel);
-    volumes.extend(meeting.map(|secret| secret_volume(MEETING_VOLUME, secret)));
-    volumes.extend(users_volume(tunnel, end));
-    let reads_secrets = !end.secrets(tunnel).is_empty();
-    volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
-    PodSpec {
-        service_account_name: Some(end.child_name(tunnel)),
-        automount_service_account_token: Some(false),
-        enable_service_links: Some(false),
-        termination_grace_period_seconds: Some(GRACE_SECONDS),
-        security_context: Some(pod_security(tunnel.sysctls(), reads_secrets)),
-        init_containers: tunnel
-            .wan
-            .as_ref()
-            .map(|asked| vec![wan::container(asked, settings)]),
-        containers: vec![container(tunnel, end, gateway, settings)],
-        volumes: Some(volumes),
-        node_selector: (!template.node_selector.is_empty()).then(|| template.node_selector.clone()),
-        tolerations: some(&template.tolerations),
-        affinity: template.affinity.clone(),
-        topology_spread_constraints: some(&template.topology_spread_constraints),
-        priority_class_name: template.priority_class_name.clone(),
-        image_pull_secrets: some(&template.image_pull_secrets),
-        ..PodSpec::default()
-    }
+    let volumes = [
+        (Some(config), CONFIG_FOLDER),
+        (
+            keys.map(|secret| secret_volume(KEYS_VOLUME, secret)),
+            config_map::KEYS_FOLDER,
+        ),
+        (
+            meeting.map(|secret| secret_volume(MEETING_VOLUME, secret)),
+            config_map::MEETING_FOLDER,
+        ),
+        (users_volume(tunnel, end), config_map::USERS_FOLDER),
+    ];
+    let volumes = volumes.into_iter();
+    let mounted = volumes.filter_map(|(volume, folder)| {
+        let volume = volume?;
+        let mount = mount(&volume.name, folder);
+        Some((volume, mount))
+    });
+    mounted.collect()
 }
 
 fn some<T: Clone>(items: &[T]) -> Option<Vec<T>> {
@@ -184,7 +268,10 @@ fn users_source(users: &UsersFile) -> VolumeProjection {
     }
 }
 
-fn pod_security(sysctls: BTreeMap<String, String>, reads_secrets: bool) -> PodSecurityContext {
+pub(super) fn pod_security(
+    sysctls: BTreeMap<String, String>,
+    reads_secrets: bool,
+) -> PodSecurityContext {
     PodSecurityContext {
         fs_group: reads_secrets.then_some(UID),
         run_as_non_root: Some(true),
@@ -213,17 +300,8 @@ fn container(
     end: End,
     gateway: &ValidatedGateway,
     settings: &Settings,
+    mounts: Vec<VolumeMount>,
 ) -> Container {
-    let mut mounts = vec![mount(CONFIG_VOLUME, CONFIG_FOLDER)];
-    if gateway.security.secret().is_some() {
-        mounts.push(mount(KEYS_VOLUME, config_map::KEYS_FOLDER));
-    }
-    if end.meeting_secret(tunnel).is_some() {
-        mounts.push(mount(MEETING_VOLUME, config_map::MEETING_FOLDER));
-    }
-    if users_volume(tunnel, end).is_some() {
-        mounts.push(mount(USERS_VOLUME, config_map::USERS_FOLDER));
-    }
     let mut ports = vec![port("admin", ADMIN_PORT)];
     if end.is_dialled(tunnel) {
         ports.push(port("carrier", CARRIER_PORT));
@@ -232,7 +310,7 @@ fn container(
         name: CONTAINER.to_owned(),
         image: Some(settings.gateway_image.clone()),
         image_pull_policy: Some(settings.image_pull_policy.clone()),
-        command: Some(vec!["/usr/local/bin/muxgate".to_owned()]),
+        command: Some(vec![COMMAND.to_owned()]),
         args: Some(vec![
             "run".to_owned(),
             "--config".to_owned(),
@@ -242,17 +320,21 @@ fn container(
         readiness_probe: Some(probe("/readyz", 1, 3)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
         resources: Some(resources(gateway.template.resources.as_ref())),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(container_security()),
         volume_mounts: Some(mounts),
         ..Container::default()
+    }
+}
+
+pub(super) fn container_security() -> SecurityContext {
+    SecurityContext {
+        allow_privilege_escalation: Some(false),
+        read_only_root_filesystem: Some(true),
+        capabilities: Some(Capabilities {
+            drop: Some(vec!["ALL".to_owned()]),
+            add: None,
+        }),
+        ..SecurityContext::default()
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) fn sizing(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGate
 }
 
 /// The CPU limit, rounded up. An entry with JMUX is left with its default of one, so that a jetsocat
-/// at the other end has to do with one carrier.
+/// at the other end has to do with one carrier. A rendezvous has no sessions, so no memory has to be shared.
 fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<u16> {
     if tunnel.protocol == Protocol::Jmux && end == End::Entry {
         return None;
@@ -72,7 +72,7 @@ fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<
 }
 
 fn replicas(gateway: &ValidatedGateway) -> u64 {
-    u64::try_from(gateway.replicas).unwrap_or(1)
+    u64::try_from(gateway.replicas.most()).unwrap_or(1)
 }
 
 /// Half of the container's memory limit for what is received and an eighth for what is kept until the
@@ -83,10 +83,12 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
     };
     let sessions = match (end, &tunnel.entry) {
         (End::Entry, _) => entry_sessions(tunnel, gateway).unwrap_or(1),
-        (End::Exit | End::Rendezvous, None) => 1,
-        (End::Exit | End::Rendezvous, Some(entry)) => {
+        (End::Exit, None) => 1,
+        (End::Exit, Some(entry)) => {
             replicas(entry) * entry_sessions(tunnel, entry).unwrap_or(1) + SPARE_CARRIERS
         }
+        // It joins carriers in pipes, and has no sessions.
+        (End::Rendezvous, _) => return Memory::default(),
     };
     let (receive, retain) = (limit / 2 / sessions, limit / 8 / sessions);
     Memory {

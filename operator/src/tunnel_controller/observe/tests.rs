@@ -41,7 +41,9 @@ fn tunnel() -> ValidatedTunnel {
         tuning: BTreeMap::new(),
         wan: None,
         wan_disabled: false,
-        sysctl_forbidden: None,
+        is_probed: false,
+        probes: Vec::new(),
+        refusal: None,
     }
 }
 

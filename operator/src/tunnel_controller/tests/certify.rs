@@ -10,9 +10,11 @@ use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
+use crate::api_server::ApiServer;
 use crate::certificates::join::date;
 use crate::certificates::tests::handshake::{Files, shake_hands};
 use crate::events::Events;
+use crate::grants::tests::known;
 use crate::testing::{Failure, FakeApi};
 use crate::tunnel_controller::certify::{Certifier, plan};
 use crate::tunnel_controller::{Context, Error, reconcile};
@@ -52,6 +54,8 @@ impl Bench {
             client.clone(),
             Arc::new(settings()),
             Events::new(client.clone()),
+            known([]),
+            ApiServer::default(),
         );
         context.certifier =
             Certifier::with_clock(client, &settings(), Arc::new(move || clock.load(Relaxed)));

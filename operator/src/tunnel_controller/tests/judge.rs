@@ -279,6 +279,48 @@ fn a_roll_out_is_not_over_before_all_pods_are_new_and_ready() {
 }
 
 #[test]
+fn more_gateways_that_an_autoscaler_asks_for_do_not_make_it_unready_and_too_few_do() {
+    let autoscaling = "autoscaling: {minReplicas: 2, maxReplicas: 4}";
+    let mut case = case(&format!("{SMALLEST}entry: {{{autoscaling}}}\n"));
+    let mut scaled = |wanted, ready, updated| {
+        let entry = |deployment: &&mut Deployment| deployment.name_any() == "office-entry";
+        let deployment = case.applied.deployments.iter_mut().find(entry).unwrap();
+        deployment.spec.as_mut().unwrap().replicas = Some(wanted);
+        let status = deployment.status.as_mut().unwrap();
+        status.replicas = Some(wanted);
+        status.ready_replicas = Some(ready);
+        status.updated_replicas = Some(updated);
+        let entry = facts(&case.tunnel, &case.applied, &case.seen, &case.certified)
+            .entry
+            .unwrap();
+        let verdict = case.verdict("Ready");
+        (verdict.holds, verdict.detail, entry.ready)
+    };
+    let ready = |column: &str| (Some(true), String::new(), column.to_owned());
+    assert_eq!(scaled(2, 2, 2), ready("2/2"));
+    assert_eq!(scaled(4, 2, 4), ready("2/4"));
+    let (holds, detail, column) = scaled(4, 1, 4);
+    assert_eq!((holds, column.as_str()), (Some(false), "1/4"));
+    assert_eq!(detail, "entry: 1 of 4 gateways ready");
+    assert_eq!(
+        scaled(3, 3, 2).0,
+        Some(false),
+        "one is of an older template"
+    );
+}
+
+#[test]
+fn what_gateways_say_of_sysctls_is_bounded() {
+    let mut case = case(SMALLEST);
+    let sysctls = &mut case.status(End::Entry).sysctls;
+    sysctls.insert("net.long".to_owned(), "9".repeat(10_000));
+    sysctls.extend((0..100).map(|n| (format!("net.more{n}"), "1".to_owned())));
+    let said = facts(&case.tunnel, &case.applied, &case.seen, &case.certified).sysctls;
+    assert_eq!(said.len(), 64);
+    assert_eq!(said["net.long"].len(), 256);
+}
+
+#[test]
 fn the_sentence_names_what_keeps_a_pod_from_running() {
     let mut case = case(SMALLEST);
     let status = case.applied.deployments[1].status.as_mut().unwrap();

@@ -5,11 +5,17 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use k8s_openapi::api::batch::v1::Job;
+use kube::ResourceExt;
+
 use super::*;
+use crate::certificates::tests::any_bundle;
 use crate::pod_security::violations;
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 
 /// The fields of a pod's spec that anything is said in, and no others.
-const POD_FIELDS: [&str; 14] = [
+const POD_FIELDS: [&str; 15] = [
     "affinity",
     "automountServiceAccountToken",
     "containers",
@@ -18,6 +24,7 @@ const POD_FIELDS: [&str; 14] = [
     "initContainers",
     "nodeSelector",
     "priorityClassName",
+    "restartPolicy",
     "securityContext",
     "serviceAccountName",
     "terminationGracePeriodSeconds",
@@ -48,23 +55,49 @@ fn good_tunnels() -> Vec<(String, Value)> {
     found
 }
 
-/// Its pods, by the name of their Deployment; `None`: the object is not valid.
+/// Its pods, of Deployments and of Jobs, by the name of their account; `None`: the object is not valid.
 fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
     let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
-    match validate(&tunnel, &shop(), &settings()).unwrap() {
-        Validation::Valid(valid) => Some(pods_of(&build(&valid, &settings()).ok()?)),
+    let carrier = tunnel.spec.carrier.as_ref();
+    let named = Dereferenced {
+        join: carrier
+            .and_then(|carrier| carrier.join_from.as_ref())
+            .map(|_| Ok(any_bundle())),
+        ..shop()
+    };
+    match validate(&tunnel, &named, &settings()).unwrap() {
+        Validation::Valid(mut valid) => {
+            // Gateways come once their sysctls have passed.
+            let passed = |job: &Job| SeenProbe {
+                name: job.name_any(),
+                uid: None,
+                outcome: ProbeOutcome::Passed,
+            };
+            // A Job for each placement, one after another.
+            for _ in End::ALL {
+                let tried = build(&valid, &settings()).ok()?.probe_jobs;
+                valid.probes = tried.iter().map(passed).collect();
+            }
+            Some(pods_of(&build(&valid, &settings()).ok()?))
+        }
         Validation::Invalid(_) | Validation::Unjoined(_) => None,
     }
 }
 
 fn pods_of(resources: &Resources) -> Vec<(String, Value)> {
-    let deployments = resources.deployments.iter();
-    let pod = |deployment| {
+    let deployments = resources.deployments.iter().map(|deployment| {
         let object = serde_json::to_value(deployment).unwrap();
-        let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        (name, object["spec"]["template"]["spec"].clone())
-    };
-    deployments.map(pod).collect()
+        (deployment.name_any(), object)
+    });
+    let jobs = resources.probe_jobs.iter().map(|job| {
+        let object = serde_json::to_value(job).unwrap();
+        let account = &object["spec"]["template"]["spec"]["serviceAccountName"];
+        (account.as_str().unwrap().to_owned(), object)
+    });
+    deployments
+        .chain(jobs)
+        .map(|(name, object)| (name, object["spec"]["template"]["spec"].clone()))
+        .collect()
 }
 
 /// What would be a privilege to choose. Names of Secrets are left out: they are those of the tunnel's own namespace,
@@ -89,7 +122,7 @@ fn privileges(pod: &Value) -> Value {
         pod.as_object_mut().unwrap().remove(chosen);
     }
     pod["securityContext"]["sysctls"] = Value::Null;
-    for volume in pod["volumes"].as_array_mut().unwrap() {
+    for volume in pod["volumes"].as_array_mut().into_iter().flatten() {
         let kinds: BTreeSet<_> = volume.as_object().unwrap().keys().cloned().collect();
         *volume = json!({"name": volume["name"], "kinds": kinds});
     }
@@ -157,7 +190,7 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
         for (deployment, pod) in pods(&object).unwrap() {
             assert_eq!(pod["serviceAccountName"], json!(deployment), "{name}");
             assert_eq!(pod["automountServiceAccountToken"], false, "{name}");
-            for volume in pod["volumes"].as_array().unwrap() {
+            for volume in pod["volumes"].as_array().into_iter().flatten() {
                 let mut kinds = volume.as_object().unwrap().keys();
                 let known = |kind: &String| {
                     ["name", "configMap", "secret", "projected", "emptyDir"]
@@ -177,12 +210,19 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
             let init = pod["initContainers"].as_array().into_iter().flatten();
             for container in init.chain(pod["containers"].as_array().unwrap()) {
                 let (image, command) = match container["name"].as_str().unwrap() {
-                    "gateway" => ("example.com/gateway:1", "/usr/local/bin/muxgate"),
+                    "gateway" | "sysctl-probe" => {
+                        ("example.com/gateway:1", "/usr/local/bin/muxgate")
+                    }
                     "wan" => ("example.com/netem:1", "/usr/local/bin/muxwan"),
                     other => panic!("{name}: container {other}"),
                 };
                 assert_eq!(container["image"], image, "{name}");
-                assert_eq!(container["command"], json!([command]), "{name}");
+                let tries = container["name"] == "sysctl-probe";
+                let wanted = match tries {
+                    true => json!([command, "--version"]),
+                    false => json!([command]),
+                };
+                assert_eq!(container["command"], wanted, "{name}");
                 assert!(container.get("env").is_none() && container.get("envFrom").is_none());
             }
         }

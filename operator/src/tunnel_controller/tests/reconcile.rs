@@ -31,14 +31,14 @@ const CHILDREN: [&str; 10] = [
     "PATCH deployments/office-entry",
 ];
 
-struct Bench {
-    api: FakeApi,
+pub(super) struct Bench {
+    pub(super) api: FakeApi,
     grants: Grants,
     context: Arc<Context>,
 }
 
 impl Bench {
-    fn new(spec: &str) -> Self {
+    pub(super) fn new(spec: &str) -> Self {
         Self::with_grants(spec, known([]))
     }
 
@@ -67,7 +67,7 @@ impl Bench {
         }
     }
 
-    fn edit(&self, spec: &str) {
+    pub(super) fn edit(&self, spec: &str) {
         let mut object = self.api.get(TUNNEL).unwrap();
         object["spec"] = tunnel_json(spec)["spec"].clone();
         object["metadata"]["generation"] =
@@ -75,14 +75,14 @@ impl Bench {
         self.api.put(TUNNEL, object);
     }
 
-    async fn reconcile(&self) -> Result<(), Error> {
+    pub(super) async fn reconcile(&self) -> Result<(), Error> {
         let tunnel = serde_json::from_value(self.api.get(TUNNEL).unwrap()).unwrap();
         reconcile(Arc::new(tunnel), self.context.clone())
             .await
             .map(drop)
     }
 
-    fn condition(&self, type_: &str) -> Value {
+    pub(super) fn condition(&self, type_: &str) -> Value {
         let object = self.api.get(TUNNEL).unwrap();
         let conditions = object["status"]["conditions"].as_array().unwrap().clone();
         conditions
@@ -279,10 +279,9 @@ async fn an_object_that_belongs_to_something_else_is_never_touched() {
     assert_eq!(found["data"], json!({"own": "data"}));
     let ready = bench.condition("Ready");
     assert_eq!(ready["reason"], "OwnedByOther");
-    assert_eq!(
-        ready["message"],
-        "MT0310 ConfigMap office-entry exists and belongs to no MuxTunnel or MuxBenchmark"
-    );
+    let message = ready["message"].as_str().unwrap();
+    let begin = "MT0310 ConfigMap office-entry exists and belongs to no MuxTunnel or MuxBenchmark. What to do: ";
+    assert!(message.starts_with(begin), "{message}");
 }
 
 #[tokio::test]
@@ -302,10 +301,9 @@ async fn the_status_says_what_is_missing_and_for_which_generation() {
     let ready = bench.condition("Ready");
     assert_eq!(ready["status"], "False");
     assert_eq!(ready["reason"], "TargetServiceNotFound");
-    assert_eq!(
-        ready["message"],
-        "MT0105 forward web: Service shed does not exist"
-    );
+    let message = ready["message"].as_str().unwrap();
+    let begin = "MT0105 forward web: Service shed does not exist. What to do: Create the Service";
+    assert!(message.starts_with(begin), "{message}");
     assert_eq!(ready["observedGeneration"], 1);
     let object = bench.api.get(TUNNEL).unwrap();
     assert_eq!(object["status"]["observedGeneration"], 1);
@@ -339,40 +337,6 @@ async fn an_invalid_object_is_said_to_be_so_and_nothing_is_built() {
     assert_eq!(bench.api.take_writes(), ["PATCH muxtunnels/office/status"]);
     assert_eq!(bench.condition("Ready")["reason"], "InvalidSpec");
     assert_eq!(bench.condition("Available")["status"], "Unknown");
-}
-
-#[tokio::test]
-async fn a_spec_whose_sysctl_is_refused_makes_no_more_pods_until_it_changes() {
-    let spec = format!(
-        "{SMALLEST}tuning: {{allowUnsafe: true, sysctls: [{{name: net.a, value: '1'}}]}}\n"
-    );
-    let bench = Bench::new(&spec);
-    bench.reconcile().await.unwrap();
-    let refused = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "labels": crate::labels::child("office", "exit")},
-        "spec": {"containers": [], "securityContext": {"sysctls": [
-            {"name": "net.a", "value": "1"},
-            {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"},
-        ]}},
-        "status": {"phase": "Failed", "reason": "SysctlForbidden", "message": "net.a"},
-    });
-    bench.api.put("pods/p", refused);
-    bench.reconcile().await.unwrap();
-    assert_eq!(bench.condition("Ready")["reason"], "SysctlForbidden");
-    bench.reconcile().await.unwrap();
-    assert!(bench.api.get("deployments/office-exit").is_none());
-    assert!(bench.api.get("deployments/office-entry").is_none());
-    bench.api.take_requests();
-    bench.reconcile().await.unwrap();
-    assert!(bench.api.take_writes().is_empty());
-    let message = "MT0308 pod p: net.a";
-    assert_eq!(bench.condition("Ready")["message"], message);
-    bench.edit(SMALLEST);
-    bench.reconcile().await.unwrap();
-    assert!(bench.api.get("deployments/office-exit").is_some());
-    assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
 }
 
 async fn converged(bench: &Bench) -> BTreeMap<String, Value> {

@@ -15,13 +15,15 @@ use muxtunnel_gateway_config::status::Status;
 use super::certificates;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::{End, config_map::expected_hash};
+use crate::tunnel_controller::build::{End, config_map::expected_hash, probe};
 use crate::tunnel_controller::certify::Certified;
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
 
 /// Sysctls in the status at most.
 const SYSCTLS_MAX: usize = 64;
+/// Bytes of one of them at most: those that matter are three numbers at most.
+const SYSCTL_BYTES_MAX: usize = 256;
 /// Least part of the asked round-trip time that counts as emulated.
 const RTT_PART_MIN: f64 = 0.97;
 
@@ -60,18 +62,21 @@ fn ready(
     parts: [&Verdict; 4],
 ) -> Verdict {
     let no = |code, detail: String| Verdict::no(condition::READY, code, detail);
-    let hopeless = parts.into_iter().find(|part| {
+    let foremost = parts.into_iter().find(|part| {
         part.holds == Some(false)
             && matches!(
                 part.code,
                 Code::SysctlForbidden
+                    | Code::SandboxFailed
+                    | Code::SysctlProbing
+                    | Code::SysctlProbeFailed
                     | Code::WanDisabled
                     | Code::WanUnsupported
                     | Code::AuthorityUnavailable
                     | Code::IssuerMissing
             )
     });
-    if let Some(part) = hopeless {
+    if let Some(part) = foremost {
         return no(part.code, part.detail.clone());
     }
     if !tunnel.forbidden.is_empty() {
@@ -113,7 +118,8 @@ fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> O
             .iter()
             .find(|deployment| deployment.name_any() == name);
         let (ready, reached) = deployment.map_or((0, false), |deployment| {
-            (ready_replicas(deployment), is_rolled_out(deployment))
+            let reached = is_rolled_out(deployment, gateway.replicas);
+            (ready_replicas(deployment), reached)
         });
         if reached {
             continue;
@@ -121,7 +127,7 @@ fn not_rolled_out(tunnel: &ValidatedTunnel, applied: &Applied, seen: &Seen) -> O
         let mut sentence = format!(
             "{}: {ready} of {} gateways ready",
             end.component(),
-            gateway.replicas
+            wanted(gateway.replicas, deployment)
         );
         let problem = seen
             .pods
@@ -162,15 +168,28 @@ fn ready_replicas(deployment: &Deployment) -> i32 {
         .unwrap_or(0)
 }
 
-fn is_rolled_out(deployment: &Deployment) -> bool {
+/// Pods that are to be there: as asked for, or as the autoscaler has it.
+fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32 {
+    let scaled = || deployment?.spec.as_ref()?.replicas;
+    let number = replicas.fixed().or_else(scaled);
+    number.unwrap_or_else(|| replicas.least())
+}
+
+/// All pods are of the newest template, and as many as asked for are ready. More pods that an autoscaler has just asked
+/// for are on their way, which is nothing that the tunnel lacks.
+fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
     let Some(status) = &deployment.status else {
         return false;
     };
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    let number = |number: Option<i32>| number.unwrap_or(0);
+    let (ready, pods) = (number(status.ready_replicas), number(status.replicas));
+    let is_complete = match replicas.fixed() {
+        Some(wanted) => ready == wanted && pods == wanted,
+        None => ready >= replicas.least(),
+    };
     status.observed_generation >= deployment.metadata.generation
-        && status.updated_replicas == wanted
-        && status.ready_replicas == wanted
-        && status.replicas == wanted
+        && number(status.updated_replicas) == pods
+        && is_complete
 }
 
 /// Such as a quota or Pod Security that lets no pod be made.
@@ -286,14 +305,20 @@ fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
 
 fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let no = |code, detail| Verdict::no(condition::TUNING_APPLIED, code, detail);
-    let forbidden = seen
-        .pods
-        .iter()
-        .filter_map(|pod| pod.problem.as_ref())
-        .find(|problem| problem.code == Code::SysctlForbidden)
-        .map(|problem| &problem.detail);
-    if let Some(detail) = tunnel.sysctl_forbidden.as_ref().or(forbidden) {
-        return no(Code::SysctlForbidden, detail.clone());
+    let refusal = match probe::verdict(tunnel) {
+        probe::Verdict::Passed => None,
+        probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
+        probe::Verdict::Failed(detail) => return no(Code::SysctlProbeFailed, detail),
+        probe::Verdict::Refused(problem) => Some(problem),
+    };
+    let problems = seen.pods.iter().filter_map(|pod| pod.problem.as_ref());
+    let refused =
+        |problem: &&Problem| matches!(problem.code, Code::SysctlForbidden | Code::SandboxFailed);
+    let refusal = refusal
+        .or_else(|| tunnel.refusal.clone())
+        .or_else(|| problems.clone().find(refused).cloned());
+    if let Some(Problem { code, detail }) = refusal {
+        return no(code, detail);
     }
     if tunnel.tuning.is_empty() {
         return no(Code::NotRequested, String::new());
@@ -419,9 +444,12 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         let own = || format!("{name}.{}.svc", tunnel.namespace);
         load_balancer(service).unwrap_or_else(own)
     });
+    let replicas = wanted(gateway.replicas, deployment);
+    let ready_replicas = deployment.map_or(0, ready_replicas);
     Some(GatewayStatus {
-        replicas: gateway.replicas,
-        ready_replicas: deployment.map_or(0, ready_replicas),
+        replicas,
+        ready_replicas,
+        ready: format!("{ready_replicas}/{replicas}"),
         address: match end {
             End::Entry => host,
             _ => host
@@ -443,6 +471,11 @@ pub fn load_balancer(service: &Service) -> Option<String> {
         .as_ref()?
         .first()?;
     ingress.hostname.clone().or_else(|| ingress.ip.clone())
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(SYSCTL_BYTES_MAX));
+    text
 }
 
 /// What the gateways report. Where they differ, all values stand there, with the end they come from.
@@ -472,7 +505,7 @@ fn sysctls(seen: &Seen) -> BTreeMap<String, String> {
                     .collect::<Vec<_>>()
                     .join(", ")
             };
-            (name.to_owned(), text)
+            (name.to_owned(), cut(text))
         })
         .collect()
 }

@@ -1,0 +1,211 @@
+//! When an Event is written. Pure.
+//!
+//! One that has not been seen for a while begins a series; one that repeats is counted in it, and the count is written
+//! at most every [`WRITE_INTERVAL`]. An object that begins many has to wait: an object that flaps between many states
+//! fills no API server. The bounds are as client-go's, which `kubectl` users know.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// Without a repetition for so long a series is over.
+const SERIES_LIFE: SignedDuration = SignedDuration::from_mins(6);
+/// A series' count is written once in this time.
+const WRITE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+/// Series that an object may begin at once.
+const BURST: u32 = 25;
+/// After which it may begin one more.
+const REFILL: SignedDuration = SignedDuration::from_mins(5);
+/// Series that are remembered, of all objects, of some 300 bytes each. One more forgets the one not seen for longest.
+const SERIES_MAX: usize = 4096;
+/// Objects whose beginnings are counted. One more forgets the one that began none for longest.
+const OBJECTS_MAX: usize = 4096;
+
+/// What makes two Events one series.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    /// UID of the object.
+    pub(super) object: String,
+    pub(super) action: String,
+    pub(super) reason: String,
+}
+
+/// What is to be written.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// An Event that begins a series.
+    Begin,
+    /// The count of the Event `name`.
+    Count { name: String, count: i32 },
+    /// Nothing.
+    Hold,
+}
+
+#[derive(Debug)]
+struct Series {
+    /// Of the Event.
+    name: String,
+    count: i32,
+    seen: Timestamp,
+    /// `None`: the Event has no count yet.
+    written: Option<Timestamp>,
+}
+
+/// What an object may still begin.
+#[derive(Debug)]
+struct Bucket {
+    left: u32,
+    refilled: Timestamp,
+}
+
+/// The series that go on, and who began them.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    series: BTreeMap<Key, Series>,
+    buckets: BTreeMap<String, Bucket>,
+}
+
+impl Table {
+    /// What to write for one that happens `now`.
+    pub(super) fn step(&mut self, key: &Key, now: Timestamp) -> Step {
+        self.series
+            .retain(|_, series| now.duration_since(series.seen) < SERIES_LIFE);
+        let Some(series) = self.series.get_mut(key) else {
+            return match self.may_begin(&key.object, now) {
+                true => Step::Begin,
+                false => Step::Hold,
+            };
+        };
+        series.count = series.count.saturating_add(1);
+        series.seen = now;
+        if let Some(written) = series.written
+            && now.duration_since(written) < WRITE_INTERVAL
+        {
+            return Step::Hold;
+        }
+        series.written = Some(now);
+        Step::Count {
+            name: series.name.clone(),
+            count: series.count,
+        }
+    }
+
+    /// The Event `name` has been written and begins the series of `key`.
+    pub(super) fn begun(&mut self, key: Key, name: String, now: Timestamp) {
+        let full = self.series.len() >= SERIES_MAX && !self.series.contains_key(&key);
+        let oldest = self.series.iter().min_by_key(|(_, series)| series.seen);
+        if let Some(oldest) = oldest.filter(|_| full).map(|(key, _)| key.clone()) {
+            self.series.remove(&oldest);
+        }
+        let series = Series {
+            name,
+            count: 1,
+            seen: now,
+            written: None,
+        };
+        self.series.insert(key, series);
+    }
+
+    fn may_begin(&mut self, object: &str, now: Timestamp) -> bool {
+        // Who would be refilled by now is as one that never began any.
+        let burst = i32::try_from(BURST).unwrap_or(i32::MAX);
+        self.buckets
+            .retain(|_, bucket| now.duration_since(bucket.refilled) < REFILL * burst);
+        let full = self.buckets.len() >= OBJECTS_MAX && !self.buckets.contains_key(object);
+        let oldest = self
+            .buckets
+            .iter()
+            .min_by_key(|(_, bucket)| bucket.refilled);
+        if let Some(oldest) = oldest.filter(|_| full).map(|(object, _)| object.clone()) {
+            self.buckets.remove(&oldest);
+        }
+        let bucket = self.buckets.entry(object.to_owned()).or_insert(Bucket {
+            left: BURST,
+            refilled: now,
+        });
+        while bucket.left < BURST && now.duration_since(bucket.refilled) >= REFILL {
+            bucket.left += 1;
+            bucket.refilled += REFILL;
+        }
+        if bucket.left == BURST {
+            bucket.refilled = now;
+        }
+        let may = bucket.left > 0;
+        bucket.left = bucket.left.saturating_sub(1);
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(1_900_000_000 + seconds).unwrap()
+    }
+
+    fn key(object: &str, reason: &str) -> Key {
+        Key {
+            object: object.to_owned(),
+            action: "SetReady".to_owned(),
+            reason: reason.to_owned(),
+        }
+    }
+
+    /// Whether it was written, and with which count.
+    fn publish(table: &mut Table, key: &Key, seconds: i64) -> Option<i32> {
+        match table.step(key, at(seconds)) {
+            Step::Begin => {
+                table.begun(key.clone(), format!("event-{seconds}"), at(seconds));
+                Some(1)
+            }
+            Step::Count { count, .. } => Some(count),
+            Step::Hold => None,
+        }
+    }
+
+    #[test]
+    fn repetitions_are_counted_and_the_count_is_written_now_and_then() {
+        let mut table = Table::default();
+        let key = key("a", "Lost");
+        let written = [0, 1, 2, 30, 31, 60].map(|seconds| publish(&mut table, &key, seconds));
+        assert_eq!(written, [Some(1), Some(2), None, None, Some(5), None]);
+        assert_eq!(publish(&mut table, &key, 61), Some(7), "none was lost");
+    }
+
+    #[test]
+    fn what_did_not_repeat_for_six_minutes_begins_anew() {
+        let mut table = Table::default();
+        let key = key("a", "Lost");
+        assert_eq!(publish(&mut table, &key, 0), Some(1));
+        assert_eq!(publish(&mut table, &key, 359), Some(2));
+        assert_eq!(publish(&mut table, &key, 359 + 360), Some(1));
+    }
+
+    #[test]
+    fn an_object_that_begins_many_waits_and_another_does_not() {
+        let mut table = Table::default();
+        let reason = |n: u32| key("a", &format!("Reason{n}"));
+        for n in 0..BURST {
+            assert_eq!(publish(&mut table, &reason(n), 0), Some(1));
+        }
+        assert_eq!(publish(&mut table, &reason(100), 0), None);
+        assert_eq!(publish(&mut table, &key("b", "Lost"), 0), Some(1));
+        assert_eq!(publish(&mut table, &reason(100), 299), None);
+        assert_eq!(publish(&mut table, &reason(100), 300), Some(1));
+        assert_eq!(publish(&mut table, &reason(101), 300), None);
+    }
+
+    #[test]
+    fn both_tables_are_bounded_and_forget_the_oldest_first() {
+        let mut table = Table::default();
+        for n in 0..SERIES_MAX + 10 {
+            let object = format!("object-{n:05}");
+            assert_eq!(publish(&mut table, &key(&object, "Lost"), 0), Some(1));
+        }
+        assert_eq!(table.series.len(), SERIES_MAX);
+        assert_eq!(table.buckets.len(), OBJECTS_MAX);
+        let last = format!("object-{:05}", SERIES_MAX + 9);
+        assert_eq!(publish(&mut table, &key(&last, "Lost"), 1), Some(2));
+    }
+}

@@ -1,0 +1,54 @@
+//! The HorizontalPodAutoscaler of an end whose number of pods follows the CPU time that they take.
+
+use k8s_openapi::api::autoscaling::v2::{
+    ContainerResourceMetricSource, CrossVersionObjectReference, HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerSpec, MetricSpec, MetricTarget,
+};
+
+use super::{End, deployment, metadata};
+use crate::tunnel_controller::validate::{Replicas, ValidatedGateway, ValidatedTunnel};
+
+/// `None`: the number is fixed. Counts the gateway's container alone, so that what others put beside it, such as a
+/// mesh's sidecar without requests, is no hindrance.
+pub(super) fn build(
+    tunnel: &ValidatedTunnel,
+    end: End,
+    gateway: &ValidatedGateway,
+) -> Option<HorizontalPodAutoscaler> {
+    let Replicas::Autoscaled {
+        min,
+        max,
+        target_cpu_percent,
+    } = gateway.replicas
+    else {
+        return None;
+    };
+    let cpu = MetricSpec {
+        type_: "ContainerResource".to_owned(),
+        container_resource: Some(ContainerResourceMetricSource {
+            container: deployment::CONTAINER.to_owned(),
+            name: "cpu".to_owned(),
+            target: MetricTarget {
+                type_: "Utilization".to_owned(),
+                average_utilization: Some(target_cpu_percent),
+                ..MetricTarget::default()
+            },
+        }),
+        ..MetricSpec::default()
+    };
+    Some(HorizontalPodAutoscaler {
+        metadata: metadata(tunnel, end),
+        spec: Some(HorizontalPodAutoscalerSpec {
+            scale_target_ref: CrossVersionObjectReference {
+                api_version: Some("apps/v1".to_owned()),
+                kind: "Deployment".to_owned(),
+                name: end.child_name(tunnel),
+            },
+            min_replicas: Some(min),
+            max_replicas: max,
+            metrics: Some(vec![cpu]),
+            behavior: None,
+        }),
+        status: None,
+    })
+}

@@ -1,0 +1,168 @@
+//! The Jobs that try sysctls in a pod of their own before gateways get them, and what they have shown.
+//!
+//! Where a kubelet refuses a sysctl, a ReplicaSet makes failed pods without end (kubernetes#72593); a Job whose
+//! `backoffLimit` is 0 makes one. So where the spec names sysctls itself, nothing rolls before a pod with the same
+//! sysctls, for the same nodes, has run. The name of a Job has the hash of both: what has passed is not tried again,
+//! what is changed is, and ends that are placed alike share one. Jobs of several placements run one after another.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::core::ObjectMeta;
+use muxtunnel_crds::PodTemplate;
+use muxtunnel_gateway_config::config_hash;
+use serde_json::json;
+
+use super::{End, PROBE, deployment};
+use crate::labels;
+use crate::settings::Settings;
+use crate::tunnel_controller::dereference::ProbeOutcome;
+use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+/// Time for a pod to find a node, fetch the image and run; a cluster may have to make a node first.
+const DEADLINE_SECONDS: i64 = 600;
+/// Digits of the hash in a name: with the longest name of a tunnel it has the 63 characters of a label.
+const HASH_DIGITS: usize = 8;
+
+/// What the Jobs have shown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// The nodes take the sysctls, or there is nothing to try.
+    Passed,
+    /// It is not known yet; the sentence says what it waits for.
+    Pending(String),
+    /// A sysctl is refused.
+    Refused(Problem),
+    /// It could not be tried; the sentence says why.
+    Failed(String),
+}
+
+/// The Jobs that are to be there: one for each placement, up to the first that has not passed.
+pub(super) fn jobs(tunnel: &ValidatedTunnel, settings: &Settings) -> Vec<Job> {
+    let mut jobs = Vec::new();
+    for (name, end, template) in placements(tunnel) {
+        jobs.push(job(tunnel, settings, &name, end, template));
+        if shown(tunnel, &name) != Verdict::Passed {
+            break;
+        }
+    }
+    jobs
+}
+
+/// What they have shown.
+#[must_use]
+pub fn verdict(tunnel: &ValidatedTunnel) -> Verdict {
+    let placements = placements(tunnel).into_iter();
+    placements
+        .map(|(name, ..)| shown(tunnel, &name))
+        .find(|shown| *shown != Verdict::Passed)
+        .unwrap_or(Verdict::Passed)
+}
+
+/// What the Job `name` has shown.
+fn shown(tunnel: &ValidatedTunnel, name: &str) -> Verdict {
+    let seen = tunnel.probes.iter().find(|seen| seen.name == name);
+    match seen.map(|seen| &seen.outcome) {
+        Some(ProbeOutcome::Passed) => Verdict::Passed,
+        Some(ProbeOutcome::Refused { problem, .. }) => Verdict::Refused(problem.clone()),
+        Some(ProbeOutcome::Failed { detail, .. }) => Verdict::Failed(detail.clone()),
+        Some(ProbeOutcome::Running(Some(detail))) => {
+            Verdict::Pending(format!("Job {name}: {detail}"))
+        }
+        Some(ProbeOutcome::Running(None)) | None => {
+            Verdict::Pending(format!("Job {name} tries the sysctls"))
+        }
+    }
+}
+
+/// The name of the Job of each placement, with the first end that is placed so; none where nothing is to be tried.
+fn placements(tunnel: &ValidatedTunnel) -> Vec<(String, End, &PodTemplate)> {
+    let mut placements: Vec<(String, End, &PodTemplate)> = Vec::new();
+    for end in End::ALL.into_iter().filter(|_| tunnel.is_probed) {
+        let Some(gateway) = end.gateway(tunnel) else {
+            continue;
+        };
+        let template = &gateway.template;
+        let name = format!("{}-{PROBE}-{}", tunnel.name, hash(tunnel, template));
+        if !placements.iter().any(|(known, ..)| *known == name) {
+            placements.push((name, end, template));
+        }
+    }
+    placements
+}
+
+/// Of what decides whether a sysctl is taken: itself, and where the pod may land.
+fn hash(tunnel: &ValidatedTunnel, template: &PodTemplate) -> String {
+    let tried = json!({
+        "sysctls": tunnel.sysctls(),
+        "nodeSelector": template.node_selector,
+        "tolerations": template.tolerations,
+        "affinity": template.affinity,
+        "priorityClassName": template.priority_class_name,
+    });
+    let mut hash = config_hash(&tried.to_string());
+    hash.truncate(HASH_DIGITS);
+    hash
+}
+
+fn job(
+    tunnel: &ValidatedTunnel,
+    settings: &Settings,
+    name: &str,
+    end: End,
+    template: &PodTemplate,
+) -> Job {
+    let own_labels = labels::child(&tunnel.name, PROBE);
+    Job {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(tunnel.namespace.clone()),
+            labels: Some(own_labels.clone()),
+            owner_references: Some(vec![tunnel.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(JobSpec {
+            backoff_limit: Some(0),
+            active_deadline_seconds: Some(DEADLINE_SECONDS),
+            template: PodTemplateSpec {
+                metadata: Some(ObjectMeta {
+                    labels: Some(own_labels),
+                    ..ObjectMeta::default()
+                }),
+                spec: Some(PodSpec {
+                    restart_policy: Some("Never".to_owned()),
+                    service_account_name: Some(end.child_name(tunnel)),
+                    automount_service_account_token: Some(false),
+                    enable_service_links: Some(false),
+                    security_context: Some(deployment::pod_security(tunnel.sysctls(), false)),
+                    containers: vec![container(settings)],
+                    ..deployment::placed(template)
+                }),
+            },
+            ..JobSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// The gateway's image, which the node needs anyway; it says its version and ends.
+fn container(settings: &Settings) -> Container {
+    let requests: BTreeMap<String, Quantity> = [("cpu", "1m"), ("memory", "8Mi")]
+        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+        .into();
+    Container {
+        name: PROBE.to_owned(),
+        image: Some(settings.gateway_image.clone()),
+        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        command: Some(vec![deployment::COMMAND.to_owned(), "--version".to_owned()]),
+        resources: Some(ResourceRequirements {
+            requests: Some(requests),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(deployment::container_security()),
+        ..Container::default()
+    }
+}

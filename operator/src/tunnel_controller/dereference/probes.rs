@@ -1,0 +1,304 @@
+//! What became of the Jobs that try sysctls before gateways get them. Client required.
+//!
+//! A Job says it itself, by its conditions, once it is over, or by the annotation [`REFUSED`]: its pod, and the
+//! Events that name it, do not last. [`outcome`] is the pure part.
+
+use k8s_openapi::api::batch::v1::{Job, JobCondition};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::MuxTunnel;
+
+use super::DereferenceError;
+use crate::apply::{is_owned, owner_reference};
+use crate::labels;
+use crate::tunnel_controller::build::PROBE;
+use crate::tunnel_controller::observe::{Problem, pod_problem};
+use crate::tunnel_controller::sandbox;
+
+/// Annotation of a Job: it was refused, with the reason and the sentence.
+pub const REFUSED: &str = "muxtunnel.dev/refused";
+/// Jobs of one tunnel that are looked at: one for each placement of its ends, and as many of an earlier spec.
+const JOBS_MAX: u32 = 8;
+/// Pods of them that are looked at.
+const PODS_MAX: u32 = 16;
+/// What the Job controller says where it cannot make a pod.
+const NOT_CREATED: &str = "FailedCreate";
+/// A Job that ended without a finding is made again so long after its end.
+const RETRY_SECONDS: i64 = 60;
+
+/// One Job that tries sysctls.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SeenProbe {
+    /// Its name, which is that of what it tries.
+    pub name: String,
+    /// Its UID.
+    pub uid: Option<String>,
+    /// What became of it.
+    pub outcome: ProbeOutcome,
+}
+
+/// What became of a Job that tries sysctls.
+#[derive(Debug, Clone, PartialEq)]
+pub enum ProbeOutcome {
+    /// It is not over; what keeps it, where there is more to say.
+    Running(Option<String>),
+    /// The node takes the sysctls.
+    Passed,
+    /// The node, or its kernel, refuses one.
+    Refused {
+        /// Which, and in whose words.
+        problem: Problem,
+        /// Whether the Job says so by itself.
+        is_remembered: bool,
+    },
+    /// It ended for another reason.
+    Failed {
+        /// What is known of it.
+        detail: String,
+        /// Whether it is to be made again.
+        is_old: bool,
+    },
+}
+
+/// Looks at the Jobs of `tunnel`, and at the pods of those that have not said how it went.
+///
+/// # Errors
+/// [`DereferenceError::Probes`].
+pub(super) async fn probes(
+    client: &Client,
+    tunnel: &MuxTunnel,
+    namespace: &str,
+) -> Result<Vec<SeenProbe>, DereferenceError> {
+    let selector = labels::children_of(&tunnel.name_any(), &[PROBE]);
+    let failed = |kind| move |source| DereferenceError::Probes { kind, source };
+    let Some(owner) = owner_reference(tunnel) else {
+        return Ok(Vec::new());
+    };
+    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().labels(&selector);
+    let mut jobs = jobs
+        .list(&params.clone().limit(JOBS_MAX))
+        .await
+        .map_err(failed("Jobs"))?
+        .items;
+    jobs.retain(|job| is_owned(job, &owner) && job.metadata.deletion_timestamp.is_none());
+    let is_open = |job: &Job| remembered(job).is_none() && !has(job, "Complete");
+    let pods = if jobs.iter().any(is_open) {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let params = params.limit(PODS_MAX);
+        pods.list(&params).await.map_err(failed("pods"))?.items
+    } else {
+        Vec::new()
+    };
+    let now = Timestamp::now();
+    let mut seen = Vec::with_capacity(jobs.len());
+    for job in jobs {
+        let own = pods.iter().find(|pod| is_of(pod, &job)).cloned();
+        let problem = match &own {
+            _ if !is_open(&job) => None,
+            Some(pod) => sandbox::failure(client, namespace, pod).await,
+            None => not_created(client, namespace, &job).await,
+        };
+        seen.push(SeenProbe {
+            name: job.name_any(),
+            uid: job.uid(),
+            outcome: outcome(&job, own.as_ref(), problem, now),
+        });
+    }
+    Ok(seen)
+}
+
+fn is_of(pod: &Pod, job: &Job) -> bool {
+    let mut owners = pod.owner_references().iter();
+    owners.any(|owner| Some(&owner.uid) == job.metadata.uid.as_ref())
+}
+
+/// Why the Job's pod could not be made, as by a quota or Pod Security, which allows no unsafe sysctl unless it is off.
+/// The first such Event: others differ in the pod's name alone.
+async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Problem> {
+    let uid = job.uid()?;
+    let events = sandbox::events(client, namespace, &uid, NOT_CREATED).await;
+    let own = events.into_iter().filter(|event| {
+        let regarding = event.regarding.as_ref();
+        event.reason.as_deref() == Some(NOT_CREATED)
+            && regarding.and_then(|regarding| regarding.uid.as_ref()) == Some(&uid)
+    });
+    let first = own.min_by_key(|event| event.creation_timestamp().map(|time| time.0))?;
+    Some(Problem {
+        code: Code::GatewaysNotReady,
+        detail: first.note?,
+    })
+}
+
+/// What became of `job`. `pod`: its pod, if it is still there. `problem`: what Events say of it.
+fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestamp) -> ProbeOutcome {
+    if let Some(problem) = remembered(job) {
+        return ProbeOutcome::Refused {
+            problem,
+            is_remembered: true,
+        };
+    }
+    if has(job, "Complete") {
+        return ProbeOutcome::Passed;
+    }
+    let problem = problem.or_else(|| pod.and_then(pod_problem));
+    match problem {
+        Some(problem) if is_refusal(problem.code) => ProbeOutcome::Refused {
+            problem: Problem {
+                detail: format!("Job {}: {}", job.name_any(), problem.detail),
+                ..problem
+            },
+            is_remembered: false,
+        },
+        problem => {
+            let detail = problem.map(|problem| problem.detail);
+            match condition(job, "Failed") {
+                None => ProbeOutcome::Running(detail),
+                Some(failed) => failure(job, failed, detail, now),
+            }
+        }
+    }
+}
+
+fn failure(
+    job: &Job,
+    failed: &JobCondition,
+    detail: Option<String>,
+    now: Timestamp,
+) -> ProbeOutcome {
+    let since = failed.last_transition_time.as_ref().map(|time| time.0);
+    let age = since.map(|since| now.as_second() - since.as_second());
+    let own = failed.message.clone().unwrap_or_default();
+    ProbeOutcome::Failed {
+        detail: format!("Job {}: {}", job.name_any(), detail.unwrap_or(own)),
+        is_old: age.is_some_and(|age| age >= RETRY_SECONDS),
+    }
+}
+
+/// Whether a sysctl is the cause.
+const fn is_refusal(code: Code) -> bool {
+    matches!(code, Code::SysctlForbidden | Code::SandboxFailed)
+}
+
+/// What [`REFUSED`] says.
+fn remembered(job: &Job) -> Option<Problem> {
+    let (reason, detail) = job.annotations().get(REFUSED)?.split_once(": ")?;
+    let codes = [Code::SysctlForbidden, Code::SandboxFailed];
+    let code = codes.into_iter().find(|code| code.reason() == reason)?;
+    let detail = detail.to_owned();
+    Some(Problem { code, detail })
+}
+
+fn condition<'a>(job: &'a Job, type_: &str) -> Option<&'a JobCondition> {
+    let conditions = job.status.as_ref()?.conditions.as_ref()?;
+    let mut conditions = conditions.iter();
+    conditions.find(|condition| condition.type_ == type_ && condition.status == "True")
+}
+
+fn has(job: &Job, type_: &str) -> bool {
+    condition(job, type_).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    const NOW: &str = "2030-01-01T00:02:00Z";
+
+    fn job(annotations: Value, conditions: Value) -> Job {
+        serde_json::from_value(json!({
+            "metadata": {"name": "j", "annotations": annotations},
+            "status": {"conditions": conditions},
+        }))
+        .unwrap()
+    }
+
+    fn pod(status: Value) -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "status": status})).unwrap()
+    }
+
+    fn said(job: &Job, pod: Option<&Pod>, sandbox: Option<Problem>) -> ProbeOutcome {
+        outcome(job, pod, sandbox, NOW.parse().unwrap())
+    }
+
+    fn ended(type_: &str, at: &str) -> Value {
+        json!([{"type": type_, "status": "True", "lastTransitionTime": at, "message": "too late"}])
+    }
+
+    #[test]
+    fn a_job_that_is_under_way_says_what_keeps_it() {
+        let job = job(json!({}), json!([]));
+        assert_eq!(said(&job, None, None), ProbeOutcome::Running(None));
+        let kept = pod(json!({"conditions": [
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no node"},
+        ]}));
+        let detail = Some("pod p: cannot be scheduled: no node".to_owned());
+        assert_eq!(said(&job, Some(&kept), None), ProbeOutcome::Running(detail));
+    }
+
+    #[test]
+    fn a_pod_that_the_kubelet_refused_is_a_refusal_and_the_job_remembers_it_without_the_pod() {
+        let ended = ended("Failed", "2030-01-01T00:00:00Z");
+        let refused = pod(json!({
+            "phase": "Failed", "reason": "SysctlForbidden", "message": "forbidden sysctl: \"net.a\"",
+        }));
+        let seen = said(&job(json!({}), ended.clone()), Some(&refused), None);
+        let ProbeOutcome::Refused {
+            problem,
+            is_remembered,
+        } = seen
+        else {
+            panic!("{seen:?}");
+        };
+        assert_eq!(problem.code, Code::SysctlForbidden);
+        assert_eq!(problem.detail, "Job j: pod p: forbidden sysctl: \"net.a\"");
+        assert!(!is_remembered);
+
+        let annotation = format!("{}: {}", problem.code.reason(), problem.detail);
+        let later = said(&job(json!({REFUSED: annotation}), ended), None, None);
+        let is_remembered = true;
+        assert_eq!(
+            later,
+            ProbeOutcome::Refused {
+                problem,
+                is_remembered
+            }
+        );
+    }
+
+    #[test]
+    fn a_sandbox_that_fails_is_a_refusal_only_where_a_sysctl_is_its_cause() {
+        let job = job(json!({}), json!([]));
+        let failed = |code| Problem {
+            code,
+            detail: "pod p: no".to_owned(),
+        };
+        let refused = said(&job, None, Some(failed(Code::SandboxFailed)));
+        assert!(
+            matches!(refused, ProbeOutcome::Refused { .. }),
+            "{refused:?}"
+        );
+        let other = said(&job, None, Some(failed(Code::GatewaysNotReady)));
+        assert_eq!(other, ProbeOutcome::Running(Some("pod p: no".to_owned())));
+    }
+
+    #[test]
+    fn a_job_that_ended_for_another_reason_is_made_again_after_a_minute() {
+        for (at, is_old) in [
+            ("2030-01-01T00:01:01Z", false),
+            ("2030-01-01T00:01:00Z", true),
+        ] {
+            let detail = "Job j: too late".to_owned();
+            assert_eq!(
+                said(&job(json!({}), ended("Failed", at)), None, None),
+                ProbeOutcome::Failed { detail, is_old }
+            );
+        }
+        let passed = job(json!({}), ended("Complete", NOW));
+        assert_eq!(said(&passed, None, None), ProbeOutcome::Passed);
+    }
+}

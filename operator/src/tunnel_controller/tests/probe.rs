@@ -1,0 +1,504 @@
+//! Sysctls that the spec names are tried before gateways get them, and a gateway's pod that is refused for one ends
+//! its Deployment.
+
+use serde_json::{Value, json};
+
+use super::reconcile::Bench;
+use super::*;
+use crate::testing::Failure;
+use crate::tunnel_controller::build::probe::{Verdict, verdict};
+use crate::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
+
+const NET_A: &str = "tuning: {allowUnsafe: true, sysctls: [{name: net.a, value: '1'}]}\n";
+
+fn tuned() -> String {
+    format!("{SMALLEST}{NET_A}")
+}
+
+/// The only Job there is, and its path.
+fn job(bench: &Bench) -> (String, Value) {
+    let jobs: Vec<_> = bench
+        .api
+        .snapshot()
+        .into_keys()
+        .filter(|path| path.starts_with("jobs/"))
+        .collect();
+    let [path] = &jobs[..] else {
+        panic!("{jobs:?}");
+    };
+    (path.clone(), bench.api.get(path).unwrap())
+}
+
+/// The Job ends, as its controller would write it.
+fn end_job(bench: &Bench, type_: &str) {
+    let (path, mut job) = job(bench);
+    job["status"] = json!({"conditions": [{
+        "type": type_, "status": "True", "message": "it ended", "lastTransitionTime": "2030-01-01T00:00:00Z",
+    }]});
+    bench.api.put(&path, job);
+}
+
+/// The Job's pod, as the kubelet reports it.
+fn put_pod(bench: &Bench, status: &Value) {
+    let (_, job) = job(bench);
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "tried", "uid": "uid-tried",
+            "labels": crate::labels::child("office", "sysctl-probe"),
+            "ownerReferences": [{
+                "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": job["metadata"]["uid"],
+            }],
+        },
+        "spec": {"containers": [], "securityContext": job["spec"]["template"]["spec"]["securityContext"]},
+        "status": status,
+    });
+    bench.api.put("pods/tried", pod);
+}
+
+fn refused_by_the_kubelet() -> Value {
+    json!({
+        "phase": "Failed", "reason": "SysctlForbidden",
+        "message": "forbidden sysctl: \"net.a\" not allowlisted",
+    })
+}
+
+fn has_deployments(bench: &Bench) -> bool {
+    let there = |name| bench.api.get(&format!("deployments/{name}")).is_some();
+    assert_eq!(there("office-exit"), there("office-entry"));
+    there("office-exit")
+}
+
+#[test]
+fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
+    let template = "{nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
+                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}";
+    let resources = built(&format!(
+        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
+        tuned()
+    ));
+    assert!(resources.is_held && resources.deployments.is_empty());
+    let [job] = &resources.probe_jobs[..] else {
+        panic!("{:?}", resources.probe_jobs);
+    };
+    let job = serde_json::to_value(job).unwrap();
+    let name = job["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("office-sysctl-probe-"), "{name}");
+    assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "uid-office");
+    assert_eq!(job["spec"]["backoffLimit"], 0);
+    assert_eq!(job["spec"]["activeDeadlineSeconds"], 600);
+    assert!(job["spec"]["ttlSecondsAfterFinished"].is_null());
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(labels["app.kubernetes.io/component"], "sysctl-probe");
+
+    let tried = &job["spec"]["template"]["spec"];
+    let mut passed = valid(&format!(
+        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
+        tuned()
+    ));
+    passed.probes = vec![SeenProbe {
+        name: name.to_owned(),
+        uid: None,
+        outcome: ProbeOutcome::Passed,
+    }];
+    let gateways = build(&passed, &settings()).unwrap();
+    assert!(!gateways.is_held);
+    assert_eq!(gateways.probe_jobs.len(), 1, "it is what remembers");
+    let gateway = &super::build::pod(&gateways, "office-exit")["spec"];
+    for same in [
+        "securityContext",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "imagePullSecrets",
+    ] {
+        assert_eq!(tried[same], gateway[same], "{same}");
+        assert!(!tried[same].is_null(), "{same}");
+    }
+    assert_eq!(
+        tried["affinity"]["nodeAffinity"],
+        gateway["affinity"]["nodeAffinity"]
+    );
+    assert_eq!(tried["restartPolicy"], "Never");
+    assert_eq!(tried["automountServiceAccountToken"], false);
+    let container = &tried["containers"][0];
+    assert_eq!(container["image"], gateway["containers"][0]["image"]);
+    assert_eq!(
+        container["command"],
+        json!(["/usr/local/bin/muxgate", "--version"])
+    );
+    assert_eq!(
+        container["securityContext"],
+        gateway["containers"][0]["securityContext"]
+    );
+}
+
+#[test]
+fn the_longest_name_still_fits_into_a_label() {
+    let mut tunnel = valid(&tuned());
+    tunnel.name = "n".repeat(40);
+    let resources = build(&tunnel, &settings()).unwrap();
+    let name = resources.probe_jobs[0].metadata.name.clone().unwrap();
+    assert!(name.len() <= 63, "{name}");
+}
+
+#[test]
+fn nothing_is_tried_where_the_spec_names_no_sysctl() {
+    for tuning in [
+        "",
+        "tuning: {profile: Wan}\n",
+        "tuning: {allowUnsafe: true}\n",
+    ] {
+        let resources = built(&format!("{SMALLEST}{tuning}"));
+        assert!(
+            resources.probe_jobs.is_empty() && !resources.is_held,
+            "{tuning}"
+        );
+        assert_eq!(resources.deployments.len(), 2);
+    }
+}
+
+fn name_of_probe(spec: &str) -> String {
+    built(spec).probe_jobs[0].metadata.name.clone().unwrap()
+}
+
+#[test]
+fn what_is_changed_is_tried_again_and_what_is_not_is_not() {
+    let before = name_of_probe(&tuned());
+    for same in [
+        tuned().replace("8080", "9090"),
+        format!("{}exit: {{replicas: 3, drainSeconds: 60}}\n", tuned()),
+    ] {
+        assert_eq!(name_of_probe(&same), before, "{same}");
+    }
+    for changed in [
+        tuned().replace("value: '1'", "value: '2'"),
+        format!(
+            "{}exit: {{template: {{nodeSelector: {{zone: b}}}}}}\n",
+            tuned()
+        ),
+    ] {
+        assert_ne!(name_of_probe(&changed), before, "{changed}");
+    }
+}
+
+#[test]
+fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
+    let spec = format!(
+        "{}entry: {{template: {{nodeSelector: {{zone: b}}}}}}\n",
+        tuned()
+    );
+    let mut tunnel = valid(&spec);
+    let mut names = Vec::new();
+    for number in 1..=2 {
+        let jobs = build(&tunnel, &settings()).unwrap().probe_jobs;
+        assert_eq!(jobs.len(), number);
+        assert!(matches!(verdict(&tunnel), Verdict::Pending(_)));
+        let name = jobs[number - 1].metadata.name.clone().unwrap();
+        tunnel.probes.push(SeenProbe {
+            name: name.clone(),
+            uid: None,
+            outcome: ProbeOutcome::Passed,
+        });
+        names.push(name);
+    }
+    assert_ne!(names[0], names[1]);
+    assert_eq!(verdict(&tunnel), Verdict::Passed);
+}
+
+#[tokio::test]
+async fn gateways_are_made_once_the_job_has_ended_well_and_it_is_never_made_again() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    assert!(!has_deployments(&bench));
+    for type_ in ["Ready", "TuningApplied"] {
+        assert_eq!(bench.condition(type_)["reason"], "SysctlProbing", "{type_}");
+    }
+    bench.reconcile().await.unwrap();
+    end_job(&bench, "Complete");
+    bench.reconcile().await.unwrap();
+    assert!(has_deployments(&bench));
+    bench.api.take_requests();
+    bench.edit(&tuned().replace("443", "444"));
+    bench.reconcile().await.unwrap();
+    bench.reconcile().await.unwrap();
+    let writes = bench.api.take_writes();
+    assert!(
+        writes.iter().all(|write| !write.contains("jobs/")),
+        "{writes:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_refusal_is_remembered_makes_no_gateways_and_ends_with_the_spec() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    put_pod(&bench, &refused_by_the_kubelet());
+    end_job(&bench, "Failed");
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    for type_ in ["Ready", "TuningApplied"] {
+        let condition = bench.condition(type_);
+        assert_eq!(condition["reason"], "SysctlForbidden", "{type_}");
+        let message = condition["message"].as_str().unwrap();
+        assert!(message.contains("\"net.a\" not allowlisted"), "{message}");
+        assert!(message.contains("What to do: Remove it from"), "{message}");
+    }
+    let (path, job) = job(&bench);
+    let said = bench.condition("Ready");
+    assert_eq!(
+        bench.api.take_writes(),
+        [
+            format!("PATCH {path}"),
+            "PATCH muxtunnels/office/status".to_owned()
+        ]
+    );
+    assert_eq!(job["spec"]["suspend"], true);
+
+    // Its pod may go, and a change elsewhere in the spec is no reason to try again.
+    bench.api.remove("pods/tried");
+    bench.edit(&tuned().replace("443", "444"));
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("Ready")["message"], said["message"]);
+    assert!(!has_deployments(&bench));
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.take_writes().is_empty());
+
+    bench.edit(SMALLEST);
+    bench.reconcile().await.unwrap();
+    assert!(has_deployments(&bench));
+    assert!(bench.api.get(&path).is_none());
+    assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
+    assert_eq!(bench.condition("TuningApplied")["reason"], "NotRequested");
+}
+
+#[tokio::test]
+async fn gateways_that_run_stay_as_they_are_while_other_sysctls_are_tried_and_refused() {
+    let two = format!("{SMALLEST}exit: {{replicas: 2}}\n");
+    let bench = Bench::new(&two);
+    bench.reconcile().await.unwrap();
+    let before = bench.api.snapshot();
+    bench.edit(&format!("{two}{NET_A}"));
+    bench.reconcile().await.unwrap();
+    put_pod(&bench, &refused_by_the_kubelet());
+    end_job(&bench, "Failed");
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+    }
+    assert_eq!(
+        bench.condition("TuningApplied")["reason"],
+        "SysctlForbidden"
+    );
+    let after = bench.api.snapshot();
+    for kept in [
+        "deployments/office-exit",
+        "deployments/office-entry",
+        "poddisruptionbudgets/office-exit",
+    ] {
+        assert_eq!(before[kept], after[kept], "{kept}");
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_the_kernel_does_not_take_is_named_from_the_kubelets_event() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    put_pod(
+        &bench,
+        &json!({
+            "phase": "Pending",
+            "conditions": [
+                {"type": "PodScheduled", "status": "True"},
+                {"type": "PodReadyToStartContainers", "status": "False"},
+            ],
+        }),
+    );
+    let event = json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "tried.1"}, "eventTime": null, "reason": "FailedCreatePodSandBox",
+        "regarding": {"kind": "Pod", "name": "tried", "uid": "uid-tried"},
+        "note": "runc create failed: write /proc/sys/net/a: invalid argument",
+    });
+    bench.api.put("events/tried.1", event);
+    bench.reconcile().await.unwrap();
+    let condition = bench.condition("TuningApplied");
+    assert_eq!(condition["reason"], "SandboxFailed");
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("sysctl net.a: runc create failed"),
+        "{message}"
+    );
+    let (_, job) = job(&bench);
+    assert_eq!(job["spec"]["suspend"], true, "the kubelet tries no more");
+    assert!(!has_deployments(&bench));
+}
+
+#[tokio::test]
+async fn what_keeps_the_job_from_having_a_pod_is_said_in_the_first_words_for_it() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    let (_, job) = job(&bench);
+    for (name, at) in [
+        ("later", "2030-01-01T00:00:02Z"),
+        ("first", "2030-01-01T00:00:01Z"),
+    ] {
+        let note = format!("Error creating: pods \"{name}\" is forbidden: violates PodSecurity");
+        bench.api.put(
+            &format!("events/{name}"),
+            json!({
+                "apiVersion": "events.k8s.io/v1", "kind": "Event",
+                "metadata": {"name": name, "creationTimestamp": at},
+                "eventTime": null, "reason": "FailedCreate", "note": note,
+                "regarding": {"uid": job["metadata"]["uid"]},
+            }),
+        );
+    }
+    bench.reconcile().await.unwrap();
+    let condition = bench.condition("TuningApplied");
+    assert_eq!(condition["reason"], "SysctlProbing");
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains(": Error creating: pods \"first\" is forbidden"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_job_that_showed_nothing_is_made_again_later() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    let (path, mut failed) = job(&bench);
+    let since = |time: &str| {
+        json!({"conditions": [{
+            "type": "Failed", "status": "True", "message": "DeadlineExceeded", "lastTransitionTime": time,
+        }]})
+    };
+    failed["status"] = since("2199-01-01T00:00:00Z");
+    bench.api.put(&path, failed.clone());
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.api.take_writes(), ["PATCH muxtunnels/office/status"]);
+    let condition = bench.condition("TuningApplied");
+    assert_eq!(condition["reason"], "SysctlProbeFailed");
+    assert!(
+        condition["message"]
+            .as_str()
+            .unwrap()
+            .contains("DeadlineExceeded")
+    );
+
+    failed["status"] = since("2020-01-01T00:00:00Z");
+    bench.api.put(&path, failed);
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get(&path).is_none());
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get(&path).is_some());
+}
+
+#[tokio::test]
+async fn an_answer_that_gets_lost_or_a_conflict_makes_no_second_job() {
+    // Accounts, ConfigMaps and Services, two each, come before it.
+    for failure in [
+        Failure::Before(500),
+        Failure::After(500),
+        Failure::After(409),
+    ] {
+        let bench = Bench::new(&tuned());
+        bench.api.fail_write(6, failure);
+        let _failed_or_not = bench.reconcile().await;
+        bench.reconcile().await.unwrap();
+        job(&bench);
+        assert_eq!(
+            bench.condition("Ready")["reason"],
+            "SysctlProbing",
+            "{failure:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_job_of_the_needed_name_that_is_not_ours_is_not_touched() {
+    let bench = Bench::new(&tuned());
+    let name = name_of_probe(&tuned());
+    let path = format!("jobs/{name}");
+    bench.api.put(
+        &path,
+        json!({"metadata": {"name": name}, "spec": {"own": "spec"}}),
+    );
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("Ready")["reason"], "OwnedByOther");
+    assert_eq!(
+        bench.api.get(&path).unwrap()["spec"],
+        json!({"own": "spec"})
+    );
+}
+
+/// A gateway's pod with the sysctls of `spec`.
+fn gateway_pod(sysctls: &Value, status: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "uid": "uid-p", "labels": crate::labels::child("office", "exit")},
+        "spec": {"containers": [], "securityContext": {"sysctls": sysctls}},
+        "status": status,
+    })
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_refused_though_the_job_was_not_ends_its_deployment_until_the_spec_changes()
+ {
+    let sysctls = json!([
+        {"name": "net.a", "value": "1"},
+        {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"},
+    ]);
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    end_job(&bench, "Complete");
+    bench.reconcile().await.unwrap();
+    bench
+        .api
+        .put("pods/p", gateway_pod(&sysctls, &refused_by_the_kubelet()));
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("Ready")["reason"], "SysctlForbidden");
+    bench.reconcile().await.unwrap();
+    assert!(!has_deployments(&bench));
+    bench.api.remove("pods/p");
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.take_writes().is_empty());
+    let message = bench.condition("Ready")["message"].clone();
+    let message = message.as_str().unwrap();
+    assert!(
+        message.starts_with("MT0308 pod p: forbidden sysctl: \"net.a\""),
+        "{message}"
+    );
+    assert_eq!(message.matches("What to do").count(), 1, "{message}");
+    bench.edit(SMALLEST);
+    bench.reconcile().await.unwrap();
+    assert!(has_deployments(&bench));
+    assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
+}
+
+#[tokio::test]
+async fn a_gateway_whose_sandbox_fails_for_a_sysctl_ends_its_deployment_too() {
+    let bench = Bench::new(&format!("{SMALLEST}tuning: {{profile: Wan}}\n"));
+    bench.reconcile().await.unwrap();
+    assert!(has_deployments(&bench));
+    let sysctls = json!([{"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"}]);
+    let waiting = json!({
+        "phase": "Pending",
+        "conditions": [{"type": "PodScheduled", "status": "True"}],
+    });
+    bench.api.put("pods/p", gateway_pod(&sysctls, &waiting));
+    bench.api.put("events/p.1", json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"name": "p.1"}, "eventTime": null, "reason": "FailedCreatePodSandBox",
+        "regarding": {"uid": "uid-p"}, "note": "open /proc/sys/net/ipv4/tcp_rmem: permission denied",
+    }));
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("TuningApplied")["reason"], "SandboxFailed");
+    bench.reconcile().await.unwrap();
+    assert!(!has_deployments(&bench));
+}
