@@ -172,7 +172,12 @@ async fn dump(ns: &TestNamespace) {
     for look in looks {
         print_kubectl(ns.cluster, &ns.name, look).await;
     }
-    let operator = ["logs", "deployment/muxtunnel", "--tail=80"];
+    let operator = [
+        "logs",
+        "--selector=app.kubernetes.io/component=operator",
+        "--prefix",
+        "--tail=80",
+    ];
     print_kubectl(ns.cluster, "muxtunnel-system", &operator).await;
 }
 

@@ -41,6 +41,7 @@ use tracing::{Instrument, info, info_span, warn};
 use crate::apply::ApplyError;
 use crate::events::Events;
 use crate::health::WatchClock;
+use crate::leader::Leadership;
 use crate::settings::Settings;
 use crate::watches;
 use next_step::{Step, is_over, next_step};
@@ -104,17 +105,27 @@ pub enum Error {
     UpdateStatus(#[from] update_status::UpdateStatusError),
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives.
-pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchClock>) {
+/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
+/// operator leads.
+pub async fn run(
+    context: Context,
+    namespace: Option<String>,
+    leadership: Leadership,
+    clock: Arc<WatchClock>,
+) {
     let (client, namespace) = (context.client.clone(), namespace.as_deref());
     let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), &clock);
+    let won = leadership.looks(&store);
     let jobs = watches::children(api::<Job>(&client, namespace), &clock);
     applier(
-        |benchmark, context| Box::pin(reconcile(benchmark, context)),
+        move |benchmark, context| {
+            let leadership = leadership.clone();
+            Box::pin(async move { leadership.if_held(reconcile(benchmark, context)).await })
+        },
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
         store,
-        stream::select(benchmarks, jobs).map(Ok::<_, std::convert::Infallible>),
+        stream::select_all([benchmarks, jobs, won]).map(Ok::<_, std::convert::Infallible>),
         Config::default()
             .debounce(DEBOUNCE)
             .concurrency(CONCURRENCY),

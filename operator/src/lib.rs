@@ -3,7 +3,7 @@
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
 //! controllers share is here: [`api_server`], [`apply`], [`certificates`], [`conditions`], [`events`], [`grants`],
-//! [`watches`], [`health`], [`labels`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
+//! [`watches`], [`health`], [`labels`], [`leader`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod api_server;
 pub mod apply;
@@ -16,6 +16,7 @@ pub mod events;
 pub mod grants;
 pub mod health;
 pub mod labels;
+pub mod leader;
 #[cfg(test)]
 pub(crate) mod pod_security;
 pub mod settings;

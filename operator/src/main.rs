@@ -1,5 +1,5 @@
-//! `muxtunnel-operator run`: reads the flags, connects to the API server, runs the controllers and the
-//! health endpoint until SIGTERM.
+//! `muxtunnel-operator run`: reads the flags, connects to the API server, competes for the Lease, runs the
+//! controllers and the health endpoint until SIGTERM.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use muxtunnel_operator::certificates::identity::trust_domain;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, WatchClock, WatchLayer};
+use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::settings::{AdminPeers, Settings};
 use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
@@ -96,6 +97,9 @@ struct RunArgs {
     /// Address of /healthz and /readyz.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
     health_listen: SocketAddr,
+    /// Name of the Lease of --namespace by which one of several operators leads.
+    #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]
+    lease_name: String,
 }
 
 #[tokio::main]
@@ -130,8 +134,12 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         args.authority_life.as_secs(),
         args.certificate_life.as_secs()
     );
-    let clock = Arc::new(WatchClock::default());
-    let client = connect(&clock).await?;
+    let config = kube::Config::infer()
+        .await
+        .context("no configuration of the API server: neither in a pod nor a kubeconfig")?;
+    let mut elector = elector(&args, config.clone())?;
+    let (leadership, clock) = (elector.leadership(), Arc::new(WatchClock::default()));
+    let client = client(config, &leadership, &clock)?;
     let settings = Arc::new(Settings {
         gateway_image: args.gateway_image,
         netem_image: args.netem_image,
@@ -171,23 +179,32 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         let benchmarks =
             benchmark_controller::Context::new(client.clone(), settings.clone(), events.clone());
         let (tunnels, benchmarks) = (
-            tunnel_controller::run(tunnels, namespace.clone(), clock.clone()),
-            benchmark_controller::run(benchmarks, namespace, clock.clone()),
+            tunnel_controller::run(
+                tunnels,
+                namespace.clone(),
+                leadership.clone(),
+                clock.clone(),
+            ),
+            benchmark_controller::run(benchmarks, namespace, leadership.clone(), clock.clone()),
         );
         controllers.push(tunnels.boxed_local());
         controllers.push(benchmarks.boxed_local());
     }
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    tokio::select! {
+    let ended = tokio::select! {
         result = health::serve(args.health_listen, clock) => {
             result.with_context(|| format!("cannot listen on {}", args.health_listen))
         }
         // A controller ends only when its watches do, which is a fault: a restart begins them anew.
-        _ = future::select_all(controllers) => anyhow::bail!("a controller ended by itself"),
+        _ = future::select_all(controllers) => Err(anyhow::anyhow!("a controller ended by itself")),
+        () = elector.run() => Ok(()),
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
-    }
+    };
+    // Nothing is under way any more, so another may begin at once.
+    elector.release().await;
+    ended
 }
 
 fn label(text: &str) -> Result<(String, String), String> {
@@ -206,12 +223,26 @@ fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     }
 }
 
-async fn connect(clock: &Arc<WatchClock>) -> anyhow::Result<Client> {
-    let config = kube::Config::infer()
-        .await
-        .context("no configuration of the API server: neither in a pod nor a kubeconfig")?;
+/// Competes for the Lease in the name of this very process, through a client of its own: the other one's
+/// writes wait for what it wins.
+fn elector(args: &RunArgs, config: kube::Config) -> anyhow::Result<Elector> {
+    let client = Client::try_from(config).context("cannot use the API server's address")?;
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".to_owned());
+    let identity = format!("{host}_{:016x}", rand::random::<u64>());
+    let (namespace, name) = (&args.namespace, args.lease_name.clone());
+    Ok(Elector::new(client, namespace, name, identity))
+}
+
+fn client(
+    config: kube::Config,
+    leadership: &Leadership,
+    clock: &Arc<WatchClock>,
+) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("cannot use the API server's address")?;
-    Ok(builder.with_layer(&WatchLayer(clock.clone())).build())
+    Ok(builder
+        .with_layer(&WatchLayer(clock.clone()))
+        .with_layer(&WriteGate(leadership.clone()))
+        .build())
 }
 
 #[cfg(test)]

@@ -43,6 +43,8 @@ struct World {
     version: u64,
     /// Paths that every request is refused with this.
     denied: BTreeMap<String, u16>,
+    /// Nobody answers.
+    away: bool,
     /// Objects that server-side apply made: what is in others belongs to another manager.
     applied: BTreeSet<String>,
 }
@@ -56,7 +58,12 @@ impl FakeApi {
         let api = self.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
             let api = api.clone();
-            async move { Ok::<_, std::io::Error>(api.answer(request).await) }
+            async move {
+                if api.lock().away {
+                    return Err(std::io::Error::other("nobody answers"));
+                }
+                Ok(api.answer(request).await)
+            }
         });
         Client::new(service, "default")
     }
@@ -125,6 +132,11 @@ impl FakeApi {
     /// Refuses every request to `path` with `code`, as an API server does where a right or a definition is missing.
     pub(crate) fn deny(&self, path: &str, code: u16) {
         self.lock().denied.insert(path.to_owned(), code);
+    }
+
+    /// Whether nobody answers from now on.
+    pub(crate) fn go_away(&self, away: bool) {
+        self.lock().away = away;
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {

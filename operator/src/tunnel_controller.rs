@@ -36,6 +36,7 @@ use crate::conditions::is_true;
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::health::WatchClock;
+use crate::leader::Leadership;
 use crate::settings::Settings;
 use crate::watches;
 
@@ -112,8 +113,14 @@ pub enum Error {
     UpdateStatus(#[from] update_status::UpdateStatusError),
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives.
-pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchClock>) {
+/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
+/// operator leads.
+pub async fn run(
+    context: Context,
+    namespace: Option<String>,
+    leadership: Leadership,
+    clock: Arc<WatchClock>,
+) {
     let (namespace, clock) = (namespace.as_deref(), &clock);
     let client = context.client.clone();
     let (store, tunnels) = watches::objects(api::<MuxTunnel>(&client, namespace), clock);
@@ -121,6 +128,7 @@ pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchCl
     let grants = context.grants.changes();
     let triggers = stream::select_all([
         tunnels,
+        leadership.looks(&store),
         watches::children(api::<Deployment>(&client, namespace), clock),
         watches::named(api::<Service>(&client, namespace), clock, move |service| {
             tunnels_naming(&naming, service)
@@ -136,7 +144,10 @@ pub async fn run(context: Context, namespace: Option<String>, clock: Arc<WatchCl
         watches::children(api::<Job>(&client, namespace), clock),
     ]);
     applier(
-        |tunnel, context| Box::pin(reconcile(tunnel, context)),
+        move |tunnel, context| {
+            let leadership = leadership.clone();
+            Box::pin(async move { leadership.if_held(reconcile(tunnel, context)).await })
+        },
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
         store,

@@ -1,0 +1,256 @@
+//! Several electors and one API server in memory, on a clock that the test moves.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::runtime::{reflector, watcher};
+use serde_json::json;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::testing::{Failure, FakeApi};
+
+const NAME: &str = "muxtunnel-operator";
+const PATH: &str = "leases/muxtunnel-operator";
+
+fn elector(api: &FakeApi, identity: &str) -> Elector {
+    Elector::new(api.client(), "mux", NAME.to_owned(), identity.to_owned())
+}
+
+/// One that runs as a process does.
+struct Running {
+    leadership: Leadership,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn new(api: &FakeApi, identity: &str) -> Self {
+        let mut elector = elector(api, identity);
+        let leadership = elector.leadership();
+        let task = tokio::spawn(async move { elector.run().await });
+        Self { leadership, task }
+    }
+
+    /// Ends it as SIGKILL does.
+    fn kill(&self) {
+        self.task.abort();
+    }
+}
+
+fn holder(api: &FakeApi) -> String {
+    let lease = api.get(PATH).unwrap();
+    lease["spec"]["holderIdentity"].as_str().unwrap().to_owned()
+}
+
+async fn pass(seconds: f64) {
+    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_leads_and_after_a_kill_the_other_does_within_twenty_seconds() {
+    let api = FakeApi::default();
+    let first = Running::new(&api, "first");
+    pass(1.0).await;
+    let second = Running::new(&api, "second");
+    pass(60.0).await;
+    assert!(first.leadership.is_held() && !second.leadership.is_held());
+    assert_eq!(holder(&api), "first");
+    first.kill();
+    let killed = Instant::now();
+    let mut won = second.leadership.won();
+    won.next().await.unwrap();
+    assert!(
+        killed.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        killed.elapsed()
+    );
+    assert_eq!(holder(&api), "second");
+    assert!(
+        !first.leadership.is_held(),
+        "the old one's time is over before the new one's begins"
+    );
+    assert_eq!(api.get(PATH).unwrap()["spec"]["leaseTransitions"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_put_down_is_taken_at_the_next_look() {
+    let api = FakeApi::default();
+    let mut first = elector(&api, "first");
+    first.turn().await;
+    assert!(first.leadership().is_held());
+    let second = Running::new(&api, "second");
+    pass(1.0).await;
+    first.release().await;
+    pass(LOOK_EVERY.as_secs_f64()).await;
+    assert!(second.leadership.is_held());
+    assert_eq!(holder(&api), "second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_nobody_answers_stops_writing_before_another_may_begin_and_leads_again_later() {
+    let api = FakeApi::default();
+    let first = Running::new(&api, "first");
+    pass(6.0).await;
+    let mut won = first.leadership.won();
+    won.next().await.unwrap();
+    api.go_away(true);
+    pass(WRITE_FOR.as_secs_f64()).await;
+    assert!(!first.leadership.is_held());
+    api.go_away(false);
+    tokio::time::timeout(Duration::from_secs(2), won.next())
+        .await
+        .expect("it is won again");
+    assert_eq!(api.get(PATH).unwrap()["spec"]["leaseTransitions"], 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_take_over_at_once_one_fails() {
+    let api = FakeApi::default();
+    elector(&api, "dead").turn().await;
+    let (mut one, mut other) = (elector(&api, "one"), elector(&api, "other"));
+    one.turn().await;
+    other.turn().await;
+    pass(f64::from(LEASE_SECONDS)).await;
+    // Both have read the same version of the Lease; the other writes first.
+    api.fail_write(0, Failure::Before(409));
+    one.turn().await;
+    other.turn().await;
+    assert!(!one.leadership().is_held() && other.leadership().is_held());
+    let mut stale = api.get(PATH).unwrap();
+    stale["metadata"]["resourceVersion"] = json!("1");
+    let stale: Lease = serde_json::from_value(stale).unwrap();
+    let answer = one.api.replace(NAME, &PostParams::default(), &stale).await;
+    assert!(!won(answer).unwrap(), "the API server has a newer one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_wrong_clock_of_another_machine_takes_nothing_away() {
+    let api = FakeApi::default();
+    let first = Running::new(&api, "first");
+    pass(1.0).await;
+    let mut lease = api.get(PATH).unwrap();
+    lease["spec"]["renewTime"] = json!("2001-01-01T00:00:00.000000Z");
+    api.put(PATH, lease);
+    let mut second = elector(&api, "second");
+    for _ in 0..20 {
+        second.turn().await;
+        pass(1.0).await;
+    }
+    assert!(first.leadership.is_held() && !second.leadership().is_held());
+}
+
+/// A client's service that counts what reaches it and answers after a time.
+fn gated(
+    leadership: &Leadership,
+    answer_after: Duration,
+) -> (
+    impl Service<Request<()>, Response = Response<()>, Error = BoxError>,
+    Arc<AtomicUsize>,
+) {
+    let reached = Arc::new(AtomicUsize::new(0));
+    let counted = reached.clone();
+    let service = tower::service_fn(move |_: Request<()>| {
+        let counted = counted.clone();
+        // Only what is polled reaches the network.
+        Box::pin(async move {
+            counted.fetch_add(1, Ordering::Relaxed);
+            sleep(answer_after).await;
+            Ok::<_, std::io::Error>(Response::new(()))
+        })
+    });
+    (WriteGate(leadership.clone()).layer(service), reached)
+}
+
+fn request(method: Method) -> Request<()> {
+    Request::builder().method(method).body(()).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_but_a_get_passes_the_gate_of_a_follower() {
+    let leadership = Leadership::default();
+    let (mut service, reached) = gated(&leadership, Duration::ZERO);
+    for method in [Method::POST, Method::PUT, Method::PATCH, Method::DELETE] {
+        let error = service.call(request(method)).await.unwrap_err();
+        assert!(error.is::<NotLeader>());
+    }
+    assert_eq!(reached.load(Ordering::Relaxed), 0);
+    service.call(request(Method::GET)).await.unwrap();
+    leadership.hold_until(Instant::now() + WRITE_FOR);
+    service.call(request(Method::PATCH)).await.unwrap();
+    assert_eq!(reached.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_was_stopped_past_its_lease_sends_nothing() {
+    let leadership = Leadership::default();
+    leadership.hold_until(Instant::now() + WRITE_FOR);
+    let (mut service, reached) = gated(&leadership, Duration::ZERO);
+    // Asked for before it was stopped, and not sent yet.
+    let asked = service.call(request(Method::PATCH));
+    tokio::time::advance(WRITE_FOR).await;
+    assert!(asked.await.unwrap_err().is::<NotLeader>());
+    let error = service.call(request(Method::PATCH)).await.unwrap_err();
+    assert!(error.is::<NotLeader>());
+    assert_eq!(reached.load(Ordering::Relaxed), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_on_its_way_ends_with_the_lease_and_outlives_a_renewal() {
+    let leadership = Leadership::default();
+    leadership.hold_until(Instant::now() + WRITE_FOR);
+    let (mut service, _) = gated(&leadership, WRITE_FOR + Duration::from_secs(1));
+    let error = service.call(request(Method::PATCH)).await.unwrap_err();
+    assert!(error.is::<NotLeader>());
+    leadership.hold_until(Instant::now() + WRITE_FOR);
+    let renewing = async {
+        sleep(RENEW_EVERY).await;
+        leadership.hold_until(Instant::now() + WRITE_FOR);
+    };
+    let (answer, ()) = tokio::join!(service.call(request(Method::PATCH)), renewing);
+    answer.unwrap();
+    let given_up = async {
+        sleep(RENEW_EVERY).await;
+        leadership.give_up();
+    };
+    let (answer, ()) = tokio::join!(service.call(request(Method::PATCH)), given_up);
+    assert!(answer.unwrap_err().is::<NotLeader>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_looks_at_nothing_and_who_wins_at_all_that_is_known() {
+    let leadership = Leadership::default();
+    let (store, mut writer) = reflector::store::<Lease>();
+    for name in ["a", "b"] {
+        let metadata = ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some("mux".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let spec = None;
+        writer.apply_watcher_event(&watcher::Event::Apply(Lease { metadata, spec }));
+    }
+    let looked = AtomicUsize::new(0);
+    let look = || {
+        leadership.if_held(async {
+            looked.fetch_add(1, Ordering::Relaxed);
+            Ok::<_, NotLeader>(Action::requeue(RENEW_EVERY))
+        })
+    };
+    assert_eq!(look().await.unwrap(), Action::await_change());
+    assert_eq!(looked.load(Ordering::Relaxed), 0);
+    let mut looks = leadership.looks(&store);
+    assert!(timeout(LOOK_EVERY, looks.next()).await.is_err());
+    // Won, renewed, lost and won again: twice both.
+    for wins in [1, 2] {
+        leadership.hold_until(Instant::now() + WRITE_FOR);
+        leadership.hold_until(Instant::now() + WRITE_FOR);
+        let mut names = Vec::new();
+        while let Ok(Some(reference)) = timeout(LOOK_EVERY, looks.next()).await {
+            names.push(reference.name);
+        }
+        names.sort();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(look().await.unwrap(), Action::requeue(RENEW_EVERY));
+        assert_eq!(looked.load(Ordering::Relaxed), wins);
+        leadership.give_up();
+    }
+}
