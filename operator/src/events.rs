@@ -184,6 +184,7 @@ fn is_normal(reason: &str) -> bool {
         Code::SysctlProbing,
         Code::WanEmulated,
         Code::WanPending,
+        Code::Paused,
         Code::BenchmarkRunning,
         Code::BenchmarkComplete,
     ]

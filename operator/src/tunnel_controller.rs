@@ -49,6 +49,9 @@ const REQUEUE_FAILED: Duration = Duration::from_secs(5);
 /// Tunnels that are reconciled at once.
 const CONCURRENCY: u16 = 16;
 
+/// Annotation: `"true"` leaves everything as it is, whatever the spec says.
+pub const PAUSED: &str = "muxtunnel.dev/paused";
+
 /// What every reconciliation has at hand.
 pub struct Context {
     client: Client,
@@ -241,15 +244,10 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         // The garbage collector removes the children; making them again would hold it up.
         return Ok(Action::await_change());
     }
-    let (client, certifier) = (&context.client, &context.certifier);
-    let mut named = dereference::dereference(client, &context.grants, tunnel).await?;
-    named.api_server = context.api_server.addresses();
-    let now = certifier.now();
-    named.join = dereference::join::join(client, tunnel, &context.settings, now).await?;
-    let outcome = match validate::validate(tunnel, &named, &context.settings)? {
-        validate::Validation::Valid(valid) => converge(tunnel, &named, valid, context).await?,
-        validate::Validation::Invalid(problem) => update_status::Outcome::Invalid(problem),
-        validate::Validation::Unjoined(problem) => update_status::Outcome::Uncertified(problem),
+    let outcome = if is_paused(tunnel) {
+        update_status::Outcome::Paused
+    } else {
+        bring_about(tunnel, context).await?
     };
     let status =
         update_status::update_status(&context.client, tunnel, &outcome, &context.calm).await?;
@@ -262,13 +260,37 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
             &status.conditions,
         )
         .await;
-    Ok(Action::requeue(
-        if is_true(&status.conditions, tunnel_condition::READY) {
-            REQUEUE_STEADY
-        } else {
-            REQUEUE_PENDING
+    Ok(match outcome {
+        update_status::Outcome::Paused => Action::await_change(),
+        _ if is_true(&status.conditions, tunnel_condition::READY) => {
+            Action::requeue(REQUEUE_STEADY)
+        }
+        _ => Action::requeue(REQUEUE_PENDING),
+    })
+}
+
+fn is_paused(tunnel: &MuxTunnel) -> bool {
+    let paused = tunnel.annotations().get(PAUSED);
+    paused.is_some_and(|paused| paused == "true")
+}
+
+/// Finds out what the spec asks for, and does it where it is possible.
+async fn bring_about(
+    tunnel: &MuxTunnel,
+    context: &Context,
+) -> Result<update_status::Outcome, Error> {
+    let (client, certifier) = (&context.client, &context.certifier);
+    let mut named = dereference::dereference(client, &context.grants, tunnel).await?;
+    named.api_server = context.api_server.addresses();
+    let now = certifier.now();
+    named.join = dereference::join::join(client, tunnel, &context.settings, now).await?;
+    Ok(
+        match validate::validate(tunnel, &named, &context.settings)? {
+            validate::Validation::Valid(valid) => converge(tunnel, &named, valid, context).await?,
+            validate::Validation::Invalid(problem) => update_status::Outcome::Invalid(problem),
+            validate::Validation::Unjoined(problem) => update_status::Outcome::Uncertified(problem),
         },
-    ))
+    )
 }
 
 /// Makes the cluster what a valid tunnel asks for, and looks what has come of it.

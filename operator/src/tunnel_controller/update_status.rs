@@ -12,7 +12,7 @@ mod telemetry;
 pub use bottleneck::BottleneckHold;
 pub use telemetry::TelemetryClock;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
@@ -34,6 +34,8 @@ pub struct UpdateStatusError(#[from] kube::Error);
 /// How far the steps before came.
 #[derive(Debug)]
 pub enum Outcome {
+    /// An annotation says that everything is to stay as it is.
+    Paused,
     /// The spec cannot be built.
     Invalid(String),
     /// A needed name is taken.
@@ -109,6 +111,7 @@ fn status(
 ) -> MuxTunnelStatus {
     let generation = tunnel.metadata.generation;
     let (verdicts, mut status) = match outcome {
+        Outcome::Paused => return paused(old, now),
         Outcome::Invalid(problem) => (blocked(Code::InvalidSpec, problem), old.clone()),
         Outcome::OwnedByOther(sentence) => (blocked(Code::OwnedByOther, sentence), old.clone()),
         Outcome::Uncertified(problem) => {
@@ -127,6 +130,29 @@ fn status(
     };
     status.observed_generation = generation;
     status.conditions = conditions(&verdicts, &old.conditions, generation, now);
+    status
+}
+
+/// As it was, but that `Ready` says why nothing happens. Nobody looked, so no verdict and no generation moves.
+fn paused(old: &MuxTunnelStatus, now: &Time) -> MuxTunnelStatus {
+    let mut status = old.clone();
+    let is_ready = |old: &Condition| old.type_ == condition::READY;
+    let ready = old.conditions.iter().position(is_ready);
+    let before = ready.map(|index| &old.conditions[index]);
+    let verdict = Verdict {
+        type_: condition::READY,
+        holds: match before.map(|before| before.status.as_str()) {
+            Some("True") => Some(true),
+            Some("False") => Some(false),
+            _ => None,
+        },
+        code: Code::Paused,
+        detail: String::new(),
+    };
+    let generation = before.and_then(|before| before.observed_generation);
+    let new = conditions(&[verdict], &old.conditions, generation, now);
+    let replaced = ready.map_or(0..0, |index| index..index + 1);
+    status.conditions.splice(replaced, new);
     status
 }
 

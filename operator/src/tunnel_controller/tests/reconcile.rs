@@ -14,7 +14,7 @@ use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
 use crate::testing::{Failure, FakeApi};
-use crate::tunnel_controller::{Context, Error, reconcile};
+use crate::tunnel_controller::{Context, Error, PAUSED, reconcile};
 
 const TUNNEL: &str = "muxtunnels/office";
 
@@ -75,6 +75,12 @@ impl Bench {
         self.api.put(TUNNEL, object);
     }
 
+    fn pause(&self, paused: bool) {
+        let mut object = self.api.get(TUNNEL).unwrap();
+        object["metadata"]["annotations"] = json!({PAUSED: paused.to_string()});
+        self.api.put(TUNNEL, object);
+    }
+
     pub(super) async fn reconcile(&self) -> Result<(), Error> {
         let tunnel = serde_json::from_value(self.api.get(TUNNEL).unwrap()).unwrap();
         reconcile(Arc::new(tunnel), self.context.clone())
@@ -126,6 +132,56 @@ async fn nothing_is_written_when_nothing_changed() {
     bench.reconcile().await.unwrap();
     let requests = bench.api.take_requests();
     assert!(requests.iter().all(|request| request.method == Method::GET));
+}
+
+#[tokio::test]
+async fn while_paused_nothing_but_the_status_is_written() {
+    let bench = Bench::new(SMALLEST);
+    bench.reconcile().await.unwrap();
+    let before = bench.condition("Ready");
+    let available = bench.condition("Available");
+    bench.pause(true);
+    bench.edit(&SMALLEST.replace("port: 443", "port: 444"));
+    bench.api.remove("deployments/office-exit");
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    bench.reconcile().await.unwrap();
+    let requests = bench.api.take_requests();
+    let (events, writes): (Vec<_>, Vec<_>) = requests
+        .iter()
+        .partition(|request| request.path.starts_with("events"));
+    assert_eq!(events.len(), 1);
+    assert_eq!(events[0].body["reason"], "Paused");
+    // Nothing is even read.
+    assert_eq!(writes.len(), 1, "{writes:?}");
+    assert_eq!(writes[0].path, "muxtunnels/office/status");
+    let ready = bench.condition("Ready");
+    assert_eq!(ready["status"], before["status"]);
+    assert_eq!(ready["reason"], "Paused");
+    let generation = &ready["observedGeneration"];
+    assert_eq!(
+        *generation, before["observedGeneration"],
+        "the new spec was not looked at"
+    );
+    assert_eq!(bench.condition("Available"), available);
+
+    bench.pause(false);
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get("deployments/office-exit").is_some());
+    let ready = bench.condition("Ready");
+    assert_ne!(ready["reason"], "Paused");
+    assert_ne!(ready["observedGeneration"], before["observedGeneration"]);
+}
+
+#[tokio::test]
+async fn a_tunnel_that_is_paused_from_the_start_says_so() {
+    let bench = Bench::new(SMALLEST);
+    bench.pause(true);
+    bench.reconcile().await.unwrap();
+    let ready = bench.condition("Ready");
+    assert_eq!(ready["status"], "Unknown");
+    assert_eq!(ready["reason"], "Paused");
+    assert_eq!(bench.api.take_writes(), ["PATCH muxtunnels/office/status"]);
 }
 
 #[tokio::test]
