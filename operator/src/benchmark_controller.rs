@@ -40,8 +40,10 @@ use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
 use crate::events::Events;
+use crate::failure::{self, Coded};
 use crate::health::WatchClock;
 use crate::leader::Leadership;
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::watches;
 use next_step::{Step, is_over, next_step};
@@ -105,12 +107,22 @@ pub enum Error {
     UpdateStatus(#[from] update_status::UpdateStatusError),
 }
 
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Runner(_) => Code::BenchmarkRunnerSilent,
+            _ => failure::code(self),
+        }
+    }
+}
+
 /// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
 /// operator leads.
 pub async fn run(
     context: Context,
     namespace: Option<String>,
     leadership: Leadership,
+    metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
     let (client, namespace) = (context.client.clone(), namespace.as_deref());
@@ -119,8 +131,12 @@ pub async fn run(
     let jobs = watches::children(api::<Job>(&client, namespace), &clock);
     applier(
         move |benchmark, context| {
-            let leadership = leadership.clone();
-            Box::pin(async move { leadership.if_held(reconcile(benchmark, context)).await })
+            let (leadership, metrics) = (leadership.clone(), metrics.clone());
+            Box::pin(async move {
+                let kind = MuxBenchmark::kind(&());
+                let look = metrics.look(&kind, reconcile(benchmark, context));
+                leadership.if_held(look).await
+            })
         },
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),

@@ -2,8 +2,8 @@
 //!
 //! A controller whose watches have died looks healthy and does nothing. Every watch is begun anew every
 //! [`crate::watches::WATCH_SECONDS`]; [`WatchClock`] notes each beginning that the server answered, by a
-//! layer of the client, and liveness is the age of the last one for each watch. Serves `/healthz` and
-//! `/readyz`.
+//! layer of the client, and liveness is the age of the last one for each watch. Serves `/healthz`,
+//! `/readyz` and `/metrics`, of leaders and followers alike.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -16,9 +16,12 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::get;
 use http::{Request, Response};
 use tower::{Layer, Service};
+
+use crate::metrics::{self, Metrics};
 
 /// Age of the last answered beginning of a watch from which the operator is not alive. Three watches
 /// of 50 s, with the longest back-off of 30 s once.
@@ -74,6 +77,16 @@ impl WatchClock {
             .filter(|(_, watch)| !watch.ever_answered)
             .map(|(path, _)| path.clone())
             .collect()
+    }
+
+    /// The path of each watch, and how long before `now` the server last answered its beginning.
+    pub(crate) fn ages(&self, now: Instant) -> Vec<(String, Duration)> {
+        let watches = self.lock();
+        let age = |watch: &Watch| now.saturating_duration_since(watch.last_good);
+        let ages = watches
+            .iter()
+            .map(|(path, watch)| (path.clone(), age(watch)));
+        ages.collect()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Watch>> {
@@ -141,15 +154,20 @@ fn is_watch(uri: &http::Uri) -> bool {
         .any(|pair| pair.starts_with("watch="))
 }
 
-/// Serves `/healthz` and `/readyz` until the process ends.
+/// Serves `/healthz`, `/readyz` and `/metrics` until the process ends.
 ///
 /// # Errors
 /// If `address` cannot be listened on.
-pub async fn serve(address: SocketAddr, clock: Arc<WatchClock>) -> std::io::Result<()> {
+pub async fn serve(
+    address: SocketAddr,
+    clock: Arc<WatchClock>,
+    metrics: Metrics,
+) -> std::io::Result<()> {
     let router = Router::new()
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
-        .with_state(clock);
+        .with_state(clock)
+        .route("/metrics", get(move || async move { page(&metrics) }));
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, router).await
 }
@@ -160,6 +178,14 @@ async fn healthz(State(clock): State<Arc<WatchClock>>) -> (StatusCode, String) {
 
 async fn readyz(State(clock): State<Arc<WatchClock>>) -> (StatusCode, String) {
     answer("not answered yet", &clock.unanswered())
+}
+
+fn page(metrics: &Metrics) -> (StatusCode, [(HeaderName, &'static str); 1], String) {
+    let (status, page) = match metrics.render() {
+        Ok(page) => (StatusCode::OK, page),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+    };
+    (status, [(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
 }
 
 fn answer(what: &str, paths: &[String]) -> (StatusCode, String) {

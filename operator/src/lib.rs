@@ -2,8 +2,8 @@
 //!
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
-//! controllers share is here: [`api_server`], [`apply`], [`certificates`], [`conditions`], [`events`], [`grants`],
-//! [`watches`], [`health`], [`labels`], [`leader`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
+//! controllers share is here: [`api_server`], [`apply`], [`certificates`], [`conditions`], [`events`], [`failure`], [`grants`],
+//! [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod api_server;
 pub mod apply;
@@ -13,10 +13,12 @@ pub mod certificates;
 mod chart;
 pub mod conditions;
 pub mod events;
+pub mod failure;
 pub mod grants;
 pub mod health;
 pub mod labels;
 pub mod leader;
+pub mod metrics;
 #[cfg(test)]
 pub(crate) mod pod_security;
 pub mod settings;

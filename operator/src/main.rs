@@ -16,6 +16,8 @@ use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, WatchClock, WatchLayer};
 use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
+use muxtunnel_operator::metrics::Metrics;
+use muxtunnel_operator::metrics::requests::RequestLayer;
 use muxtunnel_operator::settings::{AdminPeers, Settings};
 use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
@@ -94,7 +96,7 @@ struct RunArgs {
     /// How long a join bundle is good, such as 8760h; at least three times --certificate-life.
     #[arg(long, env = "AUTHORITY_LIFE", default_value = "8760h", value_parser = life)]
     authority_life: Duration,
-    /// Address of /healthz and /readyz.
+    /// Address of /healthz, /readyz and /metrics.
     #[arg(long, env = "HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
     health_listen: SocketAddr,
     /// Name of the Lease of --namespace by which one of several operators leads.
@@ -139,7 +141,8 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         .context("no configuration of the API server: neither in a pod nor a kubeconfig")?;
     let mut elector = elector(&args, config.clone())?;
     let (leadership, clock) = (elector.leadership(), Arc::new(WatchClock::default()));
-    let client = client(config, &leadership, &clock)?;
+    let metrics = Metrics::new(leadership.clone(), clock.clone());
+    let client = client(config, &leadership, &clock, &metrics)?;
     let settings = Arc::new(Settings {
         gateway_image: args.gateway_image,
         netem_image: args.netem_image,
@@ -183,9 +186,16 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
                 tunnels,
                 namespace.clone(),
                 leadership.clone(),
+                metrics.clone(),
                 clock.clone(),
             ),
-            benchmark_controller::run(benchmarks, namespace, leadership.clone(), clock.clone()),
+            benchmark_controller::run(
+                benchmarks,
+                namespace,
+                leadership.clone(),
+                metrics.clone(),
+                clock.clone(),
+            ),
         );
         controllers.push(tunnels.boxed_local());
         controllers.push(benchmarks.boxed_local());
@@ -193,7 +203,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let ended = tokio::select! {
-        result = health::serve(args.health_listen, clock) => {
+        result = health::serve(args.health_listen, clock, metrics) => {
             result.with_context(|| format!("cannot listen on {}", args.health_listen))
         }
         // A controller ends only when its watches do, which is a fault: a restart begins them anew.
@@ -237,10 +247,12 @@ fn client(
     config: kube::Config,
     leadership: &Leadership,
     clock: &Arc<WatchClock>,
+    metrics: &Metrics,
 ) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("cannot use the API server's address")?;
     Ok(builder
         .with_layer(&WatchLayer(clock.clone()))
+        .with_layer(&RequestLayer(metrics.clone()))
         .with_layer(&WriteGate(leadership.clone()))
         .build())
 }

@@ -28,15 +28,18 @@ use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
+use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use tracing::{Instrument, info_span, warn};
 
 use crate::api_server::ApiServer;
 use crate::conditions::is_true;
 use crate::events::Events;
+use crate::failure::{self, Coded};
 use crate::grants::Grants;
 use crate::health::WatchClock;
 use crate::leader::Leadership;
+use crate::metrics::Metrics;
 use crate::settings::Settings;
 use crate::watches;
 
@@ -116,12 +119,19 @@ pub enum Error {
     UpdateStatus(#[from] update_status::UpdateStatusError),
 }
 
+impl Coded for Error {
+    fn code(&self) -> Code {
+        failure::code(self)
+    }
+}
+
 /// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
 /// operator leads.
 pub async fn run(
     context: Context,
     namespace: Option<String>,
     leadership: Leadership,
+    metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
     let (namespace, clock) = (namespace.as_deref(), &clock);
@@ -148,8 +158,12 @@ pub async fn run(
     ]);
     applier(
         move |tunnel, context| {
-            let leadership = leadership.clone();
-            Box::pin(async move { leadership.if_held(reconcile(tunnel, context)).await })
+            let (leadership, metrics) = (leadership.clone(), metrics.clone());
+            Box::pin(async move {
+                let kind = MuxTunnel::kind(&());
+                let look = metrics.look(&kind, reconcile(tunnel, context));
+                leadership.if_held(look).await
+            })
         },
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),

@@ -1,0 +1,198 @@
+//! What `/metrics` of the operator says of its work. What tunnels carry is said by their gateways.
+//!
+//! `docs/metrics.md` has all names; a test compares. Bounds: labels are kinds, codes, verbs, resources and
+//! statuses, which are few.
+
+pub mod requests;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kube::runtime::controller::Action;
+use muxtunnel_codes::Code;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::failure::Coded;
+use crate::health::WatchClock;
+use crate::leader::Leadership;
+use requests::RequestLabels;
+
+/// What `/metrics` is.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds of a reconciliation's time, in seconds; a gateway may take two to answer.
+const RECONCILE_SECONDS: [f64; 9] = [0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Upper bounds of a request's time, in seconds.
+const REQUEST_SECONDS: [f64; 9] = [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 2.0, 10.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReconcileLabels {
+    kind: String,
+    result: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorLabels {
+    kind: String,
+    code: String,
+}
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// The figures. Clones share them.
+#[derive(Debug, Clone)]
+pub struct Metrics {
+    registry: Arc<Registry>,
+    reconciles: Histograms<ReconcileLabels>,
+    errors: Family<ErrorLabels, Counter>,
+    requests: Histograms<RequestLabels>,
+}
+
+impl Metrics {
+    /// Figures that are all zero. `leadership` and `watches` are looked at when they are asked for.
+    #[must_use]
+    pub fn new(leadership: Leadership, watches: Arc<WatchClock>) -> Self {
+        let reconciles: Histograms<_> =
+            Family::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
+        let requests: Histograms<_> =
+            Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS));
+        let errors = Family::default();
+        let mut registry = Registry::with_prefix("muxtunnel");
+        registry.register_with_unit(
+            "operator_reconcile",
+            "Time of looks at an object, by kind and result",
+            Unit::Seconds,
+            reconciles.clone(),
+        );
+        registry.register(
+            "operator_reconcile_errors",
+            "Looks at an object that ended early and are tried again, by kind and MT code",
+            Family::clone(&errors),
+        );
+        registry.register_with_unit(
+            "operator_api_request",
+            "Time until the API server answered, by verb, resource and class of the status",
+            Unit::Seconds,
+            requests.clone(),
+        );
+        registry.register_collector(Box::new(Now {
+            leadership,
+            watches,
+        }));
+        Self {
+            registry: Arc::new(registry),
+            reconciles,
+            errors,
+            requests,
+        }
+    }
+
+    /// The page as of now.
+    ///
+    /// # Errors
+    /// None that a `String` can give.
+    pub fn render(&self) -> Result<String, std::fmt::Error> {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry)?;
+        Ok(page)
+    }
+
+    /// One look at an object of that kind.
+    ///
+    /// # Errors
+    /// Those of `look`.
+    pub async fn look<E: Coded>(
+        &self,
+        kind: &str,
+        look: impl Future<Output = Result<Action, E>>,
+    ) -> Result<Action, E> {
+        let begin = Instant::now();
+        let result = look.await;
+        let code = result.as_ref().err().map(Coded::code);
+        self.reconciled(kind, begin.elapsed(), code);
+        result
+    }
+
+    /// `code`: why it ended early.
+    fn reconciled(&self, kind: &str, time: Duration, code: Option<Code>) {
+        let labels = ReconcileLabels {
+            kind: kind.to_owned(),
+            result: if code.is_some() { "error" } else { "success" }.to_owned(),
+        };
+        self.reconciles
+            .get_or_create(&labels)
+            .observe(time.as_secs_f64());
+        if let Some(code) = code {
+            let labels = ErrorLabels {
+                kind: kind.to_owned(),
+                code: code.to_string(),
+            };
+            self.errors.get_or_create(&labels).inc();
+        }
+    }
+
+    fn answered(&self, labels: &RequestLabels, time: Duration) {
+        self.requests
+            .get_or_create(labels)
+            .observe(time.as_secs_f64());
+    }
+}
+
+/// What is only looked at when it is asked for.
+#[derive(Debug)]
+struct Now {
+    leadership: Leadership,
+    watches: Arc<WatchClock>,
+}
+
+impl Collector for Now {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let leads = i64::from(self.leadership.is_held());
+        let help = "Whether this process holds the Lease, so that it writes";
+        family(
+            &mut encoder,
+            ("operator_leader", help),
+            [(vec![], ConstGauge::new(leads))],
+        )?;
+        let ages = self.watches.ages(Instant::now());
+        let ages = ages.iter().map(|(path, age)| {
+            let labels = vec![("resource", requests::resource(path))];
+            (labels, ConstGauge::new(age.as_secs_f64()))
+        });
+        let help = "Time since the API server last answered the beginning of a watch";
+        family(&mut encoder, ("operator_watch_age_seconds", help), ages)
+    }
+}
+
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+/// One metric family: name, help, and its samples.
+fn family<'a, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    samples: impl IntoIterator<Item = (Labels<'a>, M)>,
+) -> Result<(), std::fmt::Error> {
+    let mut samples = samples.into_iter().peekable();
+    let Some((_, first)) = samples.peek() else {
+        return Ok(());
+    };
+    let kind = first.metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, metric) in samples {
+        if labels.is_empty() {
+            return metric.encode(family);
+        }
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;
