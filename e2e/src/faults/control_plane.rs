@@ -280,7 +280,7 @@ async fn every_bad_object_is_refused(ns: &TestNamespace) -> Result<usize> {
         };
         match answer {
             Err(kube::Error::Api(status)) if status.is_invalid() || status.code == 400 => {
-                refused += 1
+                refused += 1;
             }
             Err(error) => bail!("{}: {error}", path.display()),
             Ok(_) => bail!("{} was accepted", path.display()),
