@@ -11,7 +11,6 @@ use kube::api::{EvictParams, ListParams};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
-use std::time::Duration;
 
 use crate::tunnel_to_web;
 

@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -94,6 +94,7 @@ async fn namespace_with_a_tunnel(client: &Client) -> Result<TestNamespace> {
         .create(&PostParams::default(), &namespace)
         .await?;
     let ns = TestNamespace {
+        cluster: Cluster::First,
         client: client.clone(),
         name: created.metadata.name.context("a namespace has a name")?,
     };
