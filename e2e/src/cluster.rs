@@ -49,6 +49,19 @@ impl Cluster {
     /// # Errors
     /// If it is not there.
     pub async fn client(self) -> Result<Client> {
+        self.client_by(true).await
+    }
+
+    /// A client of it that asks once, where [`Self::client`] asks again after 429, 503 and 504: for tests of a refusal
+    /// that is for the moment alone, such as that of an eviction.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn client_that_asks_once(self) -> Result<Client> {
+        self.client_by(false).await
+    }
+
+    async fn client_by(self, asks_again: bool) -> Result<Client> {
         let how = match self {
             Self::First => "run `make install`",
             Self::Second => "run `make second`",
@@ -57,7 +70,8 @@ impl Cluster {
         let connect = async {
             let config = Kubeconfig::read_from(&file)?;
             let options = KubeConfigOptions::default();
-            let config = Config::from_custom_kubeconfig(config, &options).await?;
+            let mut config = Config::from_custom_kubeconfig(config, &options).await?;
+            config.default_retry = asks_again;
             anyhow::Ok(Client::try_from(config)?)
         };
         connect

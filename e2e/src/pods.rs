@@ -96,7 +96,7 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
 
 /// Starts a client pod that makes `opens_per_second` short connections and keeps `streams` long ones to `to`
 /// (`host:port`, behind which a [`Serve::Load`] answers) for that long; returns when the first ones were answered. Its
-/// [`end`] prints a [`Report`](muxtunnel_bench_api::load::Report), which [`load_report`] waits for.
+/// [`end`] prints a [`Report`], which [`load_report`] waits for.
 ///
 /// # Errors
 /// If it cannot be made, or there is no answer.

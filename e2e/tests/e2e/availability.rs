@@ -6,8 +6,8 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::ResourceExt;
 use kube::api::{EvictParams, ListParams};
+use kube::{Api, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
@@ -35,7 +35,8 @@ async fn of_two_gateways_one_at_a_time_can_be_evicted() -> Result<()> {
         let [first, second] = &exits[..] else {
             bail!("{} exits", exits.len());
         };
-        let pods = ns.api::<Pod>();
+        let client = ns.cluster.client_that_asks_once().await?;
+        let pods = Api::<Pod>::namespaced(client, &ns.name);
         pods.evict(&first.name_any(), &EvictParams::default())
             .await?;
         match pods
