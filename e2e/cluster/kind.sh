@@ -20,7 +20,7 @@ cluster_up() {
     --kubeconfig "$KUBECONFIG_FILE" --wait 120s --quiet >&2
   service_addresses_stay_inside
   say "waiting for the cluster's DNS"
-  kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=180s >/dev/null
+  kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=300s >/dev/null
 }
 
 # filled FILE: the file with this cluster's networks and places in it, as $CACHE/CLUSTER/FILE. A node's pods have the
