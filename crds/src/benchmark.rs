@@ -16,7 +16,7 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
     kind = "MuxBenchmark",
     plural = "muxbenchmarks",
     shortname = "mb",
-    category = "muxtunnel",
+    category = "mux",
     namespaced,
     status = "MuxBenchmarkStatus",
     derive = "PartialEq",

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
     kind = "MuxGrant",
     plural = "muxgrants",
     shortname = "mg",
-    category = "muxtunnel",
+    category = "mux",
     namespaced,
     derive = "PartialEq",
     doc = "Permits objects of other namespaces to refer to objects of this one, as the Gateway API's ReferenceGrant does. Its removal takes the permission back.",

@@ -18,7 +18,7 @@ use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
     kind = "MuxTunnel",
     plural = "muxtunnels",
     shortname = "mt",
-    category = "muxtunnel",
+    category = "mux",
     namespaced,
     status = "MuxTunnelStatus",
     derive = "PartialEq",

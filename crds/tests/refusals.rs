@@ -201,3 +201,20 @@ fn own_lists_and_strings_of_specs_are_bounded() {
         structure::assert_bounded("spec", &schema["properties"]["spec"]);
     }
 }
+
+/// Of a category kubectl lists every kind: were it the name of one kind too, `kubectl get KIND NAME` would be refused.
+#[test]
+fn no_kind_is_called_as_a_category() {
+    let definitions = definitions().unwrap();
+    let names: Vec<_> = definitions.iter().map(|(_, it)| &it.spec.names).collect();
+    let categories = names
+        .iter()
+        .flat_map(|names| names.categories.iter().flatten());
+    for category in categories {
+        for names in &names {
+            let short = names.short_names.iter().flatten();
+            let mut called = short.chain(&names.singular).chain([&names.plural]);
+            assert!(!called.any(|name| name == category), "{category}");
+        }
+    }
+}
