@@ -79,7 +79,7 @@ struct RunArgs {
     #[arg(long = "metrics-namespace-label", value_parser = label)]
     metrics_namespace_labels: Vec<(String, String)>,
     /// The operator's own namespace.
-    #[arg(long, env = "POD_NAMESPACE", default_value = "muxtunnel-system")]
+    #[arg(long, env = "POD_NAMESPACE")]
     namespace: String,
     /// The operator's ServiceAccount.
     #[arg(long, env = "SERVICE_ACCOUNT", default_value = "muxtunnel")]
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn network_policies_need_to_know_where_the_operator_is() {
+    fn it_does_not_guess_its_namespace() {
         let images = ["gateway", "netem", "bench"].map(|name| format!("--{name}-image=i"));
         let arguments = ["muxtunnel-operator", "run", "--network-policy=true"].map(str::to_owned);
         let parsed = Cli::try_parse_from(arguments.into_iter().chain(images));
