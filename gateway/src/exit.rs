@@ -304,11 +304,12 @@ impl Exit {
         peer: Option<&str>,
         source: Option<Source>,
     ) -> Result<dial::Dialled, Refusal> {
-        if self.is_closed() {
+        let config = Arc::clone(&self.worker.config.borrow());
+        // Jmux has no GOAWAY. Native opens that come here came before it, so their openers count on an answer.
+        if self.is_closed() && config.protocol == Protocol::Jmux {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }
-        let config = Arc::clone(&self.worker.config.borrow());
         let judge = Judge::of(&config, &self.worker.surroundings, peer);
         let dialled = dial::dial(target, judge)
             .await

@@ -60,7 +60,7 @@ impl Links {
     }
 
     /// Whether connections find a session, or wait for one that is there soon.
-    fn is_linked(&self) -> bool {
+    pub(super) fn is_linked(&self) -> bool {
         let mut links = self.by_place.values();
         links.any(|link| !matches!(link, Link::Down))
     }

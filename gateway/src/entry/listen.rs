@@ -269,7 +269,13 @@ struct Opening {
 
 impl Opening {
     fn open(self, connection: Connection) {
-        let Some(session) = self.entry.links.borrow().best() else {
+        let best = self.entry.links.borrow().best();
+        let Some(session) = best else {
+            // Between the GOAWAY of one session and the next.
+            if self.entry.links.borrow().is_linked() && Instant::now() < self.until {
+                drop(tokio::task::spawn_local(self.wait_and_open(connection)));
+                return;
+            }
             let text = "there is no carrier to an exit";
             self.refused.report(Code::CarrierConnecting, text);
             return connection.turn_away();
@@ -296,6 +302,10 @@ impl Opening {
 
     async fn open_again(self, connection: Connection) {
         self.refused.telemetry.count_retried();
+        self.wait_and_open(connection).await;
+    }
+
+    async fn wait_and_open(self, connection: Connection) {
         self.entry.has_session_until(self.until).await;
         self.open(connection);
     }

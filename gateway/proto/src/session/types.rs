@@ -401,6 +401,8 @@ pub enum ResetCode {
     OpenTimeout,
     /// 2^48 bytes have been sent on the stream.
     OffsetsExhausted,
+    /// It was never opened, since that side goes away: it may be opened elsewhere.
+    NotTaken,
     /// It was never opened: the refusal, as answered to an open.
     Refused(Reason),
     /// Any other number.
@@ -418,6 +420,7 @@ impl ResetCode {
             Self::Draining => 4,
             Self::OpenTimeout => 5,
             Self::OffsetsExhausted => 6,
+            Self::NotTaken => 7,
             Self::Refused(reason) => REFUSED | (reason.code().min(0xff) as u16),
             Self::Other(code) => code,
         }
@@ -433,6 +436,7 @@ impl ResetCode {
             4 => Self::Draining,
             5 => Self::OpenTimeout,
             6 => Self::OffsetsExhausted,
+            7 => Self::NotTaken,
             0x100..=0x1ff => Self::Refused(Reason::from_code(u32::from(code & 0xff))),
             code => Self::Other(code),
         }

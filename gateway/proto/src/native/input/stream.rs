@@ -36,8 +36,8 @@ impl NativeSession {
         self.streams
             .insert(stream, Stream::accepting(stream, window, send_limit));
         if self.goaway.is_some() {
-            let code = ResetCode::Refused(Reason::General);
-            self.cut(stream, code, "this side is shutting down");
+            // On another carrier this may come before the GOAWAY that says the same.
+            self.cut(stream, ResetCode::NotTaken, "this side is shutting down");
         } else {
             self.data_ready.set_priority(stream, priority);
             self.events.push_back(Event::Incoming {
@@ -114,12 +114,17 @@ impl NativeSession {
         self.control_ready.push(stream);
         if let Phase::Opening(deadline) = phase {
             self.deadlines.remove(&(deadline, stream));
-            let reason_class = match code {
-                ResetCode::Refused(reason) => reason,
-                _ => Reason::General,
-            };
-            let refusal = Refusal::new(reason_class, reason);
-            self.events.push_back(Event::OpenFailed { stream, refusal });
+            self.events.push_back(match code {
+                ResetCode::NotTaken => Event::OpenReturned { stream },
+                ResetCode::Refused(class) => {
+                    let refusal = Refusal::new(class, reason);
+                    Event::OpenFailed { stream, refusal }
+                }
+                _ => {
+                    let refusal = Refusal::new(Reason::General, reason);
+                    Event::OpenFailed { stream, refusal }
+                }
+            });
         } else if news {
             let cause = Outcome::PeerReset(code);
             self.events.push_back(Event::Reset { stream, cause });
