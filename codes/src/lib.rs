@@ -114,6 +114,9 @@ codes! {
     WriteConflict = 337, "Somebody else wrote an object at the same time.", "Nothing, if it stays rare: the operator tries again by itself. Otherwise find out who writes the object that the message names.";
     LeaderLost = 338, "The operator lost its Lease while it was at work, and wrote nothing more.", "Nothing: another replica goes on. If it happens often, look at the API server's latency.";
     Paused = 339, "The annotation `muxtunnel.dev/paused` is `true`: everything stays as it is, whatever the spec says.", "Remove the annotation, and the tunnel is brought to what its spec says. Until then its certificates are not renewed either.";
+    ImmutableField = 340, "An object would have to be made anew to become what is asked for, and the operator does not do that by itself.", "Delete the object that the message names when its users can do without it; the operator makes it again at once.";
+    StaleRead = 341, "The object changed or went while the operator was at work on it.", "Nothing: it is looked at again.";
+    WatchUnanswered = 342, "The API server has not answered a watch yet, so nothing is known of that kind.", "Look at the operator's log: a missing right (`list`, `watch`) is granted by the chart's roles.";
     BuildFailed = 343, "What an object needs could not be rendered.", "This is a fault of the operator: please report the log line with the object's spec.";
     BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator as it should.", "Nothing, if it stays rare: the operator asks again. Otherwise read the Job's pod log, and allow the operator to reach port 64002 of that pod.";
     SysctlProbing = 350, "A Job tries the sysctls in a pod of its own before gateways get them.", "Wait: gateways follow within seconds of its end. If it lasts, see what the message says keeps it, or `kubectl describe` the Job; Pod Security levels baseline and restricted allow no unsafe sysctl.";

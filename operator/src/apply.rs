@@ -3,20 +3,35 @@
 //! Server-side apply with owner references; a child that is already as built is not written; a child
 //! that is no longer asked for is deleted; an object of the same name that belongs to something else
 //! is never touched. Owner references alone clean up after the object itself: there is no finalizer.
+//!
+//! What is there is read from the [`crate::caches`], which lag behind. So the API server itself is asked
+//! before a child is made that the caches do not know, and before one is deleted.
+
+mod compare;
+mod settled;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions, PropagationPolicy};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, Preconditions, PropagationPolicy,
+};
+use kube::core::GroupVersion;
+use kube::core::gvk::ParseGroupVersionError;
+use kube::{Api, Resource, ResourceExt};
+use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::config_hash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tracing::info;
+use tracing::{info, warn};
 
+use crate::caches::{Cached, Cluster, NotKnown};
+use crate::failure::{self, Coded};
 use crate::labels::MANAGER;
+pub use settled::Settled;
 
 /// Annotation with the hash of what was built. Without it a field that is no longer built would not be
 /// noticed.
@@ -35,18 +50,46 @@ pub enum ApplyError {
         /// Its owner.
         owner: String,
     },
+    /// A field would have to change that the API server does not let change, and to make the object anew
+    /// is not for the operator to decide.
+    #[error(
+        "{kind} {name} can only become what is asked for if it is made anew, which gives it another address or port: \
+         delete it when that may be, and it is made again at once ({refusal})"
+    )]
+    Immutable {
+        /// Kind of the object.
+        kind: String,
+        /// Its name.
+        name: String,
+        /// What the API server said.
+        refusal: String,
+    },
+    /// The owner is not what the operator took it for; the watch is behind.
+    #[error("{kind} {name} changed or went meanwhile; it is looked at again")]
+    Stale {
+        /// Kind of the owner.
+        kind: String,
+        /// Its name.
+        name: String,
+    },
+    /// What is there cannot be known.
+    #[error(transparent)]
+    NotKnown(#[from] NotKnown),
     /// The API server refused a request, or could not be reached.
     #[error("cannot {verb} {kind} {name}: {source}")]
     Api {
-        /// `list`, `get`, `apply` or `delete`.
+        /// `get`, `apply`, `delete`, ...
         verb: &'static str,
         /// Kind of the object.
         kind: String,
-        /// Its name; empty for a list.
+        /// Its name.
         name: String,
         /// The client's error.
         source: Box<kube::Error>,
     },
+    /// The owner's reference names no version of an API, which none of ours can do.
+    #[error("cannot ask for the owner: {0}")]
+    Owner(#[from] ParseGroupVersionError),
     /// A built object is not JSON, which none of ours can be.
     #[error("cannot serialize {kind} {name}: {source}")]
     Serialize {
@@ -57,6 +100,18 @@ pub enum ApplyError {
         /// The serializer's error.
         source: serde_json::Error,
     },
+}
+
+impl Coded for ApplyError {
+    fn code(&self) -> Code {
+        match self {
+            Self::OwnedByOther { .. } => Code::OwnedByOther,
+            Self::Immutable { .. } => Code::ImmutableField,
+            Self::Stale { .. } => Code::StaleRead,
+            Self::NotKnown(_) => Code::WatchUnanswered,
+            Self::Api { .. } | Self::Owner(_) | Self::Serialize { .. } => failure::code(self),
+        }
+    }
 }
 
 /// A kind of object that can be a child.
@@ -78,6 +133,21 @@ impl<K> Child for K where
 {
 }
 
+/// Whose children, and which of them.
+#[derive(Debug, Clone, Copy)]
+pub struct Children<'a> {
+    /// Where they are.
+    pub namespace: &'a str,
+    /// Name of the owner, as their labels have it.
+    pub instance: &'a str,
+    /// Their components.
+    pub components: &'a [&'a str],
+    /// The owner.
+    pub owner: &'a OwnerReference,
+    /// Generation of the owner's spec that they were built from; `None`: it never changes.
+    pub generation: Option<i64>,
+}
+
 /// The reference by which `object` owns its children. Deleting the object does not wait for them.
 pub fn owner_reference<K: Resource<DynamicType = ()>>(object: &K) -> Option<OwnerReference> {
     let mut reference = object.controller_owner_ref(&())?;
@@ -95,83 +165,170 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
         .any(|reference| reference.controller == Some(true) && reference.uid == owner.uid)
 }
 
-/// Makes the children of type `K` that `selector` selects be `built`, which all carry `owner` as
-/// their controller. Returns them as the API server has them, in the same order.
+/// Makes the children of type `K` be `built`, which all carry their owner as their controller. Returns
+/// them as the API server has them, in the same order.
 ///
 /// # Errors
 /// [`ApplyError`]; children before the one that failed are applied, nothing is deleted.
-pub async fn apply<K: Child>(
-    client: &Client,
-    namespace: &str,
-    owner: &OwnerReference,
-    selector: &str,
+pub async fn apply<K: Cached + Child>(
+    cluster: &Cluster,
+    children: Children<'_>,
     built: Vec<K>,
 ) -> Result<Vec<K>, ApplyError> {
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let live = api
-        .list(&ListParams::default().labels(selector))
-        .await
-        .map_err(|source| api_error::<K>("list", "", source))?
-        .items;
+    let known = K::of(&cluster.caches).children(
+        children.namespace,
+        children.instance,
+        children.components,
+    )?;
     let names: Vec<String> = built.iter().map(ResourceExt::name_any).collect();
     let mut applied = Vec::with_capacity(built.len());
     for child in built {
-        let known = live.iter().find(|live| live.name_any() == child.name_any());
-        applied.push(apply_one(&api, owner, known, child).await?);
+        let name = child.name_any();
+        let known = known.iter().find(|known| known.name_any() == name).cloned();
+        applied.push(apply_one(cluster, children, known, child).await?);
     }
-    for child in &live {
-        if !names.contains(&child.name_any())
-            && is_owned(child, owner)
-            && child.meta().deletion_timestamp.is_none()
-        {
-            delete(&api, child).await?;
-        }
+    let superfluous: Vec<_> = known
+        .into_iter()
+        .filter(|child| {
+            !names.contains(&child.name_any())
+                && is_owned(child.as_ref(), children.owner)
+                && child.meta().deletion_timestamp.is_none()
+        })
+        .collect();
+    if !superfluous.is_empty() {
+        still_asked(cluster, children).await?;
+    }
+    for child in superfluous {
+        info!(kind = %K::kind(&()), name = child.name_any(), "deleting, no longer asked for");
+        delete(cluster, children, child.as_ref()).await?;
     }
     Ok(applied)
 }
 
-async fn apply_one<K: Child>(
-    api: &Api<K>,
-    owner: &OwnerReference,
-    known: Option<&K>,
+/// What is no longer asked for as far as a watch knows may be asked for again: the owner is read before
+/// anything is deleted.
+async fn still_asked(cluster: &Cluster, children: Children<'_>) -> Result<(), ApplyError> {
+    let owner = children.owner;
+    let version: GroupVersion = owner.api_version.parse()?;
+    let resource = ApiResource::from_gvk(&version.with_kind(&owner.kind));
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(cluster.client.clone(), children.namespace, &resource);
+    let found = api
+        .get_opt(&owner.name)
+        .await
+        .map_err(|source| ApplyError::Api {
+            verb: "get",
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+            source: Box::new(source),
+        })?;
+    let is_same = found.is_some_and(|found| {
+        let meta = found.metadata;
+        meta.uid.as_ref() == Some(&owner.uid)
+            && meta.deletion_timestamp.is_none()
+            && (children.generation.is_none() || meta.generation == children.generation)
+    });
+    if is_same {
+        Ok(())
+    } else {
+        Err(ApplyError::Stale {
+            kind: owner.kind.clone(),
+            name: owner.name.clone(),
+        })
+    }
+}
+
+async fn apply_one<K: Cached + Child>(
+    cluster: &Cluster,
+    children: Children<'_>,
+    known: Option<Arc<K>>,
     child: K,
 ) -> Result<K, ApplyError> {
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), children.namespace);
     let name = child.name_any();
     let wanted = stamped(&child)?;
     let live = match known {
-        Some(live) => Some(live.clone()),
+        Some(live) => Some(Arc::unwrap_or_clone(live)),
+        // It may have lost its labels, be another's, or not have reached the cache.
         None => api
             .get_opt(&name)
             .await
             .map_err(|source| api_error::<K>("get", &name, source))?,
     };
-    if let Some(live) = live {
-        if !is_owned(&live, owner) {
+    if let Some(live) = &live {
+        if !is_owned(live, children.owner) {
             return Err(ApplyError::OwnedByOther {
                 kind: K::kind(&()).into_owned(),
                 name,
-                owner: owner_text(&live),
+                owner: owner_text(live),
             });
         }
-        let state = to_value(&live)?;
-        if contains(&state, &wanted) {
-            return Ok(live);
+        let state = to_value(live)?;
+        if compare::contains(&state, &wanted)
+            || cluster.settled.is_settled(live.uid(), &state, &wanted)
+        {
+            return Ok(live.clone());
         }
     }
     info!(kind = %K::kind(&()), name, "applying");
-    api.patch(
-        &name,
-        &PatchParams::apply(MANAGER).force(),
-        &Patch::Apply(&wanted),
-    )
-    .await
-    .map_err(|source| api_error::<K>("apply", &name, source))
+    let written = match patch(&api, &name, &wanted).await {
+        Ok(written) => written,
+        Err(kube::Error::Api(status)) if is_immutable(&status) => {
+            let Some(live) = live.filter(may_be_made_anew) else {
+                return Err(ApplyError::Immutable {
+                    kind: K::kind(&()).into_owned(),
+                    name,
+                    refusal: status.message.clone(),
+                });
+            };
+            warn!(kind = %K::kind(&()), name, refusal = status.message, "is made anew");
+            delete(cluster, children, &live).await?;
+            patch(&api, &name, &wanted)
+                .await
+                .map_err(|source| api_error::<K>("apply", &name, source))?
+        }
+        Err(source) => return Err(api_error::<K>("apply", &name, source)),
+    };
+    K::of(&cluster.caches).wrote(&written);
+    cluster
+        .settled
+        .answered(written.uid(), &to_value(&written)?, &wanted);
+    Ok(written)
+}
+
+async fn patch<K: Child>(api: &Api<K>, name: &str, wanted: &Value) -> Result<K, kube::Error> {
+    let params = PatchParams::apply(MANAGER).force();
+    api.patch(name, &params, &Patch::Apply(wanted)).await
+}
+
+/// As the API server says it of every field that does not change.
+fn is_immutable(status: &kube::core::Status) -> bool {
+    // A Service's clusterIP has words of its own.
+    let words = ["immutable", "may not change once set"];
+    status.code == 422 && words.iter().any(|words| status.message.contains(words))
+}
+
+/// What is found under its name alone, and comes back under it. A Service that is reached from outside
+/// would come back with another port or address.
+fn may_be_made_anew<K: Child>(live: &K) -> bool {
+    match &*K::kind(&()) {
+        "Deployment" => true,
+        "Service" => to_value(live).is_ok_and(|live| {
+            let type_ = live.pointer("/spec/type").and_then(Value::as_str);
+            matches!(type_, None | Some("ClusterIP"))
+        }),
+        _ => false,
+    }
 }
 
 /// With the UID as a precondition: an object that was deleted and made again meanwhile stays.
-async fn delete<K: Child>(api: &Api<K>, child: &K) -> Result<(), ApplyError> {
+async fn delete<K: Cached + Child>(
+    cluster: &Cluster,
+    children: Children<'_>,
+    child: &K,
+) -> Result<(), ApplyError> {
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), children.namespace);
     let name = child.name_any();
-    info!(kind = %K::kind(&()), name, "deleting, no longer asked for");
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: child.uid(),
@@ -181,11 +338,18 @@ async fn delete<K: Child>(api: &Api<K>, child: &K) -> Result<(), ApplyError> {
         ..DeleteParams::default()
     };
     match api.delete(&name, &params).await {
-        Ok(_) => Ok(()),
+        Ok(_) => {}
         // Gone, or another object by now: either way ours is.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(source) => Err(api_error::<K>("delete", &name, source)),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404) || is_other(&status) => {}
+        Err(source) => return Err(api_error::<K>("delete", &name, source)),
     }
+    K::of(&cluster.caches).deleted(child);
+    Ok(())
+}
+
+/// Whether the precondition failed, which no other conflict says.
+pub(crate) fn is_other(status: &kube::core::Status) -> bool {
+    status.code == 409 && status.message.contains("UID in precondition")
 }
 
 fn api_error<K: Child>(verb: &'static str, name: &str, source: kube::Error) -> ApplyError {
@@ -225,32 +389,4 @@ fn owner_text<K: Child>(object: &K) -> String {
             || "no MuxTunnel or MuxBenchmark".to_owned(),
             |reference| format!("{} {} ({})", reference.kind, reference.name, reference.uid),
         )
-}
-
-/// Whether `live` has all that `wanted` says; what the API server added is passed over.
-fn contains(live: &Value, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => wanted.iter().all(|(key, wanted)| {
-            live.get(key)
-                .map_or_else(|| is_empty(wanted), |live| contains(live, wanted))
-        }),
-        (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len()
-                && live
-                    .iter()
-                    .zip(wanted)
-                    .all(|(live, wanted)| contains(live, wanted))
-        }
-        _ => live == wanted,
-    }
-}
-
-/// The API server drops empty objects and lists.
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(fields) => fields.values().all(is_empty),
-        Value::Array(items) => items.is_empty(),
-        _ => false,
-    }
 }

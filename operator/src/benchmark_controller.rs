@@ -26,7 +26,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::applier;
@@ -39,6 +38,7 @@ use muxtunnel_crds::MuxBenchmark;
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
+use crate::caches::{Cluster, Feed, NotKnown};
 use crate::events::Events;
 use crate::failure::{self, Coded};
 use crate::health::WatchClock;
@@ -67,7 +67,7 @@ const ENVIRONMENT_DEADLINE_SECONDS: i64 = 180;
 
 /// What every reconciliation has at hand.
 pub struct Context<R = HttpRunner> {
-    client: Client,
+    cluster: Cluster,
     settings: Arc<Settings>,
     events: Events,
     runner: R,
@@ -78,9 +78,9 @@ pub struct Context<R = HttpRunner> {
 impl Context {
     /// A context of its own for one controller.
     #[must_use]
-    pub fn new(client: Client, settings: Arc<Settings>, events: Events) -> Self {
+    pub fn new(cluster: Cluster, settings: Arc<Settings>, events: Events) -> Self {
         Self {
-            client,
+            cluster,
             settings,
             events,
             runner: HttpRunner::default(),
@@ -93,9 +93,9 @@ impl Context {
 /// Why one reconciliation ended early; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// What exists could not be read.
+    /// What exists cannot be known.
     #[error(transparent)]
-    Read(#[from] dereference::ReadError),
+    NotKnown(#[from] NotKnown),
     /// The children could not be applied.
     #[error(transparent)]
     Apply(#[from] ApplyError),
@@ -110,8 +110,10 @@ pub enum Error {
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
+            Self::NotKnown(_) => Code::WatchUnanswered,
+            Self::Apply(error) => error.code(),
             Self::Runner(_) => Code::BenchmarkRunnerSilent,
-            _ => failure::code(self),
+            Self::UpdateStatus(_) => failure::code(self),
         }
     }
 }
@@ -121,27 +123,25 @@ impl Coded for Error {
 pub async fn run(
     context: Context,
     namespace: Option<String>,
+    feed: Feed<MuxBenchmark>,
     leadership: Leadership,
     metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
-    let (client, namespace) = (context.client.clone(), namespace.as_deref());
-    let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), &clock);
+    let (client, namespace) = (context.cluster.client.clone(), namespace.as_deref());
+    let store = feed.cache().store();
+    // A runner is asked every two seconds, so nothing is gained by a look at each change of its Job.
+    let benchmarks = watches::objects(api::<MuxBenchmark>(&client, namespace), feed, &clock);
     let won = leadership.looks(&store);
-    let jobs = watches::children(api::<Job>(&client, namespace), &clock);
     applier(
         move |benchmark, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
-            Box::pin(async move {
-                let kind = MuxBenchmark::kind(&());
-                let look = metrics.look(&kind, reconcile(benchmark, context));
-                leadership.if_held(look).await
-            })
+            Box::pin(async move { leadership.if_held(look(benchmark, context, metrics)).await })
         },
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
         store,
-        stream::select_all([benchmarks, jobs, won]).map(Ok::<_, std::convert::Infallible>),
+        stream::select(benchmarks, won).map(Ok::<_, std::convert::Infallible>),
         Config::default()
             .debounce(DEBOUNCE)
             .concurrency(CONCURRENCY),
@@ -153,6 +153,21 @@ pub async fn run(
         }
     })
     .await;
+}
+
+/// One look at what is known of the object by now.
+async fn look(
+    benchmark: Arc<MuxBenchmark>,
+    context: Arc<Context>,
+    metrics: Metrics,
+) -> Result<Action, Error> {
+    let caches = &context.cluster.caches;
+    caches.first_lists().await;
+    let benchmark = caches.benchmarks.newest(benchmark);
+    let kind = MuxBenchmark::kind(&());
+    metrics
+        .look(&kind, reconcile(benchmark, context.clone()))
+        .await
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
@@ -203,7 +218,7 @@ async fn reconcile_in_span<R: RunnerApi>(
     // The API server keeps whole seconds; a finer time would differ from its own echo.
     let now = (context.now)();
     let now = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    let status = update_status::update_status(&context.client, benchmark, &outcome, &now).await?;
+    let status = update_status::update_status(&context.cluster, benchmark, &outcome, &now).await?;
     let old = benchmark
         .status
         .as_ref()
@@ -229,7 +244,7 @@ impl<R: RunnerApi> Context<R> {
         benchmark: &MuxBenchmark,
         valid: &ValidatedBenchmark,
     ) -> Result<Outcome, Error> {
-        let seen = dereference::dereference(&self.client, valid).await?;
+        let seen = dereference::dereference(&self.cluster.caches, valid)?;
         match next_step(benchmark.status.as_ref(), seen.job.as_ref(), seen.runner()) {
             Step::Start => self.start(valid).await,
             Step::Wait(detail) => Ok(waiting(detail)),
@@ -245,7 +260,7 @@ impl<R: RunnerApi> Context<R> {
             .concat();
         let secret = build::runner::secret(valid, &token);
         let job = build::runner::job(&self.settings, valid);
-        match apply::runner(&self.client, valid, &secret, self.published(valid), &job).await {
+        match apply::runner(&self.cluster, valid, &secret, self.published(valid), &job).await {
             Ok(()) => Ok(waiting("the runner is starting".to_owned())),
             Err(error @ ApplyError::OwnedByOther { .. }) => {
                 Ok(Outcome::Failed(Code::OwnedByOther, error.to_string()))
@@ -267,7 +282,7 @@ impl<R: RunnerApi> Context<R> {
         host: &str,
     ) -> Result<Outcome, Error> {
         // No write but after a restart.
-        apply::operator_key(&self.client, valid, self.published(valid)).await?;
+        apply::operator_key(&self.cluster, valid, self.published(valid)).await?;
         let token = &self.key.token(&valid.owner.uid);
         let mut state = match self.runner.state(host, token).await {
             Ok(state) => state,
@@ -335,7 +350,7 @@ impl<R: RunnerApi> Context<R> {
             Ok(built) => built,
             Err(error) => return Ok(Ok(unavailable(error.to_string()))),
         };
-        let applied = match apply::environment(&self.client, valid, built).await {
+        let applied = match apply::environment(&self.cluster, valid, built).await {
             Ok(applied) => applied,
             Err(error @ ApplyError::OwnedByOther { .. }) => {
                 return Ok(Ok(unavailable(error.to_string())));
@@ -345,8 +360,8 @@ impl<R: RunnerApi> Context<R> {
         let mut gateways = Vec::new();
         for tunnel in &applied.tunnels {
             let (tunnel, ends) = (tunnel.name_any(), names::GATEWAY_COMPONENTS);
-            let pods = dereference::pods(&self.client, &valid.namespace, &tunnel, &ends);
-            gateways.extend(pods.await?);
+            let caches = &self.cluster.caches;
+            gateways.extend(dereference::pods(caches, &valid.namespace, &tunnel, &ends)?);
         }
         let seen = readiness::Seen {
             tunnels: applied.tunnels,
@@ -409,7 +424,7 @@ impl<R: RunnerApi> Context<R> {
     /// Removes what any environment has.
     async fn clear(&self, valid: &ValidatedBenchmark) -> Result<(), Error> {
         let nothing = build::EnvironmentObjects::default();
-        apply::environment(&self.client, valid, nothing).await?;
+        apply::environment(&self.cluster, valid, nothing).await?;
         Ok(())
     }
 
@@ -421,7 +436,7 @@ impl<R: RunnerApi> Context<R> {
     ) -> Result<(), Error> {
         if !cells.is_empty() || summary.is_some() {
             let results = build::results::config_map(valid, cells, summary);
-            apply::results(&self.client, valid, results).await?;
+            apply::results(&self.cluster, valid, results).await?;
         }
         Ok(())
     }

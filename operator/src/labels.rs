@@ -39,12 +39,12 @@ pub fn is_child(labels: &BTreeMap<String, String>) -> bool {
     has(NAME, PRODUCT) && has(MANAGED_BY, MANAGER)
 }
 
-/// Selects the children of `instance` that have one of `components`.
+/// Whether `labels` are those of a child of `instance` that has one of `components`.
 #[must_use]
-pub fn children_of(instance: &str, components: &[&str]) -> String {
-    format!(
-        "{},{INSTANCE}={instance},{COMPONENT} in ({})",
-        children(),
-        components.join(",")
-    )
+pub fn is_child_of(labels: &BTreeMap<String, String>, instance: &str, components: &[&str]) -> bool {
+    let has =
+        |key: &str, is_it: &dyn Fn(&str) -> bool| labels.get(key).is_some_and(|own| is_it(own));
+    is_child(labels)
+        && has(INSTANCE, &|own| own == instance)
+        && has(COMPONENT, &|own| components.contains(&own))
 }

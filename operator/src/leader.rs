@@ -141,6 +141,14 @@ impl Leadership {
     pub fn give_up(&self) {
         self.0.send_modify(|term| term.until = None);
     }
+
+    /// One that is never lost, for those who have no rival.
+    #[cfg(test)]
+    pub(crate) fn always() -> Self {
+        let leadership = Self::default();
+        leadership.hold_until(Instant::now() + Duration::from_hours(1000));
+        leadership
+    }
 }
 
 /// Competes for the Lease.

@@ -2,12 +2,13 @@
 //!
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
-//! controllers share is here: [`api_server`], [`apply`], [`certificates`], [`conditions`], [`events`], [`failure`], [`grants`],
-//! [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
+//! controllers share is here: [`api_server`], [`apply`], [`caches`], [`certificates`], [`conditions`], [`events`],
+//! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod api_server;
 pub mod apply;
 pub mod benchmark_controller;
+pub mod caches;
 pub mod certificates;
 #[cfg(test)]
 mod chart;
@@ -21,6 +22,7 @@ pub mod leader;
 pub mod metrics;
 #[cfg(test)]
 pub(crate) mod pod_security;
+pub mod quantity;
 pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -11,6 +11,8 @@ use futures::future::{self, FutureExt, LocalBoxFuture};
 use kube::Client;
 use kube::client::ClientBuilder;
 use muxtunnel_operator::api_server::ApiServer;
+use muxtunnel_operator::apply::Settled;
+use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
 use muxtunnel_operator::certificates::identity::trust_domain;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
@@ -19,6 +21,7 @@ use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
 use muxtunnel_operator::metrics::requests::RequestLayer;
 use muxtunnel_operator::settings::{AdminPeers, Settings};
+use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
 use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -161,45 +164,24 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         certificate_life: args.certificate_life,
         authority_life: args.authority_life,
     });
-    let events = Events::new(client.clone());
     let scopes = scopes(args.watch_namespaces);
     let api_server = ApiServer::default();
     api_server.first_look(&client).await;
     let (grants, watch_grants) = Grants::watch(&client, &scopes, &clock);
-    let mut controllers: Vec<LocalBoxFuture<'static, ()>> = vec![
-        watch_grants.boxed_local(),
-        api_server.clone().follow(client.clone()).boxed_local(),
-    ];
-    for namespace in scopes {
-        info!(namespace = namespace.as_deref().unwrap_or("*"), "watching");
-        let tunnels = tunnel_controller::Context::new(
-            client.clone(),
-            settings.clone(),
-            events.clone(),
-            grants.clone(),
-            api_server.clone(),
-        );
-        let benchmarks =
-            benchmark_controller::Context::new(client.clone(), settings.clone(), events.clone());
-        let (tunnels, benchmarks) = (
-            tunnel_controller::run(
-                tunnels,
-                namespace.clone(),
-                leadership.clone(),
-                metrics.clone(),
-                clock.clone(),
-            ),
-            benchmark_controller::run(
-                benchmarks,
-                namespace,
-                leadership.clone(),
-                metrics.clone(),
-                clock.clone(),
-            ),
-        );
-        controllers.push(tunnels.boxed_local());
-        controllers.push(benchmarks.boxed_local());
-    }
+    let follow_api_server = api_server.clone().follow(client.clone());
+    let operator = Operator {
+        events: Events::new(client.clone()),
+        client,
+        settings,
+        grants,
+        api_server,
+        leadership,
+        metrics: metrics.clone(),
+        clock: clock.clone(),
+    };
+    let mut controllers = operator.controllers(scopes);
+    controllers.push(watch_grants.boxed_local());
+    controllers.push(follow_api_server.boxed_local());
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let ended = tokio::select! {
@@ -215,6 +197,88 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     // Nothing is under way any more, so another may begin at once.
     elector.release().await;
     ended
+}
+
+/// What the controllers of all scopes share.
+struct Operator {
+    client: Client,
+    settings: Arc<Settings>,
+    events: Events,
+    grants: Grants,
+    api_server: ApiServer,
+    leadership: Leadership,
+    metrics: Metrics,
+    clock: Arc<WatchClock>,
+}
+
+impl Operator {
+    /// The controllers of each scope, which share what their watches bring.
+    fn controllers(&self, scopes: Vec<Option<String>>) -> Vec<LocalBoxFuture<'static, ()>> {
+        let scopes: Vec<_> = scopes
+            .into_iter()
+            .map(|scope| (scope, Feeds::default()))
+            .collect();
+        let services =
+            |(scope, feeds): &(Option<String>, Feeds)| (scope.clone(), feeds.services.cache());
+        let targets = Targets::new(scopes.iter().map(services));
+        let controllers = scopes
+            .into_iter()
+            .flat_map(|(scope, feeds)| self.controllers_of(scope, feeds, targets.clone()));
+        controllers.collect()
+    }
+
+    fn controllers_of(
+        &self,
+        scope: Option<String>,
+        feeds: Feeds,
+        targets: Targets,
+    ) -> [LocalBoxFuture<'static, ()>; 2] {
+        info!(namespace = scope.as_deref().unwrap_or("*"), "watching");
+        let cluster = Cluster {
+            client: self.client.clone(),
+            caches: feeds.caches(),
+            settled: Settled::default(),
+        };
+        let tunnels = tunnel_controller::Context::new(
+            (cluster.clone(), targets),
+            self.settings.clone(),
+            self.events.clone(),
+            self.grants.clone(),
+            self.api_server.clone(),
+            HttpGateways::default(),
+        );
+        let benchmarks =
+            benchmark_controller::Context::new(cluster, self.settings.clone(), self.events.clone());
+        let of_tunnels = tunnel_controller::Feeds {
+            tunnels: feeds.tunnels,
+            deployments: feeds.deployments,
+            services: feeds.services,
+            config_maps: feeds.config_maps,
+            service_accounts: feeds.service_accounts,
+            pods: feeds.pods,
+            jobs: feeds.jobs,
+            network_policies: feeds.network_policies,
+            pod_disruption_budgets: feeds.pod_disruption_budgets,
+            autoscalers: feeds.autoscalers,
+        };
+        let tunnels = tunnel_controller::run(
+            tunnels,
+            scope.clone(),
+            of_tunnels,
+            self.leadership.clone(),
+            self.metrics.clone(),
+            self.clock.clone(),
+        );
+        let benchmarks = benchmark_controller::run(
+            benchmarks,
+            scope,
+            feeds.benchmarks,
+            self.leadership.clone(),
+            self.metrics.clone(),
+            self.clock.clone(),
+        );
+        [tunnels.boxed_local(), benchmarks.boxed_local()]
+    }
 }
 
 fn label(text: &str) -> Result<(String, String), String> {

@@ -1,16 +1,32 @@
-//! A small API server in memory, for tests of whole reconciliations: recorded requests, UIDs, resource
-//! versions, server-side apply, preconditions, label selectors, and requests that fail when told to.
+//! An API server in memory, for tests of whole reconciliations: UIDs, resource versions, generations,
+//! server-side apply with field managers ([`managers`]), defaults and quantities as the real one writes
+//! them ([`kinds`]), fields that do not change, preconditions, label selectors, collection by owner
+//! reference, and watches, which lag behind as far as a test wants ([`watching`]).
+//!
+//! It records requests, and fails when told to: before or after a write is done, by dying at any write,
+//! by chance, for one resource alone, or altogether.
 
+mod kinds;
+pub(crate) mod kubelet;
+mod managers;
 mod selector;
+pub(crate) mod watching;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::BodyExt;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
 use kube::Client;
 use kube::client::Body;
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use managers::Managers;
 
 /// One request as the server saw it.
 #[derive(Debug, Clone)]
@@ -21,6 +37,7 @@ pub(crate) struct Recorded {
     pub(crate) query: String,
     pub(crate) content_type: String,
     pub(crate) body: Value,
+    namespace: Option<String>,
 }
 
 /// How a request fails.
@@ -30,82 +47,165 @@ pub(crate) enum Failure {
     Before(u16),
     /// It was done, and the answer got lost.
     After(u16),
+    /// The operator dies once this write is done, before it has the answer: it sends nothing more.
+    Killed,
+}
+
+/// What becomes of all requests for one resource.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Trouble {
+    /// They are answered so.
+    Status(u16),
+    /// They are never answered.
+    Hangs,
 }
 
 #[derive(Default)]
 struct World {
     /// By path below the namespace.
-    objects: BTreeMap<String, Value>,
+    objects: BTreeMap<String, Stored>,
+    changes: Vec<Change>,
     requests: Vec<Recorded>,
     /// Failures by the number of the writing request, counted from 0.
     failures: BTreeMap<usize, Failure>,
-    writes: usize,
-    version: u64,
+    /// The share of writes that fail by chance.
+    chaos: Option<(StdRng, f64)>,
+    troubles: BTreeMap<String, Trouble>,
     /// Paths that every request is refused with this.
     denied: BTreeMap<String, u16>,
+    /// By resource: what a webhook sets at each write.
+    webhooks: Vec<(String, String, Value)>,
     /// Nobody answers.
     away: bool,
-    /// Objects that server-side apply made: what is in others belongs to another manager.
-    applied: BTreeSet<String>,
+    writes: usize,
+    version: u64,
+}
+
+#[derive(Clone, Default, PartialEq)]
+struct Stored {
+    object: Value,
+    managers: Managers,
+}
+
+impl Stored {
+    /// As clients see it.
+    fn shown(&self) -> Value {
+        let mut object = self.object.clone();
+        object["metadata"]["managedFields"] = self.managers.fields();
+        object
+    }
+}
+
+/// One step in the life of an object, for watches.
+struct Change {
+    version: u64,
+    path: String,
+    old: Option<Arc<Value>>,
+    new: Option<Arc<Value>>,
 }
 
 /// The server. Clones share one state.
-#[derive(Clone, Default)]
-pub(crate) struct FakeApi(Arc<Mutex<World>>);
+#[derive(Clone)]
+pub(crate) struct FakeApi {
+    world: Arc<Mutex<World>>,
+    /// The newest version, for watches.
+    newest: Arc<watch::Sender<u64>>,
+}
+
+impl Default for FakeApi {
+    fn default() -> Self {
+        Self {
+            world: Arc::default(),
+            newest: Arc::new(watch::Sender::new(0)),
+        }
+    }
+}
+
+pub(crate) type Answer = Response<UnsyncBoxBody<Bytes, std::io::Error>>;
 
 impl FakeApi {
     pub(crate) fn client(&self) -> Client {
+        Client::new(self.service(), "default")
+    }
+
+    /// What a client sends its requests to, to put layers around.
+    pub(crate) fn service(
+        &self,
+    ) -> impl tower::Service<
+        Request<Body>,
+        Response = Answer,
+        Error = std::io::Error,
+        Future: Send + 'static,
+    > + Clone
+    + Send
+    + 'static {
         let api = self.clone();
-        let service = tower::service_fn(move |request: Request<Body>| {
+        tower::service_fn(move |request: Request<Body>| {
             let api = api.clone();
-            async move {
-                if api.lock().away {
-                    return Err(std::io::Error::other("nobody answers"));
-                }
-                Ok(api.answer(request).await)
-            }
-        });
-        Client::new(service, "default")
+            async move { api.answer(request).await }
+        })
     }
 
     /// Puts an object there, as somebody else would.
     pub(crate) fn put(&self, path: &str, mut object: Value) {
         let mut world = self.lock();
-        world.version += 1;
-        let version = world.version;
-        if object["metadata"]["uid"].is_null() {
-            object["metadata"]["uid"] = json!(format!("uid-{version}"));
+        let (_, name) = path.split_once('/').unwrap();
+        let old = world.objects.get(path).cloned();
+        let metadata = &mut object["metadata"];
+        if metadata["name"].is_null() {
+            metadata["name"] = json!(name);
         }
-        object["metadata"]["resourceVersion"] = json!(version.to_string());
-        world.objects.insert(path.to_owned(), object);
+        if metadata["namespace"].is_null() {
+            metadata["namespace"] = json!("site");
+        }
+        if metadata["uid"].is_null() {
+            metadata["uid"] = match &old {
+                Some(old) => old.object["metadata"]["uid"].clone(),
+                None => json!(format!("uid-{}", world.version + 1)),
+            };
+        }
+        metadata.as_object_mut().unwrap().remove("managedFields");
+        let mut managers = old.clone().unwrap_or_default().managers;
+        let before = old.map(|old| old.object).unwrap_or(Value::Null);
+        managers.updated("somebody", "", &before, &object);
+        world.store(path, Stored { object, managers });
+        self.wake(&world);
     }
 
     /// Removes an object, as somebody else would.
     pub(crate) fn remove(&self, path: &str) {
-        self.lock().objects.remove(path);
+        let mut world = self.lock();
+        world.forget(path);
+        self.wake(&world);
     }
 
     pub(crate) fn get(&self, path: &str) -> Option<Value> {
-        self.lock().objects.get(path).cloned()
+        self.lock()
+            .objects
+            .get(path)
+            .map(|stored| stored.object.clone())
     }
 
     /// All objects without what differs from run to run.
     pub(crate) fn snapshot(&self) -> BTreeMap<String, Value> {
-        let mut objects = self.lock().objects.clone();
-        objects.retain(|path, _| !path.starts_with("events/"));
-        for object in objects.values_mut() {
+        let world = self.lock();
+        let objects = world
+            .objects
+            .iter()
+            .filter(|(path, _)| !path.starts_with("events/"));
+        let same = |(path, stored): (&String, &Stored)| {
+            let mut object = stored.object.clone();
             let metadata = object["metadata"].as_object_mut().unwrap();
-            metadata.remove("resourceVersion");
-            metadata.remove("uid");
-            for condition in object["status"]["conditions"]
-                .as_array_mut()
-                .into_iter()
-                .flatten()
-            {
+            for differs in ["resourceVersion", "uid", "creationTimestamp", "generation"] {
+                metadata.remove(differs);
+            }
+            let conditions = object["status"]["conditions"].as_array_mut();
+            for condition in conditions.into_iter().flatten() {
                 condition["lastTransitionTime"] = Value::Null;
             }
-        }
-        objects
+            (path.clone(), object)
+        };
+        objects.map(same).collect()
     }
 
     /// The requests since the last call.
@@ -122,6 +222,16 @@ impl FakeApi {
             .collect()
     }
 
+    /// Writing requests since the beginning, Events included.
+    pub(crate) fn writes(&self) -> usize {
+        self.lock().writes
+    }
+
+    /// The newest version of anything.
+    pub(crate) fn newest(&self) -> u64 {
+        self.lock().version
+    }
+
     /// Lets the `number`th writing request from now on fail.
     pub(crate) fn fail_write(&self, number: usize, failure: Failure) {
         let mut world = self.lock();
@@ -129,28 +239,63 @@ impl FakeApi {
         world.failures.insert(number, failure);
     }
 
+    /// Lets a share of all writes fail by chance: with 409 or 500, before or after they are done.
+    pub(crate) fn fail_by_chance(&self, seed: u64, share: f64) {
+        self.lock().chaos = Some((StdRng::seed_from_u64(seed), share));
+    }
+
+    /// Nothing fails any more; whoever was killed is begun again.
+    pub(crate) fn heal(&self) {
+        let mut world = self.lock();
+        world.failures.clear();
+        world.chaos = None;
+        world.away = false;
+    }
+
+    /// Nobody answers, or somebody does again.
+    pub(crate) fn go_away(&self, away: bool) {
+        self.lock().away = away;
+    }
+
+    /// What becomes of all requests for `resource` from now on.
+    pub(crate) fn trouble(&self, resource: &str, trouble: Option<Trouble>) {
+        let mut world = self.lock();
+        match trouble {
+            Some(trouble) => world.troubles.insert(resource.to_owned(), trouble),
+            None => world.troubles.remove(resource),
+        };
+    }
+
     /// Refuses every request to `path` with `code`, as an API server does where a right or a definition is missing.
     pub(crate) fn deny(&self, path: &str, code: u16) {
         self.lock().denied.insert(path.to_owned(), code);
     }
 
-    /// Whether nobody answers from now on.
-    pub(crate) fn go_away(&self, away: bool) {
-        self.lock().away = away;
+    /// A webhook sets a field at each write to a resource, whatever is asked for.
+    pub(crate) fn always_sets(&self, resource: &str, pointer: &str, value: Value) {
+        let webhook = (resource.to_owned(), pointer.to_owned(), value);
+        self.lock().webhooks.push(webhook);
     }
 
     fn lock(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap()
+        self.world.lock().unwrap()
     }
 
-    async fn answer(&self, request: Request<Body>) -> Response<Body> {
+    fn wake(&self, world: &World) {
+        self.newest.send_replace(world.version);
+    }
+
+    async fn answer(&self, request: Request<Body>) -> Result<Answer, std::io::Error> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
         let path = parts.uri.path();
-        let below = path
-            .split_once("/namespaces/")
-            .and_then(|(_, rest)| rest.split_once('/'))
-            .map_or(path, |(_, below)| below);
+        let (namespace, below) = match path.split_once("/namespaces/") {
+            Some((_, rest)) => {
+                let (namespace, below) = rest.split_once('/').unwrap();
+                (Some(namespace.to_owned()), below)
+            }
+            None => (None, resource_of_all_namespaces(path)),
+        };
         let recorded = Recorded {
             method: parts.method,
             path: below.to_owned(),
@@ -161,52 +306,105 @@ impl FakeApi {
                 .map(|value| value.to_str().unwrap().to_owned())
                 .unwrap_or_default(),
             body: serde_json::from_slice(&body).unwrap_or(Value::Null),
+            namespace,
         };
-        let (status, answer) = self.lock().handle(&recorded);
-        Response::builder()
-            .status(status)
-            .body(Body::from(serde_json::to_vec(&answer).unwrap()))
-            .unwrap()
+        let resource = recorded.path.split('/').next().unwrap().to_owned();
+        let trouble = self.lock().troubles.get(&resource).copied();
+        match trouble {
+            Some(Trouble::Hangs) => std::future::pending().await,
+            Some(Trouble::Status(code)) => {
+                self.lock().requests.push(recorded);
+                return Ok(respond(error(code, "Trouble", "in trouble")));
+            }
+            None => {}
+        }
+        if recorded.query.contains("watch=") && !self.lock().away {
+            self.lock().requests.push(recorded.clone());
+            return Ok(self.watch(&recorded));
+        }
+        let mut world = self.lock();
+        let answer = world.handle(&recorded);
+        self.wake(&world);
+        answer.map(respond)
     }
 }
 
+/// The resource of a collection over all namespaces; what is none, such as the list of a group's resources, is its path.
+fn resource_of_all_namespaces(path: &str) -> &str {
+    match path.split('/').collect::<Vec<_>>()[..] {
+        ["", "api", _, resource] | ["", "apis", _, _, resource] => resource,
+        _ => path,
+    }
+}
+
+fn respond((status, answer): (StatusCode, Value)) -> Answer {
+    let body = Full::new(Bytes::from(serde_json::to_vec(&answer).unwrap()));
+    Response::builder()
+        .status(status)
+        .body(body.map_err(|never| match never {}).boxed_unsync())
+        .unwrap()
+}
+
 impl World {
-    fn handle(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        self.requests.push(request.clone());
-        if let Some(code) = self.denied.get(&request.path) {
-            return error(*code, "denied");
+    /// An error: there is no answer.
+    fn handle(&mut self, request: &Recorded) -> Result<(StatusCode, Value), std::io::Error> {
+        let gone = || std::io::Error::other("nobody answers");
+        if self.away {
+            return Err(gone());
+        }
+        if let Some(code) = self.denied.get(&request.path).copied() {
+            self.requests.push(request.clone());
+            return Ok(error(code, "Denied", "denied"));
         }
         if request.method == Method::GET {
-            return self.read(request);
+            self.requests.push(request.clone());
+            return Ok(self.read(request));
         }
-        let failure = self.failures.remove(&self.writes);
+        let failure = self.failures.remove(&self.writes).or_else(|| self.chance());
+        self.requests.push(request.clone());
         self.writes += 1;
         match failure {
-            Some(Failure::Before(code)) => error(code, "failed before"),
+            Some(Failure::Before(code)) => Ok(error(code, "Failed", "failed before")),
             Some(Failure::After(code)) => {
                 self.write(request);
-                error(code, "failed after")
+                Ok(error(code, "Failed", "failed after"))
             }
-            None => self.write(request),
+            Some(Failure::Killed) => {
+                self.write(request);
+                self.away = true;
+                Err(gone())
+            }
+            None => Ok(self.write(request)),
         }
     }
 
+    fn chance(&mut self) -> Option<Failure> {
+        let (random, share) = self.chaos.as_mut()?;
+        random
+            .random_bool(*share)
+            .then(|| match random.random_range(0..3) {
+                0 => Failure::Before(409),
+                1 => Failure::Before(500),
+                _ => Failure::After(500),
+            })
+    }
+
     fn read(&self, request: &Recorded) -> (StatusCode, Value) {
-        if let Some(object) = self.objects.get(&request.path) {
-            return (StatusCode::OK, object.clone());
+        if let Some(stored) = self.objects.get(&request.path) {
+            return (StatusCode::OK, stored.shown());
         }
         if request.path.contains('/') {
-            return error(404, "not found");
+            return error(404, "NotFound", "not found");
         }
         let selector = selector::parse(&request.query);
         let prefix = format!("{}/", request.path);
         let items: Vec<_> = self
             .objects
             .iter()
-            .filter(|(path, object)| {
-                path.starts_with(&prefix) && selector.matches(&object["metadata"]["labels"])
+            .filter(|(path, stored)| {
+                path.starts_with(&prefix) && selector.matches(&stored.object["metadata"]["labels"])
             })
-            .map(|(_, object)| object.clone())
+            .map(|(_, stored)| stored.shown())
             .collect();
         let list = json!({
             "kind": "List", "apiVersion": "v1",
@@ -218,128 +416,267 @@ impl World {
 
     fn write(&mut self, request: &Recorded) -> (StatusCode, Value) {
         match request.method {
-            Method::PATCH => self.apply(request),
+            Method::PATCH => self.patch(request),
             Method::DELETE => self.delete(request),
             Method::PUT => self.replace(request),
             Method::POST => {
                 let name = request.body["metadata"]["name"].as_str().unwrap();
                 let path = format!("{}/{name}", request.path);
                 if self.objects.contains_key(&path) {
-                    return error(409, "exists");
+                    return error(409, "AlreadyExists", "exists");
                 }
-                let mut object = request.body.clone();
-                object["metadata"]["uid"] = json!(format!("uid-{path}-{}", self.version));
-                self.store(&path, object)
+                let mut stored = self.born(request, &path);
+                stored.object = merged_metadata(&request.body, &stored.object);
+                stored
+                    .managers
+                    .updated("creator", "", &Value::Null, &request.body);
+                self.finish(&path, None, stored)
             }
-            _ => error(405, "method not allowed"),
+            _ => error(405, "MethodNotAllowed", "method not allowed"),
         }
     }
 
-    /// RFC 7386, as far as patches go that remove nothing.
-    fn merge(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        fn merge(into: &mut Value, patch: &Value) {
-            match (into, patch) {
-                (Value::Object(into), Value::Object(patch)) => {
-                    for (key, patch) in patch {
-                        merge(into.entry(key).or_insert(Value::Null), patch);
-                    }
-                }
-                (into, patch) => *into = patch.clone(),
-            }
+    /// An object that is nothing but new.
+    fn born(&self, request: &Recorded, path: &str) -> Stored {
+        let (_, name) = path.split_once('/').unwrap();
+        let object = json!({
+            "apiVersion": request.body["apiVersion"],
+            "kind": request.body["kind"],
+            "metadata": {
+                "name": name,
+                "namespace": request.namespace,
+                "uid": format!("uid-{}", self.version + 1),
+                "generation": 1,
+                "creationTimestamp": "2030-01-01T12:00:00Z",
+            },
+        });
+        Stored {
+            object,
+            managers: Managers::default(),
         }
-        let Some(mut object) = self.objects.get(&request.path).cloned() else {
-            return error(404, "not found");
-        };
-        let wanted = &request.body["metadata"]["uid"];
-        if !wanted.is_null() && *wanted != object["metadata"]["uid"] {
-            return error(409, "the UID in the patch does not match");
-        }
-        merge(&mut object, &request.body);
-        self.store(&request.path, object)
-    }
-
-    fn apply(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        if request.content_type == "application/merge-patch+json" {
-            return self.merge(request);
-        }
-        if let Some(path) = request.path.strip_suffix("/status") {
-            let Some(mut object) = self.objects.get(path).cloned() else {
-                return error(404, "not found");
-            };
-            object["status"] = request.body["status"].clone();
-            return self.store(path, object);
-        }
-        let mut object = request.body.clone();
-        if self.objects.contains_key(&request.path)
-            && !self.applied.contains(&request.path)
-            && !request.query.contains("force=true")
-        {
-            return error(
-                409,
-                "Apply failed with 1 conflict: conflict with \"somebody\"",
-            );
-        }
-        self.applied.insert(request.path.clone());
-        if let Some(old) = self.objects.get(&request.path) {
-            for kept in ["uid", "generation", "resourceVersion"] {
-                object["metadata"][kept] = old["metadata"][kept].clone();
-            }
-            object["status"] = old["status"].clone();
-            if object["spec"] != old["spec"] {
-                let generation = old["metadata"]["generation"].as_i64().unwrap_or(1);
-                object["metadata"]["generation"] = json!(generation + 1);
-            }
-        } else {
-            let kind = request.path.split('/').next().unwrap();
-            let name = request.path.split('/').next_back().unwrap();
-            object["metadata"]["name"] = json!(name);
-            object["metadata"]["uid"] = json!(format!("uid-{kind}-{name}"));
-            object["metadata"]["generation"] = json!(1);
-        }
-        self.store(&request.path, object)
     }
 
     fn replace(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        let Some(old) = self.objects.get(&request.path) else {
-            return error(404, "not found");
-        };
-        let read = &request.body["metadata"]["resourceVersion"];
-        if !read.is_null() && *read != old["metadata"]["resourceVersion"] {
-            return error(409, "the object has been modified");
+        if let Some(path) = request.path.strip_suffix("/scale") {
+            return self.scale(path, &request.body);
         }
-        self.store(&request.path, request.body.clone())
+        let Some(old) = self.objects.get(&request.path).cloned() else {
+            return error(404, "NotFound", "not found");
+        };
+        let version = &request.body["metadata"]["resourceVersion"];
+        if !version.is_null() && *version != old.object["metadata"]["resourceVersion"] {
+            return error(409, "Conflict", "the object has been modified");
+        }
+        let mut new = old.clone();
+        new.object = merged_metadata(&request.body, &old.object);
+        new.managers
+            .updated("updater", "", &old.object, &new.object);
+        self.finish(&request.path, Some(old), new)
     }
 
-    fn store(&mut self, path: &str, mut object: Value) -> (StatusCode, Value) {
+    /// What an autoscaler does.
+    fn scale(&mut self, path: &str, scale: &Value) -> (StatusCode, Value) {
+        let Some(old) = self.objects.get(path).cloned() else {
+            return error(404, "NotFound", "not found");
+        };
+        let mut new = old.clone();
+        new.object["spec"]["replicas"] = scale["spec"]["replicas"].clone();
+        new.managers
+            .updated("autoscaler", "scale", &old.object, &new.object);
+        self.finish(path, Some(old), new)
+    }
+
+    fn patch(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        match request.content_type.as_str() {
+            "application/apply-patch+yaml" => self.apply(request),
+            "application/merge-patch+json" => self.merge(request),
+            _ => error(415, "UnsupportedMediaType", "no such patch"),
+        }
+    }
+
+    fn merge(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        let Some(old) = self.objects.get(&request.path).cloned() else {
+            return error(404, "NotFound", "not found");
+        };
+        let wanted = &request.body["metadata"]["uid"];
+        if !wanted.is_null() && *wanted != old.object["metadata"]["uid"] {
+            return error(409, "Conflict", "the UID in the patch does not match");
+        }
+        let mut new = old.clone();
+        merge_patch(&mut new.object, &request.body);
+        new.object = merged_metadata(&new.object, &old.object);
+        new.managers
+            .updated("patcher", "", &old.object, &new.object);
+        self.finish(&request.path, Some(old), new)
+    }
+
+    fn apply(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        let parameter = |name: &str| {
+            let pairs = request.query.split('&');
+            pairs
+                .filter_map(|pair| pair.split_once('='))
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_owned())
+        };
+        let manager = parameter("fieldManager").unwrap();
+        let force = parameter("force").as_deref() == Some("true");
+        let (path, subresource) = match request.path.strip_suffix("/status") {
+            Some(path) => (path, "status"),
+            None => (request.path.as_str(), ""),
+        };
+        let old = self.objects.get(path).cloned();
+        if old.is_none() && subresource == "status" {
+            return error(404, "NotFound", "not found");
+        }
+        let mut new = old.clone().unwrap_or_else(|| self.born(request, path));
+        let applied = kinds::appliable(&request.body, subresource);
+        let Stored { object, managers } = &mut new;
+        if let Err(conflicts) = managers.apply(&manager, subresource, force, object, &applied) {
+            return conflict(&conflicts);
+        }
+        self.finish(path, old, new)
+    }
+
+    /// Checks, completes and stores what a write made of `old`.
+    fn finish(&mut self, path: &str, old: Option<Stored>, mut new: Stored) -> (StatusCode, Value) {
+        for (resource, pointer, value) in &self.webhooks {
+            if path.starts_with(&format!("{resource}/")) {
+                let (parent, field) = pointer.rsplit_once('/').unwrap();
+                new.object.pointer_mut(parent).unwrap()[field] = value.clone();
+            }
+        }
+        kinds::complete(path, &mut new.object);
+        if let Some(old) = old {
+            if let Some(refusal) = kinds::refusal(path, &old.object, &new.object) {
+                return error(422, "Invalid", &refusal);
+            }
+            if new.object["spec"] != old.object["spec"] {
+                let generation = old.object["metadata"]["generation"].as_i64().unwrap_or(1);
+                new.object["metadata"]["generation"] = json!(generation + 1);
+            }
+            if new == old {
+                return (StatusCode::OK, old.shown());
+            }
+        }
+        self.store(path, new);
+        (StatusCode::OK, self.objects[path].shown())
+    }
+
+    fn store(&mut self, path: &str, mut stored: Stored) {
         self.version += 1;
-        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.objects.insert(path.to_owned(), object.clone());
-        (StatusCode::OK, object)
+        stored.object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let new = Some(Arc::new(stored.shown()));
+        let old = self.objects.insert(path.to_owned(), stored);
+        self.changes.push(Change {
+            version: self.version,
+            path: path.to_owned(),
+            old: old.map(|old| Arc::new(old.object)),
+            new,
+        });
     }
 
     fn delete(&mut self, request: &Recorded) -> (StatusCode, Value) {
-        let Some(object) = self.objects.get(&request.path) else {
-            return error(404, "not found");
+        let Some(stored) = self.objects.get(&request.path) else {
+            return error(404, "NotFound", "not found");
         };
         let wanted = &request.body["preconditions"]["uid"];
-        if !wanted.is_null() && *wanted != object["metadata"]["uid"] {
-            return error(409, "the UID in the precondition does not match");
+        let uid = &stored.object["metadata"]["uid"];
+        if !wanted.is_null() && wanted != uid {
+            let text = format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+            );
+            return error(409, "Conflict", &text);
         }
-        self.objects.remove(&request.path);
+        self.forget(&request.path);
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
         (StatusCode::OK, status)
     }
+
+    /// Removes an object, and what nobody owns any more then.
+    fn forget(&mut self, path: &str) {
+        let Some(stored) = self.objects.remove(path) else {
+            return;
+        };
+        self.version += 1;
+        let mut last = stored.object;
+        let uid = last["metadata"]["uid"].clone();
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.changes.push(Change {
+            version: self.version,
+            path: path.to_owned(),
+            old: Some(Arc::new(last)),
+            new: None,
+        });
+        let owned = |stored: &Stored| {
+            let owners = stored.object["metadata"]["ownerReferences"].as_array();
+            owners
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["uid"] == uid)
+        };
+        let orphans = self.objects.iter().filter(|(_, stored)| owned(stored));
+        let orphans: Vec<_> = orphans.map(|(path, _)| path.clone()).collect();
+        for orphan in orphans {
+            self.forget(&orphan);
+        }
+    }
 }
 
-fn error(code: u16, message: &str) -> (StatusCode, Value) {
-    let reason = match code {
-        404 => "NotFound",
-        409 => "Conflict",
-        _ => "InternalError",
+/// `object` with the identity and the status of `old`.
+fn merged_metadata(object: &Value, old: &Value) -> Value {
+    let mut object = object.clone();
+    for kept in [
+        "name",
+        "namespace",
+        "uid",
+        "generation",
+        "creationTimestamp",
+        "resourceVersion",
+    ] {
+        object["metadata"][kept] = old["metadata"][kept].clone();
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.retain(|_, value| !value.is_null());
+    }
+    if let Some(status) = old.get("status") {
+        object["status"] = status.clone();
+    }
+    object
+}
+
+fn merge_patch(object: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *object = patch.clone();
+        return;
     };
+    for (name, value) in fields {
+        if value.is_null() {
+            if let Some(object) = object.as_object_mut() {
+                object.remove(name);
+            }
+        } else {
+            merge_patch(&mut object[name], value);
+        }
+    }
+}
+
+fn conflict(conflicts: &[String]) -> (StatusCode, Value) {
+    let (code, mut status) = error(409, "Conflict", &conflicts.join(", "));
+    let causes = conflicts
+        .iter()
+        .map(|conflict| json!({"reason": "FieldManagerConflict", "message": conflict}));
+    status["details"] = json!({"causes": causes.collect::<Vec<_>>()});
+    (code, status)
+}
+
+fn error(code: u16, reason: &str, message: &str) -> (StatusCode, Value) {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure",
         "code": code, "reason": reason, "message": message,
     });
     (StatusCode::from_u16(code).unwrap(), status)
 }
+
+#[cfg(test)]
+mod tests;

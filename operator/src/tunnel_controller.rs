@@ -1,7 +1,7 @@
 //! The controller of `MuxTunnel`.
 //!
-//! [`reconcile`] is the way of one object: dereference (client: what the spec names) -> validate (pure)
-//! -> build (pure) -> apply (client) -> observe (client: pods and gateways) -> update_status (client).
+//! [`reconcile`] is the way of one object: dereference (what the spec names) -> validate (pure) -> build (pure) -> apply
+//! -> observe (pods and gateways) -> update_status. What is read comes from [`crate::caches`].
 //! Each step is a file; builders see only the [`validate::ValidatedTunnel`].
 
 pub mod apply;
@@ -21,7 +21,7 @@ use futures::stream::{self, StreamExt};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::applier;
@@ -33,6 +33,7 @@ use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use tracing::{Instrument, info_span, warn};
 
 use crate::api_server::ApiServer;
+use crate::caches::{Cluster, Feed, NotKnown, Targets};
 use crate::conditions::is_true;
 use crate::events::Events;
 use crate::failure::{self, Coded};
@@ -56,38 +57,65 @@ const CONCURRENCY: u16 = 16;
 pub const PAUSED: &str = "muxtunnel.dev/paused";
 
 /// What every reconciliation has at hand.
-pub struct Context {
-    client: Client,
+pub struct Context<G = observe::HttpGateways> {
+    cluster: Cluster,
+    targets: Targets,
     settings: Arc<Settings>,
     grants: Grants,
     api_server: ApiServer,
     events: Events,
-    gateways: observe::GatewayClient,
+    gateways: G,
     calm: update_status::Calm,
     certifier: certify::Certifier,
 }
 
-impl Context {
-    /// A context of its own for one controller.
+impl<G> Context<G> {
+    /// A context of its own for one controller, which asks gateways by `gateways`.
     #[must_use]
     pub fn new(
-        client: Client,
+        (cluster, targets): (Cluster, Targets),
         settings: Arc<Settings>,
         events: Events,
         grants: Grants,
         api_server: ApiServer,
+        gateways: G,
     ) -> Self {
         Self {
-            certifier: certify::Certifier::new(client.clone(), &settings),
-            client,
+            certifier: certify::Certifier::new(cluster.client.clone(), &settings),
+            cluster,
+            targets,
             settings,
             grants,
             api_server,
             events,
-            gateways: observe::GatewayClient::default(),
+            gateways,
             calm: update_status::Calm::default(),
         }
     }
+}
+
+/// What the watches fill.
+pub struct Feeds {
+    /// The tunnels themselves.
+    pub tunnels: Feed<MuxTunnel>,
+    /// Children.
+    pub deployments: Feed<Deployment>,
+    /// Children and targets.
+    pub services: Feed<Service>,
+    /// Children.
+    pub config_maps: Feed<ConfigMap>,
+    /// Children.
+    pub service_accounts: Feed<ServiceAccount>,
+    /// Of children.
+    pub pods: Feed<Pod>,
+    /// Children, and those of benchmarks.
+    pub jobs: Feed<Job>,
+    /// Children.
+    pub network_policies: Feed<NetworkPolicy>,
+    /// Children.
+    pub pod_disruption_budgets: Feed<PodDisruptionBudget>,
+    /// Children.
+    pub autoscalers: Feed<HorizontalPodAutoscaler>,
 }
 
 /// Why one reconciliation ended early; it is tried again.
@@ -111,9 +139,9 @@ pub enum Error {
     /// The children could not be applied.
     #[error(transparent)]
     Apply(#[from] crate::apply::ApplyError),
-    /// The pods could not be listed.
+    /// Which pods there are cannot be known.
     #[error(transparent)]
-    Observe(#[from] observe::ObserveError),
+    NotKnown(#[from] NotKnown),
     /// The status could not be written.
     #[error(transparent)]
     UpdateStatus(#[from] update_status::UpdateStatusError),
@@ -121,49 +149,50 @@ pub enum Error {
 
 impl Coded for Error {
     fn code(&self) -> Code {
-        failure::code(self)
+        match self {
+            Self::Apply(error) => error.code(),
+            Self::NotKnown(_) | Self::Dereference(_) => Code::WatchUnanswered,
+            _ => failure::code(self),
+        }
     }
 }
 
 /// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
 /// operator leads.
-pub async fn run(
-    context: Context,
+pub async fn run<G: observe::Gateways>(
+    context: Context<G>,
     namespace: Option<String>,
+    feeds: Feeds,
     leadership: Leadership,
     metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
     let (namespace, clock) = (namespace.as_deref(), &clock);
-    let client = context.client.clone();
-    let (store, tunnels) = watches::objects(api::<MuxTunnel>(&client, namespace), clock);
+    let client = &context.cluster.client;
+    let store = feeds.tunnels.cache().store();
     let (naming, foreign) = (store.clone(), store.clone());
-    let grants = context.grants.changes();
+    let named_by = move |service: &Service| tunnels_naming(&naming, service);
+    let granted = context.grants.changes();
     let triggers = stream::select_all([
-        tunnels,
+        watches::objects(api(client, namespace), feeds.tunnels, clock),
         leadership.looks(&store),
-        watches::children(api::<Deployment>(&client, namespace), clock),
-        watches::named(api::<Service>(&client, namespace), clock, move |service| {
-            tunnels_naming(&naming, service)
-        }),
-        grants
+        granted
             .flat_map(move |()| stream::iter(tunnels_into_other_namespaces(&foreign)))
             .boxed(),
-        watches::children(api::<NetworkPolicy>(&client, namespace), clock),
-        watches::children(api::<ConfigMap>(&client, namespace), clock),
-        watches::children(api::<Pod>(&client, namespace), clock),
-        watches::children(api::<PodDisruptionBudget>(&client, namespace), clock),
-        watches::children(api::<HorizontalPodAutoscaler>(&client, namespace), clock),
-        watches::children(api::<Job>(&client, namespace), clock),
+        watches::named(api(client, namespace), feeds.services, clock, named_by),
+        watches::children(api(client, namespace), feeds.deployments, clock),
+        watches::children(api(client, namespace), feeds.service_accounts, clock),
+        watches::children(api(client, namespace), feeds.network_policies, clock),
+        watches::children(api(client, namespace), feeds.config_maps, clock),
+        watches::children(api(client, namespace), feeds.pods, clock),
+        watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
+        watches::children(api(client, namespace), feeds.autoscalers, clock),
+        watches::children(api(client, namespace), feeds.jobs, clock),
     ]);
     applier(
         move |tunnel, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
-            Box::pin(async move {
-                let kind = MuxTunnel::kind(&());
-                let look = metrics.look(&kind, reconcile(tunnel, context));
-                leadership.if_held(look).await
-            })
+            Box::pin(async move { leadership.if_held(look(tunnel, context, metrics)).await })
         },
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
@@ -179,6 +208,21 @@ pub async fn run(
         }
     })
     .await;
+}
+
+/// One look at what is known of the object by now.
+async fn look<G: observe::Gateways>(
+    tunnel: Arc<MuxTunnel>,
+    context: Arc<Context<G>>,
+    metrics: Metrics,
+) -> Result<Action, Error> {
+    let caches = &context.cluster.caches;
+    caches.first_lists().await;
+    let tunnel = caches.tunnels.newest(tunnel);
+    let kind = MuxTunnel::kind(&());
+    metrics
+        .look(&kind, reconcile(tunnel, context.clone()))
+        .await
 }
 
 /// The tunnels of which a forward leads to the Service.
@@ -244,7 +288,10 @@ fn chain(error: &dyn std::error::Error) -> String {
 ///
 /// # Errors
 /// [`Error`]; nothing is lost by trying again.
-pub async fn reconcile(tunnel: Arc<MuxTunnel>, context: Arc<Context>) -> Result<Action, Error> {
+pub async fn reconcile<G: observe::Gateways>(
+    tunnel: Arc<MuxTunnel>,
+    context: Arc<Context<G>>,
+) -> Result<Action, Error> {
     let span = info_span!(
         "tunnel",
         namespace = tunnel.namespace().unwrap_or_default(),
@@ -253,7 +300,10 @@ pub async fn reconcile(tunnel: Arc<MuxTunnel>, context: Arc<Context>) -> Result<
     reconcile_in_span(&tunnel, &context).instrument(span).await
 }
 
-async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Action, Error> {
+async fn reconcile_in_span<G: observe::Gateways>(
+    tunnel: &MuxTunnel,
+    context: &Context<G>,
+) -> Result<Action, Error> {
     if tunnel.meta().deletion_timestamp.is_some() {
         // The garbage collector removes the children; making them again would hold it up.
         return Ok(Action::await_change());
@@ -264,7 +314,7 @@ async fn reconcile_in_span(tunnel: &MuxTunnel, context: &Context) -> Result<Acti
         bring_about(tunnel, context).await?
     };
     let status =
-        update_status::update_status(&context.client, tunnel, &outcome, &context.calm).await?;
+        update_status::update_status(&context.cluster, tunnel, &outcome, &context.calm).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events
@@ -289,45 +339,49 @@ fn is_paused(tunnel: &MuxTunnel) -> bool {
 }
 
 /// Finds out what the spec asks for, and does it where it is possible.
-async fn bring_about(
+async fn bring_about<G: observe::Gateways>(
     tunnel: &MuxTunnel,
-    context: &Context,
+    context: &Context<G>,
 ) -> Result<update_status::Outcome, Error> {
-    let (client, certifier) = (&context.client, &context.certifier);
-    let mut named = dereference::dereference(client, &context.grants, tunnel).await?;
+    let (cluster, client) = (&context.cluster, &context.cluster.client);
+    let known = (&context.targets, &context.grants);
+    let mut named = dereference::dereference(cluster, known, tunnel).await?;
     named.api_server = context.api_server.addresses();
-    let now = certifier.now();
+    let now = context.certifier.now();
     named.join = dereference::join::join(client, tunnel, &context.settings, now).await?;
     Ok(
         match validate::validate(tunnel, &named, &context.settings)? {
             validate::Validation::Valid(valid) => converge(tunnel, &named, valid, context).await?,
-            validate::Validation::Invalid(problem) => update_status::Outcome::Invalid(problem),
+            validate::Validation::Invalid(problem) => {
+                update_status::Outcome::Blocked(Code::InvalidSpec, problem)
+            }
             validate::Validation::Unjoined(problem) => update_status::Outcome::Uncertified(problem),
         },
     )
 }
 
 /// Makes the cluster what a valid tunnel asks for, and looks what has come of it.
-async fn converge(
+async fn converge<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     named: &dereference::Dereferenced,
     valid: Box<validate::ValidatedTunnel>,
-    context: &Context,
+    context: &Context<G>,
 ) -> Result<update_status::Outcome, Error> {
-    let (client, certifier) = (&context.client, &context.certifier);
+    let (cluster, certifier) = (&context.cluster, &context.certifier);
     let bundle = named.join.as_ref().and_then(|join| join.as_ref().ok());
     let built = build::build(&valid, &context.settings)?;
     let certified = certifier.issue(tunnel, &valid, bundle).await?;
     if let Some(problem) = certified.foreign() {
         return Ok(update_status::Outcome::Uncertified(problem.clone()));
     }
-    let applied = match apply::apply(client, &valid, built).await? {
+    let generation = tunnel.metadata.generation;
+    let applied = match apply::apply(cluster, &valid, generation, built).await? {
         apply::Outcome::Applied(applied) => applied,
-        apply::Outcome::OwnedByOther(message) => {
-            return Ok(update_status::Outcome::OwnedByOther(message));
+        apply::Outcome::Blocked(code, sentence) => {
+            return Ok(update_status::Outcome::Blocked(code, sentence));
         }
     };
-    let seen = observe::observe(client, &context.gateways, &valid).await?;
+    let seen = observe::observe(cluster, &context.gateways, &valid).await?;
     let facts = (&applied, &seen);
     let certified = certifier.settle(&valid, bundle, facts, certified).await?;
     Ok(update_status::Outcome::Observed(

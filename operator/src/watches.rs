@@ -1,4 +1,5 @@
-//! What makes objects be looked at: a stream of references for each watched kind.
+//! What makes objects be looked at: a stream of references for each watched kind, which fills its
+//! [cache](crate::caches) on the way.
 //!
 //! kube's `Controller` puts one back-off around all its watches, so that one failing kind silences all
 //! others (kube 5.0, controller/mod.rs). Here each kind backs off by itself and its errors end here, as
@@ -10,13 +11,14 @@ use std::time::Duration;
 
 use futures::stream::{self, BoxStream, Stream, StreamExt};
 use kube::runtime::WatchStreamExt;
-use kube::runtime::reflector::{self, ObjectRef, Store};
+use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
+use crate::caches::Feed;
 use crate::health::WatchClock;
 use crate::labels;
 
@@ -38,92 +40,93 @@ impl<K> Watched for K where
 {
 }
 
-/// Watches the objects of `api` themselves: what is known of them, and a reference to each that is new
-/// or changed.
+/// Watches the objects of `api` themselves: a reference to each that is new or changed.
 pub fn objects<K: Watched>(
     api: Api<K>,
+    feed: Feed<K>,
     clock: &Arc<WatchClock>,
-) -> (Store<K>, BoxStream<'static, ObjectRef<K>>) {
-    clock.expect(api.resource_url());
-    let (store, writer) = reflector::store::<K>();
-    let reader = store.clone();
-    let config = watcher::Config::default().timeout(WATCH_SECONDS);
-    let events = reflector::reflector(writer, watcher(api, config).default_backoff());
-    let references = events.flat_map(move |event| {
-        stream::iter(match event {
-            Ok(Event::Apply(object)) => vec![ObjectRef::from_obj(&object)],
-            // Only now the store holds what the list brought.
-            Ok(Event::InitDone) => reader
-                .state()
-                .iter()
-                .map(|object| ObjectRef::from_obj(object.as_ref()))
-                .collect(),
-            Ok(Event::Delete(_) | Event::Init | Event::InitApply(_)) => Vec::new(),
-            Err(error) => {
-                warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
-                Vec::new()
-            }
+) -> BoxStream<'static, ObjectRef<K>> {
+    let cache = feed.cache();
+    let config = watcher::Config::default();
+    events(api, config, feed, clock)
+        .flat_map(move |event| {
+            stream::iter(match event {
+                Event::Apply(object) => vec![ObjectRef::from_obj(&object)],
+                // Only now the cache holds what the list brought.
+                Event::InitDone => cache.references(),
+                Event::Delete(_) | Event::Init | Event::InitApply(_) => Vec::new(),
+            })
         })
-    });
-    (store, references.boxed())
+        .boxed()
 }
 
 /// Watches our children of type `K`: a reference to the owner of each that is new, changed or gone.
 pub fn children<K: Watched, Owner>(
     api: Api<K>,
+    feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> BoxStream<'static, ObjectRef<Owner>>
 where
     Owner: Resource<DynamicType = ()> + 'static,
 {
     let config = watcher::Config::default().labels(&labels::children());
-    affecting(api, clock, config, |child| {
-        owner_of(child).into_iter().collect()
-    })
+    events(api, config, feed, clock)
+        .filter_map(|event| async move { changed(event).as_ref().and_then(owner_of) })
+        .boxed()
 }
 
 /// Watches all objects of `api`, ours or not: a reference to the owner of each of ours that is new, changed or gone,
 /// and to whatever `named_by` says that names it.
 pub fn named<K: Watched, Owner>(
     api: Api<K>,
+    feed: Feed<K>,
     clock: &Arc<WatchClock>,
     named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
 ) -> BoxStream<'static, ObjectRef<Owner>>
 where
     Owner: Resource<DynamicType = ()> + 'static,
 {
-    affecting(api, clock, watcher::Config::default(), move |object| {
-        let labels = object.labels();
-        let ours = labels::is_child(labels).then(|| owner_of(object)).flatten();
-        ours.into_iter().chain(named_by(object)).collect()
-    })
+    events(api, watcher::Config::default(), feed, clock)
+        .flat_map(move |event| {
+            let changed = changed(event);
+            let ours = changed
+                .as_ref()
+                .filter(|object| labels::is_child(object.labels()));
+            let owner = ours.and_then(owner_of);
+            let naming = changed.as_ref().map(&named_by).unwrap_or_default();
+            stream::iter(owner.into_iter().chain(naming))
+        })
+        .boxed()
 }
 
-fn affecting<K: Watched, Owner>(
+/// The events of a watch, once `feed` has taken them. One that fails is begun again by itself: errors
+/// end here.
+fn events<K: Watched>(
     api: Api<K>,
-    clock: &Arc<WatchClock>,
     config: watcher::Config,
-    affected: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
-) -> BoxStream<'static, ObjectRef<Owner>>
-where
-    Owner: Resource<DynamicType = ()> + 'static,
-{
+    mut feed: Feed<K>,
+    clock: &Arc<WatchClock>,
+) -> impl Stream<Item = Event<K>> + Send + 'static {
     clock.expect(api.resource_url());
     watcher(api, config.timeout(WATCH_SECONDS))
         .default_backoff()
-        .flat_map(move |event| {
-            stream::iter(match event {
-                Ok(Event::Apply(object) | Event::InitApply(object) | Event::Delete(object)) => {
-                    affected(&object)
-                }
-                Ok(Event::Init | Event::InitDone) => Vec::new(),
+        .filter_map(move |event| {
+            let event = match event {
+                Ok(event) => Some(feed.take(event)),
                 Err(error) => {
                     warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
-                    Vec::new()
+                    None
                 }
-            })
+            };
+            async move { event }
         })
-        .boxed()
+}
+
+fn changed<K>(event: Event<K>) -> Option<K> {
+    match event {
+        Event::Apply(child) | Event::InitApply(child) | Event::Delete(child) => Some(child),
+        Event::Init | Event::InitDone => None,
+    }
 }
 
 /// Lets each object through once in [`BATCH`], however often it is named. kube's own debounce starts

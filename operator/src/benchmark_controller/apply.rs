@@ -7,13 +7,13 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::PostParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 
 use super::build::EnvironmentObjects;
 use super::names::{ENVIRONMENT_COMPONENTS, RESULTS, RUNNER};
 use super::validate::ValidatedBenchmark;
-use crate::apply::{ApplyError, Child, apply as apply_kind, is_owned};
-use crate::labels;
+use crate::apply::{ApplyError, Child, Children, apply as apply_kind, is_owned};
+use crate::caches::{Cached, Cluster};
 
 /// What an environment is, as the API server has it.
 #[derive(Debug, Default)]
@@ -29,20 +29,30 @@ pub struct AppliedEnvironment {
 /// # Errors
 /// [`ApplyError`].
 pub async fn environment(
-    client: &Client,
+    cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
     built: EnvironmentObjects,
 ) -> Result<AppliedEnvironment, ApplyError> {
-    let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
-    let selector = &labels::children_of(&benchmark.name, &ENVIRONMENT_COMPONENTS);
-    let services = apply_kind(client, namespace, owner, selector, built.services).await?;
-    let agents = apply_kind(client, namespace, owner, selector, built.agents).await?;
-    let tunnels = apply_kind(client, namespace, owner, selector, built.tunnels).await?;
+    let children = children(benchmark, &ENVIRONMENT_COMPONENTS);
+    let services = apply_kind(cluster, children, built.services).await?;
+    let agents = apply_kind(cluster, children, built.agents).await?;
+    let tunnels = apply_kind(cluster, children, built.tunnels).await?;
     let created = created(&services)
         .chain(created(&agents))
         .chain(created(&tunnels))
         .min();
     Ok(AppliedEnvironment { tunnels, created })
+}
+
+/// The spec never changes.
+fn children<'a>(benchmark: &'a ValidatedBenchmark, components: &'a [&'a str]) -> Children<'a> {
+    Children {
+        namespace: &benchmark.namespace,
+        instance: &benchmark.name,
+        components,
+        owner: &benchmark.owner,
+        generation: None,
+    }
 }
 
 fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
@@ -57,19 +67,20 @@ fn created<K: Resource>(objects: &[K]) -> impl Iterator<Item = Timestamp> {
 /// # Errors
 /// [`ApplyError`]; the next call goes on where this one ended.
 pub async fn runner(
-    client: &Client,
+    cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
     secret: &Secret,
     key: ConfigMap,
     job: &Job,
 ) -> Result<(), ApplyError> {
     // A Secret of this name is ours (see `names::token`), from a start that did not get further.
-    create(client, benchmark, secret).await?;
-    operator_key(client, benchmark, key).await?;
-    if create(client, benchmark, job).await? {
+    create(cluster, benchmark, secret).await?;
+    operator_key(cluster, benchmark, key).await?;
+    if let Some(job) = create(cluster, benchmark, job).await? {
+        Job::of(&cluster.caches).wrote(&job);
         return Ok(());
     }
-    let api: Api<Job> = Api::namespaced(client.clone(), &benchmark.namespace);
+    let api: Api<Job> = Api::namespaced(cluster.client.clone(), &benchmark.namespace);
     let name = job.name_any();
     let there = api
         .get(&name)
@@ -86,16 +97,18 @@ pub async fn runner(
     })
 }
 
-/// Creates an object; `false`: one of that name exists.
+/// Creates an object; `None`: one of that name exists.
 async fn create<K: Child>(
-    client: &Client,
+    cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
     object: &K,
-) -> Result<bool, ApplyError> {
-    let api: Api<K> = Api::namespaced(client.clone(), &benchmark.namespace);
+) -> Result<Option<K>, ApplyError> {
+    let api: Api<K> = Api::namespaced(cluster.client.clone(), &benchmark.namespace);
     match api.create(&PostParams::default(), object).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(false),
+        Ok(created) => Ok(Some(created)),
+        Err(kube::Error::Api(status)) if status.code == 409 && status.reason == "AlreadyExists" => {
+            Ok(None)
+        }
         Err(source) => Err(failed::<K>("create", &object.name_any(), source)),
     }
 }
@@ -115,13 +128,11 @@ fn failed<K: Child>(verb: &'static str, name: &str, source: kube::Error) -> Appl
 /// # Errors
 /// [`ApplyError`].
 pub async fn operator_key(
-    client: &Client,
+    cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
     key: ConfigMap,
 ) -> Result<(), ApplyError> {
-    let selector = labels::children_of(&benchmark.name, &[RUNNER]);
-    let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
-    apply_kind(client, namespace, owner, &selector, vec![key]).await?;
+    apply_kind(cluster, children(benchmark, &[RUNNER]), vec![key]).await?;
     Ok(())
 }
 
@@ -130,12 +141,10 @@ pub async fn operator_key(
 /// # Errors
 /// [`ApplyError`].
 pub async fn results(
-    client: &Client,
+    cluster: &Cluster,
     benchmark: &ValidatedBenchmark,
     results: ConfigMap,
 ) -> Result<(), ApplyError> {
-    let selector = labels::children_of(&benchmark.name, &[RESULTS]);
-    let (namespace, owner) = (&benchmark.namespace, &benchmark.owner);
-    apply_kind(client, namespace, owner, &selector, vec![results]).await?;
+    apply_kind(cluster, children(benchmark, &[RESULTS]), vec![results]).await?;
     Ok(())
 }

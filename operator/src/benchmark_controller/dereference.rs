@@ -1,27 +1,16 @@
-//! Reads what a benchmark owns. Client required; must not judge.
+//! Reads what a benchmark owns, from what the watches brought. Must not judge.
+
+use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 
 use super::names::{self, ENVIRONMENT_COMPONENTS, RUNNER};
 use super::validate::ValidatedBenchmark;
 use crate::apply::is_owned;
-use crate::labels::{self, COMPONENT};
-
-/// An object could not be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot read {what}: {source}")]
-pub struct ReadError {
-    what: String,
-    source: kube::Error,
-}
-
-fn failed(what: impl Into<String>) -> impl FnOnce(kube::Error) -> ReadError {
-    let what = what.into();
-    move |source| ReadError { what, source }
-}
+use crate::caches::{Caches, NotKnown};
+use crate::labels::COMPONENT;
 
 /// What exists.
 #[derive(Debug, Default)]
@@ -47,42 +36,34 @@ impl Seen {
 /// Reads Job, pods and results.
 ///
 /// # Errors
-/// [`ReadError`] when the API server does not answer or refuses.
-pub async fn dereference(
-    client: &Client,
-    benchmark: &ValidatedBenchmark,
-) -> Result<Seen, ReadError> {
+/// [`NotKnown`] where nothing is known yet of one of these kinds.
+pub fn dereference(caches: &Caches, benchmark: &ValidatedBenchmark) -> Result<Seen, NotKnown> {
     let (name, namespace) = (&benchmark.name, &benchmark.namespace);
-    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let config_maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-    let job = jobs
-        .get_opt(&names::job(name))
-        .await
-        .map_err(failed("the Job"))?;
-    let results = config_maps
-        .get_opt(&names::results(name))
-        .await
-        .map_err(failed("the results"))?;
+    let job = caches.jobs.get(namespace, &names::job(name))?;
+    let results = caches.config_maps.get(namespace, &names::results(name))?;
     let mut components = ENVIRONMENT_COMPONENTS.to_vec();
     components.push(RUNNER);
     Ok(Seen {
-        job: job.filter(|job| is_owned(job, &benchmark.owner)),
-        pods: pods(client, namespace, name, &components).await?,
-        results: results.filter(|results| is_owned(results, &benchmark.owner)),
+        job: job
+            .filter(|job| is_owned(job.as_ref(), &benchmark.owner))
+            .map(Arc::unwrap_or_clone),
+        pods: pods(caches, namespace, name, &components)?,
+        results: results
+            .filter(|results| is_owned(results.as_ref(), &benchmark.owner))
+            .map(Arc::unwrap_or_clone),
     })
 }
 
 /// Pods of `instance` that have one of `components`.
 ///
 /// # Errors
-/// [`ReadError`] when the API server does not answer or refuses.
-pub async fn pods(
-    client: &Client,
+/// [`NotKnown`] where no pod is known yet.
+pub fn pods(
+    caches: &Caches,
     namespace: &str,
     instance: &str,
     components: &[&str],
-) -> Result<Vec<Pod>, ReadError> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let params = ListParams::default().labels(&labels::children_of(instance, components));
-    Ok(api.list(&params).await.map_err(failed("pods"))?.items)
+) -> Result<Vec<Pod>, NotKnown> {
+    let pods = caches.pods.children(namespace, instance, components)?;
+    Ok(pods.into_iter().map(Arc::unwrap_or_clone).collect())
 }

@@ -15,9 +15,12 @@ use serde_json::{Value, json};
 use super::operator_key::OperatorKey;
 use super::test_support::{FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
 use super::{Context, reconcile};
+use crate::apply::Settled;
+use crate::caches::Cluster;
 use crate::events::Events;
 use crate::settings::Settings;
 use crate::testing::FakeApi;
+use crate::testing::watching::Watches;
 
 const SPEC: &str = "
 tunnel: {carrier: {security: {mode: None}}}
@@ -409,9 +412,15 @@ impl World {
     /// One look of the operator.
     async fn look(&self) -> Action {
         let client = self.cluster.client();
+        let mut watches = Watches::new();
+        watches.deliver(&self.cluster);
         let context = Context {
             events: Events::new(client.clone()),
-            client,
+            cluster: Cluster {
+                client,
+                caches: watches.caches(),
+                settled: Settled::default(),
+            },
             settings: Arc::new(self.settings.clone()),
             runner: self.runner.clone(),
             key: OperatorKey::from(self.key),

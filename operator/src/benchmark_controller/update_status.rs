@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use muxtunnel_bench_api::result::Summary;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{
@@ -11,6 +11,7 @@ use muxtunnel_crds::{
 use serde_json::json;
 
 use super::names;
+use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
 
@@ -146,7 +147,7 @@ fn summary_of(summary: &Summary) -> BenchmarkSummary {
 /// # Errors
 /// [`UpdateStatusError`] where the API server refuses, or does not answer.
 pub async fn update_status(
-    client: &Client,
+    cluster: &Cluster,
     benchmark: &MuxBenchmark,
     outcome: &Outcome,
     now: &Time,
@@ -156,7 +157,7 @@ pub async fn update_status(
         return Ok(status);
     }
     let namespace = benchmark.namespace().unwrap_or_default();
-    let api: Api<MuxBenchmark> = Api::namespaced(client.clone(), &namespace);
+    let api: Api<MuxBenchmark> = Api::namespaced(cluster.client.clone(), &namespace);
     let patch = json!({
         "apiVersion": MuxBenchmark::api_version(&()),
         "kind": MuxBenchmark::kind(&()),
@@ -164,7 +165,9 @@ pub async fn update_status(
         "status": status,
     });
     let params = PatchParams::apply(MANAGER).force();
-    api.patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))
+    let written = api
+        .patch_status(&benchmark.name_any(), &params, &Patch::Apply(&patch))
         .await?;
+    cluster.caches.benchmarks.wrote(&written);
     Ok(status)
 }

@@ -1,4 +1,4 @@
-//! Step 4: makes the children what was built. Client required.
+//! Step 4: makes the children what was built.
 //!
 //! In: the built [`Resources`]. Out: the children as the API server has them. The order matters: a pod
 //! needs its account and its configuration, an autoscaler what it scales, and who reaches a pod is decided before it is
@@ -7,14 +7,17 @@
 
 mod probes;
 
+use std::sync::Arc;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::{Api, Client};
+use muxtunnel_codes::Code;
 
 use super::build::{End, Resources};
 use super::validate::ValidatedTunnel;
-use crate::apply::{ApplyError, apply as apply_kind, is_owned};
-use crate::labels;
+use crate::apply::{ApplyError, Children, apply as apply_kind, is_owned};
+use crate::caches::{Cluster, NotKnown};
+use crate::failure::Coded;
 
 /// The children that status is made from.
 #[derive(Debug, Default)]
@@ -32,49 +35,54 @@ pub struct Applied {
 pub enum Outcome {
     /// All is applied.
     Applied(Applied),
-    /// A needed name is taken; the sentence says by what.
-    OwnedByOther(String),
+    /// It cannot be, until a person does something; the sentence says what is in the way.
+    Blocked(Code, String),
 }
 
-/// Applies all children, and deletes those of ours that are no longer built.
+/// Applies all children, and deletes those of ours that are no longer built. `generation`: the spec's that they were
+/// built from.
 ///
 /// # Errors
 /// [`ApplyError`] where the API server refuses, or does not answer.
 pub async fn apply(
-    client: &Client,
+    cluster: &Cluster,
     tunnel: &ValidatedTunnel,
+    generation: Option<i64>,
     built: Resources,
 ) -> Result<Outcome, ApplyError> {
-    match apply_in_order(client, tunnel, built).await {
+    match apply_in_order(cluster, tunnel, generation, built).await {
         Ok(applied) => Ok(Outcome::Applied(applied)),
-        Err(error @ ApplyError::OwnedByOther { .. }) => {
-            Ok(Outcome::OwnedByOther(error.to_string()))
+        Err(error @ (ApplyError::OwnedByOther { .. } | ApplyError::Immutable { .. })) => {
+            Ok(Outcome::Blocked(error.code(), error.to_string()))
         }
         Err(error) => Err(error),
     }
 }
 
 async fn apply_in_order(
-    client: &Client,
+    cluster: &Cluster,
     tunnel: &ValidatedTunnel,
+    generation: Option<i64>,
     built: Resources,
 ) -> Result<Applied, ApplyError> {
-    let namespace = &tunnel.namespace;
-    let owner = &tunnel.owner;
-    let selector = &labels::children_of(&tunnel.name, &End::ALL.map(End::component));
-    apply_kind(client, namespace, owner, selector, built.service_accounts).await?;
-    apply_kind(client, namespace, owner, selector, built.network_policies).await?;
-    let config_maps = apply_kind(client, namespace, owner, selector, built.config_maps).await?;
-    let services = apply_kind(client, namespace, owner, selector, built.services).await?;
-    probes::apply(client, tunnel, built.probe_jobs).await?;
+    let children = Children {
+        namespace: &tunnel.namespace,
+        instance: &tunnel.name,
+        components: &End::ALL.map(End::component),
+        owner: &tunnel.owner,
+        generation,
+    };
+    apply_kind(cluster, children, built.service_accounts).await?;
+    apply_kind(cluster, children, built.network_policies).await?;
+    let config_maps = apply_kind(cluster, children, built.config_maps).await?;
+    let services = apply_kind(cluster, children, built.services).await?;
+    probes::apply(cluster, tunnel, built.probe_jobs).await?;
     let deployments = if built.is_held {
-        running(client, tunnel).await?
+        running(cluster, tunnel)?
     } else {
-        let deployments = built.deployments;
-        let deployments = apply_kind(client, namespace, owner, selector, deployments).await?;
-        let budgets = built.pod_disruption_budgets;
-        apply_kind(client, namespace, owner, selector, budgets).await?;
-        apply_kind(client, namespace, owner, selector, built.autoscalers).await?;
+        let deployments = apply_kind(cluster, children, built.deployments).await?;
+        apply_kind(cluster, children, built.pod_disruption_budgets).await?;
+        apply_kind(cluster, children, built.autoscalers).await?;
         deployments
     };
     Ok(Applied {
@@ -85,22 +93,16 @@ async fn apply_in_order(
 }
 
 /// The Deployments of an earlier spec, as they are.
-async fn running(client: &Client, tunnel: &ValidatedTunnel) -> Result<Vec<Deployment>, ApplyError> {
-    let api: Api<Deployment> = Api::namespaced(client.clone(), &tunnel.namespace);
+fn running(cluster: &Cluster, tunnel: &ValidatedTunnel) -> Result<Vec<Deployment>, NotKnown> {
+    let known = &cluster.caches.deployments;
     let mut running = Vec::new();
     for end in End::ALL {
         if end.gateway(tunnel).is_none() {
             continue;
         }
-        let name = end.child_name(tunnel);
-        let found = api.get_opt(&name).await;
-        let found = found.map_err(|source| ApplyError::Api {
-            verb: "get",
-            kind: "Deployment".to_owned(),
-            name,
-            source: Box::new(source),
-        })?;
-        running.extend(found.filter(|deployment| is_owned(deployment, &tunnel.owner)));
+        let found = known.get(&tunnel.namespace, &end.child_name(tunnel))?;
+        let ours = found.filter(|deployment| is_owned(deployment.as_ref(), &tunnel.owner));
+        running.extend(ours.map(Arc::unwrap_or_clone));
     }
     Ok(running)
 }

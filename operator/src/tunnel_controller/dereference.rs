@@ -1,7 +1,7 @@
-//! Step 1: reads what the spec names. Client required.
+//! Step 1: reads what the spec names, from what the watches brought.
 //!
 //! In: the tunnel. Out: the Services that its forwards name, as far as they exist, those that their namespace does not
-//! permit it to name, and the Jobs that tried sysctls for it ([`probes`]). What is not permitted is not even read, so
+//! permit it to name, and the Jobs that tried sysctls for it ([`probes`]). What is not permitted is not looked up, so
 //! nothing that is said of it tells whether it exists. Must not judge: a missing Service is a finding of
 //! [`super::validate`].
 
@@ -9,43 +9,30 @@ mod probes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client, ResourceExt};
+use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
 
 use super::observe::Problem;
 use super::references::{ServiceName, references};
+use crate::caches::{Cluster, NotKnown, Targets};
 use crate::certificates::join::Bundle;
-use crate::grants::{Grants, NotKnown};
+use crate::grants::{self, Grants};
 
 pub mod join;
 pub use probes::{ProbeOutcome, REFUSED, SeenProbe};
 
-/// A named object could not be read.
+/// What the spec names cannot be known; children stay as they are.
 #[derive(Debug, thiserror::Error)]
 pub enum DereferenceError {
-    /// The API server does not answer, or refuses.
-    #[error("cannot get Service {name} of namespace {namespace}: {source}")]
-    Get {
-        /// Name of the Service.
-        name: String,
-        /// Its namespace.
-        namespace: String,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
-    /// What other namespaces permit has not been heard yet; children stay as they are.
+    /// What other namespaces permit has not been heard yet.
     #[error(transparent)]
-    Grants(#[from] NotKnown),
-    /// The Jobs that tried sysctls, or their pods.
-    #[error("cannot list the {kind} that tried sysctls: {source}")]
-    Probes {
-        /// Jobs or pods.
-        kind: &'static str,
-        /// The client's error.
-        source: kube::Error,
-    },
+    Grants(#[from] grants::NotKnown),
+    /// Of a kind nothing has been heard yet.
+    #[error(transparent)]
+    NotKnown(#[from] NotKnown),
 }
 
 /// What the spec names.
@@ -68,14 +55,14 @@ pub struct Dereferenced {
 /// # Errors
 /// [`DereferenceError`]; not where a Service is missing.
 pub async fn dereference(
-    client: &Client,
-    grants: &Grants,
+    cluster: &Cluster,
+    (targets, grants): (&Targets, &Grants),
     tunnel: &MuxTunnel,
 ) -> Result<Dereferenced, DereferenceError> {
     let namespace = tunnel.namespace().unwrap_or_default();
     let named = references(&tunnel.spec, &namespace);
     let mut found = Dereferenced {
-        probes: probes::probes(client, tunnel, &namespace).await?,
+        probes: probes::probes(cluster, tunnel, &namespace).await?,
         ..Dereferenced::default()
     };
     for service in named.foreign {
@@ -87,17 +74,8 @@ pub async fn dereference(
         if found.forbidden.contains(&named) {
             continue;
         }
-        let api: Api<Service> = Api::namespaced(client.clone(), &named.namespace);
-        let service = api
-            .get_opt(&named.name)
-            .await
-            .map_err(|source| DereferenceError::Get {
-                name: named.name.clone(),
-                namespace: named.namespace.clone(),
-                source: Box::new(source),
-            })?;
-        if let Some(service) = service {
-            found.services.insert(named, service);
+        if let Some(service) = targets.get(&named.namespace, &named.name)? {
+            found.services.insert(named, Arc::unwrap_or_clone(service));
         }
     }
     Ok(found)

@@ -1,8 +1,9 @@
-//! Step 5: looks at the pods, and asks the gateways in them. Client required, and HTTP to the pods.
+//! Step 5: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
 //!
 //! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
 //! is bounded in time and size, and is believed for its own tunnel's status alone.
 
+use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,8 +14,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::ADMIN_PORT;
 use muxtunnel_gateway_config::status::Status;
@@ -22,6 +22,7 @@ use muxtunnel_gateway_config::status::Status;
 use super::build::{End, wan_container_name};
 use super::sandbox;
 use super::validate::ValidatedTunnel;
+use crate::caches::{Cluster, NotKnown};
 use crate::labels;
 
 /// Time for one gateway's answer, connecting included.
@@ -31,15 +32,10 @@ const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Gateways that are asked at once.
 const ASKED_AT_ONCE: usize = 16;
 /// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
-const PODS_MAX: u32 = 128;
+const PODS_MAX: usize = 128;
 
 /// How old a pod is at least of which it counts that its containers have not been begun.
 pub const WAITING_SECONDS_MIN: i64 = 10;
-
-/// The pods could not be listed.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot list the gateways' pods: {0}")]
-pub struct ObserveError(#[from] kube::Error);
 
 /// What was seen of a tunnel's pods.
 #[derive(Debug, Default)]
@@ -90,9 +86,15 @@ pub enum Wan {
 }
 
 /// Asks gateways for their status.
-pub struct GatewayClient(HttpClient<HttpConnector, Empty<Bytes>>);
+pub trait Gateways: Send + Sync + 'static {
+    /// The status of the gateway at `address`, an IP, or a sentence that says why there is none.
+    fn status(&self, address: &str) -> impl Future<Output = Result<Status, String>> + Send;
+}
 
-impl Default for GatewayClient {
+/// Asks them on their admin port.
+pub struct HttpGateways(HttpClient<HttpConnector, Empty<Bytes>>);
+
+impl Default for HttpGateways {
     fn default() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(ANSWER_TIME_MAX));
@@ -105,11 +107,7 @@ impl Default for GatewayClient {
     }
 }
 
-impl GatewayClient {
-    /// `GET /status` of the gateway at `address`, an IP.
-    ///
-    /// # Errors
-    /// A sentence: no answer in time, or none that can be read.
+impl Gateways for HttpGateways {
     async fn status(&self, address: &str) -> Result<Status, String> {
         let host = if address.contains(':') {
             format!("[{address}]")
@@ -123,7 +121,9 @@ impl GatewayClient {
             .await
             .map_err(|_| format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()))?
     }
+}
 
+impl HttpGateways {
     async fn get(&self, uri: http::Uri) -> Result<Status, String> {
         let response = self
             .0
@@ -145,25 +145,27 @@ impl GatewayClient {
 /// Looks at the pods of a tunnel and asks each gateway that runs.
 ///
 /// # Errors
-/// [`ObserveError`] where the pods cannot be listed; a silent gateway is a fact, not an error.
+/// [`NotKnown`] where no pod is known yet; a silent gateway is a fact, not an error.
 pub async fn observe(
-    client: &Client,
-    gateways: &GatewayClient,
+    cluster: &Cluster,
+    gateways: &impl Gateways,
     tunnel: &ValidatedTunnel,
-) -> Result<Seen, ObserveError> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), &tunnel.namespace);
-    let selector = labels::children_of(&tunnel.name, &End::ALL.map(End::component));
-    let pods = api
-        .list(&ListParams::default().labels(&selector).limit(PODS_MAX))
-        .await?;
-    let mut pods: Vec<SeenPod> = stream::iter(pods.items)
-        .filter_map(|pod| async { facts(&pod, tunnel).map(|seen| (pod, seen)) })
+) -> Result<Seen, NotKnown> {
+    let (namespace, components) = (&tunnel.namespace, End::ALL.map(End::component));
+    let known = &cluster.caches.pods;
+    let pods = known.children(namespace, &tunnel.name, &components)?;
+    let counting: Vec<_> = pods
+        .into_iter()
+        .take(PODS_MAX)
+        .filter_map(|pod| facts(&pod, tunnel).map(|seen| (pod, seen)))
+        .collect();
+    let mut pods: Vec<SeenPod> = stream::iter(counting)
         .map(|(pod, mut seen)| async move {
             if let Some(address) = running_address(&pod) {
                 seen.answer = Some(gateways.status(address).await);
             }
             if seen.problem.is_none() && !tunnel.tuning.is_empty() {
-                seen.problem = sandbox::failure(client, &tunnel.namespace, &pod).await;
+                seen.problem = sandbox::failure(&cluster.client, namespace, &pod).await;
             }
             seen
         })

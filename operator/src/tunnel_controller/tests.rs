@@ -5,6 +5,8 @@
 mod build;
 mod carriers;
 mod certify;
+mod drift;
+mod faults;
 mod judge;
 mod listeners;
 mod network_policy;
@@ -13,6 +15,7 @@ mod probe;
 mod reconcile;
 mod references;
 mod replicas;
+mod running;
 
 use std::time::Duration;
 

@@ -14,7 +14,7 @@ pub use telemetry::TelemetryClock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition as condition};
 use serde_json::json;
@@ -23,6 +23,7 @@ use super::apply::Applied;
 use super::certify::Certified;
 use super::observe::{Problem, Seen};
 use super::validate::ValidatedTunnel;
+use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
 
@@ -36,10 +37,8 @@ pub struct UpdateStatusError(#[from] kube::Error);
 pub enum Outcome {
     /// An annotation says that everything is to stay as it is.
     Paused,
-    /// The spec cannot be built.
-    Invalid(String),
-    /// A needed name is taken.
-    OwnedByOther(String),
+    /// Nothing can be done until a person does something; the sentence says what is in the way.
+    Blocked(Code, String),
     /// There can be no certificates, so nothing was applied.
     Uncertified(Problem),
     /// All is applied, and this was seen.
@@ -58,7 +57,7 @@ pub struct Calm {
 /// # Errors
 /// [`UpdateStatusError`] where the API server refuses, or does not answer.
 pub async fn update_status(
-    client: &Client,
+    cluster: &Cluster,
     tunnel: &MuxTunnel,
     outcome: &Outcome,
     calm: &Calm,
@@ -80,19 +79,18 @@ pub async fn update_status(
     if tunnel.status.as_ref() == Some(&new) {
         return Ok(new);
     }
-    let api: Api<MuxTunnel> =
-        Api::namespaced(client.clone(), &tunnel.namespace().unwrap_or_default());
+    let namespace = tunnel.namespace().unwrap_or_default();
+    let api: Api<MuxTunnel> = Api::namespaced(cluster.client.clone(), &namespace);
     let body = json!({
         "apiVersion": MuxTunnel::api_version(&()),
         "kind": MuxTunnel::kind(&()),
         "status": new,
     });
-    api.patch_status(
-        &tunnel.name_any(),
-        &PatchParams::apply(MANAGER).force(),
-        &Patch::Apply(body),
-    )
-    .await?;
+    let params = PatchParams::apply(MANAGER).force();
+    let written = api
+        .patch_status(&tunnel.name_any(), &params, &Patch::Apply(body))
+        .await?;
+    cluster.caches.tunnels.wrote(&written);
     Ok(new)
 }
 
@@ -112,8 +110,7 @@ fn status(
     let generation = tunnel.metadata.generation;
     let (verdicts, mut status) = match outcome {
         Outcome::Paused => return paused(old, now),
-        Outcome::Invalid(problem) => (blocked(Code::InvalidSpec, problem), old.clone()),
-        Outcome::OwnedByOther(sentence) => (blocked(Code::OwnedByOther, sentence), old.clone()),
+        Outcome::Blocked(code, sentence) => (blocked(*code, sentence), old.clone()),
         Outcome::Uncertified(problem) => {
             let mut verdicts = blocked(problem.code, &problem.detail);
             for verdict in &mut verdicts {

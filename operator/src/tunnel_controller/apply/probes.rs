@@ -1,14 +1,15 @@
-//! Makes the Jobs that try sysctls, each once, and has them remember a refusal. Client required.
+//! Makes the Jobs that try sysctls, each once, and has them remember a refusal.
 //!
 //! A Job is never changed to what is built: its template cannot be, and another image is no reason to try again.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 use tracing::info;
 
-use crate::apply::{ApplyError, is_owned};
+use crate::apply::{ApplyError, is_other, is_owned};
+use crate::caches::{Cache, Cluster};
 use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, SeenProbe};
 use crate::tunnel_controller::observe::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
@@ -19,91 +20,119 @@ use crate::tunnel_controller::validate::ValidatedTunnel;
 /// # Errors
 /// [`ApplyError`]; the next call goes on where this one ended.
 pub(super) async fn apply(
-    client: &Client,
+    cluster: &Cluster,
     tunnel: &ValidatedTunnel,
     built: Vec<Job>,
 ) -> Result<(), ApplyError> {
-    let api: Api<Job> = Api::namespaced(client.clone(), &tunnel.namespace);
+    let jobs = Jobs {
+        api: Api::namespaced(cluster.client.clone(), &tunnel.namespace),
+        known: &cluster.caches.jobs,
+        tunnel,
+    };
     for seen in &tunnel.probes {
         let is_asked_for = built.iter().any(|job| job.name_any() == seen.name);
         match &seen.outcome {
-            _ if !is_asked_for => delete(&api, seen).await?,
-            ProbeOutcome::Failed { is_old: true, .. } => delete(&api, seen).await?,
+            _ if !is_asked_for => jobs.delete(seen).await?,
+            ProbeOutcome::Failed { is_old: true, .. } => jobs.delete(seen).await?,
             ProbeOutcome::Refused {
                 problem,
                 is_remembered: false,
-            } => remember(&api, seen, problem).await?,
+            } => jobs.remember(seen, problem).await?,
             _ => {}
         }
     }
     for job in built {
         if !tunnel.probes.iter().any(|seen| seen.name == job.name_any()) {
-            create(&api, tunnel, &job).await?;
+            jobs.create(&job).await?;
         }
     }
     Ok(())
 }
 
-async fn create(api: &Api<Job>, tunnel: &ValidatedTunnel, job: &Job) -> Result<(), ApplyError> {
-    let name = job.name_any();
-    info!(kind = "Job", name, "trying sysctls");
-    match api.create(&PostParams::default(), job).await {
-        Ok(_) => return Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 409 => {}
-        Err(source) => return Err(failed("create", &name, source)),
-    }
-    // Ours, where an answer got lost, or one of an earlier look is on its way out.
-    let found = api.get_opt(&name).await;
-    match found.map_err(|source| failed("get", &name, source))? {
-        Some(found) if !is_owned(&found, &tunnel.owner) => Err(ApplyError::OwnedByOther {
-            kind: "Job".to_owned(),
-            name,
-            owner: "something else".to_owned(),
-        }),
-        _ => Ok(()),
-    }
+/// The Jobs of a tunnel's namespace.
+struct Jobs<'a> {
+    api: Api<Job>,
+    known: &'a Cache<Job>,
+    tunnel: &'a ValidatedTunnel,
 }
 
-/// A suspended Job has no pod: a kubelet tries no more to set up one that cannot be.
-async fn remember(api: &Api<Job>, seen: &SeenProbe, problem: &Problem) -> Result<(), ApplyError> {
-    let (reason, detail) = (problem.code.reason(), &problem.detail);
-    info!(
-        kind = "Job",
-        name = seen.name,
-        reason,
-        "sysctls are refused"
-    );
-    let patch = json!({
-        "metadata": {"uid": seen.uid, "annotations": {REFUSED: format!("{reason}: {detail}")}},
-        "spec": {"suspend": true},
-    });
-    let params = PatchParams::default();
-    match api.patch(&seen.name, &params, &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
-        // Gone, or another one by now: it is seen at the next look.
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(source) => Err(failed("patch", &seen.name, source)),
+impl Jobs<'_> {
+    async fn create(&self, job: &Job) -> Result<(), ApplyError> {
+        let name = job.name_any();
+        info!(kind = "Job", name, "trying sysctls");
+        match self.api.create(&PostParams::default(), job).await {
+            Ok(created) => {
+                self.known.wrote(&created);
+                return Ok(());
+            }
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(source) => return Err(failed("create", &name, source)),
+        }
+        // Ours, where an answer got lost, or one of an earlier look is on its way out.
+        let found = self.api.get_opt(&name).await;
+        match found.map_err(|source| failed("get", &name, source))? {
+            Some(found) if !is_owned(&found, &self.tunnel.owner) => Err(ApplyError::OwnedByOther {
+                kind: "Job".to_owned(),
+                name,
+                owner: "something else".to_owned(),
+            }),
+            Some(found) => {
+                self.known.wrote(&found);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
-}
 
-async fn delete(api: &Api<Job>, seen: &SeenProbe) -> Result<(), ApplyError> {
-    let params = DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: seen.uid.clone(),
-            resource_version: None,
-        }),
-        propagation_policy: Some(PropagationPolicy::Background),
-        ..DeleteParams::default()
-    };
-    info!(
-        kind = "Job",
-        name = seen.name,
-        "deleting, no longer asked for"
-    );
-    match api.delete(&seen.name, &params).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(source) => Err(failed("delete", &seen.name, source)),
+    /// A suspended Job has no pod: a kubelet tries no more to set up one that cannot be.
+    async fn remember(&self, seen: &SeenProbe, problem: &Problem) -> Result<(), ApplyError> {
+        let (reason, detail) = (problem.code.reason(), &problem.detail);
+        info!(
+            kind = "Job",
+            name = seen.name,
+            reason,
+            "sysctls are refused"
+        );
+        let patch = json!({
+            "metadata": {"uid": seen.uid, "annotations": {REFUSED: format!("{reason}: {detail}")}},
+            "spec": {"suspend": true},
+        });
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        match self.api.patch(&seen.name, &params, &patch).await {
+            Ok(written) => {
+                self.known.wrote(&written);
+                Ok(())
+            }
+            // Gone, or another one by now: it is seen at the next look.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(source) => Err(failed("patch", &seen.name, source)),
+        }
+    }
+
+    async fn delete(&self, seen: &SeenProbe) -> Result<(), ApplyError> {
+        let params = DeleteParams {
+            preconditions: Some(Preconditions {
+                uid: seen.uid.clone(),
+                resource_version: None,
+            }),
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        info!(
+            kind = "Job",
+            name = seen.name,
+            "deleting, no longer asked for"
+        );
+        match self.api.delete(&seen.name, &params).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 || is_other(&status) => {}
+            Err(source) => return Err(failed("delete", &seen.name, source)),
+        }
+        let known = self.known.get(&self.tunnel.namespace, &seen.name)?;
+        if let Some(gone) = known.filter(|job| job.uid() == seen.uid) {
+            self.known.deleted(&gone);
+        }
+        Ok(())
     }
 }
 

@@ -1,4 +1,4 @@
-//! What became of the Jobs that try sysctls before gateways get them. Client required.
+//! What became of the Jobs that try sysctls before gateways get them.
 //!
 //! A Job says it itself, by its conditions, once it is over, or by the annotation [`REFUSED`]: its pod, and the
 //! Events that name it, do not last. [`outcome`] is the pure part.
@@ -6,14 +6,12 @@
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::ListParams;
-use kube::{Api, Client, ResourceExt};
+use kube::{Client, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxTunnel;
 
-use super::DereferenceError;
 use crate::apply::{is_owned, owner_reference};
-use crate::labels;
+use crate::caches::{Cluster, NotKnown};
 use crate::tunnel_controller::build::PROBE;
 use crate::tunnel_controller::observe::{Problem, pod_problem};
 use crate::tunnel_controller::sandbox;
@@ -21,9 +19,9 @@ use crate::tunnel_controller::sandbox;
 /// Annotation of a Job: it was refused, with the reason and the sentence.
 pub const REFUSED: &str = "muxtunnel.dev/refused";
 /// Jobs of one tunnel that are looked at: one for each placement of its ends, and as many of an earlier spec.
-const JOBS_MAX: u32 = 8;
+const JOBS_MAX: usize = 8;
 /// Pods of them that are looked at.
-const PODS_MAX: u32 = 16;
+const PODS_MAX: usize = 16;
 /// What the Job controller says where it cannot make a pod.
 const NOT_CREATED: &str = "FailedCreate";
 /// A Job that ended without a finding is made again so long after its end.
@@ -66,38 +64,31 @@ pub enum ProbeOutcome {
 /// Looks at the Jobs of `tunnel`, and at the pods of those that have not said how it went.
 ///
 /// # Errors
-/// [`DereferenceError::Probes`].
+/// [`NotKnown`].
 pub(super) async fn probes(
-    client: &Client,
+    cluster: &Cluster,
     tunnel: &MuxTunnel,
     namespace: &str,
-) -> Result<Vec<SeenProbe>, DereferenceError> {
-    let selector = labels::children_of(&tunnel.name_any(), &[PROBE]);
-    let failed = |kind| move |source| DereferenceError::Probes { kind, source };
+) -> Result<Vec<SeenProbe>, NotKnown> {
+    let (client, caches, name) = (&cluster.client, &cluster.caches, tunnel.name_any());
     let Some(owner) = owner_reference(tunnel) else {
         return Ok(Vec::new());
     };
-    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
-    let params = ListParams::default().labels(&selector);
-    let mut jobs = jobs
-        .list(&params.clone().limit(JOBS_MAX))
-        .await
-        .map_err(failed("Jobs"))?
-        .items;
-    jobs.retain(|job| is_owned(job, &owner) && job.metadata.deletion_timestamp.is_none());
+    let mut jobs = caches.jobs.children(namespace, &name, &[PROBE])?;
+    jobs.retain(|job| is_owned(job.as_ref(), &owner) && job.metadata.deletion_timestamp.is_none());
+    jobs.truncate(JOBS_MAX);
     let is_open = |job: &Job| remembered(job).is_none() && !has(job, "Complete");
-    let pods = if jobs.iter().any(is_open) {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let params = params.limit(PODS_MAX);
-        pods.list(&params).await.map_err(failed("pods"))?.items
+    let mut pods = if jobs.iter().any(|job| is_open(job)) {
+        caches.pods.children(namespace, &name, &[PROBE])?
     } else {
         Vec::new()
     };
+    pods.truncate(PODS_MAX);
     let now = Timestamp::now();
     let mut seen = Vec::with_capacity(jobs.len());
     for job in jobs {
-        let own = pods.iter().find(|pod| is_of(pod, &job)).cloned();
-        let problem = match &own {
+        let own = pods.iter().find(|pod| is_of(pod, &job));
+        let problem = match own {
             _ if !is_open(&job) => None,
             Some(pod) => sandbox::failure(client, namespace, pod).await,
             None => not_created(client, namespace, &job).await,
@@ -105,7 +96,7 @@ pub(super) async fn probes(
         seen.push(SeenProbe {
             name: job.name_any(),
             uid: job.uid(),
-            outcome: outcome(&job, own.as_ref(), problem, now),
+            outcome: outcome(&job, own.map(AsRef::as_ref), problem, now),
         });
     }
     Ok(seen)

@@ -191,14 +191,14 @@ async fn served(body: Vec<u8>) -> http::Uri {
 #[tokio::test]
 async fn an_answer_without_end_is_cut_off() {
     let uri = served(vec![b' '; ANSWER_BYTES_MAX + 1]).await;
-    let error = GatewayClient::default().get(uri).await.unwrap_err();
+    let error = HttpGateways::default().get(uri).await.unwrap_err();
     assert!(error.contains("breaks off"), "{error}");
 }
 
 #[tokio::test]
 async fn an_answer_that_is_no_status_is_said_to_be_none() {
     let uri = served(b"<html>".to_vec()).await;
-    let error = GatewayClient::default().get(uri).await.unwrap_err();
+    let error = HttpGateways::default().get(uri).await.unwrap_err();
     assert!(error.contains("no status"), "{error}");
 }
 

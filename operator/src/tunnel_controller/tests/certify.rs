@@ -9,72 +9,48 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
+use super::reconcile::{MADE, SEED, TUNNEL};
 use super::*;
-use crate::api_server::ApiServer;
 use crate::certificates::join::date;
 use crate::certificates::tests::handshake::{Files, shake_hands};
-use crate::events::Events;
 use crate::grants::tests::known;
-use crate::testing::{Failure, FakeApi};
-use crate::tunnel_controller::certify::{Certifier, plan};
-use crate::tunnel_controller::{Context, Error, reconcile};
+use crate::testing::Failure;
+use crate::tunnel_controller::apply::Applied;
+use crate::tunnel_controller::certify::plan;
+use crate::tunnel_controller::reconcile;
 
-const TUNNEL: &str = "muxtunnels/office";
-const SEED: &str = "secrets/authorities";
-const MADE: i64 = 1_900_000_000;
 const DAY: i64 = 24 * 3600;
 const UID: &str = "uid-office";
 
 /// A cluster with an operator, and a clock of its own.
 struct Bench {
-    api: FakeApi,
-    context: Arc<Context>,
+    bench: super::reconcile::Bench,
     now: Arc<AtomicI64>,
+}
+
+impl std::ops::Deref for Bench {
+    type Target = super::reconcile::Bench;
+
+    fn deref(&self) -> &Self::Target {
+        &self.bench
+    }
 }
 
 impl Bench {
     fn new(spec: &str) -> Self {
-        let api = FakeApi::default();
-        api.put("services/shop", shop_json());
-        api.put(
-            SEED,
-            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "authorities", "namespace": "operators"}}),
-        );
-        let mut tunnel = tunnel_json(spec);
-        tunnel["metadata"]["creationTimestamp"] = json!(date(MADE));
-        api.put(TUNNEL, tunnel);
         let now = Arc::new(AtomicI64::new(MADE));
-        let context = Self::operator(&api, &now);
-        Self { api, context, now }
-    }
-
-    fn operator(api: &FakeApi, now: &Arc<AtomicI64>) -> Arc<Context> {
-        let (client, clock) = (api.client(), Arc::clone(now));
-        let mut context = Context::new(
-            client.clone(),
-            Arc::new(settings()),
-            Events::new(client.clone()),
-            known([]),
-            ApiServer::default(),
-        );
-        context.certifier =
-            Certifier::with_clock(client, &settings(), Arc::new(move || clock.load(Relaxed)));
-        Arc::new(context)
+        let clock = now.clone();
+        let clock = Arc::new(move || clock.load(Relaxed));
+        let bench = super::reconcile::Bench::with(spec, known([]), clock);
+        Self { bench, now }
     }
 
     fn restart(&mut self) {
-        self.context = Self::operator(&self.api, &self.now);
+        self.bench.restart();
     }
 
     fn at(&self, now: i64) {
         self.now.store(now, Relaxed);
-    }
-
-    async fn reconcile(&self) -> Result<(), Error> {
-        let tunnel = serde_json::from_value(self.api.get(TUNNEL).unwrap()).unwrap();
-        reconcile(Arc::new(tunnel), self.context.clone())
-            .await
-            .map(drop)
     }
 
     /// A reconciliation, and what it wrote.
@@ -89,15 +65,6 @@ impl Bench {
         let mut writes = self.writes().await;
         writes.retain(|write| write.contains(" secrets/"));
         writes
-    }
-
-    fn condition(&self, type_: &str) -> Value {
-        let object = self.api.get(TUNNEL).unwrap();
-        let conditions = object["status"]["conditions"].as_array().unwrap().clone();
-        let found = conditions
-            .into_iter()
-            .find(|condition| condition["type"] == type_);
-        found.unwrap()
     }
 
     fn certificate(&self, end: &str) -> Value {
@@ -123,12 +90,6 @@ impl Bench {
             ca: self.text(secret, "ca.crt"),
             peer: peer.to_owned(),
         }
-    }
-
-    fn annotate(&self, key: &str, value: &str) {
-        let mut object = self.api.get(TUNNEL).unwrap();
-        object["metadata"]["annotations"][key] = json!(value);
-        self.api.put(TUNNEL, object);
     }
 
     /// A pod of an end whose containers are not begun.
@@ -320,16 +281,12 @@ async fn a_secret_of_somebody_else_is_left_alone_and_no_pod_mounts_it() {
 #[tokio::test]
 async fn two_operators_that_make_the_seed_at_once_agree_on_one() {
     let bench = Bench::new(MANAGED);
-    let other = Bench::operator(&bench.api, &bench.now);
-    let seeds = |context: &Arc<Context>| {
-        let client = context.client.clone();
-        async move {
-            let keeper =
-                crate::certificates::seed::SeedKeeper::new(client, "operators", "authorities");
-            keeper.seed().await.unwrap().bytes().to_vec()
-        }
+    let seed = || async {
+        let client = bench.api.client();
+        let keeper = crate::certificates::seed::SeedKeeper::new(client, "operators", "authorities");
+        keeper.seed().await.unwrap().bytes().to_vec()
     };
-    let (one, two) = tokio::join!(seeds(&bench.context), seeds(&other));
+    let (one, two) = tokio::join!(seed(), seed());
     assert_eq!(one, two);
     let puts = bench.api.take_writes();
     assert_eq!(
@@ -661,11 +618,6 @@ async fn the_bundle_says_where_the_exit_is_reached_from_outside() {
             Ok("[2001:db8::1]:30123"),
         ),
         (
-            with("NodePort", "address: 192.0.2.1"),
-            json!({}),
-            Err("has no node port yet"),
-        ),
-        (
             with("NodePort", ""),
             json!({"nodePort": 30123}),
             Err("carrier.address"),
@@ -722,6 +674,18 @@ async fn the_bundle_says_where_the_exit_is_reached_from_outside() {
             }
         }
     }
+}
+
+#[test]
+fn a_node_port_that_is_not_there_yet_is_waited_for() {
+    let carrier = "exit: {service: {type: NodePort}}\ncarrier: {address: 192.0.2.1}";
+    let spec = format!("side: Exit\n{DIRECT}{carrier}");
+    let applied = Applied {
+        services: built(&spec).services,
+        ..Applied::default()
+    };
+    let missing = plan::address(&valid(&spec), &applied).unwrap_err();
+    assert!(missing.contains("has no node port yet"), "{missing}");
 }
 
 #[tokio::test]

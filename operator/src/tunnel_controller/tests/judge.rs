@@ -14,9 +14,12 @@ use muxtunnel_gateway_config::status::{
 use muxtunnel_gateway_config::{Protocol, Role};
 
 use super::*;
+use crate::apply::Settled;
+use crate::caches::Cluster;
 use crate::certificates::join::date;
 use crate::conditions::Verdict;
 use crate::testing::FakeApi;
+use crate::testing::watching::Watches;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::{End, config_map::expected_hash};
 use crate::tunnel_controller::certify::Certified;
@@ -610,11 +613,16 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
         case.seen,
         Box::new(case.certified),
     );
-    let (client, calm) = (api.client(), Calm::default());
+    let cluster = Cluster {
+        client: api.client(),
+        caches: Watches::new().caches(),
+        settled: Settled::default(),
+    };
+    let calm = Calm::default();
     let mut written = Vec::new();
     for _ in 0..3 {
         let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
-        let status = update_status(&client, &tunnel, &outcome, &calm)
+        let status = update_status(&cluster, &tunnel, &outcome, &calm)
             .await
             .unwrap();
         written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));

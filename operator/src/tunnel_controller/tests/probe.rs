@@ -399,14 +399,14 @@ async fn a_job_that_showed_nothing_is_made_again_later() {
 
 #[tokio::test]
 async fn an_answer_that_gets_lost_or_a_conflict_makes_no_second_job() {
-    // Accounts, ConfigMaps and Services, two each, come before it.
+    // Accounts, NetworkPolicies, ConfigMaps and Services, two each, come before it.
     for failure in [
         Failure::Before(500),
         Failure::After(500),
         Failure::After(409),
     ] {
         let bench = Bench::new(&tuned());
-        bench.api.fail_write(6, failure);
+        bench.api.fail_write(8, failure);
         let _failed_or_not = bench.reconcile().await;
         bench.reconcile().await.unwrap();
         job(&bench);

@@ -1,0 +1,521 @@
+//! What the operator knows of the cluster without asking: the objects that its watches brought, and what
+//! it has written itself since.
+//!
+//! A watch lags behind. What the API server answered to an own write is therefore kept until the watch
+//! has brought that or something newer, so that no write is done twice and nothing is deleted that was
+//! only just made. Bounds: an entry a write of the last minute, at most [`OWN_WRITES_MAX`] a kind.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::core::ObjectMeta;
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::watcher::Event;
+use kube::{Client, Resource, ResourceExt};
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use tokio::time::{Instant, timeout};
+
+use crate::apply::Settled;
+use crate::labels;
+use crate::watches::Watched;
+
+/// Own writes of a kind that are kept. One more drops the oldest, which costs a request at most.
+const OWN_WRITES_MAX: usize = 4096;
+/// How long an own write is kept at most: a watch is begun anew well before.
+const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
+/// How long the first look at an object waits for all kinds to be known. One that never answers must
+/// not keep the others waiting.
+const FIRST_LISTS: Duration = Duration::from_secs(5);
+
+/// A kind whose objects are not known: its watch was never answered.
+#[derive(Debug, thiserror::Error)]
+#[error("no {kind} is known yet: its watch has not been answered")]
+pub struct NotKnown {
+    kind: String,
+}
+
+/// The API server, as a controller sees it.
+#[derive(Clone)]
+pub struct Cluster {
+    /// For writes, and for reads before a write that cannot be undone.
+    pub client: Client,
+    /// For all other reads.
+    pub caches: Caches,
+    /// What applied children became, where that is something else.
+    pub settled: Settled,
+}
+
+/// Namespace and name.
+type Key = (Option<String>, String);
+
+fn key<K: Resource>(object: &K) -> Key {
+    (object.meta().namespace.clone(), object.name_any())
+}
+
+fn reference<K: Watched>((namespace, name): &Key) -> ObjectRef<K> {
+    let reference = ObjectRef::new(name);
+    match namespace {
+        Some(namespace) => reference.within(namespace),
+        None => reference,
+    }
+}
+
+/// The objects of one kind.
+pub struct Cache<K: Watched> {
+    watched: Store<K>,
+    own: Arc<Mutex<BTreeMap<Key, OwnWrite<K>>>>,
+}
+
+impl<K: Watched> Clone for Cache<K> {
+    fn clone(&self) -> Self {
+        Self {
+            watched: self.watched.clone(),
+            own: self.own.clone(),
+        }
+    }
+}
+
+struct OwnWrite<K> {
+    /// `None`: deleted.
+    object: Option<Arc<K>>,
+    uid: Option<String>,
+    at: Instant,
+}
+
+impl<K: Watched> Cache<K> {
+    /// The object of that name.
+    ///
+    /// # Errors
+    /// [`NotKnown`].
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<K>>, NotKnown> {
+        self.known()?;
+        let key = (Some(namespace.to_owned()), name.to_owned());
+        let watched = self.watched.get(&reference(&key));
+        Ok(newest(watched, self.lock().get(&key)))
+    }
+
+    /// The children of `instance` that have one of `components`, by name.
+    ///
+    /// # Errors
+    /// [`NotKnown`].
+    pub fn children(
+        &self,
+        namespace: &str,
+        instance: &str,
+        components: &[&str],
+    ) -> Result<Vec<Arc<K>>, NotKnown> {
+        self.known()?;
+        let is_child = |object: &K| {
+            object.meta().namespace.as_deref() == Some(namespace)
+                && labels::is_child_of(object.labels(), instance, components)
+        };
+        let mut found: BTreeMap<Key, Arc<K>> = self
+            .watched
+            .state_filter(is_child)
+            .into_iter()
+            .map(|object| (key(object.as_ref()), object))
+            .collect();
+        for (key, own) in self.lock().iter() {
+            let of_interest = found.contains_key(key)
+                || own.object.as_ref().is_some_and(|object| is_child(object));
+            if !of_interest {
+                continue;
+            }
+            match newest(self.watched.get(&reference(key)), Some(own)) {
+                Some(object) if is_child(&object) => found.insert(key.clone(), object),
+                _ => found.remove(key),
+            };
+        }
+        let mut found: Vec<_> = found.into_values().collect();
+        found.sort_by_key(|object| object.name_any());
+        Ok(found)
+    }
+
+    /// `watched`, or what was written to it since.
+    #[must_use]
+    pub fn newest(&self, watched: Arc<K>) -> Arc<K> {
+        let own = self.lock();
+        newest(Some(watched.clone()), own.get(&key(watched.as_ref()))).unwrap_or(watched)
+    }
+
+    /// The API server answered a write with `object`.
+    pub fn wrote(&self, object: &K) {
+        let mut object = object.clone();
+        slim(&mut object);
+        let (key, uid) = (key(&object), object.uid());
+        self.keep(key, Some(Arc::new(object)), uid);
+    }
+
+    /// The API server deleted `object`.
+    pub fn deleted(&self, object: &K) {
+        self.keep(key(object), None, object.uid());
+    }
+
+    fn keep(&self, key: Key, object: Option<Arc<K>>, uid: Option<String>) {
+        let at = Instant::now();
+        let mut own = self.lock();
+        own.retain(|_, own| at.duration_since(own.at) < OWN_WRITE_AGE_MAX);
+        if own.len() >= OWN_WRITES_MAX {
+            let oldest = own.iter().min_by_key(|(_, own)| own.at);
+            if let Some(oldest) = oldest.map(|(key, _)| key.clone()) {
+                own.remove(&oldest);
+            }
+        }
+        own.insert(key, OwnWrite { object, uid, at });
+    }
+
+    /// References to all objects that the watch has brought.
+    #[must_use]
+    pub fn references(&self) -> Vec<ObjectRef<K>> {
+        let objects = self.watched.state();
+        objects
+            .iter()
+            .map(|object| ObjectRef::from_obj(object.as_ref()))
+            .collect()
+    }
+
+    /// What kube's applier takes objects from.
+    #[must_use]
+    pub fn store(&self) -> Store<K> {
+        self.watched.clone()
+    }
+
+    /// Waits until the first list is there.
+    async fn first_list(&self) {
+        // A watch that ended without one is noticed by whoever polls it.
+        let _ended = self.watched.wait_until_ready().await;
+    }
+
+    fn known(&self) -> Result<(), NotKnown> {
+        // Ready at once, or not ready: nothing is waited for.
+        match futures::FutureExt::now_or_never(self.watched.wait_until_ready()) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(_)) | None => Err(NotKnown {
+                kind: K::kind(&()).into_owned(),
+            }),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, OwnWrite<K>>> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The Services of all watched namespaces: one that a tunnel names may be in another than the tunnel.
+#[derive(Clone)]
+pub struct Targets(Arc<[(Option<String>, Cache<Service>)]>);
+
+impl Targets {
+    /// Those of each watched namespace; `None`: of all.
+    pub fn new(scopes: impl IntoIterator<Item = (Option<String>, Cache<Service>)>) -> Self {
+        Self(scopes.into_iter().collect())
+    }
+
+    /// The Service of that name; `None`, too, where nobody watches its namespace.
+    ///
+    /// # Errors
+    /// [`NotKnown`].
+    pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<Service>>, NotKnown> {
+        let watches = |scope: &Option<String>| scope.as_deref().is_none_or(|own| own == namespace);
+        match self.0.iter().find(|(scope, _)| watches(scope)) {
+            Some((_, services)) => services.get(namespace, name),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Which of the two is newer. The API server counts resource versions up.
+fn newest<K: Watched>(watched: Option<Arc<K>>, own: Option<&OwnWrite<K>>) -> Option<Arc<K>> {
+    let Some(own) = own.filter(|own| own.at.elapsed() < OWN_WRITE_AGE_MAX) else {
+        return watched;
+    };
+    match (&own.object, watched) {
+        (Some(own), Some(watched)) if version(watched.as_ref()) >= version(own.as_ref()) => {
+            Some(watched)
+        }
+        (Some(own), _) => Some(own.clone()),
+        // Another of that name, or one that a finalizer holds.
+        (None, Some(watched)) => {
+            let is_other = watched.uid() != own.uid;
+            (is_other || watched.meta().deletion_timestamp.is_some()).then_some(watched)
+        }
+        (None, None) => None,
+    }
+}
+
+fn version<K: Resource>(object: &K) -> u64 {
+    let version = object.meta().resource_version.as_deref();
+    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+impl<K: Watched> fmt::Debug for Cache<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cache").finish_non_exhaustive()
+    }
+}
+
+/// Fills a [`Cache`] from a watch.
+pub struct Feed<K: Watched> {
+    writer: Writer<K>,
+    cache: Cache<K>,
+    list_begun: Instant,
+}
+
+impl<K: Watched> Default for Feed<K> {
+    fn default() -> Self {
+        let writer = Writer::default();
+        let cache = Cache {
+            watched: writer.as_reader(),
+            own: Arc::default(),
+        };
+        Self {
+            writer,
+            cache,
+            list_begun: Instant::now(),
+        }
+    }
+}
+
+impl<K: Watched> Feed<K> {
+    /// What is filled.
+    #[must_use]
+    pub fn cache(&self) -> Cache<K> {
+        self.cache.clone()
+    }
+
+    /// Takes one event of the watch.
+    pub fn take(&mut self, event: Event<K>) -> Event<K> {
+        let event = event.modify(slim);
+        self.writer.apply_watcher_event(&event);
+        let mut own = self.cache.lock();
+        match &event {
+            Event::Init => self.list_begun = Instant::now(),
+            // The list was asked for after these had been written.
+            Event::InitDone => own.retain(|_, own| own.at >= self.list_begun),
+            Event::Apply(object) => {
+                let key = key(object);
+                let is_old = |own: &OwnWrite<K>| match &own.object {
+                    Some(own) => version(object) >= version(own.as_ref()),
+                    None => object.uid() != own.uid,
+                };
+                if own.get(&key).is_some_and(is_old) {
+                    own.remove(&key);
+                }
+            }
+            Event::Delete(object) => {
+                let key = key(object);
+                if own.get(&key).is_some_and(|own| own.uid == object.uid()) {
+                    own.remove(&key);
+                }
+            }
+            Event::InitApply(_) => {}
+        }
+        drop(own);
+        event
+    }
+}
+
+/// Without what nobody here reads. Field managers alone are half of many an object.
+fn slim<K: Watched>(object: &mut K) {
+    let is_child = labels::is_child(object.labels());
+    let meta: &mut ObjectMeta = object.meta_mut();
+    meta.managed_fields = None;
+    // Of objects that are not ours, targets' Services above all, only names, ports and owners are read.
+    let kind = K::kind(&());
+    if !is_child && kind != MuxTunnel::kind(&()) && kind != MuxBenchmark::kind(&()) {
+        meta.annotations = None;
+        meta.labels = None;
+    }
+}
+
+/// A kind that is watched, and can be a child.
+pub trait Cached: Watched + Resource<Scope = NamespaceResourceScope> {
+    /// Its objects.
+    fn of(caches: &Caches) -> &Cache<Self>;
+}
+
+macro_rules! caches {
+    ($($field:ident: $kind:ty, $doc:literal;)*) => {
+        /// All that the controllers know, of one namespace or of all.
+        #[derive(Clone)]
+        pub struct Caches {
+            $(#[doc = $doc] pub $field: Cache<$kind>,)*
+        }
+
+        /// What fills [`Caches`].
+        #[derive(Default)]
+        pub struct Feeds {
+            $(#[doc = $doc] pub $field: Feed<$kind>,)*
+        }
+
+        impl Feeds {
+            /// What is filled.
+            #[must_use]
+            pub fn caches(&self) -> Caches {
+                Caches { $($field: self.$field.cache(),)* }
+            }
+        }
+
+        impl Caches {
+            /// Waits a little until everything is known; whoever needs what is not is told so.
+            pub async fn first_lists(&self) {
+                let all = async { futures::join!($(self.$field.first_list(),)*) };
+                let _unknown_yet = timeout(FIRST_LISTS, all).await;
+            }
+        }
+
+        $(impl Cached for $kind {
+            fn of(caches: &Caches) -> &Cache<Self> {
+                &caches.$field
+            }
+        })*
+    };
+}
+
+caches! {
+    tunnels: MuxTunnel, "All of them.";
+    benchmarks: MuxBenchmark, "All of them.";
+    deployments: Deployment, "Our children.";
+    services: Service, "All of them: our children, and targets.";
+    config_maps: ConfigMap, "Our children.";
+    service_accounts: ServiceAccount, "Our children.";
+    pods: Pod, "Those of our children.";
+    jobs: Job, "Our children.";
+    network_policies: NetworkPolicy, "Our children.";
+    pod_disruption_budgets: PodDisruptionBudget, "Our children.";
+    autoscalers: HorizontalPodAutoscaler, "Our children.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn config_map(uid: &str, version: u64) -> ConfigMap {
+        serde_json::from_value(json!({"metadata": {
+            "name": "office-exit", "namespace": "site", "uid": uid,
+            "resourceVersion": version.to_string(),
+            "labels": labels::child("office", "exit"),
+            "managedFields": [{"manager": "somebody"}],
+        }}))
+        .unwrap()
+    }
+
+    fn feed(events: impl IntoIterator<Item = Event<ConfigMap>>) -> Feed<ConfigMap> {
+        let mut feed = Feed::default();
+        for event in events {
+            feed.take(event);
+        }
+        feed
+    }
+
+    fn listed(objects: impl IntoIterator<Item = ConfigMap>) -> Feed<ConfigMap> {
+        let objects = objects.into_iter().map(Event::InitApply);
+        feed(
+            [Event::Init]
+                .into_iter()
+                .chain(objects)
+                .chain([Event::InitDone]),
+        )
+    }
+
+    fn seen(cache: &Cache<ConfigMap>) -> Option<u64> {
+        let got = cache.get("site", "office-exit").unwrap();
+        let listed = cache.children("site", "office", &["exit"]).unwrap();
+        assert_eq!(got.as_ref(), listed.first(), "both ways say the same");
+        got.map(|object| version(object.as_ref()))
+    }
+
+    #[test]
+    fn nothing_is_known_before_the_first_list() {
+        let feed = feed([Event::Init, Event::InitApply(config_map("a", 1))]);
+        let error = feed.cache().get("site", "office-exit").unwrap_err();
+        assert!(error.to_string().contains("no ConfigMap is known yet"));
+        assert_eq!(seen(&listed([]).cache()), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_own_write_is_seen_until_the_watch_has_something_newer() {
+        let mut feed = listed([config_map("a", 1)]);
+        let cache = feed.cache();
+        cache.wrote(&config_map("a", 3));
+        assert_eq!(seen(&cache), Some(3));
+        feed.take(Event::Apply(config_map("a", 2)));
+        assert_eq!(seen(&cache), Some(3), "the watch is behind");
+        feed.take(Event::Apply(config_map("a", 3)));
+        assert!(cache.lock().is_empty());
+        feed.take(Event::Delete(config_map("a", 4)));
+        assert_eq!(seen(&cache), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_deleted_is_not_seen_again_but_its_successor_is() {
+        let mut feed = listed([config_map("a", 1)]);
+        let cache = feed.cache();
+        cache.deleted(&config_map("a", 1));
+        assert_eq!(seen(&cache), None);
+        feed.take(Event::Apply(config_map("a", 2)));
+        assert_eq!(seen(&cache), None, "an event from before it was deleted");
+        feed.take(Event::Apply(config_map("b", 5)));
+        assert_eq!(seen(&cache), Some(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_was_asked_for_later_counts_more_than_an_own_write() {
+        let mut feed = listed([]);
+        let cache = feed.cache();
+        cache.wrote(&config_map("a", 3));
+        assert_eq!(seen(&cache), Some(3));
+        feed.take(Event::Init);
+        feed.take(Event::InitDone);
+        assert_eq!(
+            seen(&cache),
+            Some(3),
+            "written in the same moment as the list was asked for"
+        );
+        tokio::time::advance(Duration::from_millis(1)).await;
+        feed.take(Event::Init);
+        feed.take(Event::InitDone);
+        assert_eq!(seen(&cache), None, "somebody else has deleted it");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn own_writes_are_few_and_young() {
+        let cache = listed([]).cache();
+        for number in 0..=OWN_WRITES_MAX {
+            let mut object = config_map("a", 3);
+            object.metadata.name = Some(number.to_string());
+            cache.wrote(&object);
+            tokio::time::advance(Duration::from_millis(1)).await;
+        }
+        assert_eq!(cache.lock().len(), OWN_WRITES_MAX);
+        assert!(cache.get("site", "0").unwrap().is_none(), "the oldest went");
+        tokio::time::advance(OWN_WRITE_AGE_MAX).await;
+        assert!(cache.get("site", "7").unwrap().is_none());
+        cache.wrote(&config_map("a", 3));
+        assert_eq!(cache.lock().len(), 1);
+    }
+
+    #[test]
+    fn nobody_reads_field_managers_or_the_labels_of_others() {
+        let mut other = config_map("b", 2);
+        other.metadata.name = Some("other".to_owned());
+        other.metadata.labels = Some([("app".to_owned(), "x".to_owned())].into());
+        let cache = listed([config_map("a", 1), other]).cache();
+        for object in cache.watched.state() {
+            assert_eq!(object.metadata.managed_fields, None);
+        }
+        let other = cache.get("site", "other").unwrap().unwrap();
+        assert!(other.labels().is_empty());
+    }
+}

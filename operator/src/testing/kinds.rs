@@ -1,0 +1,189 @@
+//! What the API server makes of objects of some kinds: defaults, quantities in its own spelling, and
+//! fields that do not change once they are set.
+
+use serde_json::{Value, json};
+
+use crate::quantity::nanos;
+
+/// What of a body is applied: its fields, quantities in the server's spelling.
+pub(super) fn appliable(body: &Value, subresource: &str) -> Value {
+    let mut applied = body.clone();
+    if let Some(fields) = applied.as_object_mut() {
+        fields.retain(|name, _| match subresource {
+            "status" => name == "status",
+            _ => name != "status",
+        });
+    }
+    spell(&mut applied, false);
+    applied
+}
+
+/// Fills in defaults.
+pub(super) fn complete(path: &str, object: &mut Value) {
+    let (resource, name) = path.split_once('/').unwrap();
+    spell(object, false);
+    match resource {
+        "deployments" => {
+            let spec = &mut object["spec"];
+            default(spec, "replicas", json!(1));
+            default(spec, "revisionHistoryLimit", json!(10));
+            default(spec, "progressDeadlineSeconds", json!(600));
+            complete_pod(&mut spec["template"]["spec"]);
+        }
+        "jobs" => complete_pod(&mut object["spec"]["template"]["spec"]),
+        "services" => {
+            let spec = &mut object["spec"];
+            default(spec, "type", json!("ClusterIP"));
+            default(spec, "sessionAffinity", json!("None"));
+            // Any address, the same for each name.
+            let number = name
+                .bytes()
+                .fold(7_u8, |sum, byte| sum.wrapping_mul(31) ^ byte);
+            default(spec, "clusterIP", json!(format!("10.96.0.{number}")));
+            let outside = matches!(spec["type"].as_str(), Some("NodePort" | "LoadBalancer"));
+            for port in spec["ports"].as_array_mut().into_iter().flatten() {
+                default(port, "protocol", json!("TCP"));
+                let target = port["port"].clone();
+                default(port, "targetPort", target);
+                if outside {
+                    default(port, "nodePort", json!(30000 + u16::from(number)));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn complete_pod(pod: &mut Value) {
+    if pod.is_null() {
+        return;
+    }
+    default(pod, "restartPolicy", json!("Always"));
+    default(pod, "dnsPolicy", json!("ClusterFirst"));
+    default(pod, "schedulerName", json!("default-scheduler"));
+    default(pod, "terminationGracePeriodSeconds", json!(30));
+    for container in pod["containers"].as_array_mut().into_iter().flatten() {
+        default(
+            container,
+            "terminationMessagePath",
+            json!("/dev/termination-log"),
+        );
+        default(container, "terminationMessagePolicy", json!("File"));
+        // A limit is requested where nothing else is.
+        let limits = container["resources"]["limits"].clone();
+        for (name, amount) in limits.as_object().into_iter().flatten() {
+            default(
+                &mut container["resources"]["requests"],
+                name,
+                amount.clone(),
+            );
+        }
+    }
+}
+
+fn default(object: &mut Value, field: &str, value: Value) {
+    if object[field].is_null() {
+        object[field] = value;
+    }
+}
+
+/// Why `new` cannot follow `old`.
+pub(super) fn refusal(path: &str, old: &Value, new: &Value) -> Option<String> {
+    let (resource, name) = path.split_once('/')?;
+    let fixed = match resource {
+        "deployments" => "/spec/selector",
+        "services" => "/spec/clusterIP",
+        "jobs" => "/spec/template",
+        "secrets" => "/type",
+        _ => return None,
+    };
+    let before = old.pointer(fixed)?;
+    if new.pointer(fixed) == Some(before) {
+        return None;
+    }
+    let kind = &new["kind"];
+    Some(if resource == "services" {
+        format!(
+            "{kind} {name} is invalid: spec.clusterIPs[0]: Invalid value: may not change once set"
+        )
+    } else {
+        format!("{kind} {name} is invalid: {fixed}: Invalid value: {before}: field is immutable")
+    })
+}
+
+/// Writes quantities as the server does: with the largest suffix of their own sort that leaves a whole
+/// number. Drops what is null or an empty text.
+fn spell(value: &mut Value, quantities: bool) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                let quantities = quantities || ["limits", "requests"].contains(&name.as_str());
+                spell(value, quantities);
+            }
+            fields.retain(|_, value| !value.is_null() && value != "");
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| spell(item, quantities)),
+        Value::String(text) if quantities => {
+            if let Some(spelled) = spelled(text) {
+                *text = spelled;
+            }
+        }
+        _ => {}
+    }
+}
+
+fn spelled(text: &str) -> Option<String> {
+    let worth = nanos(text)?;
+    let one = 1_000_000_000_i128;
+    let binary = [
+        ("Ei", 60),
+        ("Pi", 50),
+        ("Ti", 40),
+        ("Gi", 30),
+        ("Mi", 20),
+        ("Ki", 10),
+    ];
+    let decimal = [
+        ("E", 18),
+        ("P", 15),
+        ("T", 12),
+        ("G", 9),
+        ("M", 6),
+        ("k", 3),
+    ];
+    let suffixes: Vec<(&str, i128)> = if text.ends_with('i') {
+        binary.map(|(suffix, bits)| (suffix, one << bits)).to_vec()
+    } else {
+        let thousands = decimal.map(|(suffix, zeros)| (suffix, one * 10_i128.pow(zeros)));
+        thousands.to_vec()
+    };
+    let small = [
+        ("", one),
+        ("m", one / 1000),
+        ("u", one / 1_000_000),
+        ("n", 1),
+    ];
+    let mut suffixes = suffixes.into_iter().chain(small);
+    suffixes
+        .find(|(_, unit)| worth % unit == 0)
+        .map(|(suffix, unit)| format!("{}{suffix}", worth / unit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantities_are_spelled_as_the_server_does() {
+        for (asked, stored) in [
+            ("1024Mi", "1Gi"),
+            ("1.5Gi", "1536Mi"),
+            ("1000m", "1"),
+            ("0.5", "500m"),
+            ("2000", "2k"),
+            ("100Mi", "100Mi"),
+        ] {
+            assert_eq!(spelled(asked).as_deref(), Some(stored), "{asked}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The API server in memory against what the real one is known to do.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::{Value, json};
+
+use super::FakeApi;
+
+fn deployments(api: &FakeApi) -> Api<Deployment> {
+    Api::namespaced(api.client(), "site")
+}
+
+async fn apply(
+    api: &FakeApi,
+    manager: &str,
+    force: bool,
+    spec: Value,
+) -> Result<Deployment, kube::Error> {
+    let mut params = PatchParams::apply(manager);
+    params.force = force;
+    let body = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x"}, "spec": spec,
+    });
+    deployments(api)
+        .patch("x", &params, &Patch::Apply(body))
+        .await
+}
+
+fn spec(api: &FakeApi, pointer: &str) -> Option<Value> {
+    let object = api.get("deployments/x").unwrap();
+    object.pointer(&format!("/spec{pointer}")).cloned()
+}
+
+#[tokio::test]
+async fn a_field_goes_when_its_only_manager_leaves_it_out_and_stays_while_another_has_it() {
+    let api = FakeApi::default();
+    let both = json!({"paused": true, "minReadySeconds": 5, "replicas": 3});
+    apply(&api, "one", false, both).await.unwrap();
+    apply(&api, "two", false, json!({"minReadySeconds": 5}))
+        .await
+        .unwrap();
+    apply(&api, "one", false, json!({})).await.unwrap();
+    assert_eq!(spec(&api, "/paused"), None);
+    assert_eq!(spec(&api, "/minReadySeconds"), Some(json!(5)));
+    assert_eq!(spec(&api, "/replicas"), Some(json!(1)), "the default");
+}
+
+#[tokio::test]
+async fn another_managers_value_is_a_conflict_unless_forced() {
+    let api = FakeApi::default();
+    apply(&api, "one", false, json!({"replicas": 3}))
+        .await
+        .unwrap();
+    let error = apply(&api, "two", false, json!({"replicas": 4}))
+        .await
+        .unwrap_err();
+    let kube::Error::Api(status) = error else {
+        panic!("{error}");
+    };
+    let causes = status.details.unwrap().causes;
+    assert_eq!(
+        (status.code, causes[0].reason.as_str()),
+        (409, "FieldManagerConflict")
+    );
+    apply(&api, "two", true, json!({"replicas": 4}))
+        .await
+        .unwrap();
+    // It is no longer the first one's to lose.
+    apply(&api, "one", false, json!({})).await.unwrap();
+    assert_eq!(spec(&api, "/replicas"), Some(json!(4)));
+}
+
+#[tokio::test]
+async fn who_scales_takes_the_field_from_those_who_applied_it() {
+    let api = FakeApi::default();
+    apply(&api, "one", false, json!({"replicas": 3}))
+        .await
+        .unwrap();
+    scale(&api, 7).await;
+    apply(&api, "one", false, json!({})).await.unwrap();
+    assert_eq!(spec(&api, "/replicas"), Some(json!(7)));
+}
+
+/// As an autoscaler does.
+pub(crate) async fn scale(api: &FakeApi, replicas: i32) {
+    let scale = json!({"metadata": {"name": "x"}, "spec": {"replicas": replicas}});
+    let request = http::Request::put("/apis/apps/v1/namespaces/site/deployments/x/scale")
+        .body(serde_json::to_vec(&scale).unwrap())
+        .unwrap();
+    let _: Value = api.client().request(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn items_of_a_list_with_keys_are_managed_one_by_one() {
+    let api = FakeApi::default();
+    let template = |containers: Value| json!({"template": {"spec": {"containers": containers}}});
+    let own = json!([{"name": "a", "image": "1"}, {"name": "b", "image": "1"}]);
+    apply(&api, "one", false, template(own)).await.unwrap();
+    let side = json!([{"name": "c", "image": "2"}]);
+    apply(&api, "two", false, template(side)).await.unwrap();
+    let fewer = json!([{"name": "a", "image": "3"}]);
+    apply(&api, "one", false, template(fewer)).await.unwrap();
+    let names = spec(&api, "/template/spec/containers").unwrap();
+    let images: Vec<_> = names
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| c["image"].clone())
+        .collect();
+    assert_eq!(images, [json!("3"), json!("2")]);
+}
+
+#[tokio::test]
+async fn an_apply_that_changes_nothing_is_no_new_version() {
+    let api = FakeApi::default();
+    let spec = json!({"template": {"spec": {"containers": [
+        {"name": "a", "resources": {"limits": {"memory": "1024Mi"}}},
+    ]}}});
+    let first = apply(&api, "one", false, spec.clone()).await.unwrap();
+    let second = apply(&api, "one", false, spec).await.unwrap();
+    assert_eq!(
+        first.metadata.resource_version,
+        second.metadata.resource_version
+    );
+    assert_eq!(second.metadata.generation, Some(1));
+    let changed = apply(&api, "one", false, json!({"replicas": 2}))
+        .await
+        .unwrap();
+    assert_eq!(changed.metadata.generation, Some(2));
+}
+
+#[tokio::test]
+async fn what_an_object_owned_goes_with_it() {
+    let api = FakeApi::default();
+    let owned = |uid: &str| json!({"metadata": {"ownerReferences": [{"uid": uid}]}});
+    api.put("configmaps/a", json!({"metadata": {"uid": "a"}}));
+    api.put(
+        "configmaps/b",
+        json!({"metadata": {"uid": "b", "ownerReferences": [{"uid": "a"}]}}),
+    );
+    api.put("configmaps/c", owned("b"));
+    api.put("configmaps/d", owned("x"));
+    let config_maps: Api<ConfigMap> = Api::namespaced(api.client(), "site");
+    config_maps
+        .delete("a", &kube::api::DeleteParams::default())
+        .await
+        .unwrap();
+    let left: Vec<_> = api.snapshot().into_keys().collect();
+    assert_eq!(left, ["configmaps/d"]);
+}

@@ -1,0 +1,299 @@
+//! Whatever goes wrong, and whenever: in the end the stored children are what was built, and writes stop.
+
+use std::collections::BTreeMap;
+
+use rand::rngs::StdRng;
+use rand::{RngExt, SeedableRng};
+
+use super::reconcile::{Bench, SEED, TUNNEL};
+use super::*;
+use crate::failure::Coded;
+use crate::testing::Failure;
+use crate::tunnel_controller::Error;
+use muxtunnel_codes::Code;
+
+/// Looks until nothing is written any more, while other controllers do their part; the objects then.
+async fn settled(bench: &Bench) -> BTreeMap<String, Value> {
+    for _ in 0..10 {
+        let before = (bench.api.writes(), bench.api.newest());
+        let ended = bench.reconcile().await;
+        bench.api.run_jobs();
+        if ended.is_ok() && (bench.api.writes(), bench.api.newest()) == before {
+            return without_chance(bench.api.snapshot());
+        }
+    }
+    panic!("writes do not stop: {:?}", bench.api.take_writes());
+}
+
+/// Keys, and what they sign, are never twice the same: which there are is.
+fn without_chance(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    for (path, object) in &mut objects {
+        if path.starts_with("secrets/") {
+            for bytes in object["data"].as_object_mut().into_iter().flatten() {
+                *bytes.1 = Value::Null;
+            }
+        }
+        let certificates = object.pointer_mut("/status/certificates");
+        let ends = certificates.and_then(Value::as_object_mut);
+        for record in ends.into_iter().flatten() {
+            for of_keys in ["fingerprint", "authority", "trust"] {
+                record.1[of_keys] = Value::Null;
+            }
+        }
+    }
+    objects
+}
+
+/// A spec that every kind of child follows from.
+fn whole() -> String {
+    format!(
+        "{MANAGED}{}",
+        "entry: {autoscaling: {minReplicas: 2, maxReplicas: 8}, template: {resources: {requests: {cpu: 1}}}}\n\
+         exit: {replicas: 3}\n\
+         tuning: {allowUnsafe: true, sysctls: [{name: net.a, value: '1'}]}\n"
+    )
+}
+
+fn native() -> String {
+    SMALLEST.replace("protocol: Jmux", "protocol: Native")
+}
+
+/// What is to be brought about, from what is there.
+#[derive(Debug, Clone, Copy)]
+enum Scenario {
+    /// A new tunnel.
+    New,
+    /// Another protocol: configurations and pods change, and a Service goes.
+    Change,
+    /// Somebody has changed and deleted children.
+    Drift,
+    /// A new tunnel that has children of every kind.
+    Whole,
+}
+
+impl Scenario {
+    const ALL: [Self; 4] = [Self::New, Self::Change, Self::Drift, Self::Whole];
+
+    async fn begin(self) -> Bench {
+        match self {
+            Self::New => Bench::new(SMALLEST),
+            Self::Whole => Bench::new(&whole()),
+            Self::Change => {
+                let bench = Bench::new(&native());
+                settled(&bench).await;
+                bench.edit(SMALLEST);
+                bench
+            }
+            Self::Drift => {
+                let bench = Bench::new(SMALLEST);
+                settled(&bench).await;
+                bench.api.remove("serviceaccounts/office-exit");
+                bench.api.remove("deployments/office-entry");
+                let mut service = bench.api.get("services/office-exit").unwrap();
+                service["spec"]["ports"] = serde_json::json!([]);
+                bench.api.put("services/office-exit", service);
+                let mut deployment = bench.api.get("deployments/office-exit").unwrap();
+                let selector = serde_json::json!({"of": "an older version"});
+                deployment["spec"]["selector"]["matchLabels"] = selector;
+                bench.api.put("deployments/office-exit", deployment);
+                bench
+            }
+        }
+    }
+
+    /// How it ends when nothing goes wrong, and how many writes that takes.
+    async fn reference(self) -> (BTreeMap<String, Value>, usize) {
+        let bench = self.begin().await;
+        let before = bench.api.writes();
+        bench.api.take_requests();
+        let objects = settled(&bench).await;
+        let writes = bench.api.take_writes();
+        match self {
+            Self::New => assert_eq!(writes.len(), 11, "{writes:?}"),
+            Self::Whole => {
+                for kind in [
+                    "secrets",
+                    "jobs",
+                    "networkpolicies",
+                    "poddisruptionbudgets",
+                    "horizontalpodautoscalers",
+                ] {
+                    let has = writes.iter().any(|write| write.contains(kind));
+                    assert!(has, "{kind}: {writes:?}");
+                }
+            }
+            Self::Change | Self::Drift => {
+                let deletes = writes.iter().filter(|write| write.starts_with("DELETE"));
+                assert_eq!(deletes.count(), 1, "{writes:?}");
+            }
+        }
+        (objects, bench.api.writes() - before)
+    }
+}
+
+/// To die before a write is, for who comes next, to die after the one before.
+#[tokio::test]
+async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in_the_same_state() {
+    for scenario in Scenario::ALL {
+        let (reference, writes) = scenario.reference().await;
+        for number in 0..writes {
+            let mut bench = scenario.begin().await;
+            bench.api.fail_write(number, Failure::Killed);
+            // Where it dies while it publishes an Event, the look is none the worse.
+            let _failed_or_not = bench.reconcile().await;
+            bench.restart();
+            let objects = settled(&bench).await;
+            assert_eq!(objects, reference, "{scenario:?}, write {number}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn so_do_two_that_are_killed_one_after_the_other() {
+    let (reference, writes) = Scenario::New.reference().await;
+    for (first, second) in (0..writes).flat_map(|first| (0..writes).map(move |s| (first, s))) {
+        let mut bench = Scenario::New.begin().await;
+        for number in [first, second] {
+            bench.api.fail_write(number, Failure::Killed);
+            let _failed_or_not = bench.reconcile().await;
+            bench.restart();
+        }
+        let objects = settled(&bench).await;
+        assert_eq!(objects, reference, "after the writes {first} and {second}");
+    }
+}
+
+#[tokio::test]
+async fn a_refused_or_lost_answer_at_any_write_is_an_error_and_ends_in_the_same_state() {
+    for scenario in Scenario::ALL {
+        let (reference, writes) = scenario.reference().await;
+        for number in 0..writes {
+            for failure in [Failure::Before(409), Failure::After(500)] {
+                let bench = scenario.begin().await;
+                bench.api.fail_write(number, failure);
+                let ended = bench.reconcile().await;
+                if let Err(error) = ended {
+                    let expected = [Code::WriteConflict, Code::ApiUnavailable];
+                    assert!(expected.contains(&error.code()), "{error}");
+                }
+                let objects = settled(&bench).await;
+                assert_eq!(
+                    objects, reference,
+                    "{scenario:?}, write {number}: {failure:?}"
+                );
+            }
+        }
+    }
+}
+
+/// As many as there were edits.
+fn without_generations(mut objects: BTreeMap<String, Value>) -> BTreeMap<String, Value> {
+    let status = &mut objects.get_mut(TUNNEL).unwrap()["status"];
+    status["observedGeneration"] = Value::Null;
+    let conditions = status["conditions"].as_array_mut();
+    for condition in conditions.into_iter().flatten() {
+        condition["observedGeneration"] = Value::Null;
+    }
+    objects
+}
+
+/// A third of all writes fail, watches are behind by chance, the operator is begun anew now and then, and
+/// the spec changes meanwhile.
+#[tokio::test]
+async fn whatever_chance_does_the_end_is_the_same() {
+    let (mut failed, mut behind) = (0, 0);
+    for (scenario, spec, other, seeds) in [
+        (Scenario::New, SMALLEST.to_owned(), native(), 0..30),
+        (Scenario::Whole, whole(), SMALLEST.to_owned(), 30..40),
+    ] {
+        let reference = without_generations(scenario.reference().await.0);
+        for seed in seeds {
+            let mut chance = StdRng::seed_from_u64(seed);
+            let mut bench = Bench::new(&spec);
+            bench.watches.borrow_mut().deliver(&bench.api);
+            bench.api.fail_by_chance(seed, 0.3);
+            for step in 0..30 {
+                match chance.random_range(0..12) {
+                    0 => {
+                        bench.restart();
+                        bench.api.fail_by_chance(seed * 100 + step, 0.3);
+                        bench.watches.borrow_mut().deliver(&bench.api);
+                    }
+                    1 => bench.edit(&other),
+                    2 => bench.edit(&spec),
+                    3 => bench.api.remove("services/office-entry"),
+                    4 => bench.api.run_jobs(),
+                    _ => {}
+                }
+                let seen = bench.watches.borrow().seen();
+                let until = seen + chance.random_range(0..8);
+                bench.watches.borrow_mut().deliver_until(&bench.api, until);
+                behind += usize::from(bench.watches.borrow().seen() < bench.api.newest());
+                failed += usize::from(bench.look().await.is_err());
+            }
+            bench.edit(&spec);
+            bench.api.heal();
+            let objects = without_generations(settled(&bench).await);
+            assert_eq!(objects, reference, "{scenario:?}, seed {seed}");
+        }
+    }
+    assert!(
+        failed > 200 && behind > 200,
+        "{failed} failed, {behind} behind"
+    );
+}
+
+#[tokio::test]
+async fn nothing_is_written_twice_while_the_watches_are_silent() {
+    // Of the whole: the seed, two certificates and the Job besides, and no Deployment before that has ended.
+    for (spec, writes) in [(SMALLEST.to_owned(), 11), (whole(), 13)] {
+        let bench = Bench::new(&spec);
+        bench.watches.borrow_mut().deliver(&bench.api);
+        bench.look().await.unwrap();
+        assert_eq!(bench.api.take_writes().len(), writes);
+        for _ in 0..10 {
+            // What is looked at is the newest that is known, as the controller does it.
+            let tunnels = &bench.context.cluster.caches.tunnels;
+            assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
+            bench.look().await.unwrap();
+        }
+        let mut requests = bench.api.take_requests();
+        // Why a Job has no pod yet is said in Events alone.
+        requests.retain(|request| request.path != "events");
+        assert!(requests.is_empty(), "{requests:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_operator_that_is_behind_deletes_nothing() {
+    let bench = Bench::new(SMALLEST);
+    bench.reconcile().await.unwrap();
+    let behind = bench.known();
+    bench.edit(&native());
+    bench.reconcile().await.unwrap();
+    let path = "services/office-exit-headless";
+    let uid = bench.api.get(path).unwrap()["metadata"]["uid"].clone();
+    // As one would that has just taken over, and knows the children better than the tunnel.
+    let ended = crate::tunnel_controller::reconcile(behind, bench.context.clone()).await;
+    let error = ended.unwrap_err();
+    assert!(
+        matches!(error, Error::Apply(_)) && error.code() == Code::StaleRead,
+        "{error}"
+    );
+    assert_eq!(bench.api.get(path).unwrap()["metadata"]["uid"], uid);
+    settled(&bench).await;
+    assert_eq!(bench.api.get(path).unwrap()["metadata"]["uid"], uid);
+}
+
+#[tokio::test]
+async fn nothing_is_made_again_for_a_tunnel_that_is_gone() {
+    let bench = Bench::new(&native());
+    settled(&bench).await;
+    let last_known = bench.known();
+    bench.api.remove(TUNNEL);
+    let ended = crate::tunnel_controller::reconcile(last_known, bench.context.clone()).await;
+    // The caches still have its children, so nothing is to be done but the status of what is not there.
+    assert!(ended.is_ok(), "{ended:?}");
+    let left: Vec<_> = bench.api.snapshot().into_keys().collect();
+    assert_eq!(left, [SEED, "services/shop"]);
+}

@@ -1,0 +1,298 @@
+//! The whole controller against the API server in memory: its watches, and who leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tower::Layer;
+
+use super::*;
+use crate::api_server::ApiServer;
+use crate::apply::Settled;
+use crate::caches::{Cluster, Feeds as AllFeeds, Targets};
+use crate::events::Events;
+use crate::grants::tests::known;
+use crate::health::{WatchClock, WatchLayer};
+use crate::leader::{Elector, Leadership, WriteGate};
+use crate::metrics::Metrics;
+use crate::metrics::requests::RequestLayer;
+use crate::testing::kubelet::Healthy;
+use crate::testing::{FakeApi, Trouble};
+use crate::tunnel_controller::{Context, Feeds, run};
+
+/// One process of the operator.
+struct Process {
+    controller: JoinHandle<()>,
+    election: Option<JoinHandle<()>>,
+    leadership: Leadership,
+    metrics: Metrics,
+    clock: Arc<WatchClock>,
+}
+
+impl Process {
+    /// The only one there is.
+    fn alone(api: &FakeApi) -> Self {
+        Self::with(api, Leadership::always())
+    }
+
+    /// One of several.
+    fn competing(api: &FakeApi, identity: &str) -> Self {
+        let name = "muxtunnel-operator".to_owned();
+        let mut elector = Elector::new(api.client(), "mux", name, identity.to_owned());
+        let mut process = Self::with(api, elector.leadership());
+        process.election = Some(tokio::spawn(async move { elector.run().await }));
+        process
+    }
+
+    fn with(api: &FakeApi, leadership: Leadership) -> Self {
+        let clock = Arc::new(WatchClock::default());
+        let metrics = Metrics::new(leadership.clone(), clock.clone());
+        let service =
+            RequestLayer(metrics.clone()).layer(WatchLayer(clock.clone()).layer(api.service()));
+        let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
+        let all = AllFeeds::default();
+        let caches = all.caches();
+        let targets = Targets::new([(None, caches.services.clone())]);
+        let cluster = Cluster {
+            client: client.clone(),
+            caches,
+            settled: Settled::default(),
+        };
+        let context = Context::new(
+            (cluster, targets),
+            Arc::new(settings()),
+            Events::new(client),
+            known([]),
+            ApiServer::default(),
+            Healthy(api.clone()),
+        );
+        let feeds = Feeds {
+            tunnels: all.tunnels,
+            deployments: all.deployments,
+            services: all.services,
+            config_maps: all.config_maps,
+            service_accounts: all.service_accounts,
+            pods: all.pods,
+            jobs: all.jobs,
+            network_policies: all.network_policies,
+            pod_disruption_budgets: all.pod_disruption_budgets,
+            autoscalers: all.autoscalers,
+        };
+        let (term, figures) = (leadership.clone(), metrics.clone());
+        let controller = run(context, None, feeds, term, figures, clock.clone());
+        Self {
+            controller: tokio::spawn(controller),
+            election: None,
+            leadership,
+            metrics,
+            clock,
+        }
+    }
+
+    /// Ends it as SIGKILL does.
+    fn kill(&self) {
+        self.controller.abort();
+        if let Some(election) = &self.election {
+            election.abort();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn put_tunnel(api: &FakeApi, name: &str) {
+    let mut tunnel = tunnel_json(SMALLEST);
+    tunnel["metadata"]["name"] = json!(name);
+    tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+    api.put(&format!("muxtunnels/{name}"), tunnel);
+}
+
+fn server() -> FakeApi {
+    let api = FakeApi::default();
+    api.put("services/shop", shop_json());
+    api
+}
+
+/// Waits until something holds.
+async fn until(what: &str, holds: impl Fn() -> bool) {
+    let all = async {
+        while !holds() {
+            sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let waited = timeout(Duration::from_mins(2), all).await;
+    assert!(waited.is_ok(), "not within two minutes: {what}");
+}
+
+fn is_ready(api: &FakeApi, name: &str) -> bool {
+    let Some(tunnel) = api.get(&format!("muxtunnels/{name}")) else {
+        return false;
+    };
+    let conditions = tunnel["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Other kinds are watched as ever while the API server refuses one, breaks off, or never answers.
+#[tokio::test(start_paused = true)]
+async fn one_kind_in_trouble_silences_no_other() {
+    for trouble in [Trouble::Status(403), Trouble::Status(500), Trouble::Hangs] {
+        // From the beginning, and once all is well.
+        for from_the_beginning in [true, false] {
+            let api = server();
+            let case = format!("{trouble:?}, from the beginning: {from_the_beginning}");
+            if from_the_beginning {
+                api.trouble("pods", Some(trouble));
+            }
+            let process = Process::alone(&api);
+            put_tunnel(&api, "office");
+            until(&case, || api.get("deployments/office-entry").is_some()).await;
+            if !from_the_beginning {
+                api.run_pods();
+                until(&case, || is_ready(&api, "office")).await;
+                api.trouble("pods", Some(trouble));
+                sleep(Duration::from_secs(90)).await;
+            }
+            let mut service = api.get("services/office-exit").unwrap();
+            service["spec"]["ports"] = json!([]);
+            api.put("services/office-exit", service);
+            let is_back = || {
+                let service = api.get("services/office-exit").unwrap();
+                service["spec"]["ports"] != json!([])
+            };
+            until(&case, is_back).await;
+            // And a new tunnel is served.
+            put_tunnel(&api, "branch");
+            until(&case, || api.get("deployments/branch-exit").is_some()).await;
+            // Only the one in trouble is stale.
+            sleep(Duration::from_secs(200)).await;
+            let stale: Vec<_> = process
+                .clock
+                .ages(Instant::now())
+                .into_iter()
+                .filter(|(_, age)| *age > Duration::from_secs(180))
+                .map(|(path, _)| path)
+                .collect();
+            assert_eq!(stale, ["/api/v1/pods"], "{case}");
+            // Once it is answered, all is well. A list that hangs does so until liveness ends the process.
+            api.trouble("pods", None);
+            let _next = matches!(trouble, Trouble::Hangs).then(|| {
+                process.kill();
+                Process::alone(&api)
+            });
+            api.run_pods();
+            until(&case, || {
+                is_ready(&api, "office") && is_ready(&api, "branch")
+            })
+            .await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_comes_is_served_at_once() {
+    let api = FakeApi::default();
+    let _process = Process::alone(&api);
+    put_tunnel(&api, "office");
+    until("the children", || {
+        api.get("deployments/office-entry").is_some()
+    })
+    .await;
+    api.run_pods();
+    sleep(Duration::from_secs(10)).await;
+    assert!(!is_ready(&api, "office"));
+    let begin = Instant::now();
+    api.put("services/shop", shop_json());
+    let config = || api.get("configmaps/office-entry").unwrap().to_string();
+    until("its forward", || config().contains("web")).await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_writes_nothing_and_takes_over_all_tunnels_when_the_leader_is_killed() {
+    let api = server();
+    for number in 0..5 {
+        put_tunnel(&api, &format!("t{number}"));
+    }
+    let leader = Process::competing(&api, "first");
+    until("the leader's", || leader.leadership.is_held()).await;
+    let follower = Process::competing(&api, "second");
+    until("children", || api.get("deployments/t4-entry").is_some()).await;
+    api.run_pods();
+    until("readiness", || {
+        (0..5).all(|number| is_ready(&api, &format!("t{number}")))
+    })
+    .await;
+    assert!(!follower.leadership.is_held());
+    let page = follower.metrics.render().unwrap();
+    let writes = page.lines().find(|line| {
+        ["patch", "create", "delete", "update"]
+            .iter()
+            .any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+    });
+    assert_eq!(writes, None, "a follower's client lets nothing pass");
+    assert!(page.contains("muxtunnel_operator_leader 0"));
+
+    leader.kill();
+    // While nobody leads: a change of each sort.
+    api.remove("deployments/t0-entry");
+    put_tunnel(&api, "new");
+    let mut edited = api.get("muxtunnels/t1").unwrap();
+    edited["spec"]["forwards"][1]["listen"]["port"] = json!(444);
+    edited["metadata"]["generation"] = json!(2);
+    api.put("muxtunnels/t1", edited);
+    let killed = Instant::now();
+    until("the deleted", || api.get("deployments/t0-entry").is_some()).await;
+    until("the new", || api.get("deployments/new-entry").is_some()).await;
+    let port = || api.get("services/t1-entry").unwrap()["spec"]["ports"].to_string();
+    until("the edited", || port().contains("444")).await;
+    assert!(
+        killed.elapsed() < Duration::from_secs(20),
+        "{:?}",
+        killed.elapsed()
+    );
+    assert!(
+        follower
+            .metrics
+            .render()
+            .unwrap()
+            .contains("muxtunnel_operator_leader 1")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_api_server_that_is_away_for_a_minute_costs_no_more_than_another() {
+    let api = server();
+    put_tunnel(&api, "office");
+    let process = Process::competing(&api, "only");
+    until("children", || api.get("deployments/office-entry").is_some()).await;
+    api.run_pods();
+    until("readiness", || is_ready(&api, "office")).await;
+    api.go_away(true);
+    sleep(Duration::from_mins(1)).await;
+    assert!(!process.leadership.is_held());
+    api.remove("deployments/office-entry");
+    api.go_away(false);
+    let back = Instant::now();
+    until("the deleted", || {
+        api.get("deployments/office-entry").is_some()
+    })
+    .await;
+    assert!(
+        back.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        back.elapsed()
+    );
+}
