@@ -8,6 +8,7 @@
 //! before a child is made that the caches do not know, and before one is deleted.
 
 mod compare;
+mod replicas;
 mod settled;
 
 use std::fmt::Debug;
@@ -168,6 +169,9 @@ pub fn is_owned<K: Resource>(object: &K, owner: &OwnerReference) -> bool {
 /// Makes the children of type `K` be `built`, which all carry their owner as their controller. Returns
 /// them as the API server has them, in the same order.
 ///
+/// A built Deployment without `replicas` has them handed over: whatever number stands there stays, for
+/// somebody else, such as an autoscaler, to change (see [`replicas`]).
+///
 /// # Errors
 /// [`ApplyError`]; children before the one that failed are applied, nothing is deleted.
 pub async fn apply<K: Cached + Child>(
@@ -268,6 +272,11 @@ async fn apply_one<K: Cached + Child>(
             || cluster.settled.is_settled(live.uid(), &state, &wanted)
         {
             return Ok(live.clone());
+        }
+        if replicas::are_handed_over(&wanted) {
+            replicas::hand_over(&api, &name)
+                .await
+                .map_err(|source| api_error::<K>("hand over the replicas of", &name, source))?;
         }
     }
     info!(kind = %K::kind(&()), name, "applying");

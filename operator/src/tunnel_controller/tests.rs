@@ -7,6 +7,7 @@ mod carriers;
 mod certify;
 mod drift;
 mod faults;
+mod handover;
 mod judge;
 mod listeners;
 mod network_policy;

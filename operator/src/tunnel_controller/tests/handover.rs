@@ -1,0 +1,139 @@
+//! Pods whose number is an autoscaler's to change: it is handed over, and taken back.
+
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+
+use super::reconcile::Bench;
+use super::*;
+use crate::testing::Failure;
+
+const EXIT: &str = "deployments/office-exit";
+const TEMPLATE: &str = "template: {resources: {requests: {cpu: 1}}}";
+
+/// So many exits.
+fn fixed(replicas: i32) -> String {
+    format!("{SMALLEST}exit: {{replicas: {replicas}, {TEMPLATE}}}\n")
+}
+
+/// As many exits as an autoscaler likes.
+fn autoscaled() -> String {
+    format!("{SMALLEST}exit: {{autoscaling: {{minReplicas: 2, maxReplicas: 20}}, {TEMPLATE}}}\n")
+}
+
+/// A tunnel of so many exits that an autoscaler gets.
+async fn handed_over(replicas: i32) -> Bench {
+    let bench = Bench::new(&fixed(replicas));
+    bench.reconcile().await.unwrap();
+    bench.api.take_requests();
+    bench.edit(&autoscaled());
+    bench.reconcile().await.unwrap();
+    bench
+}
+
+fn replicas(bench: &Bench) -> Value {
+    bench.api.get(EXIT).unwrap()["spec"]["replicas"].clone()
+}
+
+/// As an autoscaler does.
+async fn scale(bench: &Bench, replicas: i32) {
+    let scale = json!({"metadata": {"name": "office-exit"}, "spec": {"replicas": replicas}});
+    let path = "/apis/apps/v1/namespaces/site/deployments/office-exit/scale";
+    let request = http::Request::put(path)
+        .body(serde_json::to_vec(&scale).unwrap())
+        .unwrap();
+    let _: Value = bench.api.client().request(request).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_number_of_pods_that_is_handed_over_stays_as_it_is() {
+    let bench = handed_over(10).await;
+    assert_eq!(replicas(&bench), json!(10));
+    let mut writes = bench.api.take_requests();
+    writes.retain(|request| request.method == "PATCH" && request.path == EXIT);
+    assert_eq!(writes.len(), 2);
+    assert!(writes[0].query.contains("fieldManager=muxtunnel-handover"));
+    assert!(
+        !writes[0].query.contains("force=true"),
+        "nobody is driven out"
+    );
+    assert!(writes[1].query.contains("fieldManager=muxtunnel-operator"));
+    // And is written no more, whoever scales.
+    bench.reconcile().await.unwrap();
+    scale(&bench, 4).await;
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(4));
+    let mut writes = bench.api.take_writes();
+    writes.retain(|write| write.contains("deployments/"));
+    assert_eq!(writes, ["PUT deployments/office-exit/scale"]);
+}
+
+#[tokio::test]
+async fn an_operator_that_is_killed_in_between_costs_no_pod() {
+    // The handover, the Deployment, the autoscaler.
+    for number in 0..3 {
+        let mut bench = Bench::new(&fixed(10));
+        bench.reconcile().await.unwrap();
+        bench.edit(&autoscaled());
+        bench.api.fail_write(number, Failure::Killed);
+        // Where it dies while it publishes an Event, the look is none the worse.
+        let _failed_or_not = bench.reconcile().await;
+        bench.restart();
+        bench.reconcile().await.unwrap();
+        assert_eq!(replicas(&bench), json!(10), "after write {number}");
+        let autoscaler = "horizontalpodautoscalers/office-exit";
+        assert!(bench.api.get(autoscaler).is_some(), "after write {number}");
+    }
+}
+
+#[tokio::test]
+async fn a_roll_out_does_not_change_what_an_autoscaler_decided() {
+    let bench = handed_over(3).await;
+    scale(&bench, 5).await;
+    // Somebody else changes what is ours, so it is applied again.
+    let mut deployment = bench.api.get(EXIT).unwrap();
+    deployment["spec"]["template"]["spec"]["containers"][0]["image"] = json!("other");
+    bench.api.put(EXIT, deployment);
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(5));
+    let image = "/spec/template/spec/containers/0/image";
+    let image = bench.api.get(EXIT).unwrap().pointer(image).cloned();
+    assert_eq!(image, Some(json!("example.com/gateway:1")));
+}
+
+#[tokio::test]
+async fn an_autoscaler_that_is_faster_than_the_handover_wins() {
+    let bench = Bench::new(&fixed(3));
+    bench.reconcile().await.unwrap();
+    scale(&bench, 8).await;
+    // What the operator would send that read the number before.
+    let deployments: Api<k8s_openapi::api::apps::v1::Deployment> =
+        Api::namespaced(bench.api.client(), "site");
+    let late = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "office-exit"},
+        "spec": {"replicas": 3},
+    });
+    let params = PatchParams::apply("muxtunnel-handover");
+    let answer = deployments
+        .patch("office-exit", &params, &Patch::Apply(late))
+        .await;
+    assert!(answer.is_err(), "without force it is a conflict");
+    bench.edit(&autoscaled());
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(8));
+}
+
+#[tokio::test]
+async fn a_number_that_is_asked_for_again_is_taken_back() {
+    let bench = handed_over(10).await;
+    scale(&bench, 6).await;
+    bench.edit(&fixed(2));
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(2));
+    let autoscaler = "horizontalpodautoscalers/office-exit";
+    assert!(bench.api.get(autoscaler).is_none());
+    // And is the operator's to keep.
+    scale(&bench, 7).await;
+    bench.reconcile().await.unwrap();
+    assert_eq!(replicas(&bench), json!(2));
+}
