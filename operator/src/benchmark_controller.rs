@@ -38,6 +38,7 @@ use muxtunnel_crds::MuxBenchmark;
 use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
+use crate::backoff::Backoffs;
 use crate::caches::{Cluster, Feed, NotKnown};
 use crate::events::Events;
 use crate::failure::{self, Coded};
@@ -55,8 +56,6 @@ use validate::{Environment, ValidatedBenchmark};
 
 /// How soon a benchmark that is under way is looked at again: the runner is only seen by polling.
 const REQUEUE_RUNNING: Duration = Duration::from_secs(2);
-/// How soon after a failed request.
-const REQUEUE_FAILED: Duration = Duration::from_secs(5);
 /// Changes within this time are one look.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Benchmarks that are reconciled at once.
@@ -72,6 +71,7 @@ pub struct Context<R = HttpRunner> {
     events: Events,
     runner: R,
     key: OperatorKey,
+    backoffs: Backoffs,
     now: fn() -> Timestamp,
 }
 
@@ -85,6 +85,7 @@ impl Context {
             events,
             runner: HttpRunner::default(),
             key: OperatorKey::random(),
+            backoffs: Backoffs::default(),
             now: Timestamp::now,
         }
     }
@@ -133,13 +134,14 @@ pub async fn run(
     // A runner is asked every two seconds, so nothing is gained by a look at each change of its Job.
     let benchmarks = watches::objects(api::<MuxBenchmark>(&client, namespace), feed, &clock);
     let won = leadership.looks(&store);
+    let context = Arc::new(context);
     applier(
         move |benchmark, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
             Box::pin(async move { leadership.if_held(look(benchmark, context, metrics)).await })
         },
-        |_, _, _| Action::requeue(REQUEUE_FAILED),
-        Arc::new(context),
+        |benchmark, _, context| context.backoffs.failed(benchmark.as_ref()),
+        context.clone(),
         store,
         stream::select(benchmarks, won).map(Ok::<_, std::convert::Infallible>),
         Config::default()
@@ -148,7 +150,8 @@ pub async fn run(
     )
     .for_each(|result| async {
         match result {
-            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            Ok(_) => {}
+            Err(ControllerError::ObjectNotFound(object)) => context.backoffs.is_gone(&object),
             Err(error) => warn!(%error, "a reconciliation failed"),
         }
     })
@@ -165,9 +168,13 @@ async fn look(
     caches.first_lists().await;
     let benchmark = caches.benchmarks.newest(benchmark);
     let kind = MuxBenchmark::kind(&());
-    metrics
-        .look(&kind, reconcile(benchmark, context.clone()))
-        .await
+    let ended = metrics
+        .look(&kind, reconcile(benchmark.clone(), context.clone()))
+        .await;
+    if ended.is_ok() {
+        context.backoffs.succeeded(benchmark.as_ref());
+    }
+    ended
 }
 
 fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>

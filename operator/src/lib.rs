@@ -2,11 +2,12 @@
 //!
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
-//! controllers share is here: [`api_server`], [`apply`], [`caches`], [`certificates`], [`conditions`], [`events`],
+//! controllers share is here: [`api_server`], [`apply`], [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`],
 //! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod api_server;
 pub mod apply;
+pub mod backoff;
 pub mod benchmark_controller;
 pub mod caches;
 pub mod certificates;

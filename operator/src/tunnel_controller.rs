@@ -33,6 +33,7 @@ use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use tracing::{Instrument, info_span, warn};
 
 use crate::api_server::ApiServer;
+use crate::backoff::Backoffs;
 use crate::caches::{Cluster, Feed, NotKnown, Targets};
 use crate::conditions::is_true;
 use crate::events::Events;
@@ -48,8 +49,6 @@ use crate::watches;
 const REQUEUE_PENDING: Duration = Duration::from_secs(2);
 /// How soon a tunnel that is as asked is looked at again.
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
-/// How soon after a failed request.
-const REQUEUE_FAILED: Duration = Duration::from_secs(5);
 /// Tunnels that are reconciled at once.
 const CONCURRENCY: u16 = 16;
 
@@ -67,6 +66,7 @@ pub struct Context<G = observe::HttpGateways> {
     gateways: G,
     calm: update_status::Calm,
     certifier: certify::Certifier,
+    backoffs: Backoffs,
 }
 
 impl<G> Context<G> {
@@ -90,6 +90,7 @@ impl<G> Context<G> {
             events,
             gateways,
             calm: update_status::Calm::default(),
+            backoffs: Backoffs::default(),
         }
     }
 }
@@ -189,21 +190,23 @@ pub async fn run<G: observe::Gateways>(
         watches::children(api(client, namespace), feeds.autoscalers, clock),
         watches::children(api(client, namespace), feeds.jobs, clock),
     ]);
+    let context = Arc::new(context);
     applier(
         move |tunnel, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
             Box::pin(async move { leadership.if_held(look(tunnel, context, metrics)).await })
         },
-        |_, _, _| Action::requeue(REQUEUE_FAILED),
-        Arc::new(context),
+        |tunnel, _, context| context.backoffs.failed(tunnel.as_ref()),
+        context.clone(),
         store,
         watches::batched(triggers).map(Ok::<_, std::convert::Infallible>),
         Config::default().concurrency(CONCURRENCY),
     )
     .for_each(|result| async {
         match result {
-            // A child outlived its tunnel for a moment, or carries the labels of none.
-            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            Ok(_) => {}
+            // It went; or a child outlived its tunnel for a moment, or carries the labels of none.
+            Err(ControllerError::ObjectNotFound(object)) => context.backoffs.is_gone(&object),
             Err(error) => warn!(error = %chain(&error), "a reconciliation failed"),
         }
     })
@@ -220,9 +223,13 @@ async fn look<G: observe::Gateways>(
     caches.first_lists().await;
     let tunnel = caches.tunnels.newest(tunnel);
     let kind = MuxTunnel::kind(&());
-    metrics
-        .look(&kind, reconcile(tunnel, context.clone()))
-        .await
+    let ended = metrics
+        .look(&kind, reconcile(tunnel.clone(), context.clone()))
+        .await;
+    if ended.is_ok() {
+        context.backoffs.succeeded(tunnel.as_ref());
+    }
+    ended
 }
 
 /// The tunnels of which a forward leads to the Service.

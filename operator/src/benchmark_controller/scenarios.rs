@@ -16,6 +16,7 @@ use super::operator_key::OperatorKey;
 use super::test_support::{FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
 use super::{Context, reconcile};
 use crate::apply::Settled;
+use crate::backoff::Backoffs;
 use crate::caches::Cluster;
 use crate::events::Events;
 use crate::settings::Settings;
@@ -424,6 +425,7 @@ impl World {
             settings: Arc::new(self.settings.clone()),
             runner: self.runner.clone(),
             key: OperatorKey::from(self.key),
+            backoffs: Backoffs::default(),
             now: self.now,
         };
         let object = self.cluster.get(&format!("muxbenchmarks/{NAME}")).unwrap();
