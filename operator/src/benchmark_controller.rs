@@ -134,16 +134,21 @@ pub async fn run(
     // A runner is asked every two seconds, so nothing is gained by a look at each change of its Job.
     let benchmarks = watches::objects(api::<MuxBenchmark>(&client, namespace), feed, &clock);
     let won = leadership.looks(&store);
+    let queue = metrics.queue::<MuxBenchmark>();
+    let (joined, missed) = (queue.clone(), queue.clone());
     let context = Arc::new(context);
     applier(
         move |benchmark, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
+            queue.left(benchmark.as_ref());
             Box::pin(async move { leadership.if_held(look(benchmark, context, metrics)).await })
         },
         |benchmark, _, context| context.backoffs.failed(benchmark.as_ref()),
         context.clone(),
         store,
-        stream::select(benchmarks, won).map(Ok::<_, std::convert::Infallible>),
+        stream::select(benchmarks, won)
+            .inspect(move |benchmark| joined.joined(benchmark))
+            .map(Ok::<_, std::convert::Infallible>),
         Config::default()
             .debounce(DEBOUNCE)
             .concurrency(CONCURRENCY),
@@ -151,7 +156,10 @@ pub async fn run(
     .for_each(|result| async {
         match result {
             Ok(_) => {}
-            Err(ControllerError::ObjectNotFound(object)) => context.backoffs.is_gone(&object),
+            Err(ControllerError::ObjectNotFound(object)) => {
+                missed.missed(&object);
+                context.backoffs.is_gone(&object);
+            }
             Err(error) => warn!(%error, "a reconciliation failed"),
         }
     })

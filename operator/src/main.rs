@@ -246,6 +246,7 @@ impl Operator {
             self.grants.clone(),
             self.api_server.clone(),
             HttpGateways::default(),
+            self.metrics.tunnels.clone(),
         );
         let benchmarks =
             benchmark_controller::Context::new(cluster, self.settings.clone(), self.events.clone());

@@ -1,21 +1,26 @@
-//! What `/metrics` of the operator says of its work. What tunnels carry is said by their gateways.
+//! What `/metrics` of the operator says: of its own work, and of tunnels ([`tunnels`]).
 //!
 //! `docs/metrics.md` has all names; a test compares. Bounds: labels are kinds, codes, verbs, resources and
-//! statuses, which are few.
+//! statuses, which are few; and what [`tunnels`] says.
 
 pub mod requests;
+pub mod tunnels;
 
+use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
@@ -24,6 +29,7 @@ use crate::failure::Coded;
 use crate::health::WatchClock;
 use crate::leader::Leadership;
 use requests::RequestLabels;
+use tunnels::Tunnels;
 
 /// What `/metrics` is.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -40,6 +46,11 @@ struct ReconcileLabels {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorLabels {
     kind: String,
     code: String,
@@ -53,7 +64,10 @@ pub struct Metrics {
     registry: Arc<Registry>,
     reconciles: Histograms<ReconcileLabels>,
     errors: Family<ErrorLabels, Counter>,
+    queue: Family<KindLabels, Gauge>,
     requests: Histograms<RequestLabels>,
+    /// Of tunnels.
+    pub tunnels: Tunnels,
 }
 
 impl Metrics {
@@ -64,7 +78,8 @@ impl Metrics {
             Family::new_with_constructor(|| Histogram::new(RECONCILE_SECONDS));
         let requests: Histograms<_> =
             Family::new_with_constructor(|| Histogram::new(REQUEST_SECONDS));
-        let errors = Family::default();
+        let (errors, queue) = (Family::default(), Family::default());
+        let tunnels = Tunnels::default();
         let mut registry = Registry::with_prefix("muxtunnel");
         registry.register_with_unit(
             "operator_reconcile",
@@ -77,6 +92,11 @@ impl Metrics {
             "Looks at an object that ended early and are tried again, by kind and MT code",
             Family::clone(&errors),
         );
+        registry.register(
+            "operator_queue_depth",
+            "Objects that changed and wait to be looked at",
+            Family::clone(&queue),
+        );
         registry.register_with_unit(
             "operator_api_request",
             "Time until the API server answered, by verb, resource and class of the status",
@@ -84,14 +104,20 @@ impl Metrics {
             requests.clone(),
         );
         registry.register_collector(Box::new(Now {
-            leadership,
+            leadership: leadership.clone(),
             watches,
+        }));
+        registry.register_collector(Box::new(tunnels::Page {
+            tunnels: tunnels.clone(),
+            leadership,
         }));
         Self {
             registry: Arc::new(registry),
             reconciles,
             errors,
+            queue,
             requests,
+            tunnels,
         }
     }
 
@@ -139,10 +165,63 @@ impl Metrics {
         }
     }
 
+    /// The queue of objects of type `K`, one a controller: those of several scopes add up.
+    #[must_use]
+    pub fn queue<K: Resource<DynamicType = ()>>(&self) -> Queue {
+        let kind = K::kind(&()).into_owned();
+        Queue {
+            waiting: Arc::default(),
+            depth: self.queue.get_or_create(&KindLabels { kind }).clone(),
+        }
+    }
+
     fn answered(&self, labels: &RequestLabels, time: Duration) {
         self.requests
             .get_or_create(labels)
             .observe(time.as_secs_f64());
+    }
+}
+
+/// Namespaces and names.
+type Names = BTreeSet<(Option<String>, String)>;
+
+/// Which objects wait to be looked at. As many as there are objects. Clones share one set.
+#[derive(Debug, Clone)]
+pub struct Queue {
+    waiting: Arc<Mutex<Names>>,
+    depth: Gauge,
+}
+
+impl Queue {
+    /// It waits from now on.
+    pub fn joined<K: Resource<DynamicType = ()>>(&self, object: &ObjectRef<K>) {
+        self.change(|waiting| {
+            waiting.insert((object.namespace.clone(), object.name.clone()));
+        });
+    }
+
+    /// It is looked at.
+    pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
+        let key = (object.meta().namespace.clone(), object.name_any());
+        self.change(|waiting| {
+            waiting.remove(&key);
+        });
+    }
+
+    /// There is no such object.
+    pub fn missed(&self, object: &ObjectRef<DynamicObject>) {
+        let key = (object.namespace.clone(), object.name.clone());
+        self.change(|waiting| {
+            waiting.remove(&key);
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Names)) {
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let length = |waiting: &Names| i64::try_from(waiting.len()).unwrap_or(i64::MAX);
+        let before = length(&waiting);
+        change(&mut waiting);
+        self.depth.inc_by(length(&waiting) - before);
     }
 }
 

@@ -42,6 +42,7 @@ use crate::grants::Grants;
 use crate::health::WatchClock;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
+use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watches;
 
@@ -67,10 +68,11 @@ pub struct Context<G = observe::HttpGateways> {
     calm: update_status::Calm,
     certifier: certify::Certifier,
     backoffs: Backoffs,
+    figures: Tunnels,
 }
 
 impl<G> Context<G> {
-    /// A context of its own for one controller, which asks gateways by `gateways`.
+    /// A context of its own for one controller, which asks gateways by `gateways`, and adds up in `figures` what they say.
     #[must_use]
     pub fn new(
         (cluster, targets): (Cluster, Targets),
@@ -79,7 +81,9 @@ impl<G> Context<G> {
         grants: Grants,
         api_server: ApiServer,
         gateways: G,
+        figures: Tunnels,
     ) -> Self {
+        figures.follow(cluster.caches.tunnels.clone());
         Self {
             certifier: certify::Certifier::new(cluster.client.clone(), &settings),
             cluster,
@@ -91,6 +95,7 @@ impl<G> Context<G> {
             gateways,
             calm: update_status::Calm::default(),
             backoffs: Backoffs::default(),
+            figures,
         }
     }
 }
@@ -190,23 +195,30 @@ pub async fn run<G: observe::Gateways>(
         watches::children(api(client, namespace), feeds.autoscalers, clock),
         watches::children(api(client, namespace), feeds.jobs, clock),
     ]);
+    let queue = metrics.queue::<MuxTunnel>();
+    let (joined, missed) = (queue.clone(), queue.clone());
     let context = Arc::new(context);
     applier(
         move |tunnel, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
+            queue.left(tunnel.as_ref());
             Box::pin(async move { leadership.if_held(look(tunnel, context, metrics)).await })
         },
         |tunnel, _, context| context.backoffs.failed(tunnel.as_ref()),
         context.clone(),
         store,
-        watches::batched(triggers).map(Ok::<_, std::convert::Infallible>),
+        watches::batched(triggers.inspect(move |tunnel| joined.joined(tunnel)))
+            .map(Ok::<_, std::convert::Infallible>),
         Config::default().concurrency(CONCURRENCY),
     )
     .for_each(|result| async {
         match result {
             Ok(_) => {}
             // It went; or a child outlived its tunnel for a moment, or carries the labels of none.
-            Err(ControllerError::ObjectNotFound(object)) => context.backoffs.is_gone(&object),
+            Err(ControllerError::ObjectNotFound(object)) => {
+                missed.missed(&object);
+                context.backoffs.is_gone(&object);
+            }
             Err(error) => warn!(error = %chain(&error), "a reconciliation failed"),
         }
     })
@@ -389,6 +401,7 @@ async fn converge<G: observe::Gateways>(
         }
     };
     let seen = observe::observe(cluster, &context.gateways, &valid).await?;
+    context.figures.seen(&valid.namespace, &valid.name, &seen);
     let facts = (&applied, &seen);
     let certified = certifier.settle(&valid, bundle, facts, certified).await?;
     Ok(update_status::Outcome::Observed(

@@ -1,17 +1,186 @@
-//! The page against its documentation.
+//! The page against its documentation, and what becomes of counters that begin anew.
 
-use std::collections::BTreeSet;
-
+use kube::runtime::watcher::Event;
+use muxtunnel_crds::MuxTunnel;
+use muxtunnel_gateway_config::status::{Limit, Status};
+use serde_json::json;
 use tower::{Layer, Service};
 
 use super::*;
+use crate::caches::Feed;
 use crate::tunnel_controller::Error;
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
+
+fn tunnel(name: &str) -> MuxTunnel {
+    serde_json::from_value(json!({
+        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnel",
+        "metadata": {"name": name, "namespace": "site"},
+        "spec": {"carrier": {"security": {"mode": "None"}}},
+    }))
+    .unwrap()
+}
+
+/// Figures that follow a cache with one tunnel, `office`.
+fn metrics() -> (Metrics, Feed<MuxTunnel>) {
+    let mut feed = Feed::default();
+    feed.take(Event::Init);
+    feed.take(Event::InitApply(tunnel("office")));
+    feed.take(Event::InitDone);
+    let watches = Arc::new(WatchClock::default());
+    watches.expect("/api/v1/pods");
+    let metrics = Metrics::new(Leadership::always(), watches);
+    metrics.tunnels.follow(feed.cache());
+    (metrics, feed)
+}
+
+fn status(opened: u64, retransmits: u64) -> Status {
+    serde_json::from_value(json!({
+        "version": "1", "role": "Entry", "protocol": "Native", "configHash": "h", "ready": true,
+        "draining": false, "sysctls": {},
+        "streams": {
+            "open": 2, "opened": opened, "bytesSent": opened * 10, "bytesReceived": opened * 20,
+            "closed": {"completed": opened}, "refused": {"MT0205": opened},
+        },
+        "process": {"cpuSeconds": 0.0, "maxRssBytes": 0, "uptimeSeconds": 0.0},
+        "carriers": [{
+            "peer": "10.0.0.1:64000", "uptimeSeconds": 1.0, "rttMilliseconds": 100.0,
+            "rttMinMilliseconds": 100.0, "congestionControl": "cubic", "bytesSent": 1,
+            "bytesReceived": 1, "retransmits": retransmits, "congestionWindow": 10, "streams": 1,
+            "receiveBudgetUsed": 4096, "limitedSeconds": {"CongestionWindow": 1.5},
+        }],
+    }))
+    .unwrap()
+}
+
+fn seen(status: Status) -> Seen {
+    Seen {
+        pods: vec![SeenPod {
+            end: End::Entry,
+            name: "office-entry-x".to_owned(),
+            ready: true,
+            problem: None,
+            waits: false,
+            wan: Wan::Absent,
+            answer: Some(Ok(status)),
+        }],
+    }
+}
+
+/// The value of a sample.
+fn value(page: &str, name: &str, label: &str) -> Option<f64> {
+    page.lines()
+        .filter(|line| line.starts_with(&format!("muxtunnel_{name}{{")))
+        .find(|line| line.contains(label))
+        .and_then(|line| line.rsplit(' ').next()?.parse().ok())
+}
+
+#[test]
+fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
+    let (metrics, _feed) = metrics();
+    for (opened, retransmits) in [(5, 7), (8, 3), (2, 1)] {
+        let seen = seen(status(opened, retransmits));
+        metrics.tunnels.seen("site", "office", &seen);
+    }
+    let page = metrics.render().unwrap();
+    // 5, then 3 more, then 2 of another process.
+    assert_eq!(
+        value(&page, "tunnel_streams_opened_total", "office"),
+        Some(10.0)
+    );
+    assert_eq!(
+        value(&page, "tunnel_payload_bytes_total", "sent"),
+        Some(100.0)
+    );
+    assert_eq!(
+        value(&page, "tunnel_opens_refused_total", "MT0205"),
+        Some(10.0)
+    );
+    // 7, then fewer since a carrier went, then 1 of another process.
+    assert_eq!(
+        value(&page, "tunnel_carrier_retransmits_total", "office"),
+        Some(8.0)
+    );
+    assert_eq!(
+        value(&page, "tunnel_carrier_rtt_seconds", "entry"),
+        Some(0.1)
+    );
+    assert_eq!(value(&page, "tunnel_streams_open", "entry"), Some(2.0));
+}
+
+#[test]
+fn what_a_gateway_had_counted_before_it_was_known_is_not_counted() {
+    let (metrics, _feed) = metrics();
+    for opened in [1000, 1001] {
+        let mut status = status(opened, 0);
+        status.process.uptime_seconds = 3600.0;
+        metrics.tunnels.seen("site", "office", &seen(status));
+    }
+    let page = metrics.render().unwrap();
+    assert_eq!(
+        value(&page, "tunnel_streams_opened_total", "office"),
+        Some(1.0)
+    );
+}
+
+#[test]
+fn a_gateway_that_makes_reasons_up_fills_no_memory() {
+    let (metrics, _feed) = metrics();
+    let mut odd = status(1, 0);
+    for number in 0..1000 {
+        odd.streams.closed.insert(format!("reason-{number:04}"), 1);
+    }
+    odd.streams.closed.insert("x".repeat(1000), 1);
+    metrics.tunnels.seen("site", "office", &seen(odd));
+    let page = metrics.render().unwrap();
+    let series = page
+        .lines()
+        .filter(|line| line.starts_with("muxtunnel_tunnel_streams_closed_total"));
+    assert_eq!(series.count(), 32);
+    assert!(!page.contains("xxxx"));
+}
+
+#[test]
+fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
+    let (metrics, mut feed) = metrics();
+    metrics.tunnels.seen("site", "office", &seen(status(1, 0)));
+    assert!(metrics.render().unwrap().contains("office"));
+    feed.take(Event::Delete(tunnel("office")));
+    assert!(!metrics.render().unwrap().contains("office"));
+
+    let follower = Metrics::new(Leadership::default(), Arc::default());
+    follower.tunnels.follow(feed.cache());
+    feed.take(Event::Apply(tunnel("office")));
+    follower.tunnels.seen("site", "office", &seen(status(1, 0)));
+    assert!(!follower.render().unwrap().contains("office"));
+}
+
+#[test]
+fn an_object_waits_once_until_it_is_looked_at() {
+    let (metrics, _feed) = metrics();
+    let depth = || {
+        let page = metrics.render().unwrap();
+        value(&page, "operator_queue_depth", "MuxTunnel")
+    };
+    let waiting = |name: &str| ObjectRef::<MuxTunnel>::new(name).within("site");
+    let queues = [metrics.queue::<MuxTunnel>(), metrics.queue::<MuxTunnel>()];
+    for name in ["a", "b", "a"] {
+        queues[0].joined(&waiting(name));
+    }
+    queues[1].joined(&waiting("of another scope"));
+    assert_eq!(depth(), Some(3.0));
+    queues[0].left(&tunnel("a"));
+    queues[0].left(&tunnel("c"));
+    assert_eq!(depth(), Some(2.0));
+    queues[0].missed(&waiting("b").erase());
+    assert_eq!(depth(), Some(1.0));
+}
 
 #[tokio::test]
 async fn the_documentation_has_every_metric_and_no_other() {
-    let watches = Arc::new(WatchClock::default());
-    watches.expect("/api/v1/pods");
-    let metrics = Metrics::new(Leadership::default(), watches);
+    let (metrics, _feed) = metrics();
+    metrics.tunnels.seen("site", "office", &seen(status(1, 1)));
+    let _depth = metrics.queue::<MuxTunnel>();
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
     metrics.look("MuxTunnel", failed).await.unwrap_err();
     let mut client = requests::RequestLayer(metrics.clone()).layer(tower::service_fn(
@@ -25,7 +194,7 @@ async fn the_documentation_has_every_metric_and_no_other() {
         "muxtunnel_operator_reconcile_seconds_count{kind=\"MuxTunnel\",result=\"error\"} 1",
         "muxtunnel_operator_reconcile_errors_total{kind=\"MuxTunnel\",code=\"MT0343\"} 1",
         "muxtunnel_operator_api_request_seconds_count{verb=\"list\",resource=\"pods\",status=\"2xx\"} 1",
-        "muxtunnel_operator_leader 0",
+        "muxtunnel_operator_leader 1",
     ] {
         assert!(page.contains(sample), "{sample}: not in {page}");
     }
@@ -53,5 +222,10 @@ async fn the_documentation_has_every_metric_and_no_other() {
     assert_eq!(
         documented, described,
         "docs/metrics.md and the registry differ"
+    );
+    let limits = Limit::ALL.map(|limit| format!("`{}`", limit.as_str()));
+    assert!(
+        limits.iter().all(|limit| text.contains(limit)),
+        "{limits:?}"
     );
 }

@@ -16,6 +16,7 @@ use crate::certificates::join::date;
 use crate::events::Events;
 use crate::grants::Grants;
 use crate::grants::tests::{grant, known};
+use crate::metrics::tunnels::Tunnels;
 use crate::testing::FakeApi;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
@@ -72,6 +73,7 @@ fn operator(
         grants.clone(),
         ApiServer::default(),
         Healthy(api.clone()),
+        Tunnels::default(),
     );
     context.certifier = Certifier::with_clock(client, &settings(), clock.clone());
     (RefCell::new(watches), Arc::new(context))

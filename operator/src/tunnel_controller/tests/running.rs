@@ -67,6 +67,7 @@ impl Process {
             known([]),
             ApiServer::default(),
             Healthy(api.clone()),
+            metrics.tunnels.clone(),
         );
         let feeds = Feeds {
             tunnels: all.tunnels,

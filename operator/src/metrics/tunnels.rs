@@ -1,0 +1,352 @@
+//! What gateways say of themselves, added up for each tunnel.
+//!
+//! A gateway's counters begin anew with its process, and its carriers' with each carrier; here they go
+//! on. Only a leader asks gateways, so only it has these. Bounds: the tunnels that exist; for each
+//! [`PODS_MAX`] pods, and for each of its ends [`REASONS_MAX`] reasons, since what a gateway says may be
+//! anything.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use muxtunnel_crds::MuxTunnel;
+use muxtunnel_gateway_config::status::{Limit, Status};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::{Labels, family};
+use crate::caches::Cache;
+use crate::leader::Leadership;
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::observe::{Seen, SeenPod};
+
+/// Pods of a tunnel whose counters are remembered.
+const PODS_MAX: usize = 128;
+/// Different reasons or codes of an end; others are `other`.
+const REASONS_MAX: usize = 32;
+/// Longest reason.
+const REASON_LENGTH_MAX: usize = 64;
+
+/// All tunnels. Clones share them.
+#[derive(Debug, Clone, Default)]
+pub struct Tunnels(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// By namespace and name.
+    tunnels: BTreeMap<(String, String), Tunnel>,
+    caches: Vec<Cache<MuxTunnel>>,
+}
+
+#[derive(Debug)]
+struct Tunnel {
+    since: Instant,
+    /// What each pod's counters were at the last look.
+    pods: BTreeMap<String, Counters>,
+    totals: BTreeMap<End, Counters>,
+    now: BTreeMap<End, Now>,
+}
+
+/// What only grows.
+#[derive(Debug, Clone, Default)]
+struct Counters {
+    opened: u64,
+    sent: u64,
+    received: u64,
+    retransmits: u64,
+    /// By reason.
+    closed: BTreeMap<String, u64>,
+    /// By code.
+    refused: BTreeMap<String, u64>,
+    /// Milliseconds, by what limited.
+    limited: BTreeMap<String, u64>,
+}
+
+/// What is, at the last look.
+#[derive(Debug, Clone, Default)]
+struct Now {
+    streams: u64,
+    carriers: u64,
+    /// Of the carriers that run on TCP.
+    rtt_seconds: Vec<f64>,
+    receive_budget: u64,
+}
+
+impl Tunnels {
+    /// The tunnels of this cache exist; the figures of others go.
+    pub fn follow(&self, cache: Cache<MuxTunnel>) {
+        self.lock().caches.push(cache);
+    }
+
+    /// A look at the gateways of a tunnel.
+    pub fn seen(&self, namespace: &str, name: &str, seen: &Seen) {
+        let key = (namespace.to_owned(), name.to_owned());
+        let mut known = self.lock();
+        if !known.tunnels.contains_key(&key) {
+            known.forget();
+        }
+        let tunnel = known.tunnels.entry(key).or_insert_with(|| Tunnel {
+            since: Instant::now(),
+            pods: BTreeMap::new(),
+            totals: BTreeMap::new(),
+            now: BTreeMap::new(),
+        });
+        tunnel.now.clear();
+        let names: Vec<_> = seen.pods.iter().map(|pod| &pod.name).collect();
+        tunnel.pods.retain(|pod, _| names.contains(&pod));
+        for pod in seen.pods.iter().take(PODS_MAX) {
+            if let Some(Ok(status)) = &pod.answer {
+                tunnel.take(pod, status);
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    /// Drops the figures of tunnels that are not there any more.
+    fn forget(&mut self) {
+        let Self { tunnels, caches } = self;
+        tunnels.retain(|(namespace, name), _| {
+            let is_there = |cache: &Cache<MuxTunnel>| {
+                let found = cache.get(namespace, name);
+                found.is_ok_and(|tunnel| tunnel.is_some())
+            };
+            caches.iter().any(is_there)
+        });
+    }
+}
+
+impl Tunnel {
+    fn take(&mut self, pod: &SeenPod, status: &Status) {
+        let counters = Counters::of(status);
+        let total = self.totals.entry(pod.end).or_default();
+        match self.pods.get(&pod.name) {
+            Some(before) => total.add(&counters.since(before)),
+            // One that is older than what is known here was counted by another process.
+            None if status.process.uptime_seconds <= self.since.elapsed().as_secs_f64() => {
+                total.add(&counters);
+            }
+            None => total.add(&Counters::default()),
+        }
+        self.pods.insert(pod.name.clone(), counters);
+        let now = self.now.entry(pod.end).or_default();
+        now.streams += status.streams.open;
+        now.carriers += status.carriers.len() as u64;
+        for carrier in &status.carriers {
+            now.receive_budget += carrier.receive_budget_used;
+            if !carrier.congestion_control.is_empty() {
+                now.rtt_seconds.push(carrier.rtt_milliseconds / 1e3);
+            }
+        }
+    }
+}
+
+impl Counters {
+    fn of(status: &Status) -> Self {
+        let mut limited = BTreeMap::new();
+        for (limit, seconds) in status.carriers.iter().flat_map(|c| &c.limited_seconds) {
+            if *limit != Limit::Other {
+                *limited.entry(limit.as_str().to_owned()).or_default() += (seconds * 1e3) as u64;
+            }
+        }
+        Self {
+            opened: status.streams.opened,
+            sent: status.streams.bytes_sent,
+            received: status.streams.bytes_received,
+            retransmits: status.carriers.iter().map(|c| c.retransmits).sum(),
+            closed: bounded(&status.streams.closed),
+            refused: bounded(&status.streams.refused),
+            limited,
+        }
+    }
+
+    /// What came since `before`. A process that counts less is another one. Carriers come and go while
+    /// it lives: where there is less than before, nothing is added.
+    fn since(&self, before: &Self) -> Self {
+        let is_other = self.opened < before.opened
+            || self.sent < before.sent
+            || self.received < before.received;
+        if is_other {
+            return self.clone();
+        }
+        Self {
+            opened: self.opened - before.opened,
+            sent: self.sent - before.sent,
+            received: self.received - before.received,
+            retransmits: self.retransmits.saturating_sub(before.retransmits),
+            closed: grown(&self.closed, &before.closed),
+            refused: grown(&self.refused, &before.refused),
+            limited: grown(&self.limited, &before.limited),
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.opened = self.opened.saturating_add(more.opened);
+        self.sent = self.sent.saturating_add(more.sent);
+        self.received = self.received.saturating_add(more.received);
+        self.retransmits = self.retransmits.saturating_add(more.retransmits);
+        add(&mut self.closed, &more.closed);
+        add(&mut self.refused, &more.refused);
+        add(&mut self.limited, &more.limited);
+    }
+}
+
+fn grown(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let since = |(reason, count): (&String, &u64)| {
+        let before = before.get(reason).copied().unwrap_or(0);
+        (reason.clone(), count.saturating_sub(before))
+    };
+    now.iter().map(since).collect()
+}
+
+fn bounded(said: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    add(&mut counts, said);
+    counts
+}
+
+fn add(totals: &mut BTreeMap<String, u64>, more: &BTreeMap<String, u64>) {
+    for (reason, count) in more {
+        let is_known = totals.contains_key(reason);
+        let is_odd = reason.len() > REASON_LENGTH_MAX || totals.len() >= REASONS_MAX;
+        let reason = if !is_known && is_odd { "other" } else { reason };
+        let total = totals.entry(reason.to_owned()).or_default();
+        *total = total.saturating_add(*count);
+    }
+}
+
+/// The tunnels' part of the page.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) tunnels: Tunnels,
+    pub(super) leadership: Leadership,
+}
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let mut known = self.tunnels.lock();
+        if !self.leadership.is_held() {
+            known.tunnels.clear();
+        }
+        known.forget();
+        let tunnels = &known.tunnels;
+        let sums = |(key, tunnel): (&(String, String), &Tunnel)| {
+            let ends = tunnel.totals.iter();
+            let ends = ends.map(|(end, total)| (key.clone(), *end, total.clone()));
+            ends.collect::<Vec<_>>()
+        };
+        let totals: Vec<_> = tunnels.iter().flat_map(sums).collect();
+        counters(&mut encoder, &totals)?;
+        let looks = |(key, tunnel): (&(String, String), &Tunnel)| {
+            let ends = tunnel.now.iter();
+            let ends = ends.map(|(end, now)| (key.clone(), *end, now.clone()));
+            ends.collect::<Vec<_>>()
+        };
+        let looks: Vec<_> = tunnels.iter().flat_map(looks).collect();
+        drop(known);
+        gauges(&mut encoder, &looks)
+    }
+}
+
+type OfEnd<T> = ((String, String), End, T);
+
+fn labels<'a, T>(of: &'a OfEnd<T>, more: &[(&'a str, &'a str)]) -> Labels<'a> {
+    let ((namespace, name), end, _) = of;
+    let mut labels = vec![
+        ("namespace", namespace.as_str()),
+        ("name", name.as_str()),
+        ("end", end.component()),
+    ];
+    labels.extend(more);
+    labels
+}
+
+fn counters(
+    encoder: &mut DescriptorEncoder<'_>,
+    totals: &[OfEnd<Counters>],
+) -> Result<(), std::fmt::Error> {
+    let counter = |value| ConstCounter::new(value);
+    let help = "Payload, from local sockets into carriers (sent) and the other way (received)";
+    let payload = totals.iter().flat_map(|of| {
+        [
+            (labels(of, &[("direction", "sent")]), counter(of.2.sent)),
+            (
+                labels(of, &[("direction", "received")]),
+                counter(of.2.received),
+            ),
+        ]
+    });
+    family(encoder, ("tunnel_payload_bytes", help), payload)?;
+    let opened = totals
+        .iter()
+        .map(|of| (labels(of, &[]), counter(of.2.opened)));
+    family(encoder, ("tunnel_streams_opened", "Streams opened"), opened)?;
+    let closed = totals.iter().flat_map(|of| {
+        let reasons = of.2.closed.iter();
+        reasons.map(|(reason, count)| (labels(of, &[("reason", reason)]), counter(*count)))
+    });
+    let help = "Streams ended, by reason; completed is the clean end";
+    family(encoder, ("tunnel_streams_closed", help), closed)?;
+    let refused = totals.iter().flat_map(|of| {
+        let codes = of.2.refused.iter();
+        codes.map(|(code, count)| (labels(of, &[("code", code)]), counter(*count)))
+    });
+    let help = "Opens refused or failed, by MT code";
+    family(encoder, ("tunnel_opens_refused", help), refused)?;
+    let again = totals
+        .iter()
+        .map(|of| (labels(of, &[]), counter(of.2.retransmits)));
+    let help = "Segments that carriers sent again";
+    family(encoder, ("tunnel_carrier_retransmits", help), again)?;
+    let limited = totals.iter().flat_map(|of| {
+        let limits = of.2.limited.iter();
+        limits.map(|(limit, milliseconds)| {
+            let seconds = ConstCounter::new(*milliseconds as f64 / 1e3);
+            (labels(of, &[("limit", limit)]), seconds)
+        })
+    });
+    let help = "Time of carriers, by what limited them";
+    family(encoder, ("tunnel_carrier_limited_seconds", help), limited)
+}
+
+fn gauges(
+    encoder: &mut DescriptorEncoder<'_>,
+    looks: &[OfEnd<Now>],
+) -> Result<(), std::fmt::Error> {
+    let gauge = |value: u64| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
+    let streams = looks
+        .iter()
+        .map(|of| (labels(of, &[]), gauge(of.2.streams)));
+    family(
+        encoder,
+        ("tunnel_streams_open", "Streams open now"),
+        streams,
+    )?;
+    let carriers = looks
+        .iter()
+        .map(|of| (labels(of, &[]), gauge(of.2.carriers)));
+    family(
+        encoder,
+        ("tunnel_carriers", "Carriers that are up"),
+        carriers,
+    )?;
+    let rtt = looks.iter().filter_map(|of| {
+        let of_all: f64 = of.2.rtt_seconds.iter().sum();
+        let mean = of_all / of.2.rtt_seconds.len() as f64;
+        mean.is_finite()
+            .then(|| (labels(of, &[]), ConstGauge::new(mean)))
+    });
+    let help = "Smoothed round-trip time, the mean of the carriers that are up";
+    family(encoder, ("tunnel_carrier_rtt_seconds", help), rtt)?;
+    let used = looks
+        .iter()
+        .map(|of| (labels(of, &[]), gauge(of.2.receive_budget)));
+    let help = "Windows in use: credit granted and payload buffered, of all sessions";
+    family(encoder, ("tunnel_receive_budget_bytes", help), used)
+}
