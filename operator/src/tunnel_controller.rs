@@ -13,6 +13,7 @@ pub mod references;
 mod sandbox;
 pub mod update_status;
 pub mod validate;
+pub mod withdraw;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,7 +54,8 @@ const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Tunnels that are reconciled at once.
 const CONCURRENCY: u16 = 16;
 
-/// Annotation: `"true"` leaves everything as it is, whatever the spec says.
+/// Annotation: `"true"` leaves everything as it is, whatever the spec says; but what another namespace permits no more
+/// goes.
 pub const PAUSED: &str = "muxtunnel.dev/paused";
 
 /// What every reconciliation has at hand.
@@ -262,9 +264,9 @@ fn tunnels_naming(known: &Store<MuxTunnel>, service: &Service) -> Vec<ObjectRef<
 fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
     references_to(known, |tunnel| {
         let own = tunnel.namespace().unwrap_or_default();
-        !references::references(&tunnel.spec, &own)
-            .foreign
-            .is_empty()
+        // What the gateways of a paused one have may be of an earlier spec.
+        let foreign = references::references(&tunnel.spec, &own).foreign;
+        is_paused(tunnel) || !foreign.is_empty()
     })
 }
 
@@ -332,6 +334,10 @@ async fn reconcile_in_span<G: observe::Gateways>(
     } else {
         bring_about(tunnel, context).await?
     };
+    if !matches!(outcome, update_status::Outcome::Observed(..)) {
+        // Nothing was applied.
+        withdraw::withdraw(&context.cluster, &context.grants, tunnel).await?;
+    }
     let status =
         update_status::update_status(&context.cluster, tunnel, &outcome, &context.calm).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
@@ -388,7 +394,10 @@ async fn converge<G: observe::Gateways>(
 ) -> Result<update_status::Outcome, Error> {
     let (cluster, certifier) = (&context.cluster, &context.certifier);
     let bundle = named.join.as_ref().and_then(|join| join.as_ref().ok());
-    let built = build::build(&valid, &context.settings)?;
+    let mut built = build::build(&valid, &context.settings)?;
+    if built.is_held {
+        withdraw::hold(cluster, &context.grants, tunnel, &mut built.config_maps)?;
+    }
     let certified = certifier.issue(tunnel, &valid, bundle).await?;
     if let Some(problem) = certified.foreign() {
         return Ok(update_status::Outcome::Uncertified(problem.clone()));

@@ -24,7 +24,7 @@ pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
 /// Where the keys of a Secret are mounted.
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
 /// Key of the ConfigMap, and name of the mounted file.
-pub(super) const FILE: &str = "config.yaml";
+pub const FILE: &str = "config.yaml";
 
 /// The configuration of the gateways of one end, checked as a gateway checks it.
 pub(super) fn config(

@@ -502,3 +502,38 @@ async fn a_gateway_whose_sandbox_fails_for_a_sysctl_ends_its_deployment_too() {
     bench.reconcile().await.unwrap();
     assert!(!has_deployments(&bench));
 }
+
+#[tokio::test]
+async fn gateways_that_run_keep_a_configuration_that_they_can_start_with() {
+    let forwards = |bench: &Bench| {
+        let config_map = bench.api.get("configmaps/office-entry").unwrap();
+        let text = config_map["data"]["config.yaml"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
+        (config.protocol, config.forwards.len())
+    };
+    let bench = Bench::new(SMALLEST);
+    bench.run().await;
+    let before = forwards(&bench);
+    // What they can take over reaches them while the sysctl is tried.
+    let one_more = "- name: more
+  listen: {port: 8081}
+  target: {address: {host: db.example.com, port: 5432}}
+carrier";
+    let more = tuned().replacen("carrier", one_more, 1);
+    bench.edit(&more);
+    bench.reconcile().await.unwrap();
+    assert_eq!(forwards(&bench), (before.0, before.1 + 1));
+    // What they cannot does not, nor what comes with it.
+    bench.edit(&tuned().replace("protocol: Jmux", "protocol: Native"));
+    bench.reconcile().await.unwrap();
+    assert_eq!(forwards(&bench), (before.0, before.1 + 1));
+    end_job(&bench, "Complete");
+    bench.reconcile().await.unwrap();
+    bench.reconcile().await.unwrap();
+    let (protocol, number) = forwards(&bench);
+    assert_eq!(number, before.1);
+    assert_ne!(protocol, before.0);
+}

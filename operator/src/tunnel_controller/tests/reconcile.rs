@@ -488,6 +488,51 @@ async fn a_permission_that_is_taken_back_takes_the_forward_from_running_gateways
 }
 
 #[tokio::test]
+async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
+    type Hinder = fn(&Bench);
+    let hindrances: [(&str, Hinder); 4] = [
+        ("Paused", |bench| bench.pause(true)),
+        ("Paused", |bench| {
+            bench.pause(true);
+            bench.edit(SMALLEST);
+        }),
+        ("InvalidSpec", |bench| {
+            bench.edit(&SMALLEST.replace("443", "8080"));
+        }),
+        ("OwnedByOther", |bench| {
+            let mut account = bench.api.get("serviceaccounts/office-exit").unwrap();
+            account["metadata"]["ownerReferences"] = json!([]);
+            bench.api.put("serviceaccounts/office-exit", account);
+        }),
+    ];
+    for (reason, hinder) in hindrances {
+        let bench = far(known([]));
+        let permission = grant("shops", "site", "shop");
+        bench.grants.handle(0, Event::Apply(permission.clone()));
+        bench.reconcile().await.unwrap();
+        hinder(&bench);
+        bench.reconcile().await.unwrap();
+        assert_eq!(bench.condition("Ready")["reason"], reason);
+        assert_eq!(exits_policy(&bench), "shop.shops.svc:80", "{reason}");
+        bench.api.take_requests();
+        bench.grants.handle(0, Event::Delete(permission));
+        bench.reconcile().await.unwrap();
+        assert_eq!(exits_policy(&bench), "", "{reason}");
+        let writes = bench.api.take_writes();
+        let of_config_maps = [
+            "PATCH configmaps/office-exit",
+            "PATCH configmaps/office-entry",
+        ];
+        let others = writes
+            .iter()
+            .filter(|write| !of_config_maps.contains(&write.as_str()));
+        assert_eq!(others.count(), 0, "{reason}: {writes:?}");
+        bench.reconcile().await.unwrap();
+        assert_eq!(bench.api.take_writes(), [""; 0], "{reason}");
+    }
+}
+
+#[tokio::test]
 async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_are() {
     let permitted = known([grant("shops", "site", "shop")]);
     let bench = far(permitted);
