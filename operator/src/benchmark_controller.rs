@@ -110,6 +110,7 @@ pub enum Error {
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
+            Self::Runner(RunnerError::NotLeader(_)) => Code::LeaderLost,
             Self::Runner(_) => Code::BenchmarkRunnerSilent,
             _ => failure::code(self),
         }
@@ -119,12 +120,13 @@ impl Coded for Error {
 /// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
 /// operator leads.
 pub async fn run(
-    context: Context,
+    mut context: Context,
     namespace: Option<String>,
     leadership: Leadership,
     metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
+    context.runner.gated(leadership.clone());
     let (client, namespace) = (context.client.clone(), namespace.as_deref());
     let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), &clock);
     let won = leadership.looks(&store);
