@@ -31,6 +31,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config, Error as ControllerError};
+use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
@@ -130,10 +131,13 @@ pub async fn run(
     let (client, namespace) = (context.client.clone(), namespace.as_deref());
     let (store, benchmarks) = watches::objects(api::<MuxBenchmark>(&client, namespace), &clock);
     let won = leadership.looks(&store);
+    let queue = metrics.queue::<MuxBenchmark>();
+    let (asked, begun) = (queue.clone(), queue.clone());
     let jobs = watches::children(api::<Job>(&client, namespace), &clock);
     applier(
         move |benchmark, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
+            begun.take(&ObjectRef::from_obj(&*benchmark));
             Box::pin(async move {
                 let kind = MuxBenchmark::kind(&());
                 let look = metrics.look(&kind, reconcile(benchmark, context));
@@ -143,14 +147,17 @@ pub async fn run(
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
         store,
-        stream::select_all([benchmarks, jobs, won]).map(Ok::<_, std::convert::Infallible>),
+        stream::select_all([benchmarks, jobs, won])
+            .inspect(move |benchmark| asked.put(benchmark))
+            .map(Ok::<_, std::convert::Infallible>),
         Config::default()
             .debounce(DEBOUNCE)
             .concurrency(CONCURRENCY),
     )
     .for_each(|result| async {
         match result {
-            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            Ok(_) => {}
+            Err(ControllerError::ObjectNotFound(gone)) => queue.take(&*gone),
             Err(error) => warn!(%error, "a reconciliation failed"),
         }
     })

@@ -1,16 +1,23 @@
-//! What `/metrics` of the operator says of its work. What tunnels carry is said by their gateways.
+//! What `/metrics` of the operator says of its work, and of the conditions of tunnels. What tunnels carry is said by
+//! their gateways.
 //!
 //! `docs/metrics.md` has all names; a test compares. Bounds: labels are kinds, codes, verbs, resources and
-//! statuses, which are few.
+//! statuses, which are few; and the tunnels that there are, six series each.
 
+mod queue;
 pub mod requests;
 
+use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::Store;
 use muxtunnel_codes::Code;
+use muxtunnel_crds::MuxTunnel;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
@@ -22,6 +29,7 @@ use prometheus_client::registry::{Registry, Unit};
 use crate::failure::Coded;
 use crate::health::WatchClock;
 use crate::leader::Leadership;
+pub(crate) use queue::Queue;
 use requests::RequestLabels;
 
 /// What `/metrics` is.
@@ -53,6 +61,25 @@ pub struct Metrics {
     reconciles: Histograms<ReconcileLabels>,
     errors: Family<ErrorLabels, Counter>,
     requests: Histograms<RequestLabels>,
+    known: Known,
+}
+
+/// What is looked at when the page is asked for. Clones share it.
+#[derive(Debug, Clone, Default)]
+struct Known(Arc<Mutex<Looked>>);
+
+#[derive(Debug, Default)]
+struct Looked {
+    /// The tunnels, a store for each namespace that is watched by itself.
+    tunnels: Vec<Store<MuxTunnel>>,
+    /// Kinds, and what waits of each: one for each namespace that is watched by itself.
+    queues: Vec<(String, Queue)>,
+}
+
+impl Known {
+    fn lock(&self) -> MutexGuard<'_, Looked> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Metrics {
@@ -82,16 +109,32 @@ impl Metrics {
             Unit::Seconds,
             requests.clone(),
         );
+        let known = Known::default();
         registry.register_collector(Box::new(Now {
             leadership,
             watches,
+            known: known.clone(),
         }));
         Self {
             registry: Arc::new(registry),
             reconciles,
             errors,
             requests,
+            known,
         }
+    }
+
+    /// Says the conditions of these tunnels from now on.
+    pub(crate) fn say_tunnels(&self, tunnels: Store<MuxTunnel>) {
+        self.known.lock().tunnels.push(tunnels);
+    }
+
+    /// Says how many objects of a kind wait, which the new queue counts.
+    pub(crate) fn queue<K: Resource<DynamicType = ()>>(&self) -> Queue {
+        let queue = Queue::default();
+        let entry = (K::kind(&()).into_owned(), queue.clone());
+        self.known.lock().queues.push(entry);
+        queue
     }
 
     /// The page as of now.
@@ -150,6 +193,7 @@ impl Metrics {
 struct Now {
     leadership: Leadership,
     watches: Arc<WatchClock>,
+    known: Known,
 }
 
 impl Collector for Now {
@@ -161,14 +205,72 @@ impl Collector for Now {
             ("operator_leader", help),
             [(vec![], ConstGauge::new(leads))],
         )?;
-        let ages = self.watches.ages(Instant::now());
-        let ages = ages.iter().map(|(path, age)| {
-            let labels = vec![("resource", requests::resource(path))];
+        // With several namespaces a resource has a watch in each: the one that is worst off.
+        let mut ages: BTreeMap<String, Duration> = BTreeMap::new();
+        for (path, age) in self.watches.ages(Instant::now()) {
+            let oldest = ages
+                .entry(requests::resource(&path).to_owned())
+                .or_default();
+            *oldest = age.max(*oldest);
+        }
+        let ages = ages.iter().map(|(resource, age)| {
+            let labels = vec![("resource", resource.as_str())];
             (labels, ConstGauge::new(age.as_secs_f64()))
         });
         let help = "Time since the API server last answered the beginning of a watch";
-        family(&mut encoder, ("operator_watch_age_seconds", help), ages)
+        family(&mut encoder, ("operator_watch_age_seconds", help), ages)?;
+        let (depths, tunnels) = self.looked();
+        let depths = depths
+            .iter()
+            .map(|(kind, depth)| (vec![("kind", kind.as_str())], ConstGauge::new(*depth)));
+        let help = "Objects that changed, or were asked for, and whose look has not begun";
+        family(&mut encoder, ("operator_queue_depth", help), depths)?;
+        let conditions = tunnels.iter().flat_map(|tunnel| conditions(tunnel));
+        let help = "Conditions of MuxTunnels: 1 is True, 0 False or Unknown";
+        family(&mut encoder, ("tunnel_condition", help), conditions)
     }
+}
+
+impl Now {
+    /// How many objects of each kind wait, and all tunnels.
+    fn looked(&self) -> (BTreeMap<String, i64>, Vec<Arc<MuxTunnel>>) {
+        let looked = self.known.lock();
+        let mut depths = BTreeMap::new();
+        for (kind, queue) in &looked.queues {
+            *depths.entry(kind.clone()).or_default() += queue.depth();
+        }
+        let tunnels = looked.tunnels.iter().flat_map(Store::state);
+        (depths, tunnels.collect())
+    }
+}
+
+/// A sample for each condition of a tunnel.
+fn conditions(tunnel: &MuxTunnel) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
+    let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+    conditions.map(move |condition| {
+        let metadata = tunnel.meta();
+        let labels = vec![
+            (
+                "namespace",
+                metadata.namespace.as_deref().unwrap_or_default(),
+            ),
+            ("tunnel", metadata.name.as_deref().unwrap_or_default()),
+            ("condition", condition.type_.as_str()),
+            ("code", code(condition)),
+        ];
+        (
+            labels,
+            ConstGauge::new(i64::from(condition.status == "True")),
+        )
+    })
+}
+
+/// The number that the message of each of our conditions begins with.
+fn code(condition: &Condition) -> &str {
+    let first = condition.message.split_whitespace().next();
+    first
+        .filter(|word| word.starts_with("MT"))
+        .unwrap_or_default()
 }
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;

@@ -138,6 +138,9 @@ pub async fn run(
     let client = context.client.clone();
     let (store, tunnels) = watches::objects(api::<MuxTunnel>(&client, namespace), clock);
     let (naming, foreign) = (store.clone(), store.clone());
+    metrics.say_tunnels(store.clone());
+    let queue = metrics.queue::<MuxTunnel>();
+    let (asked, begun) = (queue.clone(), queue.clone());
     let grants = context.grants.changes();
     let triggers = stream::select_all([
         tunnels,
@@ -159,6 +162,7 @@ pub async fn run(
     applier(
         move |tunnel, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
+            begun.take(&ObjectRef::from_obj(&*tunnel));
             Box::pin(async move {
                 let kind = MuxTunnel::kind(&());
                 let look = metrics.look(&kind, reconcile(tunnel, context));
@@ -168,13 +172,16 @@ pub async fn run(
         |_, _, _| Action::requeue(REQUEUE_FAILED),
         Arc::new(context),
         store,
-        watches::batched(triggers).map(Ok::<_, std::convert::Infallible>),
+        watches::batched(triggers)
+            .inspect(move |tunnel| asked.put(tunnel))
+            .map(Ok::<_, std::convert::Infallible>),
         Config::default().concurrency(CONCURRENCY),
     )
     .for_each(|result| async {
         match result {
+            Ok(_) => {}
             // A child outlived its tunnel for a moment, or carries the labels of none.
-            Ok(_) | Err(ControllerError::ObjectNotFound(_)) => {}
+            Err(ControllerError::ObjectNotFound(gone)) => queue.take(&*gone),
             Err(error) => warn!(error = %chain(&error), "a reconciliation failed"),
         }
     })
