@@ -28,7 +28,8 @@ pub(super) async fn apply(
         let is_asked_for = built.iter().any(|job| job.name_any() == seen.name);
         match &seen.outcome {
             _ if !is_asked_for => delete(&api, seen).await?,
-            ProbeOutcome::Failed { is_old: true, .. } => delete(&api, seen).await?,
+            ProbeOutcome::Failed { is_old: true, .. }
+            | ProbeOutcome::NotAdmitted { is_old: true, .. } => delete(&api, seen).await?,
             ProbeOutcome::Refused {
                 problem,
                 is_remembered: false,
