@@ -31,6 +31,16 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/* A time such as 1h30m in whole seconds. */}}
+{{- define "muxtunnel.seconds" -}}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+(ms|h|m|s)" . -1 }}
+{{- $factor := get (dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1) (regexFind "[a-z]+$" .) }}
+{{- $sum = add $sum (mul (regexFind "^[0-9]+" . | atoi) $factor) }}
+{{- end }}
+{{- div $sum 1000 }}
+{{- end }}
+
 {{/* The namespace of what `helm test` makes: one that is served. */}}
 {{- define "muxtunnel.testNamespace" -}}
 {{- if .Values.watchNamespaces }}{{ first .Values.watchNamespaces }}{{ else }}{{ .Release.Namespace }}{{ end }}
