@@ -11,7 +11,8 @@ mod cluster;
 
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use cluster::{Cluster, Ran, tunnel_path};
 use rcgen::{CertificateParams, KeyPair};
@@ -312,7 +313,7 @@ fn check_of_a_good_installation_is_good() {
 #[test]
 fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     let cluster = installed();
-    cluster.take_right("list nodes");
+    cluster.take_right("list muxtunnels");
     cluster.put("/api/v1/nodes/n2", node("n2", "v1.31.0"));
     cluster.put("/api/v1/namespaces/shop", json!({
         "metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
@@ -403,14 +404,51 @@ fn check_of_a_cluster_that_does_not_answer_is_a_failure_that_is_told() {
 }
 
 #[test]
-fn a_right_that_is_refused_is_a_finding_and_a_server_that_fails_a_failure() {
+fn what_only_administrators_may_look_at_is_skipped_for_others() {
     let cluster = installed();
-    cluster.refuse("/api/v1/nodes", 403);
-    let ran = cluster.run("check --only node -o json");
-    assert_eq!(
-        (ran.status, codes(&ran, "finding")),
-        (3, vec!["MT0382".to_owned()])
-    );
+    for (path, right) in [
+        ("/api/v1/nodes", "list nodes"),
+        ("/api/v1/namespaces/shop", "get namespaces"),
+        (
+            "/apis/apiextensions.k8s.io",
+            "get customresourcedefinitions",
+        ),
+        ("/apis/apps/v1/deployments", "list deployments"),
+    ] {
+        cluster.refuse(path, 403);
+        cluster.take_right(right);
+    }
+    let ran = cluster.run("check -o json");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(codes(&ran, "warning"), ["MT0382"; 3]);
+    let report = ran.json();
+    let checks = report["categories"].as_array().unwrap().iter();
+    let skipped: Vec<_> = checks
+        .flat_map(|category| category["checks"].as_array().unwrap())
+        .filter_map(|check| check["skipped"].as_str())
+        .collect();
+    for right in [
+        "you may not list nodes",
+        "you may not get namespaces",
+        "you may not list deployments.apps",
+    ] {
+        assert!(skipped.contains(&right), "{skipped:?}");
+    }
+    // What was asked for, and what this is all about, is not skipped.
+    for line in ["check --only node --probe", "check --only tunnels"] {
+        cluster.refuse("/apis/muxtunnel.dev", 403);
+        let ran = cluster.run(&format!("{line} -o json"));
+        assert_eq!(
+            (ran.status, codes(&ran, "finding")),
+            (3, vec!["MT0382".to_owned()]),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_fails_is_a_failure() {
+    let cluster = installed();
     cluster.refuse("/api/v1/nodes", 500);
     let ran = cluster.run("check --only node");
     assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
@@ -448,6 +486,33 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
             .iter()
             .all(|(_, pod)| pod.is_null() || pod["spec"]["nodeName"] == "n1")
     );
+}
+
+#[test]
+fn probing_that_is_ended_leaves_no_pods_either() {
+    let cluster = installed();
+    // The pods say nothing.
+    let line = "check --only node --probe -n shop";
+    let mut program = cluster.command(line);
+    program.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = program.spawn().unwrap();
+    let pods = |verb: &str| {
+        let writes = cluster.writes();
+        let pods = writes.iter().filter(|(write, _)| {
+            write.starts_with(&format!("{verb} /api/v1/namespaces/shop/pods"))
+        });
+        pods.count()
+    };
+    while pods("POST") == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let id = program.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    assert!(killed.success());
+    let ran = Ran::from(program.wait_with_output().unwrap());
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.err.contains("interrupted"), "{ran:?}");
+    assert_eq!(pods("POST"), pods("DELETE"));
 }
 
 #[test]

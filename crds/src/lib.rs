@@ -37,6 +37,7 @@ pub use forward::{
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
+pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{

@@ -59,7 +59,7 @@ async fn published(cluster: &Cluster, tunnel: &Tunnel, name: &str) -> Result<Bun
     let join = tunnel
         .status
         .as_ref()
-        .and_then(|status| status.certificates.join.as_ref());
+        .and_then(|status| status.certificates.as_ref()?.join.as_ref());
     let Some(join) = join else {
         let why = object::condition(tunnel, CERTIFICATES_VALID).map_or_else(
             || "its operator publishes one only for managed certificates (carrier.security of mode MutualTls, without Secrets of your own)".to_owned(),
