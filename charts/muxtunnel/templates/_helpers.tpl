@@ -67,17 +67,18 @@ volumeMounts:
 {{- end }}
 
 {{/*
-What the operator may do, in each namespace that it serves. It can read no Secret: it makes the tokens of benchmarks and
-deletes them, and makes and renews the certificates of gateways, without ever reading one.
+What the operator may do, in each namespace that it serves. It reads no Secret: it makes the tokens of benchmarks, and
+makes and renews the certificates of gateways. The right to patch one is a right to change it, and a patch is answered
+with the whole object: `watchNamespaces` keeps that to the namespaces that are served.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
-  resources: [muxtunnels, muxbenchmarks]
-  verbs: [get, list, watch]
+  resources: [muxbenchmarks]
+  verbs: [list, watch]
 # A benchmark's environments are MuxTunnels of its own.
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels]
-  verbs: [create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels/status, muxbenchmarks/status]
   verbs: [patch]
@@ -102,10 +103,10 @@ deletes them, and makes and renews the certificates of gateways, without ever re
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create, patch, delete]
+  verbs: [create, patch]
 {{- if .Values.certificates.certManager }}
 - apiGroups: [cert-manager.io]
   resources: [certificates]
