@@ -183,16 +183,16 @@ pub async fn run(
 
 /// The tunnels of which a forward leads to the Service.
 fn tunnels_naming(known: &Store<MuxTunnel>, service: &Service) -> Vec<ObjectRef<MuxTunnel>> {
-    let (name, namespace) = (service.name_any(), service.namespace().unwrap_or_default());
-    let names = |tunnel: &MuxTunnel| {
-        let own = tunnel.namespace().unwrap_or_default();
-        let targets = tunnel.spec.forwards.iter();
-        let mut targets = targets.filter_map(|forward| forward.target.as_ref()?.service.as_ref());
-        targets.any(|target| {
-            target.name == name && *target.namespace.as_ref().unwrap_or(&own) == namespace
-        })
+    let service = references::ServiceName {
+        namespace: service.namespace().unwrap_or_default(),
+        name: service.name_any(),
     };
-    references_to(known, names)
+    references_to(known, |tunnel| {
+        let own = tunnel.namespace().unwrap_or_default();
+        references::references(&tunnel.spec, &own)
+            .services
+            .contains(&service)
+    })
 }
 
 /// Those that a grant is a matter for.
