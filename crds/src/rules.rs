@@ -6,6 +6,8 @@
 
 use kube::core::{Message, Rule};
 
+use crate::template::{PRIVILEGED_ANNOTATIONS, SIDECAR_INJECT};
+
 /// Pattern of the name of a Secret. Source: RFC 1123 subdomains, as Kubernetes takes them, dots at either end
 /// aside.
 pub(crate) const SECRET_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
@@ -517,6 +519,22 @@ pub(crate) fn sysctl_values() -> Rule {
              default, most) for tcp_rmem and tcp_wmem, two ports for \
              ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
              self.sysctls.filter(s, !{fits})[0].value])"
+        ),
+    )
+}
+
+/// What is chosen by an annotation is chosen all the same.
+pub(crate) fn annotations_without_privileges() -> Rule {
+    let prefixes = PRIVILEGED_ANNOTATIONS.map(|prefix| format!("'{prefix}'"));
+    let privileged = format!(
+        "(a != '{SIDECAR_INJECT}' && [{}].exists(p, a.startsWith(p)))",
+        prefixes.join(", ")
+    );
+    rule(
+        format!("!has(self.annotations) || self.annotations.all(a, !{privileged})"),
+        format!(
+            "'template.annotations %s: by it another program chooses images, volumes, networks or profiles of pods, \
+             which no tunnel may choose'.format([self.annotations.filter(a, {privileged})[0]])"
         ),
     )
 }
