@@ -42,6 +42,17 @@ pub(crate) struct Certificates {
     pub(crate) exit: Option<Certificate>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) join: Option<JoinStatus>,
+    /// The greatest join generation that certificates were issued under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) join_generation: Option<u32>,
+}
+
+impl Certificates {
+    /// The join generation below which no bundle counts.
+    pub(crate) fn least_generation(&self) -> u32 {
+        let published = self.join.as_ref().and_then(|join| join.generation);
+        self.join_generation.max(published).unwrap_or_default()
+    }
 }
 
 /// The certificate of one side's gateways.
@@ -72,6 +83,9 @@ pub(crate) struct JoinStatus {
     /// Where the entry finds the exit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) address: Option<String>,
+    /// The join generation that it was made under.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) generation: Option<u32>,
     /// When it ends, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) expires: Option<String>,

@@ -520,22 +520,67 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     let ran = cluster.run("token revoke web -n backend --yes -o json");
     assert_eq!(
         (ran.status, ran.json()["generation"].as_u64()),
-        (0, Some(1)),
+        (0, Some(2)),
         "{ran:?}"
     );
     let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
-        "1"
+        "2"
     );
     let (_, patch) = cluster.writes().pop().unwrap();
     assert_eq!(patch["metadata"]["resourceVersion"], "41");
-    cluster.run("token revoke web -n backend --yes");
+    let ran = cluster.run("token revoke web -n backend --yes");
+    assert!(
+        ran.out.contains("Once its operator has taken that over"),
+        "{ran:?}"
+    );
+    assert!(ran.out.contains("up to 25 s"), "{ran:?}");
     let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
-        "2"
+        "3"
     );
+    // Nobody reconciles it here.
+    let ran = cluster.run("token revoke web -n backend --yes --wait --timeout 2s");
+    assert_eq!(ran.status, 4, "{ran:?}");
+    assert!(ran.err.contains("not within 2s a bundle of it"), "{ran:?}");
+    // Somebody has gone on meanwhile, and a bundle of that serves as well.
+    cluster.tunnel("exit.yaml", |object| {
+        object["status"]["certificates"]["join"]["generation"] = json!(9);
+        object["spec"]["exit"]["drainSeconds"] = json!(600);
+    });
+    let ran = cluster.run("token revoke web -n backend --yes");
+    assert!(
+        ran.out.contains("join generation 10.") && ran.out.contains("up to 600 s"),
+        "{ran:?}"
+    );
+    cluster.tunnel("exit.yaml", |object| {
+        object["metadata"]["annotations"] = json!({"muxtunnel.dev/join-generation": "9"});
+        object["status"]["certificates"]["join"]["generation"] = json!(9);
+    });
+    std::thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| cluster.run("token revoke web -n backend --yes --wait -o json"));
+        let path = tunnel_path("backend", "web");
+        let annotated = || {
+            let tunnel = cluster.get(&path).unwrap();
+            tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"] == "10"
+        };
+        while !annotated() {
+            assert!(!waiting.is_finished(), "it ended too early");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let mut tunnel = cluster.get(&path).unwrap();
+        tunnel["status"]["certificates"]["join"]["generation"] = json!(10);
+        cluster.put(&path, tunnel);
+        let ran = waiting.join().unwrap();
+        assert_eq!(
+            (ran.status, &ran.json()["published"]),
+            (0, &json!(true)),
+            "{ran:?}"
+        );
+    });
 }
 
 fn bundle_data(cluster: &Cluster) -> Value {
