@@ -180,7 +180,7 @@ pub enum TokenCommand {
     Issue(IssueArgs),
     /// In the entry's cluster: check a join bundle and apply it as a Secret.
     Redeem(RedeemArgs),
-    /// In the exit's cluster: no longer take anything that joined by a bundle issued so far.
+    /// In the exit's cluster: have the exit no longer take anything that joined by a bundle issued so far.
     Revoke(RevokeArgs),
 }
 
@@ -215,6 +215,12 @@ pub struct RevokeArgs {
     /// Do not ask.
     #[arg(long)]
     pub yes: bool,
+    /// Wait until the operator has published a bundle of the new generation.
+    #[arg(long)]
+    pub wait: bool,
+    /// Wait no longer than this.
+    #[arg(long, default_value = "60s")]
+    pub timeout: Duration,
     #[command(flatten)]
     #[allow(missing_docs, reason = "clap takes a comment here for the command's")]
     pub format: FormatArgs,
@@ -310,8 +316,8 @@ Examples:
 Examples:
   Ask first:
     muxtunnel token revoke web -n backend
-  In a script:
-    muxtunnel token revoke web -n backend --yes",
+  In a script; status 4 if the operator has not done it within two minutes:
+    muxtunnel token revoke web -n backend --yes --wait --timeout 2m",
     ),
     (
         &["completions"],

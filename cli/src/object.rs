@@ -11,7 +11,6 @@ use kube::api::{ApiResource, ListParams, Object};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::cluster::{failed, refusal};
@@ -20,62 +19,7 @@ use crate::cluster::{failed, refusal};
 pub(crate) const PAGE: u32 = 500;
 
 /// A MuxTunnel.
-pub(crate) type Tunnel = Object<Value, Status>;
-
-/// The status of a MuxTunnel.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(crate) struct Status {
-    #[serde(flatten)]
-    pub(crate) seen: MuxTunnelStatus,
-    /// What its gateways prove who they are with.
-    #[serde(default)]
-    pub(crate) certificates: Certificates,
-}
-
-/// The certificates of a tunnel, and what another cluster joins it by.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Certificates {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) entry: Option<Certificate>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) exit: Option<Certificate>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) join: Option<JoinStatus>,
-}
-
-/// The certificate of one side's gateways.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Certificate {
-    /// The Secret that it is in.
-    #[serde(default)]
-    pub(crate) secret_name: String,
-    /// The name in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) identity: Option<String>,
-    /// When it ends, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) not_after: Option<String>,
-    /// SHA-256 of its DER, in hexadecimal digits.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) fingerprint: Option<String>,
-}
-
-/// The join bundle of an exit.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct JoinStatus {
-    /// The Secret that it is in.
-    #[serde(default)]
-    pub(crate) secret_name: String,
-    /// Where the entry finds the exit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) address: Option<String>,
-    /// When it ends, RFC 3339.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) expires: Option<String>,
-}
+pub(crate) type Tunnel = Object<Value, MuxTunnelStatus>;
 
 /// The MuxTunnels of a namespace; `None`: of all.
 pub(crate) fn api(client: &Client, namespace: Option<&str>) -> Api<Tunnel> {
@@ -158,7 +102,7 @@ pub(crate) fn in_a_line(event: &Event) -> String {
 /// The conditions of a tunnel, in the operator's order.
 pub(crate) fn conditions(tunnel: &Tunnel) -> &[Condition] {
     match &tunnel.status {
-        Some(status) => &status.seen.conditions,
+        Some(status) => &status.conditions,
         None => &[],
     }
 }

@@ -11,7 +11,8 @@ mod cluster;
 
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use cluster::{Cluster, Ran, tunnel_path};
 use rcgen::{CertificateParams, KeyPair};
@@ -312,7 +313,7 @@ fn check_of_a_good_installation_is_good() {
 #[test]
 fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     let cluster = installed();
-    cluster.take_right("list nodes");
+    cluster.take_right("list muxtunnels");
     cluster.put("/api/v1/nodes/n2", node("n2", "v1.31.0"));
     cluster.put("/api/v1/namespaces/shop", json!({
         "metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
@@ -403,14 +404,51 @@ fn check_of_a_cluster_that_does_not_answer_is_a_failure_that_is_told() {
 }
 
 #[test]
-fn a_right_that_is_refused_is_a_finding_and_a_server_that_fails_a_failure() {
+fn what_only_administrators_may_look_at_is_skipped_for_others() {
     let cluster = installed();
-    cluster.refuse("/api/v1/nodes", 403);
-    let ran = cluster.run("check --only node -o json");
-    assert_eq!(
-        (ran.status, codes(&ran, "finding")),
-        (3, vec!["MT0382".to_owned()])
-    );
+    for (path, right) in [
+        ("/api/v1/nodes", "list nodes"),
+        ("/api/v1/namespaces/shop", "get namespaces"),
+        (
+            "/apis/apiextensions.k8s.io",
+            "get customresourcedefinitions",
+        ),
+        ("/apis/apps/v1/deployments", "list deployments"),
+    ] {
+        cluster.refuse(path, 403);
+        cluster.take_right(right);
+    }
+    let ran = cluster.run("check -o json");
+    assert_eq!(ran.status, 0, "{ran:?}");
+    assert_eq!(codes(&ran, "warning"), ["MT0382"; 3]);
+    let report = ran.json();
+    let checks = report["categories"].as_array().unwrap().iter();
+    let skipped: Vec<_> = checks
+        .flat_map(|category| category["checks"].as_array().unwrap())
+        .filter_map(|check| check["skipped"].as_str())
+        .collect();
+    for right in [
+        "you may not list nodes",
+        "you may not get namespaces",
+        "you may not list deployments.apps",
+    ] {
+        assert!(skipped.contains(&right), "{skipped:?}");
+    }
+    // What was asked for, and what this is all about, is not skipped.
+    for line in ["check --only node --probe", "check --only tunnels"] {
+        cluster.refuse("/apis/muxtunnel.dev", 403);
+        let ran = cluster.run(&format!("{line} -o json"));
+        assert_eq!(
+            (ran.status, codes(&ran, "finding")),
+            (3, vec!["MT0382".to_owned()]),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn a_server_that_fails_is_a_failure() {
+    let cluster = installed();
     cluster.refuse("/api/v1/nodes", 500);
     let ran = cluster.run("check --only node");
     assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
@@ -448,6 +486,33 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
             .iter()
             .all(|(_, pod)| pod.is_null() || pod["spec"]["nodeName"] == "n1")
     );
+}
+
+#[test]
+fn probing_that_is_ended_leaves_no_pods_either() {
+    let cluster = installed();
+    // The pods say nothing.
+    let line = "check --only node --probe -n shop";
+    let mut program = cluster.command(line);
+    program.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let program = program.spawn().unwrap();
+    let pods = |verb: &str| {
+        let writes = cluster.writes();
+        let pods = writes.iter().filter(|(write, _)| {
+            write.starts_with(&format!("{verb} /api/v1/namespaces/shop/pods"))
+        });
+        pods.count()
+    };
+    while pods("POST") == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let id = program.id().to_string();
+    let killed = Command::new("kill").args(["-TERM", &id]).status().unwrap();
+    assert!(killed.success());
+    let ran = Ran::from(program.wait_with_output().unwrap());
+    assert_eq!(ran.status, 1, "{ran:?}");
+    assert!(ran.err.contains("interrupted"), "{ran:?}");
+    assert_eq!(pods("POST"), pods("DELETE"));
 }
 
 #[test]
@@ -520,22 +585,67 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     let ran = cluster.run("token revoke web -n backend --yes -o json");
     assert_eq!(
         (ran.status, ran.json()["generation"].as_u64()),
-        (0, Some(1)),
+        (0, Some(2)),
         "{ran:?}"
     );
     let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
-        "1"
+        "2"
     );
     let (_, patch) = cluster.writes().pop().unwrap();
     assert_eq!(patch["metadata"]["resourceVersion"], "41");
-    cluster.run("token revoke web -n backend --yes");
+    let ran = cluster.run("token revoke web -n backend --yes");
+    assert!(
+        ran.out.contains("Once its operator has taken that over"),
+        "{ran:?}"
+    );
+    assert!(ran.out.contains("up to 25 s"), "{ran:?}");
     let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
-        "2"
+        "3"
     );
+    // Nobody reconciles it here.
+    let ran = cluster.run("token revoke web -n backend --yes --wait --timeout 2s");
+    assert_eq!(ran.status, 4, "{ran:?}");
+    assert!(ran.err.contains("not within 2s a bundle of it"), "{ran:?}");
+    // Somebody has gone on meanwhile, and a bundle of that serves as well.
+    cluster.tunnel("exit.yaml", |object| {
+        object["status"]["certificates"]["join"]["generation"] = json!(9);
+        object["spec"]["exit"]["drainSeconds"] = json!(600);
+    });
+    let ran = cluster.run("token revoke web -n backend --yes");
+    assert!(
+        ran.out.contains("join generation 10.") && ran.out.contains("up to 600 s"),
+        "{ran:?}"
+    );
+    cluster.tunnel("exit.yaml", |object| {
+        object["metadata"]["annotations"] = json!({"muxtunnel.dev/join-generation": "9"});
+        object["status"]["certificates"]["join"]["generation"] = json!(9);
+    });
+    std::thread::scope(|scope| {
+        let waiting =
+            scope.spawn(|| cluster.run("token revoke web -n backend --yes --wait -o json"));
+        let path = tunnel_path("backend", "web");
+        let annotated = || {
+            let tunnel = cluster.get(&path).unwrap();
+            tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"] == "10"
+        };
+        while !annotated() {
+            assert!(!waiting.is_finished(), "it ended too early");
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let mut tunnel = cluster.get(&path).unwrap();
+        tunnel["status"]["certificates"]["join"]["generation"] = json!(10);
+        cluster.put(&path, tunnel);
+        let ran = waiting.join().unwrap();
+        assert_eq!(
+            (ran.status, &ran.json()["published"]),
+            (0, &json!(true)),
+            "{ran:?}"
+        );
+    });
 }
 
 fn bundle_data(cluster: &Cluster) -> Value {

@@ -119,12 +119,12 @@ codes! {
     WatchUnanswered = 342, "The API server has not answered a watch yet, so nothing is known of that kind.", "Look at the operator's log: a missing right (`list`, `watch`) is granted by the chart's roles.";
     BuildFailed = 343, "What an object needs could not be rendered.", "This is a fault of the operator: please report the log line with the object's spec.";
     BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator as it should.", "Nothing, if it stays rare: the operator asks again. Otherwise read the Job's pod log, and allow the operator to reach port 64002 of that pod.";
-    SysctlProbing = 350, "A Job tries the sysctls in a pod of its own before gateways get them.", "Wait: gateways follow within seconds of its end. If it lasts, see what the message says keeps it, or `kubectl describe` the Job; Pod Security levels baseline and restricted allow no unsafe sysctl.";
+    SysctlProbing = 350, "A Job tries the sysctls in a pod of its own before gateways get them.", "Wait: gateways follow within seconds of its end. If it lasts, see what the message says keeps it, or `kubectl describe` the Job.";
     SandboxFailed = 351, "A pod with the sysctls could not be set up: the kernel does not know one, or does not take its value.", "Correct the name or the value in `tuning.sysctls`. Until then no gateways are made with it.";
     SysctlProbeFailed = 352, "The Job that tries the sysctls ended without saying whether the node takes them.", "See what the message says of its pod: the node, a quota or the image may be the cause. It is tried again a minute later; gateways that run stay as they are.";
     TargetNotPermitted = 365, "A forward leads to a Service of another namespace that does not permit it.", "Have a ReferenceGrant (Gateway API) or a MuxGrant made in the namespace that the message names, from kind MuxTunnel of group muxtunnel.dev and the tunnel's namespace, to kind Service; or lead the forward elsewhere.";
 
-    // 0380: what `muxtunnel check` finds outside of tunnels.
+    // 0380: what `muxtunnel check` finds outside of tunnels; the operator says one of them, too.
     ApiServerUnreachable = 380, "The API server does not answer.", "Look at the kubeconfig, its context and its credentials; the message names what was tried.";
     ServerTooOld = 381, "The API server is older than what tunnels need.", "Upgrade the cluster to Kubernetes 1.32 or newer.";
     RightsMissing = 382, "You have not the right to look at something, or to install it.", "Let an administrator run the command that stands beside the finding.";
@@ -133,7 +133,7 @@ codes! {
     OperatorNotAvailable = 385, "No operator runs.", "Install the chart; where it is installed, `kubectl describe` the operator's pods.";
     LeaderMissing = 386, "No operator holds the leader's Lease, so nothing is reconciled.", "Read the logs of the operator's pods; whether they may write the Lease is in the message of the first error.";
     KubeletTooOld = 387, "A node's kubelet is older than the safe sysctls that tuned gateways need.", "Upgrade the node to Kubernetes 1.32 or newer, or keep gateways off it by `template.nodeSelector`.";
-    PodSecurityTooStrict = 388, "The Pod Security level of a namespace refuses pods that are asked for there.", "Use another namespace, or let its level be `privileged`: WAN emulation needs NET_ADMIN.";
+    PodSecurityTooStrict = 388, "The Pod Security level of a namespace refuses pods that are asked for there.", "Use another namespace, or let its level be `privileged`: WAN emulation needs NET_ADMIN, and no other level allows unsafe sysctls.";
     ProbeInconclusive = 389, "A pod that tries out what a node lets gateways have came to no answer.", "Read the message, mend what kept the pod from running, and check again.";
     TunMissing = 390, "A node has no usable /dev/net/tun.", "Load the module `tun` on the node; tunnels of this version do without.";
     StatusOutdated = 391, "The operator has not reported on a tunnel's newest spec.", "Look whether the operator runs and serves the tunnel's namespace (`watchNamespaces` of the chart).";

@@ -91,6 +91,16 @@ impl MuxGrantSpec {
         });
         from && to
     }
+
+    /// What it says of MuxTunnels and Services; `None`: nothing.
+    #[must_use]
+    pub fn of_tunnels(mut self) -> Option<Self> {
+        self.from
+            .retain(|from| from.group == "muxtunnel.dev" && from.kind == "MuxTunnel");
+        self.to
+            .retain(|to| to.group.is_empty() && to.kind == "Service");
+        (!self.from.is_empty() && !self.to.is_empty()).then_some(self)
+    }
 }
 
 #[cfg(test)]

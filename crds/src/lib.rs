@@ -37,8 +37,9 @@ pub use forward::{
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
+pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
-pub use template::{PodTemplate, Resources};
+pub use template::{PRIVILEGED_ANNOTATIONS, PodTemplate, Resources, is_privileged_annotation};
 pub use tunnel::{
     Autoscaling, Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus,
     Direction, Gateway, GatewayService, GatewayStatus, JoinStatus, MuxTunnel, MuxTunnelSpec,

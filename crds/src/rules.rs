@@ -6,6 +6,8 @@
 
 use kube::core::{Message, Rule};
 
+use crate::template::{PRIVILEGED_ANNOTATIONS, SIDECAR_INJECT};
+
 /// Pattern of the name of a Secret. Source: RFC 1123 subdomains, as Kubernetes takes them, dots at either end
 /// aside.
 pub(crate) const SECRET_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
@@ -29,10 +31,25 @@ const NOT_NAMESPACED: &str = "['net.core.rmem_max', 'net.core.wmem_max', 'net.co
      'net.ipv4.tcp_available_congestion_control', 'net.ipv4.tcp_allowed_congestion_control']";
 
 /// Kubernetes' safe set as of 1.32. Source: kubernetes.io, "Using sysctls in a Kubernetes Cluster".
-const SAFE: &str = "['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range', \
-     'net.ipv4.tcp_syncookies', 'net.ipv4.ping_group_range', 'net.ipv4.ip_local_reserved_ports', \
-     'net.ipv4.tcp_keepalive_time', 'net.ipv4.tcp_fin_timeout', 'net.ipv4.tcp_keepalive_intvl', \
-     'net.ipv4.tcp_keepalive_probes', 'net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
+const SAFE: [&str; 11] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+/// Whether Pod Security levels below `privileged` refuse a pod for this sysctl of the spec.
+#[must_use]
+pub fn is_unsafe_sysctl(name: &str) -> bool {
+    !SAFE.contains(&name)
+}
 
 /// Set for every gateway, so that a CR cannot undo it.
 const OF_THE_OPERATOR: &str = "net.ipv4.ip_unprivileged_port_start";
@@ -488,7 +505,8 @@ pub(crate) fn sysctls_of_the_operator() -> Rule {
 /// What the two rules above refuse is left to them: it cannot be allowed.
 pub(crate) fn sysctls_unsafe() -> Rule {
     let safe = format!(
-        "(s.name in {SAFE} || s.name == '{OF_THE_OPERATOR}' || !{})",
+        "(s.name in ['{}'] || s.name == '{OF_THE_OPERATOR}' || !{})",
+        SAFE.join("', '"),
         namespaced()
     );
     rule(
@@ -517,6 +535,22 @@ pub(crate) fn sysctl_values() -> Rule {
              default, most) for tcp_rmem and tcp_wmem, two ports for \
              ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
              self.sysctls.filter(s, !{fits})[0].value])"
+        ),
+    )
+}
+
+/// What is chosen by an annotation is chosen all the same.
+pub(crate) fn annotations_without_privileges() -> Rule {
+    let prefixes = PRIVILEGED_ANNOTATIONS.map(|prefix| format!("'{prefix}'"));
+    let privileged = format!(
+        "(a != '{SIDECAR_INJECT}' && [{}].exists(p, a.startsWith(p)))",
+        prefixes.join(", ")
+    );
+    rule(
+        format!("!has(self.annotations) || self.annotations.all(a, !{privileged})"),
+        format!(
+            "'template.annotations %s: by it another program chooses images, volumes, networks or profiles of pods, \
+             which no tunnel may choose'.format([self.annotations.filter(a, {privileged})[0]])"
         ),
     )
 }

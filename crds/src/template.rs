@@ -11,9 +11,35 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::rules;
+
+/// How annotations begin by which other programs choose what a MuxTunnel may not: the kubelet profiles of containers,
+/// service meshes and the like the images, volumes and networks of what they add to pods. There may be more such
+/// programs; these are widespread.
+pub const PRIVILEGED_ANNOTATIONS: [&str; 8] = [
+    "container.apparmor.security.beta.kubernetes.io/",
+    "container.seccomp.security.alpha.kubernetes.io/",
+    "seccomp.security.alpha.kubernetes.io/",
+    "sidecar.istio.io/",
+    "inject.istio.io/",
+    "proxy.istio.io/",
+    "k8s.v1.cni.cncf.io/",
+    "vault.hashicorp.com/",
+];
+/// One of them that chooses nothing but whether there is a sidecar.
+pub(crate) const SIDECAR_INJECT: &str = "sidecar.istio.io/inject";
+
+/// Whether a pod's annotation may be chosen by a resource.
+#[must_use]
+pub fn is_privileged_annotation(key: &str) -> bool {
+    let mut prefixes = PRIVILEGED_ANNOTATIONS.iter();
+    key != SIDECAR_INJECT && prefixes.any(|prefix| key.starts_with(prefix))
+}
+
 /// Settings of the pods of one side.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::annotations_without_privileges())]
 pub struct PodTemplate {
     /// Compute resources of the main container. Default: small requests and no limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,7 +67,8 @@ pub struct PodTemplate {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub labels: BTreeMap<String, String>,
-    /// Further annotations of the pods. The operator's own annotations win.
+    /// Further annotations of the pods. The operator's own annotations win. Refused are those by which other programs
+    /// give pods images, volumes, networks or profiles, such as `k8s.v1.cni.cncf.io/networks`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,

@@ -426,6 +426,29 @@ pub struct CertificatesStatus {
     /// Side Exit: the bundle with which entries elsewhere join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
+    /// The greatest `muxtunnel.dev/join-generation` that certificates were issued under; 0 where it is not there. It
+    /// counts where the annotation is lower or gone, so that what was revoked stays so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub join_generation: Option<i64>,
+}
+
+impl CertificatesStatus {
+    /// The join generation that no later one may be below.
+    #[must_use]
+    pub fn least_generation(&self) -> i64 {
+        let published = self.join.as_ref().map(|join| join.generation);
+        self.join_generation.max(published).unwrap_or_default()
+    }
+
+    /// What is left where the operator issues none any more.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        let least = self.least_generation();
+        Self {
+            join_generation: (least > 0).then_some(least),
+            ..Self::default()
+        }
+    }
 }
 
 /// One certificate: as the operator issued it last, else as the gateways say of the one that they use.
@@ -470,7 +493,7 @@ pub struct JoinStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 260))]
     pub address: Option<String>,
-    /// The annotation `muxtunnel.dev/join-generation` that it was made under. Bundles of another one let nobody in.
+    /// The join generation that it was made under. Bundles of another one let nobody in.
     pub generation: i64,
     /// When it expires; a newer one is published once two thirds of its time are over.
     pub expires: Time,

@@ -4,7 +4,9 @@
 //! under a [`load`](crate::pods::load), does something to the cluster, waits until everything is as it was, and returns
 //! an [`Outcome`]. It is over within a bound, and puts back what it took away whether or not it succeeds. The binary
 //! `faults` (`make faults`) runs all of them and writes the table; `tests/e2e/faults.rs` runs the short form of some.
-//! What is judged here is losses; times are reported and never judged.
+//! What is judged here is losses where none has to be: a wrong byte, an end that looks like a good one, a connection
+//! that fails once all is whole, and any that fails while gateways are replaced in order. Times are reported and never
+//! judged.
 
 pub mod control_plane;
 pub mod gateways;
@@ -104,7 +106,7 @@ pub const ALL: &[Fault] = &[
     fault("a Deployment edited by hand", 90, 0, |scale| {
         Box::pin(control_plane::deployment_edited(scale))
     }),
-    fault("the leading operator killed", 60, 0, |scale| {
+    fault("the leading operator killed (SIGKILL)", 60, 0, |scale| {
         Box::pin(control_plane::leader_killed(scale))
     }),
     fault("no operator for 2 minutes", 150, 120, |scale| {

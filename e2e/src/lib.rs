@@ -2,11 +2,13 @@
 //!
 //! Owns: a namespace for each test that is dumped when the test fails and deleted at its end
 //! ([`namespace`]), waiting with deadlines ([`wait`]), pods that serve and pods that run to their end
-//! ([`pods`]), the resources under test ([`tunnel`], [`benchmark`]), and what is done to them ([`faults`]).
+//! ([`pods`]), the resources under test ([`tunnel`], [`benchmark`]), what of them is refused ([`admission`]), and what is
+//! done to them ([`faults`]).
 //! Comes in: `KUBECONFIG`, a cluster with the chart installed (`make install`), a second one where something
 //! crosses clusters (`make second`), `kubectl`, `helm` and `docker` on the PATH. It must not reach into the operator's or a gateway's code: what it sees is what a user sees.
 //! Where to read next: `tests/e2e/main.rs`, the list of tests.
 
+pub mod admission;
 pub mod benchmark;
 pub mod cluster;
 pub mod faults;

@@ -218,6 +218,14 @@ pub fn is_ready(pod: &Pod) -> bool {
     })
 }
 
+/// How often a pod's containers were started again.
+#[must_use]
+pub fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.iter();
+    let statuses = statuses.flat_map(|status| &status.container_statuses);
+    statuses.flatten().map(|status| status.restart_count).sum()
+}
+
 fn phase(pod: &Pod) -> &str {
     let phase = pod
         .status

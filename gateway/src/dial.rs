@@ -2,6 +2,7 @@
 //!
 //! A name is looked up once: what was judged is what is dialled.
 
+use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -90,7 +91,13 @@ where
     let reach = async {
         let addresses = match host {
             Host::Address(address) => vec![SocketAddr::new(address, port)],
-            Host::Name(name) => found(name, resolve(name, port).await)?,
+            Host::Name(name) => {
+                let asked = match text.ends_with('.') || judge.is_whole(host, port) {
+                    true => whole(name),
+                    false => Cow::Borrowed(name),
+                };
+                found(name, resolve(&asked, port).await)?
+            }
         };
         let permitted = addresses
             .into_iter()
@@ -233,6 +240,15 @@ impl Drop for Connecting {
     }
 }
 
+/// A name as resolvers take it as it is. One of a single label is in no domain by itself, and such as `localhost` are
+/// known without the dot alone.
+fn whole(name: &str) -> Cow<'_, str> {
+    match name.contains('.') {
+        true => Cow::Owned(format!("{name}.")),
+        false => Cow::Borrowed(name),
+    }
+}
+
 /// What a name resolved to.
 fn found(
     host: &str,
@@ -269,7 +285,7 @@ mod tests {
     use std::cell::Cell;
     use std::task::{Context, Poll, Waker};
 
-    use muxtunnel_gateway_config::Config;
+    use muxtunnel_gateway_config::{Config, Rule, Target};
     use tokio::net::TcpListener;
 
     use super::*;
@@ -400,6 +416,35 @@ mod tests {
             assert_eq!(refused.code, Code::OpenRefused, "{address}");
         }
         assert_eq!(waiting(&bad), 0);
+    }
+
+    /// In a pod `web.shop` would be completed to a Service of the namespace `shop`.
+    #[tokio::test]
+    async fn a_name_that_is_whole_is_completed_by_no_search_list() {
+        for (rule, asked, wanted) in [
+            ("web.shop:80", "web.shop", "web.shop"),
+            ("web.shop:80", "web.shop.", "web.shop."),
+            // Whoever asks, the exit's own rule counts.
+            ("web.shop.:80", "web.shop", "web.shop."),
+            ("web.shop.:80", "WEB.shop.", "WEB.shop."),
+            ("*.shop:80", "web.shop", "web.shop"),
+            ("localhost.:80", "localhost", "localhost"),
+        ] {
+            let resolved = Cell::new(false);
+            let resolve = async |host: &str, _: u16| {
+                resolved.set(true);
+                assert_eq!(host, wanted, "{rule} {asked}");
+                Ok(Vec::new())
+            };
+            let target = url(asked, 80);
+            dial_allowing(&[rule], &target, resolve).await.unwrap_err();
+            assert!(resolved.get(), "{rule} {asked}");
+        }
+        let rule = Rule::of_target(&Target::Tcp {
+            host: "Web.shop.".to_owned(),
+            port: 80,
+        });
+        assert_eq!(rule.to_string(), "web.shop.:80");
     }
 
     #[tokio::test]

@@ -418,6 +418,11 @@ impl Snapshot {
         )?;
         family(
             encoder,
+            ("muxgate_draining", "1: shutting down, and not ready"),
+            [gauge(vec![], on(status.draining))],
+        )?;
+        family(
+            encoder,
             (
                 "muxgate_config_refused",
                 "1: the newest configuration file was not taken over",

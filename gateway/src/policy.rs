@@ -98,6 +98,19 @@ impl<'a> Judge<'a> {
             && !denied.any(|rule| by_name(rule).unwrap_or(false))
     }
 
+    /// Whether the rules that have the name of `host` say of it that it is whole, so that no search list may make another
+    /// one of it.
+    pub(crate) fn is_whole(&self, host: Host<'_>, port: u16) -> bool {
+        let by_name = self.allowing(port).filter(|rule| names(rule, host));
+        let mut by_name = by_name.filter_map(|rule| match &rule.host {
+            HostPattern::Name(name) => Some(name.ends_with('.')),
+            _ => None,
+        });
+        by_name
+            .next()
+            .is_some_and(|first| first && by_name.all(|is_whole| is_whole))
+    }
+
     /// Whether the Unix socket at `path` may be connected to: a rule names it, and none denies it.
     pub(crate) fn permits_unix(&self, path: &str) -> bool {
         let names_it = |rule: &&Rule| {
@@ -202,7 +215,7 @@ fn names(rule: &Rule, host: Host<'_>) -> bool {
         return false;
     };
     match &rule.host {
-        HostPattern::Name(name) => host.eq_ignore_ascii_case(name),
+        HostPattern::Name(name) => host.eq_ignore_ascii_case(name.trim_end_matches('.')),
         HostPattern::Below(domain) => {
             let (host, domain) = (host.as_bytes(), domain.as_bytes());
             let Some(split) = host.len().checked_sub(domain.len() + 1) else {

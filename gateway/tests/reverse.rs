@@ -203,6 +203,27 @@ fn streams_of_the_exit_outlive_their_carriers() {
     assert!(problem(&entry).is_none());
 }
 
+/// A name may lead to what is protected, and the entry's own rule for the target has the name alone.
+#[test]
+fn an_entry_dials_for_its_exit_nothing_that_is_protected() {
+    let (listener, address) = target();
+    let (carrier, port) = (free_port(), free_port());
+    let _exit = exit(carrier, port);
+    let text = entry_text(loopback(carrier), port, address, ["", ""]);
+    let text = text.replace("host: 127.0.0.1", "host: localhost");
+    let entry = Gate::with_file(&text).until_ready();
+    until_listening(&entry);
+    names_itself(listener, b"t");
+    let is_reached = || matches!(connect(loopback(port)).read(&mut [0]), Ok(1));
+    assert!(is_reached());
+    entry.rewrite(&format!(
+        "{text}policy: {{protected: ['127.0.0.0/8', '::1']}}\n"
+    ));
+    until("the entry refuses to dial", || !is_reached());
+    let refused = &entry.status()["streams"]["refused"]["MT0204"];
+    assert!(refused.as_u64() > Some(0), "{refused}");
+}
+
 /// The target's name of itself, and the end.
 fn names_itself(listener: TcpListener, name: &'static [u8]) {
     std::thread::spawn(move || {

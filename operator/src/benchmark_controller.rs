@@ -113,6 +113,7 @@ impl Coded for Error {
         match self {
             Self::NotKnown(_) => Code::WatchUnanswered,
             Self::Apply(error) => error.code(),
+            Self::Runner(RunnerError::NotLeader(_)) => Code::LeaderLost,
             Self::Runner(_) => Code::BenchmarkRunnerSilent,
             Self::UpdateStatus(_) => failure::code(self),
         }
@@ -122,13 +123,14 @@ impl Coded for Error {
 /// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
 /// operator leads.
 pub async fn run(
-    context: Context,
+    mut context: Context,
     namespace: Option<String>,
     feed: Feed<MuxBenchmark>,
     leadership: Leadership,
     metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
+    context.runner.gated(leadership.clone());
     let (client, namespace) = (context.cluster.client.clone(), namespace.as_deref());
     let store = feed.cache().store();
     // A runner is asked every two seconds, so nothing is gained by a look at each change of its Job.

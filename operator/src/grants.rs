@@ -4,7 +4,8 @@
 //! request. Both kinds count alike: each is made by whoever may make it in the namespace that is referred to, and
 //! installing the Gateway API takes nothing back that a MuxGrant permits. Until a watch has listed what there is,
 //! nothing is known ([`NotKnown`]), which is not the same as nothing is permitted: after a restart of the operator no
-//! forward is lost for a moment. As many entries as there are such objects in the cluster.
+//! forward is lost for a moment. Of each is kept what it says of MuxTunnels and Services, and of a namespace no more than
+//! [`GRANTS_MAX`]: whoever may make them cannot fill the operator's memory.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,6 +31,8 @@ use crate::watches::WATCH_SECONDS;
 const GATEWAY_API: &str = "gateway.networking.k8s.io";
 /// Its versions that have them, the newest first.
 const GATEWAY_API_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
+/// Most grants of one kind that count of a namespace; each is of at most 16 x 16 entries by the schema of its kind.
+const GRANTS_MAX: usize = 256;
 const REFERENCE_GRANT: (&str, &str) = ("ReferenceGrant", "referencegrants");
 /// How long until it is looked again whether ReferenceGrants are installed.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
@@ -164,22 +167,32 @@ fn key(object: &DynamicObject) -> (String, String) {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
-/// One that is on its way out permits nothing any more.
+/// One that is on its way out permits nothing any more, nor does one that is about other things.
 fn put(known: &mut Known, object: &DynamicObject) {
     let key = key(object);
     let spec = object.data.get("spec").cloned().unwrap_or_default();
-    match serde_json::from_value(spec) {
-        Ok(spec) if object.metadata.deletion_timestamp.is_none() => {
-            known.insert(key, spec);
-        }
-        Ok(_) => {
-            known.remove(&key);
-        }
+    let spec = match serde_json::from_value::<MuxGrantSpec>(spec) {
+        Ok(spec) => spec.of_tunnels(),
         Err(error) => {
             warn!(namespace = key.0, name = key.1, %error, "a grant cannot be read");
-            known.remove(&key);
+            None
         }
+    };
+    let Some(spec) = spec.filter(|_| object.metadata.deletion_timestamp.is_none()) else {
+        known.remove(&key);
+        return;
+    };
+    let first = (key.0.clone(), String::new());
+    let of_namespace = known.range(first..).take_while(|((of, _), _)| *of == key.0);
+    if of_namespace.count() >= GRANTS_MAX && !known.contains_key(&key) {
+        warn!(
+            namespace = key.0,
+            name = key.1,
+            "a grant does not count: its namespace has {GRANTS_MAX} others of its kind; put them into fewer"
+        );
+        return;
     }
+    known.insert(key, spec);
 }
 
 /// What a watch of grants needs.
@@ -371,6 +384,50 @@ pub(crate) mod tests {
         let grants = known([made]);
         grants.handle_absent(0);
         assert_eq!(grants.permit("site", &shop), Ok(false));
+    }
+
+    #[test]
+    fn what_is_kept_of_a_namespace_is_bounded_and_about_tunnels() {
+        let mut about_routes = grant("shops", "site", "shop");
+        about_routes.data["spec"]["from"][0]["kind"] = json!("HTTPRoute");
+        let mut about_both = grant("shops", "site", "shop");
+        about_both.metadata.name = Some("both".to_owned());
+        let route = about_routes.data["spec"]["from"][0].clone();
+        about_both.data["spec"]["from"]
+            .as_array_mut()
+            .unwrap()
+            .push(route);
+        let grants = known([about_routes, about_both]);
+        {
+            let sources = grants.lock();
+            let known: Vec<_> = sources[0].known.iter().flatten().collect();
+            let [((_, name), spec)] = known[..] else {
+                panic!("{known:?}");
+            };
+            assert_eq!((name.as_str(), spec.from.len()), ("both", 1));
+        }
+        let numbered = |number: usize| {
+            let mut object = grant("shops", "site", &format!("shop-{number}"));
+            object.metadata.name = Some(format!("g{number:04}"));
+            object
+        };
+        let mut all: Vec<_> = (0..GRANTS_MAX + 10).map(numbered).collect();
+        all.push(grant("vaults", "site", "vault"));
+        let grants = known(all);
+        let permits = |number: usize| {
+            let service = service("shops", &format!("shop-{number}"));
+            grants.permit("site", &service).unwrap()
+        };
+        assert!(permits(0) && permits(GRANTS_MAX - 1) && !permits(GRANTS_MAX));
+        assert_eq!(grants.permit("site", &service("vaults", "vault")), Ok(true));
+        // One that counts already may change, and one that goes makes room.
+        let mut changed = numbered(0);
+        changed.data["spec"]["to"][0]["name"] = json!("till");
+        grants.handle(0, Event::Apply(changed));
+        assert_eq!(grants.permit("site", &service("shops", "till")), Ok(true));
+        grants.handle(0, Event::Delete(numbered(1)));
+        grants.handle(0, Event::Apply(numbered(GRANTS_MAX)));
+        assert!(permits(GRANTS_MAX));
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ use crate::metrics::{self, Metrics};
 
 /// Age of the last answered beginning of a watch from which the operator is not alive. Three watches
 /// of 50 s, with the longest back-off of 30 s once.
-const STALE_AFTER: Duration = Duration::from_secs(180);
+pub(crate) const STALE_AFTER: Duration = Duration::from_secs(180);
 
 /// When each watch was last begun. One entry a watch: a handful.
 #[derive(Debug, Default)]

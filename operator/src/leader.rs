@@ -3,7 +3,9 @@
 //! All of them watch and know the same. Only the holder reconciles, and [`WriteGate`], a layer of the
 //! client, lets no request but a GET pass unless the Lease is held at that very moment. The moment is
 //! judged by the monotonic clock of this machine, never by a time that another wrote: a process that was
-//! stopped past its Lease writes nothing after it goes on.
+//! stopped past its Lease writes nothing after it goes on. That clock (CLOCK_MONOTONIC) stands still while the whole
+//! machine is suspended: a process that wakes with it may write for what was left of its ten seconds, until its next
+//! renewal finds another's name. Nodes of clusters are not suspended; where they are, two may write for those seconds.
 //!
 //! The times: a holder renews every [`RENEW_EVERY`] and may write for [`WRITE_FOR`] since it began its
 //! last good renewal; others take over once they saw nothing new for [`LEASE_SECONDS`]. So there is a gap of
@@ -43,6 +45,8 @@ const WRITE_FOR: Duration = Duration::from_secs(10);
 const RENEW_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks of a follower, and two attempts to renew.
 const LOOK_EVERY: Duration = Duration::from_millis(1500);
+/// What was sent and not answered has this long to be done with before the Lease is put down.
+const SETTLE: Duration = Duration::from_secs(2);
 /// Time for one look or renewal.
 const ATTEMPT: Duration = Duration::from_secs(4);
 
@@ -236,7 +240,8 @@ impl Elector {
         };
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.as_deref().unwrap_or_default();
-        let spec = if holder == self.identity {
+        let is_ours = holder == self.identity;
+        let spec = if is_ours {
             LeaseSpec {
                 renew_time: Some(now()),
                 ..spec
@@ -251,10 +256,16 @@ impl Elector {
             ..lease
         };
         // With the resource version that was read: whoever was faster wins.
-        won(self
+        let answer = self
             .api
             .replace(&self.name, &PostParams::default(), &lease)
-            .await)
+            .await;
+        if is_ours {
+            // Whoever was faster than its holder may have been its own renewal, whose answer was lost, or somebody who
+            // labelled it. The next look tells who holds it, long before another may.
+            return answer.map(|_| true);
+        }
+        won(answer)
     }
 
     /// Whether nothing was written to it for its own length.
@@ -283,13 +294,15 @@ impl Elector {
         }
     }
 
-    /// Stops writing, and lets another take over at once.
+    /// Stops writing, and lets another take over as soon as nothing of this process is under way any more: a request
+    /// that was cut off may still be worked on by the API server, for which it waits [`SETTLE`].
     pub async fn release(self) {
         let held = self.leadership.is_held();
         self.leadership.give_up();
         if !held {
             return;
         }
+        sleep(SETTLE).await;
         if let Ok(Err(error)) = timeout(ATTEMPT, self.put_down()).await {
             // It expires by itself.
             warn!(%error, lease = self.name, "cannot put the Lease down");

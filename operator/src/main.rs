@@ -142,6 +142,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let config = kube::Config::infer()
         .await
         .context("no configuration of the API server: neither in a pod nor a kubeconfig")?;
+    let config = asking_once(config);
     let mut elector = elector(&args, config.clone())?;
     let (leadership, clock) = (elector.leadership(), Arc::new(WatchClock::default()));
     let metrics = Metrics::new(leadership.clone(), clock.clone());
@@ -194,7 +195,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // Nothing is under way any more, so another may begin at once.
+    // All looks were cut off; what they had sent may still be worked on, which this waits for.
     elector.release().await;
     ended
 }
@@ -298,6 +299,13 @@ fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     }
 }
 
+/// kube's own retries are off: what is refused for the moment is tried again by whoever asked, with a look at what is
+/// there then. A renewal that was written, and is sent again, would lose to itself; and every attempt is measured.
+fn asking_once(mut config: kube::Config) -> kube::Config {
+    config.default_retry = false;
+    config
+}
+
 /// Competes for the Lease in the name of this very process, through a client of its own: the other one's
 /// writes wait for what it wins.
 fn elector(args: &RunArgs, config: kube::Config) -> anyhow::Result<Elector> {
@@ -324,6 +332,8 @@ fn client(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
 
     /// What the chart starts the operator with, and the namespace that the pod's environment has.
@@ -359,6 +369,26 @@ mod tests {
                 golden == "default"
             );
         }
+    }
+
+    #[tokio::test]
+    async fn what_the_api_server_cannot_do_now_is_asked_once() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let refuse = move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async { axum::http::StatusCode::SERVICE_UNAVAILABLE }
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = axum::Router::new().fallback(refuse);
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        let config = kube::Config::new(format!("http://{address}").parse().unwrap());
+        let (leadership, clock) = (Leadership::default(), Arc::new(WatchClock::default()));
+        let metrics = Metrics::new(leadership.clone(), clock.clone());
+        let client = client(asking_once(config), &leadership, &clock, &metrics).unwrap();
+        client.apiserver_version().await.unwrap_err();
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 
     #[test]

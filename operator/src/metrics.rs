@@ -1,21 +1,24 @@
-//! What `/metrics` of the operator says: of its own work, and of tunnels ([`tunnels`]).
+//! What `/metrics` of the operator says: of its own work, of the conditions of tunnels, and of what tunnels carry
+//! ([`tunnels`]).
 //!
 //! `docs/metrics.md` has all names; a test compares. Bounds: labels are kinds, codes, verbs, resources and
-//! statuses, which are few; and what [`tunnels`] says.
+//! statuses, which are few; the tunnels that there are, six conditions each; and what [`tunnels`] says.
 
 pub mod requests;
 pub mod tunnels;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
+use muxtunnel_crds::MuxTunnel;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
@@ -68,7 +71,11 @@ pub struct Metrics {
     requests: Histograms<RequestLabels>,
     /// Of tunnels.
     pub tunnels: Tunnels,
+    stores: Stores,
 }
+
+/// The tunnels whose conditions are said: a store for each namespace that is watched by itself. Clones share it.
+type Stores = Arc<Mutex<Vec<Store<MuxTunnel>>>>;
 
 impl Metrics {
     /// Figures that are all zero. `leadership` and `watches` are looked at when they are asked for.
@@ -103,9 +110,11 @@ impl Metrics {
             Unit::Seconds,
             requests.clone(),
         );
+        let stores = Stores::default();
         registry.register_collector(Box::new(Now {
             leadership: leadership.clone(),
             watches,
+            stores: stores.clone(),
         }));
         registry.register_collector(Box::new(tunnels::Page {
             tunnels: tunnels.clone(),
@@ -118,7 +127,14 @@ impl Metrics {
             queue,
             requests,
             tunnels,
+            stores,
         }
+    }
+
+    /// Says the conditions of these tunnels from now on.
+    pub(crate) fn say_tunnels(&self, tunnels: Store<MuxTunnel>) {
+        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        stores.push(tunnels);
     }
 
     /// The page as of now.
@@ -230,6 +246,7 @@ impl Queue {
 struct Now {
     leadership: Leadership,
     watches: Arc<WatchClock>,
+    stores: Stores,
 }
 
 impl Collector for Now {
@@ -241,14 +258,56 @@ impl Collector for Now {
             ("operator_leader", help),
             [(vec![], ConstGauge::new(leads))],
         )?;
-        let ages = self.watches.ages(Instant::now());
-        let ages = ages.iter().map(|(path, age)| {
-            let labels = vec![("resource", requests::resource(path))];
+        // With several namespaces a resource has a watch in each: the one that is worst off.
+        let mut ages: BTreeMap<String, Duration> = BTreeMap::new();
+        for (path, age) in self.watches.ages(Instant::now()) {
+            let oldest = ages
+                .entry(requests::resource(&path).to_owned())
+                .or_default();
+            *oldest = age.max(*oldest);
+        }
+        let ages = ages.iter().map(|(resource, age)| {
+            let labels = vec![("resource", resource.as_str())];
             (labels, ConstGauge::new(age.as_secs_f64()))
         });
         let help = "Time since the API server last answered the beginning of a watch";
-        family(&mut encoder, ("operator_watch_age_seconds", help), ages)
+        family(&mut encoder, ("operator_watch_age_seconds", help), ages)?;
+        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let tunnels: Vec<_> = stores.iter().flat_map(Store::state).collect();
+        drop(stores);
+        let conditions = tunnels.iter().flat_map(|tunnel| conditions(tunnel));
+        let help = "Conditions of MuxTunnels: 1 is True, 0 False or Unknown";
+        family(&mut encoder, ("tunnel_condition", help), conditions)
     }
+}
+
+/// A sample for each condition of a tunnel.
+fn conditions(tunnel: &MuxTunnel) -> impl Iterator<Item = (Labels<'_>, ConstGauge<i64>)> {
+    let conditions = tunnel.status.iter().flat_map(|status| &status.conditions);
+    conditions.map(|condition| {
+        let metadata = tunnel.meta();
+        let labels = vec![
+            (
+                "namespace",
+                metadata.namespace.as_deref().unwrap_or_default(),
+            ),
+            ("tunnel", metadata.name.as_deref().unwrap_or_default()),
+            ("condition", condition.type_.as_str()),
+            ("code", code(condition)),
+        ];
+        (
+            labels,
+            ConstGauge::new(i64::from(condition.status == "True")),
+        )
+    })
+}
+
+/// The number that the message of each of our conditions begins with.
+fn code(condition: &Condition) -> &str {
+    let first = condition.message.split_whitespace().next();
+    first
+        .filter(|word| word.starts_with("MT"))
+        .unwrap_or_default()
 }
 
 type Labels<'a> = Vec<(&'a str, &'a str)>;

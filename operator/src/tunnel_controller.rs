@@ -179,6 +179,7 @@ pub async fn run<G: observe::Gateways>(
     let client = &context.cluster.client;
     let store = feeds.tunnels.cache().store();
     let (naming, foreign) = (store.clone(), store.clone());
+    metrics.say_tunnels(store.clone());
     let named_by = move |service: &Service| tunnels_naming(&naming, service);
     let granted = context.grants.changes();
     let triggers = stream::select_all([
@@ -248,16 +249,16 @@ async fn look<G: observe::Gateways>(
 
 /// The tunnels of which a forward leads to the Service.
 fn tunnels_naming(known: &Store<MuxTunnel>, service: &Service) -> Vec<ObjectRef<MuxTunnel>> {
-    let (name, namespace) = (service.name_any(), service.namespace().unwrap_or_default());
-    let names = |tunnel: &MuxTunnel| {
-        let own = tunnel.namespace().unwrap_or_default();
-        let targets = tunnel.spec.forwards.iter();
-        let mut targets = targets.filter_map(|forward| forward.target.as_ref()?.service.as_ref());
-        targets.any(|target| {
-            target.name == name && *target.namespace.as_ref().unwrap_or(&own) == namespace
-        })
+    let service = references::ServiceName {
+        namespace: service.namespace().unwrap_or_default(),
+        name: service.name_any(),
     };
-    references_to(known, names)
+    references_to(known, |tunnel| {
+        let own = tunnel.namespace().unwrap_or_default();
+        references::references(&tunnel.spec, &own)
+            .services
+            .contains(&service)
+    })
 }
 
 /// Those that a grant is a matter for.

@@ -31,6 +31,16 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 
+{{/* A time such as 1h30m in whole seconds. */}}
+{{- define "muxtunnel.seconds" -}}
+{{- $sum := 0 }}
+{{- range regexFindAll "[0-9]+(ms|h|m|s)" . -1 }}
+{{- $factor := get (dict "h" 3600000 "m" 60000 "s" 1000 "ms" 1) (regexFind "[a-z]+$" .) }}
+{{- $sum = add $sum (mul (regexFind "^[0-9]+" . | atoi) $factor) }}
+{{- end }}
+{{- div $sum 1000 }}
+{{- end }}
+
 {{/* The namespace of what `helm test` makes: one that is served. */}}
 {{- define "muxtunnel.testNamespace" -}}
 {{- if .Values.watchNamespaces }}{{ first .Values.watchNamespaces }}{{ else }}{{ .Release.Namespace }}{{ end }}
@@ -67,17 +77,18 @@ volumeMounts:
 {{- end }}
 
 {{/*
-What the operator may do, in each namespace that it serves. It can read no Secret: it makes the tokens of benchmarks and
-deletes them, and makes and renews the certificates of gateways, without ever reading one.
+What the operator may do, in each namespace that it serves. It reads no Secret: it makes the tokens of benchmarks, and
+makes and renews the certificates of gateways. The right to patch one is a right to change it, and a patch is answered
+with the whole object: `watchNamespaces` keeps that to the namespaces that are served.
 */}}
 {{- define "muxtunnel.rules" -}}
 - apiGroups: [muxtunnel.dev]
-  resources: [muxtunnels, muxbenchmarks]
+  resources: [muxbenchmarks]
   verbs: [get, list, watch]
 # A benchmark's environments are MuxTunnels of its own.
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels]
-  verbs: [create, patch, delete]
+  verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [muxtunnel.dev]
   resources: [muxtunnels/status, muxbenchmarks/status]
   verbs: [patch]
@@ -102,10 +113,10 @@ deletes them, and makes and renews the certificates of gateways, without ever re
   verbs: [get, list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [pods]
-  verbs: [get, list, watch]
+  verbs: [list, watch]
 - apiGroups: [""]
   resources: [secrets]
-  verbs: [create, patch, delete]
+  verbs: [create, patch]
 {{- if .Values.certificates.certManager }}
 - apiGroups: [cert-manager.io]
   resources: [certificates]

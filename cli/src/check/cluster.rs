@@ -32,13 +32,15 @@ pub(super) async fn look(scope: &Scope<'_>, info: &Info) -> Result<Vec<Check>, F
         server_version(&info.git_version),
     ];
     let rights = rights(scope.args, &scope.cluster.namespace);
-    let asked = rights.iter().map(|right| allowed(scope.cluster, right));
+    let asked = rights
+        .iter()
+        .map(|(right, _)| allowed(scope.cluster, right));
     let allowed = try_join_all(asked).await?;
     checks.extend(
         rights
             .iter()
             .zip(allowed)
-            .map(|(right, allowed)| judge(right, allowed)),
+            .map(|((right, need), allowed)| judge(right, *need, allowed)),
     );
     Ok(checks)
 }
@@ -54,8 +56,17 @@ fn server_version(text: &str) -> Check {
     Check::finding(description, Finding::new(Code::ServerTooOld, cause, fix))
 }
 
+/// What comes of a right that is missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Need {
+    /// A part of this program's looks is skipped.
+    ToLook,
+    /// What was asked for cannot be done.
+    Asked,
+}
+
 /// What the other categories read, or an installation makes.
-fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<Right<'a>> {
+fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
     let whole = |verb, group, resource| Right {
         verb,
         group,
@@ -66,37 +77,47 @@ fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<Right<'a>> {
         namespace: Some(namespace),
         ..whole(verb, group, resource)
     };
-    let mut rights = vec![whole("list", "", "nodes"), whole("get", "", "namespaces")];
+    let (definitions, ours) = ("apiextensions.k8s.io", "muxtunnel.dev");
+    let mut rights = vec![
+        (whole("list", "", "nodes"), Need::ToLook),
+        (whole("get", "", "namespaces"), Need::ToLook),
+    ];
     if args.pre {
-        rights.extend([
-            whole(
-                "create",
-                "apiextensions.k8s.io",
-                "customresourcedefinitions",
-            ),
-            whole("create", "rbac.authorization.k8s.io", "clusterroles"),
-            whole("create", "rbac.authorization.k8s.io", "clusterrolebindings"),
-            whole("create", "", "namespaces"),
-            whole("create", "", "serviceaccounts"),
-            whole("create", "apps", "deployments"),
-        ]);
+        rights
+            .extend(MADE.map(|(group, resource)| (whole("create", group, resource), Need::Asked)));
     } else {
-        rights.push(whole(
-            "get",
-            "apiextensions.k8s.io",
-            "customresourcedefinitions",
+        rights.push((
+            whole("get", definitions, "customresourcedefinitions"),
+            Need::ToLook,
         ));
-        let (group, resource) = ("muxtunnel.dev", "muxtunnels");
-        rights.push(match args.all_namespaces {
-            true => whole("list", group, resource),
-            false => here("list", group, resource),
-        });
+        let list = match args.all_namespaces {
+            true => whole("list", ours, "muxtunnels"),
+            false => here("list", ours, "muxtunnels"),
+        };
+        rights.push((list, Need::Asked));
     }
     if args.probe {
-        rights.extend(["create", "get", "delete"].map(|verb| here(verb, "", "pods")));
+        let pods = |verb| (here(verb, "", "pods"), Need::Asked);
+        rights.extend(["create", "get", "delete"].map(pods));
     }
     rights
 }
+
+/// Group and resource of what the chart makes by default, and Helm for its release.
+const MADE: [(&str, &str); 12] = [
+    ("apiextensions.k8s.io", "customresourcedefinitions"),
+    ("rbac.authorization.k8s.io", "clusterroles"),
+    ("rbac.authorization.k8s.io", "clusterrolebindings"),
+    ("rbac.authorization.k8s.io", "roles"),
+    ("rbac.authorization.k8s.io", "rolebindings"),
+    ("", "namespaces"),
+    ("", "secrets"),
+    ("", "serviceaccounts"),
+    ("apps", "deployments"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy", "poddisruptionbudgets"),
+    ("", "configmaps"),
+];
 
 async fn allowed(cluster: &Cluster, right: &Right<'_>) -> Result<bool, Failure> {
     let review = SelfSubjectAccessReview {
@@ -120,11 +141,12 @@ async fn allowed(cluster: &Cluster, right: &Right<'_>) -> Result<bool, Failure> 
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-fn judge(right: &Right<'_>, allowed: bool) -> Check {
+fn judge(right: &Right<'_>, need: Need, allowed: bool) -> Check {
     let description = format!("you may {}", right.name());
-    match allowed {
-        true => Check::good(description),
-        false => Check::finding(description, right.missing()),
+    match (allowed, need) {
+        (true, _) => Check::good(description),
+        (false, Need::ToLook) => Check::warning(description, right.missing()),
+        (false, Need::Asked) => Check::finding(description, right.missing()),
     }
 }
 
@@ -132,6 +154,31 @@ fn judge(right: &Right<'_>, allowed: bool) -> Check {
 mod tests {
     use super::*;
     use crate::check::Verdict;
+
+    #[test]
+    fn what_the_chart_makes_by_default_takes_rights_that_are_asked_for() {
+        let golden = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../charts/tests/golden/default.yaml"
+        );
+        let text = std::fs::read_to_string(golden).unwrap();
+        // Those of `helm test` apart.
+        let documents = text.split("\n---\n");
+        let made = documents.filter(|document| !document.contains("helm.sh/hook: test"));
+        let kinds = made.filter_map(|document| {
+            let mut lines = document.lines();
+            lines.find_map(|line| line.strip_prefix("kind: "))
+        });
+        let kinds: std::collections::BTreeSet<_> = kinds.collect();
+        assert!(kinds.len() > 8, "{kinds:?}");
+        for kind in kinds {
+            let resource = match kind.to_lowercase() {
+                policy if policy.ends_with('y') => policy.replace("policy", "policies"),
+                other => format!("{other}s"),
+            };
+            assert!(MADE.iter().any(|(_, made)| *made == resource), "{resource}");
+        }
+    }
 
     #[test]
     fn a_server_that_is_too_old_is_a_finding() {

@@ -1,11 +1,38 @@
 //! Commands that mend what was found, ready to be run.
 
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::ResourceExt;
 use muxtunnel_codes::Code;
 
 use super::Finding;
+use super::installation::serves;
 
-/// Installs or upgrades the chart from this checkout.
-pub(super) const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
+/// Installs the chart from this checkout.
+const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
+/// The label in which the chart says its release.
+const RELEASE: &str = "app.kubernetes.io/instance";
+
+/// Installs the chart from this checkout, or upgrades the release that there is: a second one would be a second
+/// operator. `operators`: those there are; none where they may not be listed. `namespace`: of a tunnel, which one of
+/// them serves.
+pub(super) fn install(operators: Option<&[Deployment]>, namespace: Option<&str>) -> String {
+    let Some(operators) = operators else {
+        return "helm list --all-namespaces".to_owned();
+    };
+    let serving = operators
+        .iter()
+        .find(|one| namespace.is_none_or(|namespace| serves(one, namespace)));
+    serving.map_or_else(|| INSTALL.to_owned(), upgrade)
+}
+
+/// Upgrades the release of an operator.
+pub(super) fn upgrade(operator: &Deployment) -> String {
+    let place = operator.namespace().unwrap_or_default();
+    match operator.labels().get(RELEASE) {
+        Some(release) => format!("helm upgrade {release} charts/muxtunnel --namespace {place}"),
+        None => format!("helm list --namespace {place}"),
+    }
+}
 
 /// A right that something takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,7 +82,12 @@ impl Right<'_> {
 }
 
 /// What shows, or mends, why a condition of a tunnel does not hold.
-pub(super) fn condition(reason: &str, namespace: &str, name: &str) -> String {
+pub(super) fn condition(
+    reason: &str,
+    namespace: &str,
+    name: &str,
+    operators: Option<&[Deployment]>,
+) -> String {
     let describe = format!("kubectl describe muxtunnel {name} -n {namespace}");
     let Some(code) = Code::from_reason(reason) else {
         return describe;
@@ -71,13 +103,16 @@ pub(super) fn condition(reason: &str, namespace: &str, name: &str) -> String {
         Code::CarrierConnecting | Code::ConfigPending | Code::WanPending => format!(
             "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
         ),
-        Code::WanDisabled => format!("{INSTALL} --reuse-values --set wanEmulation.enabled=true"),
+        Code::WanDisabled => match install(operators, Some(namespace)) {
+            list if list.starts_with("helm list") => list,
+            helm => format!("{helm} --reuse-values --set wanEmulation.enabled=true"),
+        },
         Code::InvalidSpec => format!("kubectl edit muxtunnel {name} -n {namespace}"),
         _ => describe,
     }
 }
 
-/// Lets a namespace's Pod Security level admit what needs NET_ADMIN.
+/// Lets a namespace's Pod Security level admit what needs NET_ADMIN, or an unsafe sysctl.
 pub(super) fn privileged(namespace: &str) -> String {
     format!(
         "kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
@@ -114,6 +149,47 @@ mod tests {
         );
     }
 
+    fn operator(release: &str, namespace: &str, watched: &[&str]) -> Deployment {
+        let watched = watched
+            .iter()
+            .map(|name| format!("--watch-namespace={name}"));
+        let arguments: Vec<_> = ["--gateway-image=g".to_owned()]
+            .into_iter()
+            .chain(watched)
+            .collect();
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "o", "namespace": namespace, "labels": {RELEASE: release}},
+            "spec": {"selector": {}, "template": {"spec": {"containers": [
+                {"name": "operator", "args": arguments},
+            ]}}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn where_there_is_an_operator_its_own_release_is_upgraded() {
+        assert_eq!(install(Some(&[]), None), INSTALL);
+        let one = [operator("tunnels", "mux", &[])];
+        let upgrade = "helm upgrade tunnels charts/muxtunnel --namespace mux";
+        assert_eq!(install(Some(&one), None), upgrade);
+        assert_eq!(
+            condition("WanDisabled", "shop", "web", Some(&one)),
+            format!("{upgrade} --reuse-values --set wanEmulation.enabled=true")
+        );
+        let several = [
+            operator("a", "ns-a", &["other"]),
+            operator("b", "ns-b", &["shop"]),
+        ];
+        let fix = condition("WanDisabled", "shop", "web", Some(&several));
+        assert!(fix.starts_with("helm upgrade b charts/muxtunnel --namespace ns-b "));
+        // Nobody knows whether there is one.
+        assert_eq!(install(None, None), "helm list --all-namespaces");
+        assert_eq!(
+            condition("WanDisabled", "shop", "web", None),
+            "helm list --all-namespaces"
+        );
+    }
+
     #[test]
     fn every_reason_has_a_command() {
         for reason in Code::ALL
@@ -121,7 +197,7 @@ mod tests {
             .map(|code| code.reason())
             .chain(["OfTomorrow"])
         {
-            let fix = condition(reason, "shop", "web");
+            let fix = condition(reason, "shop", "web", Some(&[]));
             assert!(
                 fix.starts_with("kubectl ") || fix.starts_with("helm "),
                 "{reason}: {fix}"

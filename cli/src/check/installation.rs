@@ -13,7 +13,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::schema;
 use serde_json::Value;
 
-use super::fix::{INSTALL, Right};
+use super::fix::{self, Right};
 use super::{Check, Finding, Scope, readable};
 use crate::cluster::failed;
 use crate::end::Failure;
@@ -28,13 +28,13 @@ const OPERATORS: &str = "app.kubernetes.io/component=operator";
 /// The argument that no other program's Deployment has.
 const GATEWAY_IMAGE: &str = "--gateway-image=";
 const NETEM_IMAGE: &str = "--netem-image=";
+const WATCH_NAMESPACE: &str = "--watch-namespace=";
 const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// Differences of a definition that are named; the rest is counted.
 const DIFFERENCES_SHOWN: usize = 3;
 
 pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let client = &scope.cluster.client;
-    let mut checks = definitions(client).await?;
     let description = "an operator runs";
     let operators = operators(client, scope.args.operator_namespace.as_deref()).await;
     let namespace = scope.args.operator_namespace.as_deref();
@@ -44,7 +44,10 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         resource: "deployments",
         namespace,
     };
-    let operators = match readable(operators, description, &right)? {
+    let operators = readable(operators, description, &right)?;
+    let install = fix::install(operators.as_deref().ok(), None);
+    let mut checks = definitions(client, &install).await?;
+    let operators = match operators {
         Ok(operators) => operators,
         Err(check) => {
             checks.push(check);
@@ -58,7 +61,7 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         let cause = format!("there is no operator's Deployment in {place}");
         checks.push(Check::finding(
             description,
-            Finding::new(Code::OperatorNotAvailable, cause, INSTALL),
+            Finding::new(Code::OperatorNotAvailable, cause, install),
         ));
     }
     for operator in &operators {
@@ -71,7 +74,8 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
 
 // --- Definitions ---------------------------------------------------------------------------------------------------
 
-async fn definitions(client: &Client) -> Result<Vec<Check>, Failure> {
+/// `install`: the command that brings them.
+async fn definitions(client: &Client, install: &str) -> Result<Vec<Check>, Failure> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let group = "apiextensions.k8s.io";
     let right = Right {
@@ -86,7 +90,7 @@ async fn definitions(client: &Client) -> Result<Vec<Check>, Failure> {
         let description = format!("the definition {name} is the one of this version");
         let installed = readable(api.get_opt(&name).await, &description, &right)?;
         checks.push(match installed {
-            Ok(installed) => compare(description, installed.as_ref(), &ours),
+            Ok(installed) => compare(description, installed.as_ref(), &ours, install),
             Err(check) => check,
         });
     }
@@ -97,11 +101,12 @@ fn compare(
     description: String,
     installed: Option<&CustomResourceDefinition>,
     ours: &CustomResourceDefinition,
+    install: &str,
 ) -> Check {
     let missing = |cause| {
         Check::finding(
             description.clone(),
-            Finding::new(Code::DefinitionsMissing, cause, INSTALL),
+            Finding::new(Code::DefinitionsMissing, cause, install),
         )
     };
     let Some(installed) = installed else {
@@ -120,7 +125,7 @@ fn compare(
     let cause = format!("it {}", differences.join(", and "));
     Check::finding(
         description,
-        Finding::new(Code::DefinitionsOutdated, cause, INSTALL),
+        Finding::new(Code::DefinitionsOutdated, cause, install),
     )
 }
 
@@ -210,12 +215,22 @@ pub(super) fn images(operator: &Deployment) -> Option<(String, String)> {
     ))
 }
 
+/// Whether it looks after tunnels of that namespace.
+pub(super) fn serves(operator: &Deployment, namespace: &str) -> bool {
+    let mut watched = arguments(operator, WATCH_NAMESPACE).peekable();
+    watched.peek().is_none() || watched.any(|name| name == namespace)
+}
+
 fn argument(deployment: &Deployment, flag: &str) -> Option<String> {
-    let pod = deployment.spec.as_ref()?.template.spec.as_ref()?;
-    pod.containers
-        .iter()
+    arguments(deployment, flag).next().map(str::to_owned)
+}
+
+/// What is given with a flag, each time.
+fn arguments<'a>(deployment: &'a Deployment, flag: &'a str) -> impl Iterator<Item = &'a str> {
+    let pod = deployment.spec.iter().flat_map(|spec| &spec.template.spec);
+    pod.flat_map(|pod| &pod.containers)
         .flat_map(|container| container.args.iter().flatten())
-        .find_map(|argument| argument.strip_prefix(flag).map(str::to_owned))
+        .filter_map(move |argument| argument.strip_prefix(flag))
 }
 
 /// `muxtunnel-system/muxtunnel`.
@@ -270,7 +285,7 @@ fn same_version(operator: &Deployment) -> Check {
             let cause = format!("the operator is of version {theirs}");
             Check::warning(
                 description,
-                Finding::new(Code::DefinitionsOutdated, cause, INSTALL),
+                Finding::new(Code::DefinitionsOutdated, cause, fix::upgrade(operator)),
             )
         }
         Some(_) => Check::good(description),
@@ -402,7 +417,7 @@ mod tests {
             schema["properties"]["spec"]["description"] = json!("something else");
         });
         assert_eq!(
-            compare("d".into(), Some(&theirs), &ours()).verdict,
+            compare("d".into(), Some(&theirs), &ours(), "i").verdict,
             Verdict::Good
         );
     }
@@ -413,7 +428,7 @@ mod tests {
         let without_field = changed(spec, |spec| {
             spec["properties"].as_object_mut().unwrap().remove("policy");
         });
-        let lacking = finding(compare("d".into(), Some(&without_field), &ours()));
+        let lacking = finding(compare("d".into(), Some(&without_field), &ours(), "i"));
         assert_eq!(lacking.code, "MT0384");
         assert!(
             lacking
@@ -429,7 +444,7 @@ mod tests {
                 .unwrap()
                 .push(json!("Middle"));
         });
-        let more = finding(compare("d".into(), Some(&with_value), &ours()));
+        let more = finding(compare("d".into(), Some(&with_value), &ours(), "i"));
         assert_eq!(more.cause, "it also has v1alpha1.spec.side=\"Middle\"");
 
         let without_rule = changed(spec, |spec| {
@@ -438,7 +453,7 @@ mod tests {
                 .unwrap()
                 .pop();
         });
-        let rule = finding(compare("d".into(), Some(&without_rule), &ours()));
+        let rule = finding(compare("d".into(), Some(&without_rule), &ours(), "i"));
         assert!(
             rule.cause.starts_with("it lacks v1alpha1.spec (the rule "),
             "{rule:?}"
@@ -447,12 +462,15 @@ mod tests {
 
     #[test]
     fn what_is_not_there_or_not_served_is_missing() {
-        assert_eq!(finding(compare("d".into(), None, &ours())).code, "MT0383");
+        assert_eq!(
+            finding(compare("d".into(), None, &ours(), "i")).code,
+            "MT0383"
+        );
         let waiting = changed("/status/conditions/0/status", |status| {
             *status = json!("False");
         });
         assert_eq!(
-            finding(compare("d".into(), Some(&waiting), &ours())).code,
+            finding(compare("d".into(), Some(&waiting), &ours(), "i")).code,
             "MT0383"
         );
     }

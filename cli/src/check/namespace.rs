@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::{Api, ResourceExt};
 use muxtunnel_codes::Code;
+use muxtunnel_crds::is_unsafe_sysctl;
+use serde_json::Value;
 
 use super::fix::{self, Right};
 use super::{Check, Finding, Scope, readable};
@@ -48,7 +50,7 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         namespace: None,
     };
     let mut checks = Vec::new();
-    for (name, privileged) in wanting {
+    for (name, wanting) in wanting {
         let description = description(&name);
         let namespace = match readable(api.get_opt(&name).await, &description, &right)? {
             Ok(namespace) => namespace,
@@ -58,7 +60,7 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
             }
         };
         checks.push(match namespace {
-            Some(namespace) => judge(&namespace, &privileged),
+            Some(namespace) => judge(&namespace, &wanting),
             None => Check::skipped(description, "the namespace does not exist"),
         });
     }
@@ -75,40 +77,72 @@ fn description(namespace: &str) -> String {
     format!("Pod Security in namespace {namespace} lets its gateways run")
 }
 
-/// The namespaces of tunnels, each with those that need the level privileged: WAN emulation has NET_ADMIN, all else
-/// fits into restricted.
-fn wanting(tunnels: &[Tunnel]) -> BTreeMap<String, BTreeSet<String>> {
-    let mut wanting: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+/// The tunnels of a namespace that need the level privileged, and for what; all else fits into restricted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanting {
+    /// WAN emulation has NET_ADMIN.
+    wan: BTreeSet<String>,
+    /// No other level allows a pod with an unsafe sysctl.
+    sysctls: BTreeSet<String>,
+}
+
+impl Wanting {
+    /// `WAN emulation of slow, and unsafe sysctls of tuned`; none where nothing needs it.
+    fn words(&self) -> Option<String> {
+        let parts = [
+            ("WAN emulation", &self.wan),
+            ("unsafe sysctls", &self.sysctls),
+        ];
+        let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
+        let parts: Vec<_> = parts
+            .map(|(what, names)| {
+                let names: Vec<_> = names.iter().map(String::as_str).collect();
+                format!("{what} of {}", names.join(", "))
+            })
+            .collect();
+        (!parts.is_empty()).then(|| parts.join(", and "))
+    }
+}
+
+/// The namespaces of tunnels.
+fn wanting(tunnels: &[Tunnel]) -> BTreeMap<String, Wanting> {
+    let mut wanting: BTreeMap<String, Wanting> = BTreeMap::new();
     for tunnel in tunnels {
-        let names = wanting
+        let of_namespace = wanting
             .entry(tunnel.namespace().unwrap_or_default())
             .or_default();
         if tunnel.spec["wan"].is_object() {
-            names.insert(tunnel.name_any());
+            of_namespace.wan.insert(tunnel.name_any());
+        }
+        let tuning = &tunnel.spec["tuning"];
+        let mut sysctls = tuning["sysctls"].as_array().into_iter().flatten();
+        let is_unsafe = |one: &Value| one["name"].as_str().is_some_and(is_unsafe_sysctl);
+        if tuning["allowUnsafe"] == true && sysctls.any(is_unsafe) {
+            of_namespace.sysctls.insert(tunnel.name_any());
         }
     }
     wanting
 }
 
-fn judge(namespace: &Namespace, privileged: &BTreeSet<String>) -> Check {
+fn judge(namespace: &Namespace, wanting: &Wanting) -> Check {
     let name = namespace.name_any();
     let description = description(&name);
     let level = namespace.labels().get(LEVEL).map(String::as_str);
-    if privileged.is_empty() || level == Some(PRIVILEGED) {
+    let words = wanting.words().filter(|_| level != Some(PRIVILEGED));
+    let Some(words) = words else {
         return Check::good(description);
-    }
-    let names: Vec<_> = privileged.iter().map(String::as_str).collect();
-    let (names, fix) = (names.join(", "), fix::privileged(&name));
+    };
+    let fix = fix::privileged(&name);
     let Some(level) = level else {
         let cause = format!(
-            "WAN emulation of {names} needs the level privileged; there is no label {LEVEL}, so the API server's default holds"
+            "the level privileged is needed: {words}; there is no label {LEVEL}, so the API server's default holds"
         );
         return Check::warning(
             description,
             Finding::new(Code::PodSecurityTooStrict, cause, fix),
         );
     };
-    let cause = format!("its level is {level}, WAN emulation of {names} needs privileged");
+    let cause = format!("its level is {level}, and privileged is needed: {words}");
     Check::finding(
         description,
         Finding::new(Code::PodSecurityTooStrict, cause, fix),
@@ -123,10 +157,16 @@ mod tests {
     use crate::check::Verdict;
 
     #[test]
-    fn only_wan_emulation_needs_more_than_restricted() {
+    fn only_wan_emulation_and_unsafe_sysctls_need_more_than_restricted() {
         let tunnels: Vec<Tunnel> = serde_json::from_value(json!([
             {"metadata": {"name": "plain", "namespace": "a"}, "spec": {}},
             {"metadata": {"name": "slow", "namespace": "b"}, "spec": {"wan": {"delay": "50ms"}}},
+            {"metadata": {"name": "tuned", "namespace": "b"}, "spec": {"tuning": {
+                "allowUnsafe": true, "sysctls": [{"name": "net.core.somaxconn", "value": "9"}],
+            }}},
+            {"metadata": {"name": "careful", "namespace": "a"}, "spec": {"tuning": {
+                "allowUnsafe": true, "sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}],
+            }}},
         ]))
         .unwrap();
         let wanting = wanting(&tunnels);
@@ -145,7 +185,7 @@ mod tests {
         };
         assert_eq!(
             finding.cause,
-            "its level is baseline, WAN emulation of slow needs privileged"
+            "its level is baseline, and privileged is needed: WAN emulation of slow, and unsafe sysctls of tuned"
         );
         assert_eq!(
             finding.fix,

@@ -24,6 +24,10 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     };
     let nodes = match readable(nodes(scope).await, description, &right)? {
         Ok(nodes) => nodes,
+        // What was asked for by name is not skipped.
+        Err(_) if scope.args.probe => {
+            return Ok(vec![Check::finding(description, right.missing())]);
+        }
         Err(check) => return Ok(vec![check]),
     };
     let mut checks: Vec<_> = nodes.iter().map(kubelet).collect();

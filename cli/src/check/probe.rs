@@ -3,6 +3,7 @@
 //! A pod for each question, so that a refusal is the answer to that question alone. They never start again, end by
 //! themselves after [`PODS_END`], and are deleted once they have answered, also when the program is interrupted.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::future::join_all;
@@ -11,7 +12,8 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_codes::Code;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, timeout};
 
 use super::fix::{self, Right};
 use super::{Check, Finding};
@@ -25,6 +27,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(90);
 const PODS_END: Duration = Duration::from_secs(180);
 /// How often a pod is looked at.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Time for each request that is made after an interruption.
+const GRACE: Duration = Duration::from_secs(5);
 /// The one container's name.
 const CONTAINER: &str = "probe";
 const REPORT: &str = "/run/muxwan/report.json";
@@ -82,34 +86,66 @@ pub(super) async fn node(
         cluster.namespace
     );
     let api: Api<Pod> = Api::namespaced(cluster.client.clone(), &cluster.namespace);
+    // From here on nothing ends this program before its pods are deleted.
+    let interruption = interruption().map_err(anyhow::Error::from)?;
+    let mut interruption = pin!(interruption);
     let mut made = Vec::new();
+    let mut is_interrupted = false;
     for question in QUESTIONS {
-        made.push((question, create(&api, question, node, images).await));
+        let mut creation = pin!(create(&api, question, node, images));
+        let pod = tokio::select! {
+            pod = &mut creation => Some(pod),
+            () = &mut interruption => {
+                is_interrupted = true;
+                // One that is on its way has to be known to be deleted.
+                timeout(GRACE, creation).await.ok()
+            }
+        };
+        made.extend(pod.map(|pod| (question, pod)));
+        if is_interrupted {
+            break;
+        }
     }
     let asked = made.iter().map(|(_, pod)| answered(cluster, &api, pod));
-    let answers = tokio::select! {
-        answers = join_all(asked) => Some(answers),
-        _ = tokio::signal::ctrl_c() => None,
+    let answers = if is_interrupted {
+        None
+    } else {
+        tokio::select! {
+            answers = join_all(asked) => Some(answers),
+            () = &mut interruption => None,
+        }
     };
     for name in made.iter().filter_map(|(_, pod)| pod.as_ref().ok()) {
-        let gone = api
-            .delete(name, &DeleteParams::default().grace_period(0))
-            .await;
-        if let Err(error) = gone {
-            eprintln!(
-                "cannot delete pod {name} in namespace {}: {}",
-                cluster.namespace,
-                in_words(&error)
-            );
-        }
+        let how = DeleteParams::default().grace_period(0);
+        let why = match timeout(GRACE, api.delete(name, &how)).await {
+            Ok(Ok(_)) => continue,
+            Ok(Err(error)) => in_words(&error),
+            Err(_) => "the API server has not answered".to_owned(),
+        };
+        eprintln!(
+            "cannot delete pod {name} in namespace {}: {why}",
+            cluster.namespace
+        );
     }
     let Some(answers) = answers else {
         return Err(Failure::Failed(anyhow::anyhow!(
-            "interrupted; the pods are deleted"
+            "interrupted, and the pods deleted"
         )));
     };
     let answers: Vec<_> = answers.into_iter().collect::<Result<_, _>>()?;
     Ok(judge(node, &cluster.namespace, &answers))
+}
+
+/// SIGINT or SIGTERM, from now on: also one that comes while nobody waits for it.
+fn interruption() -> std::io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }
 
 /// The new pod's name; or the answer where it is not admitted.

@@ -15,7 +15,7 @@ fn report() -> Report {
         resource: "nodes",
         namespace: None,
     };
-    let fix = fix::condition("WanDisabled", "shop", "slow");
+    let fix = fix::condition("WanDisabled", "shop", "slow", Some(&[]));
     let disabled = Finding::new(Code::WanDisabled, Code::WanDisabled.cause(), fix);
     let mut report = Report::default();
     report.add(

@@ -1,10 +1,12 @@
 //! Category tunnels: each condition that does not hold.
 
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 
 use super::fix::{self, Right};
-use super::{Check, Finding, Scope, readable};
+use super::{Check, Finding, Scope, operators, readable};
 use crate::cluster::refusal;
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
@@ -27,9 +29,9 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         let why = "the definition of MuxTunnel is not installed";
         return Ok(vec![Check::skipped(description, why)]);
     }
-    let tunnels = match readable(answer, description, &right)? {
-        Ok(tunnels) => tunnels,
-        Err(check) => return Ok(vec![check]),
+    let Ok(tunnels) = readable(answer, description, &right)? else {
+        // Who may not even look at tunnels is not helped by being told nothing.
+        return Ok(vec![Check::finding(description, right.missing())]);
     };
     if tunnels.is_empty() {
         let place = namespace.map_or("any namespace".to_owned(), |name| {
@@ -40,11 +42,28 @@ pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
             format!("there are none in {place}"),
         )]);
     }
+    let is_off = |one: &Condition| one.reason == Code::WanDisabled.reason();
+    let asks = tunnels
+        .iter()
+        .any(|tunnel| object::conditions(tunnel).iter().any(is_off));
+    let operators = match asks {
+        // Where they may not be listed, the command says how to find the release.
+        true => {
+            operators(
+                &scope.cluster.client,
+                scope.args.operator_namespace.as_deref(),
+            )
+            .await
+        }
+        false => Ok(Vec::new()),
+    };
+    let operators = operators.ok();
+    let judge = |tunnel| judge(tunnel, operators.as_deref());
     Ok(tunnels.iter().flat_map(judge).collect())
 }
 
 /// A line for a tunnel all of whose conditions hold; else one for each that does not.
-fn judge(tunnel: &Tunnel) -> Vec<Check> {
+fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
     let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
     let place = format!("{namespace}/{name}");
     let conditions = object::conditions(tunnel);
@@ -53,7 +72,7 @@ fn judge(tunnel: &Tunnel) -> Vec<Check> {
             [] => "it has no conditions",
             _ => "its conditions speak of an older spec",
         };
-        let fix = fix::condition(Code::StatusOutdated.reason(), &namespace, &name);
+        let fix = fix::condition(Code::StatusOutdated.reason(), &namespace, &name, operators);
         let description = format!("{place}: the operator reports on it");
         return vec![Check::finding(
             description,
@@ -68,7 +87,7 @@ fn judge(tunnel: &Tunnel) -> Vec<Check> {
                 code: object::code(one).unwrap_or_else(|| one.reason.clone()),
                 reason: one.reason.clone(),
                 cause: object::message(one).to_owned(),
-                fix: fix::condition(&one.reason, &namespace, &name),
+                fix: fix::condition(&one.reason, &namespace, &name, operators),
             };
             Check::finding(format!("{place}: {}", one.type_), finding)
         })
@@ -116,7 +135,7 @@ mod tests {
             ),
         ];
         assert_eq!(
-            judge(&tunnel(&conditions, 2)),
+            judge(&tunnel(&conditions, 2), Some(&[])),
             [Check::good("shop/web: all conditions hold")]
         );
     }
@@ -133,7 +152,7 @@ mod tests {
             ("Available", "True", "Reconciled", "MT0301 All is as asked."),
             ("TuningApplied", "Unknown", "OfTomorrow", "MT0999 wait"),
         ];
-        let checks = judge(&tunnel(&conditions, 2));
+        let checks = judge(&tunnel(&conditions, 2), Some(&[]));
         let findings: Vec<_> = checks
             .iter()
             .map(|check| match &check.verdict {
@@ -158,7 +177,7 @@ mod tests {
     fn a_status_that_is_missing_or_old_is_a_finding() {
         let ready = [("Ready", "True", "Reconciled", "MT0301 All is as asked.")];
         for tunnel in [tunnel(&[], 2), tunnel(&ready, 1)] {
-            let checks = judge(&tunnel);
+            let checks = judge(&tunnel, Some(&[]));
             let Verdict::Finding(finding) = &checks[0].verdict else {
                 panic!("{checks:?}");
             };

@@ -214,15 +214,16 @@ fn sysctls(tunnel: &TunnelView) -> Vec<Vec<String>> {
 
 fn certificates(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
     let certificates = &tunnel.certificates;
-    let expires =
-        |time: &Option<String>| time.as_ref().map_or(NONE.into(), |text| expiry(text, now));
     let or_none = |text: &Option<String>| text.clone().unwrap_or(NONE.into());
     let sides = [("entry", &certificates.entry), ("exit", &certificates.exit)];
     let of_side = sides.into_iter().filter_map(|(side, certificate)| {
         let certificate = certificate.as_ref()?;
         Some(vec![
             side.to_owned(),
-            expires(&certificate.not_after),
+            certificate
+                .not_after
+                .as_ref()
+                .map_or(NONE.into(), |time| distance(time.0, now)),
             or_none(&certificate.identity),
             or_none(&certificate.fingerprint),
         ])
@@ -234,18 +235,12 @@ fn certificates(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
             .map_or(String::new(), |address| format!(" of {address}"));
         vec![
             "join bundle".to_owned(),
-            expires(&join.expires),
+            distance(join.expires.0, now),
             format!("Secret {}{address}", join.secret_name),
             NONE.into(),
         ]
     });
     of_side.chain(of_join).collect()
-}
-
-/// `in 16h`; a text that is no time is shown as it is.
-fn expiry(text: &str, now: Timestamp) -> String {
-    text.parse()
-        .map_or_else(|_| text.to_owned(), |time| distance(time, now))
 }
 
 fn events(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {

@@ -6,10 +6,12 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
-use muxtunnel_crds::{Bottleneck, CarrierStatus, GatewayStatus, tunnel_condition};
+use muxtunnel_crds::{
+    Bottleneck, CarrierStatus, CertificatesStatus, GatewayStatus, tunnel_condition,
+};
 use serde::Serialize;
 
-use crate::object::{self, Certificates, Tunnel};
+use crate::object::{self, Tunnel};
 use crate::output::API_VERSION;
 
 /// Events of one tunnel that are shown.
@@ -89,7 +91,7 @@ pub(super) struct TunnelView {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bottleneck: Option<Bottleneck>,
     pub(super) sysctls: BTreeMap<String, String>,
-    pub(super) certificates: Certificates,
+    pub(super) certificates: CertificatesStatus,
     /// The last ones, oldest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) events: Vec<EventView>,
@@ -128,11 +130,10 @@ impl TunnelView {
         let status = tunnel.status.clone().unwrap_or_default();
         let conditions = object::conditions(tunnel);
         let of_now = |condition| object::is_current(tunnel, condition);
-        let seen = status.seen;
         let gateways = [
-            ("entry", seen.entry),
-            ("exit", seen.exit),
-            ("rendezvous", seen.rendezvous),
+            ("entry", status.entry),
+            ("exit", status.exit),
+            ("rendezvous", status.rendezvous),
         ];
         Self {
             context: context.map(str::to_owned),
@@ -146,10 +147,10 @@ impl TunnelView {
                 .into_iter()
                 .filter_map(|(side, status)| Some((side, status?)))
                 .collect(),
-            carriers: seen.carriers,
-            bottleneck: seen.bottleneck,
-            sysctls: seen.sysctls,
-            certificates: status.certificates,
+            carriers: status.carriers,
+            bottleneck: status.bottleneck,
+            sysctls: status.sysctls,
+            certificates: status.certificates.unwrap_or_default(),
             events: events[events.len().saturating_sub(EVENTS)..]
                 .iter()
                 .map(event)

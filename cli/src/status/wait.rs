@@ -36,7 +36,10 @@ pub(super) async fn read(
     let mut last = None;
     let mut said = String::new();
     loop {
-        let state = match timeout_at(deadline, api.get(name)).await {
+        let began = Instant::now();
+        // The last look begins when the time is over, and is short.
+        let until = deadline.max(began + INTERVAL);
+        let state = match timeout_at(until, api.get(name)).await {
             Ok(Ok(tunnel)) if holds(&tunnel, type_) => return Ok(tunnel),
             Ok(Ok(tunnel)) => {
                 let state = state(&tunnel, type_);
@@ -51,18 +54,23 @@ pub(super) async fn read(
             // What was known last.
             Err(_) => said.clone(),
         };
-        if Instant::now() + INTERVAL >= deadline {
+        let Some(next) = next_look(began, Instant::now(), deadline) else {
             let event = last_event(cluster, last.as_ref()).await;
             return Err(Failure::TimedOut(format!(
                 "not within {timeout}: {namespace}/{name} is {type_}; {state}{event}"
             )));
-        }
+        };
         if state != said {
             eprintln!("waiting for {namespace}/{name}: {state}");
             said = state;
         }
-        sleep_until(Instant::now() + INTERVAL).await;
+        sleep_until(next).await;
     }
+}
+
+/// When to look again after a look that `began` then; none where that was the last one.
+fn next_look(began: Instant, now: Instant, deadline: Instant) -> Option<Instant> {
+    (began < deadline).then(|| deadline.min(now + INTERVAL))
 }
 
 /// Whether the condition is true of the spec as it stands now.
@@ -102,5 +110,22 @@ async fn last_event(cluster: &Cluster, tunnel: Option<&Tunnel>) -> String {
         }),
         Ok(Err(error)) => format!("\nits Events cannot be read: {}", in_words(&error)),
         Err(_) => "\nits Events were not answered".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_look_is_when_the_time_is_over_and_not_before() {
+        let deadline = Instant::now() + INTERVAL * 5;
+        let second = |number| deadline - INTERVAL * 5 + INTERVAL * number;
+        assert_eq!(next_look(second(0), second(0), deadline), Some(second(1)));
+        let late = second(4) + INTERVAL / 2;
+        assert_eq!(next_look(late, late, deadline), Some(deadline));
+        // Its answer took until after the end.
+        assert_eq!(next_look(late, second(6), deadline), Some(deadline));
+        assert_eq!(next_look(deadline, deadline, deadline), None);
     }
 }

@@ -59,7 +59,7 @@ async fn published(cluster: &Cluster, tunnel: &Tunnel, name: &str) -> Result<Bun
     let join = tunnel
         .status
         .as_ref()
-        .and_then(|status| status.certificates.join.as_ref());
+        .and_then(|status| status.certificates.as_ref()?.join.as_ref());
     let Some(join) = join else {
         let why = object::condition(tunnel, CERTIFICATES_VALID).map_or_else(
             || "its operator publishes one only for managed certificates (carrier.security of mode MutualTls, without Secrets of your own)".to_owned(),
@@ -103,8 +103,15 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
         "-" => String::new(),
         file => format!("Written to {file}, which only you may read.\n"),
     };
+    let warning = match bundle.address.as_deref() {
+        Some(address) if is_of_a_cluster(address) => format!(
+            "Warning: {address} is known in the exit's cluster alone. For entries elsewhere set carrier.address of the \
+             exit, or exit.service.type, and issue it again; or set carrier.address of the entry.\n"
+        ),
+        _ => String::new(),
+    };
     format!(
-        "{source}\
+        "{source}{warning}\
          Exit:         {} at {}\n\
          Fingerprint:  {}\n\
          Expires:      {} ({})\n\
@@ -117,6 +124,12 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
         distance(bundle.expires, now),
         quoted(file),
     )
+}
+
+/// Whether the host of an address is the short name of a Service.
+fn is_of_a_cluster(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    host.ends_with(".svc")
 }
 
 /// A file's name as a shell takes it.
@@ -175,6 +188,18 @@ mod tests {
         std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
         assert!(write_new(&path, "text").is_err());
         assert!(!elsewhere.exists());
+    }
+
+    #[test]
+    fn the_name_of_a_service_is_known_in_its_cluster_alone() {
+        assert!(is_of_a_cluster("web-exit.backend.svc:64000"));
+        for address in [
+            "exit.example.com:64000",
+            "192.0.2.1:30123",
+            "[2001:db8::1]:64000",
+        ] {
+            assert!(!is_of_a_cluster(address), "{address}");
+        }
     }
 
     #[test]

@@ -1,22 +1,29 @@
 //! `token revoke`: raises the number of the join generation, with which the exit's trust in former bundles ends.
 
 use std::io::BufRead;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
+use muxtunnel_crds::tunnel_condition;
 use serde::Serialize;
 use serde_json::json;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::context_flag;
 use crate::args::{ClusterArgs, RevokeArgs};
-use crate::cluster::{self, failed};
+use crate::cluster::{self, Cluster, failed, in_words, refusal};
 use crate::end::{Ended, Failure};
 use crate::object::{self, Tunnel};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 
 /// Of the exit's MuxTunnel; 0 where it is not there.
 const GENERATION: &str = "muxtunnel.dev/join-generation";
+/// How often a tunnel is read while it is waited for.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// The definition's default of `exit.drainSeconds`.
+const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 pub(crate) async fn run(
     args: &RevokeArgs,
@@ -32,7 +39,8 @@ pub(crate) async fn run(
     let tunnel = super::exit(&cluster, &args.name).await?;
     let (namespace, name) = (&cluster.namespace, &args.name);
     let generation = next(&tunnel)?;
-    if !args.yes && !confirmed(namespace, name)? {
+    let drain = drain_seconds(&tunnel);
+    if !args.yes && !confirmed(namespace, name, drain)? {
         return Err(Failure::Failed(anyhow!("nothing was changed")));
     }
     // The version that was read: of two who revoke at once, one is told.
@@ -44,6 +52,9 @@ pub(crate) async fn run(
         .patch(name, &PatchParams::default(), &Patch::Merge(&patch))
         .await
         .map_err(|error| failed(&format!("cannot annotate {namespace}/{name}"), error))?;
+    if args.wait {
+        published(&cluster, name, generation, args.timeout).await?;
+    }
     let next = format!(
         "{program} token issue {name} -n {namespace}{} --output {name}.join.yaml",
         context_flag(&cluster)
@@ -54,34 +65,88 @@ pub(crate) async fn run(
         namespace: namespace.clone(),
         name: name.clone(),
         generation,
+        published: args.wait,
+        drain_seconds: drain,
         next,
     };
     terminal.print(&revoked, args.format.format)?;
     Ok(Ended::Good)
 }
 
-/// The number after the tunnel's own.
+/// The number after the tunnel's own, and after that which the operator went by last: the annotation may have been lost
+/// since.
 fn next(tunnel: &Tunnel) -> Result<u32, Failure> {
-    let now = match tunnel.annotations().get(GENERATION) {
+    let asked = match tunnel.annotations().get(GENERATION) {
         None => 0,
         Some(text) => text.parse::<u32>().with_context(|| {
             format!("the annotation {GENERATION} is {text:?}, not a number; correct it first")
         })?,
     };
+    let status = tunnel.status.as_ref();
+    let published =
+        status.and_then(|status| Some(status.certificates.as_ref()?.least_generation()));
+    let published = u32::try_from(published.unwrap_or_default()).unwrap_or_default();
+    let now = asked.max(published);
     // Of a signed number of 32 bits, as the operator reads it.
     let next = now
         .checked_add(1)
         .filter(|next| i32::try_from(*next).is_ok());
     Ok(next.with_context(|| {
-        format!(
-            "the annotation {GENERATION} is {now}, there is no greater one; make the tunnel anew"
-        )
+        format!("the join generation is {now}, there is no greater one; make the tunnel anew")
     })?)
 }
 
-fn confirmed(namespace: &str, name: &str) -> anyhow::Result<bool> {
+/// Reads the tunnel until its operator says that it has published a bundle of `generation`, or of a later one.
+async fn published(
+    cluster: &Cluster,
+    name: &str,
+    generation: u32,
+    timeout: muxtunnel_crds::Duration,
+) -> Result<(), Failure> {
+    let namespace = cluster.namespace.as_str();
+    let api = object::api(&cluster.client, Some(namespace));
+    let deadline = Instant::now() + timeout.as_std();
+    loop {
+        let state = match timeout_at(deadline, api.get(name)).await {
+            Ok(Ok(tunnel)) => {
+                let join = tunnel.status.as_ref();
+                let join = join.and_then(|status| status.certificates.as_ref()?.join.as_ref());
+                let now = join.map(|join| join.generation).unwrap_or_default();
+                if now >= i64::from(generation) {
+                    return Ok(());
+                }
+                let ready = object::condition(&tunnel, tunnel_condition::READY);
+                ready.map_or_else(
+                    || "its operator has not reported on it".to_owned(),
+                    |ready| format!("its bundle is of generation {now}; {}", ready.message),
+                )
+            }
+            Ok(Err(error)) if refusal(&error).is_some_and(|code| code < 500 && code != 429) => {
+                return Err(Failure::Failed(object::not_read(namespace, name, error)));
+            }
+            Ok(Err(error)) => in_words(&error),
+            Err(_) => "the API server has not answered".to_owned(),
+        };
+        if Instant::now() + INTERVAL >= deadline {
+            return Err(Failure::TimedOut(format!(
+                "{namespace}/{name} has the join generation {generation} now, but not within {timeout} a bundle of it: \
+                 {state}"
+            )));
+        }
+        sleep_until(Instant::now() + INTERVAL).await;
+    }
+}
+
+/// How long streams of the exit's pods have once these are to end.
+fn drain_seconds(tunnel: &Tunnel) -> u64 {
+    let asked = tunnel.spec["exit"]["drainSeconds"].as_u64();
+    asked.unwrap_or(DRAIN_DEADLINE_SECONDS_DEFAULT.into())
+}
+
+fn confirmed(namespace: &str, name: &str, drain: u64) -> anyhow::Result<bool> {
     eprint!(
-        "All entries that joined {namespace}/{name} lose their carriers, and every bundle issued so far is worthless. Go on? [y/N] "
+        "Every bundle that {namespace}/{name} has issued so far becomes worthless, and the exit's pods are replaced: \
+         carriers that are up, and streams in them, last until theirs has ended, up to {drain} s. Go on? [y/N] "
     );
     let mut answer = String::new();
     std::io::stdin()
@@ -99,15 +164,41 @@ struct Revoked {
     namespace: String,
     name: String,
     generation: u32,
+    /// Whether the operator was waited for.
+    published: bool,
+    drain_seconds: u64,
     next: String,
 }
 
 impl Document for Revoked {
     fn text(&self, _: Style) -> String {
+        let Self {
+            namespace,
+            name,
+            generation,
+            published,
+            drain_seconds,
+            next,
+            api_version: _,
+            kind: _,
+        } = self;
+        let trust = match published {
+            true => {
+                "Its operator has published a bundle of it, and new pods of the exit take nobody who joined by a former one"
+            }
+            false => {
+                "Once its operator has taken that over, new pods of the exit take nobody who joined by a former bundle; \
+                 --wait waits for it"
+            }
+        };
+        let then = match published {
+            true => "The new bundle",
+            false => "The new bundle, once it is published",
+        };
         format!(
-            "{}/{}: join generation {}. The exit takes nobody who joined by a former bundle.\n\
-             Once the operator has published a new one:\n\n    {}",
-            self.namespace, self.name, self.generation, self.next
+            "{namespace}/{name}: join generation {generation}. {trust}.\n\
+             Carriers that are up last until their pod has ended, up to {drain_seconds} s after it is told to.\n\
+             {then}:\n\n    {next}"
         )
     }
 }
@@ -128,6 +219,22 @@ mod tests {
         assert_eq!(next(&tunnel(Some("41"))).unwrap(), 42);
         for bad in ["x", "-1", "2147483647", "4294967295"] {
             assert!(next(&tunnel(Some(bad))).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn an_annotation_that_was_lost_does_not_bring_a_former_generation_back() {
+        for status in [
+            json!({"certificates": {"joinGeneration": 5}}),
+            json!({"certificates": {"join": {
+                "secretName": "web-join", "generation": 5, "expires": "2030-12-31T00:00:00Z", "digest": "0a",
+            }}}),
+        ] {
+            for (annotation, wanted) in [(None, 6), (Some("2"), 6), (Some("7"), 8)] {
+                let mut tunnel = tunnel(annotation);
+                tunnel.status = Some(serde_json::from_value(status.clone()).unwrap());
+                assert_eq!(next(&tunnel).unwrap(), wanted, "{status} {annotation:?}");
+            }
         }
     }
 }

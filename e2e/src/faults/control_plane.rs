@@ -1,27 +1,26 @@
 //! Faults of what looks after tunnels: the operator, the API server, the kubelet; and what people do to objects.
 
-use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::api::{
-    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams,
-};
+use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
-use muxtunnel_crds::bad_objects::parse;
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use serde_json::json;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, under_load};
 use super::{OPERATOR, Outcome, Scale};
+use crate::admission::every_bad_object_is_refused;
 use crate::pods::{self, Serve};
-use crate::{Cluster, PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use crate::{Cluster, PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
 
 /// Within this 200 tunnels are settled.
 const MANY_WITHIN: Duration = Duration::from_secs(480);
+/// The Lease of the operators.
+const LEASE: &str = "muxtunnel";
 /// What an operator may have of memory.
 const MEMORY_MIB_MAX: u64 = 128;
 
@@ -55,36 +54,55 @@ pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// The operator that holds the Lease is killed; another one takes a change up.
+/// The process of the operator that holds the Lease is killed with SIGKILL, so that it puts nothing down; another one
+/// takes a change up.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let leases: Api<Lease> = Api::namespaced(ns.client.clone(), OPERATOR);
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
-        let holders: Vec<String> = leases
-            .list(&ListParams::default())
-            .await?
-            .into_iter()
-            .filter_map(|lease| lease.spec?.holder_identity)
-            .collect();
-        let leader = pods
-            .list(&ListParams::default())
-            .await?
-            .into_iter()
-            .map(|pod| pod.name_any())
-            .find(|pod| holders.iter().any(|holder| holder.starts_with(pod)));
-        let leader = leader.with_context(|| {
-            format!("no pod in {OPERATOR} holds a Lease; holders are {holders:?}")
-        })?;
+        let (leader, identity) = leader(ns).await?;
         let at = Moment::now();
-        let now = DeleteParams::default().grace_period(0);
-        pods.delete(&leader, &now).await?;
+        site::kill(&leader, "muxtunnel-opera").await?;
         site::taken_up(ns, PLAIN).await?;
-        Ok(at.over("until another operator had taken a change of the spec up"))
+        let over = at.over("until another operator had taken a change of the spec up");
+        // A process has an identity of its own, also one that is started again in the same pod.
+        let (next, next_identity) = self::leader(ns).await?;
+        ensure!(
+            next_identity != identity,
+            "{identity} holds the Lease after it was killed"
+        );
+        let name = leader.name_any();
+        wait::for_object(&pods, &name, "a restart", PODS_WITHIN, |pod| {
+            pods::is_ready(pod) && pods::restarts(pod) > pods::restarts(&leader)
+        })
+        .await?;
+        Ok(over.noting(format!(
+            "until another operator had taken a change of the spec up, {}",
+            if next.name_any() == name {
+                "one in the same pod"
+            } else {
+                "one in another pod"
+            }
+        )))
     })
     .await
+}
+
+/// The operator that holds the Lease: its pod, and what it calls itself.
+async fn leader(ns: &TestNamespace) -> Result<(Pod, String)> {
+    let leases: Api<Lease> = Api::namespaced(ns.client.clone(), OPERATOR);
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
+    let lease = leases.get(LEASE).await?;
+    let holder = lease.spec.and_then(|spec| spec.holder_identity);
+    let holder = holder.with_context(|| format!("nobody holds the Lease {LEASE}"))?;
+    let pods = pods.list(&ListParams::default()).await?;
+    let mut pods = pods.into_iter();
+    // POD_NUMBER
+    let pod = pods.find(|pod| holder.starts_with(&format!("{}_", pod.name_any())));
+    let pod = pod.with_context(|| format!("no pod in {OPERATOR} is {holder:?}"))?;
+    Ok((pod, holder))
 }
 
 /// There is no operator for a time.
@@ -179,12 +197,7 @@ async fn restarts(ns: &TestNamespace) -> Result<Vec<(String, i32)>> {
     let mut all = Vec::new();
     for side in ["entry", "exit"] {
         for pod in tunnel::gateways(ns, "t", side).await? {
-            let statuses = pod
-                .status
-                .iter()
-                .flat_map(|status| &status.container_statuses);
-            let count = statuses.flatten().map(|status| status.restart_count).sum();
-            all.push((pod.name_any(), count));
+            all.push((pod.name_any(), pods::restarts(&pod)));
         }
     }
     all.sort();
@@ -249,45 +262,6 @@ pub async fn bad_objects(scale: Scale) -> Result<Outcome> {
         Ok(over)
     })
     .await
-}
-
-/// Applies all of `crds/tests/bad_objects`; returns how many there are.
-async fn every_bad_object_is_refused(ns: &TestNamespace) -> Result<usize> {
-    let folder = tools::checkout().join("crds/tests/bad_objects");
-    let mut refused = 0;
-    for file in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
-        let path = file?.path();
-        let bad = parse(&fs::read_to_string(&path)?)?;
-        let kind = match bad.object["kind"].as_str() {
-            Some("MuxTunnel") => ApiResource::erase::<MuxTunnel>(&()),
-            Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
-            other => bail!("{}: an object of kind {other:?}", path.display()),
-        };
-        let api: Api<DynamicObject> = Api::namespaced_with(ns.client.clone(), &ns.name, &kind);
-        let object: DynamicObject = serde_json::from_value(bad.object)?;
-        let answer = match bad.old {
-            None => api.create(&PostParams::default(), &object).await,
-            Some(old) => {
-                let old = serde_json::from_value(old)?;
-                let stored = api.create(&PostParams::default(), &old).await?;
-                let name = stored.name_any();
-                // A patch has no resource version: the operator writes the status meanwhile.
-                let change = Patch::Merge(json!({"spec": object.data["spec"]}));
-                let answer = api.patch(&name, &PatchParams::default(), &change).await;
-                api.delete(&name, &DeleteParams::default()).await?;
-                answer
-            }
-        };
-        match answer {
-            Err(kube::Error::Api(status)) if status.is_invalid() || status.code == 400 => {
-                refused += 1;
-            }
-            Err(error) => bail!("{}: {error}", path.display()),
-            Ok(_) => bail!("{} was accepted", path.display()),
-        }
-    }
-    ensure!(refused > 0, "{} is empty", folder.display());
-    Ok(refused)
 }
 
 /// Tunnels that a schema cannot refuse, and that can never work.

@@ -12,36 +12,22 @@ use serde_json::Value;
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
 use super::{Outcome, Scale};
 use crate::keys::Authority;
-use crate::{Cluster, TestNamespace, tunnel, wait};
+use crate::{Cluster, TestNamespace, pods, tunnel, wait};
 
 /// Between two renewals of certificates.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
+
 /// One gateway of a side is killed with SIGKILL; its container is started again.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let node = Cluster::First.node().await?;
         let pods = tunnel::gateways(ns, "t", side).await?;
         let pod = pods.first().context("a gateway")?;
-        let uid = pod.uid().context("a UID")?;
-        // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
-        let kill = format!(
-            "for file in $(grep -lE '{}|{uid}' /proc/[0-9]*/cgroup); do
-               process=${{file%/cgroup}}
-               if [ \"$(cat $process/comm)\" = muxgate ]; then kill -KILL ${{process#/proc/}}; echo killed; fi
-             done",
-            uid.replace('-', "_")
-        );
         let at = Moment::now();
-        let killed = node.run(&kill).await?;
-        ensure!(killed.trim() == "killed", "of {} was: {killed:?}", pod.name_any());
-        let restarted = |pod: &Pod| {
-            let statuses = pod.status.as_ref();
-            let statuses = statuses.and_then(|status| status.container_statuses.as_ref());
-            statuses.is_some_and(|all| all.iter().any(|status| status.restart_count > 0))
-        };
+        site::kill(pod, "muxgate").await?;
+        let restarted = |pod: &Pod| pods::restarts(pod) > 0;
         let (pods, name) = (ns.api::<Pod>(), pod.name_any());
         wait::for_object(&pods, &name, "a restart", PODS_WITHIN, restarted).await?;
         site::whole(ns, &[]).await?;
@@ -75,7 +61,7 @@ pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn restarted(side: &str, scale: Scale) -> Result<Outcome> {
-    under_load(PLAIN, scale, nothing, async |ns| {
+    let outcome = under_load(PLAIN, scale, nothing, async |ns| {
         let old = site::names(ns, side).await?;
         let deployment = format!("deployment/t-{side}");
         let at = Moment::now();
@@ -83,7 +69,8 @@ pub async fn restarted(side: &str, scale: Scale) -> Result<Outcome> {
         site::whole(ns, &old).await?;
         Ok(at.over(""))
     })
-    .await
+    .await;
+    no_open_failed(outcome?)
 }
 
 /// Both sides, one after the other.
@@ -91,7 +78,7 @@ pub async fn restarted(side: &str, scale: Scale) -> Result<Outcome> {
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn both_restarted(scale: Scale) -> Result<Outcome> {
-    under_load(PLAIN, scale, nothing, async |ns| {
+    let outcome = under_load(PLAIN, scale, nothing, async |ns| {
         let at = Moment::now();
         for side in ["exit", "entry"] {
             let old = site::names(ns, side).await?;
@@ -101,7 +88,18 @@ pub async fn both_restarted(scale: Scale) -> Result<Outcome> {
         }
         Ok(at.over(""))
     })
-    .await
+    .await;
+    no_open_failed(outcome?)
+}
+
+/// Gateways that go in order send no new connection away, which is what a drain is for.
+fn no_open_failed(outcome: Outcome) -> Result<Outcome> {
+    let load = outcome.load.as_ref().context("a load")?;
+    ensure!(
+        load.failed_opens() == 0,
+        "connections failed while gateways were replaced in order: {outcome:?}"
+    );
+    Ok(outcome)
 }
 
 async fn all_names(ns: &TestNamespace) -> Result<Vec<String>> {
@@ -115,7 +113,7 @@ async fn all_names(ns: &TestNamespace) -> Result<Vec<String>> {
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
-    under_load(PLAIN, scale, nothing, async |ns| {
+    let outcome = under_load(PLAIN, scale, nothing, async |ns| {
         let old = all_names(ns).await?;
         let tuning = "tuning: {sysctls: [{name: net.ipv4.tcp_keepalive_time, value: '77'}]}";
         let at = Moment::now();
@@ -124,7 +122,8 @@ pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
         tunnel::ready(ns, "t").await?;
         Ok(at.over(""))
     })
-    .await
+    .await;
+    no_open_failed(outcome?)
 }
 
 /// The operator is told of another image of gateways, so both sides are rolled at once.
@@ -139,7 +138,7 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
         "ctr --namespace k8s.io images tag --force {image} {image}-again"
     ))
     .await?;
-    under_load(PLAIN, scale, nothing, async |ns| {
+    let outcome = under_load(PLAIN, scale, nothing, async |ns| {
         let old = all_names(ns).await?;
         let at = Moment::now();
         let changed = async {
@@ -153,7 +152,8 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
         Cluster::First.set_value("image.gateway.tag=").await?;
         changed
     })
-    .await
+    .await;
+    no_open_failed(outcome?)
 }
 
 /// Both sides' own certificates are renewed again and again.
@@ -222,4 +222,30 @@ async fn issued(ns: &TestNamespace) -> Result<[i64; 2]> {
         anyhow::Ok(text.parse::<Timestamp>()?.as_second())
     };
     Ok([expiry("entry")?, expiry("exit")?])
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtunnel_bench_api::load::{Failure, Report};
+
+    use super::*;
+
+    #[test]
+    fn a_failed_open_is_judged_and_a_stream_that_outlasts_the_drain_is_not() {
+        let outcome = |failed: u64| {
+            let mut load = Report::default();
+            Report::count(&mut load.lost, Failure::Reset, 1);
+            for _ in 0..failed {
+                Report::count(&mut load.failed, Failure::Refused, 1);
+            }
+            Outcome {
+                load: Some(load),
+                failing_seconds: None,
+                whole_seconds: 1.0,
+                note: String::new(),
+            }
+        };
+        assert!(no_open_failed(outcome(0)).is_ok());
+        assert!(no_open_failed(outcome(1)).is_err());
+    }
 }

@@ -11,7 +11,7 @@ use muxtunnel_crds::MuxTunnel;
 
 use super::{Outcome, Scale};
 use crate::pods::{self, Serve};
-use crate::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
+use crate::{Cluster, PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
 
 /// Short connections a second.
 const OPENS_PER_SECOND: u32 = 200;
@@ -167,6 +167,26 @@ pub(super) async fn under_load(
         })
     })
     .await
+}
+
+/// Kills the only process of that name (at most 15 bytes, as the kernel has it) in a pod with SIGKILL.
+pub(super) async fn kill(pod: &Pod, process: &str) -> Result<()> {
+    let uid = pod.uid().context("a UID")?;
+    // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
+    let kill = format!(
+        "for file in $(grep -lE '{}|{uid}' /proc/[0-9]*/cgroup); do
+           process=${{file%/cgroup}}
+           if [ \"$(cat $process/comm)\" = {process} ]; then kill -KILL ${{process#/proc/}}; echo killed; fi
+         done",
+        uid.replace('-', "_")
+    );
+    let killed = Cluster::First.node().await?.run(&kill).await?;
+    let name = pod.name_any();
+    ensure!(
+        killed.trim() == "killed",
+        "of {process} in {name} was: {killed:?}"
+    );
+    Ok(())
 }
 
 /// The names of a side's pods.

@@ -64,7 +64,7 @@ impl Rule {
             Target::Tcp { host, port } => {
                 let host = match host.parse() {
                     Ok(address) => HostPattern::Network(Cidr::single(address)),
-                    Err(_) => HostPattern::Name(host.trim_end_matches('.').to_ascii_lowercase()),
+                    Err(_) => HostPattern::Name(host.to_ascii_lowercase()),
                 };
                 (host, Ports::single(*port))
             }
@@ -83,7 +83,8 @@ impl Rule {
 pub enum HostPattern {
     /// `*`: every name and address.
     Any,
-    /// A DNS name, lower case, matched literally against the name that was asked for.
+    /// A DNS name, lower case, matched literally against the name that was asked for, but for a dot at its end. With
+    /// one it is whole: it is looked up as it is, whatever domains the resolver has in its search list.
     Name(String),
     /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below it.
     Below(String),
@@ -265,7 +266,8 @@ fn parse_host(host: &str) -> Result<HostPattern, &'static str> {
     if host.contains('/') || host.parse::<IpAddr>().is_ok() {
         return parse_network(host).map(HostPattern::Network);
     }
-    parse_name(host).map(HostPattern::Name)
+    let end = if host.ends_with('.') { "." } else { "" };
+    parse_name(host).map(|name| HostPattern::Name(name + end))
 }
 
 /// The text is no network.
@@ -397,13 +399,17 @@ macro_rules! as_text {
 as_text!(Rule);
 as_text!(Cidr);
 
-/// Only an exit has rules; the lists are not too long; `allow` is written in one place.
+/// Only an exit has rules, an entry what it keeps away from where it dials for an exit; the lists are not too long; `allow` is written in one place.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let policy = &config.policy;
     if config.role != Role::Exit {
+        let is_protected_only = policy.allow.is_empty() && policy.deny.is_empty();
         for (field, is_empty) in [
             ("allow", config.allow.is_empty()),
-            ("policy", policy.is_empty()),
+            (
+                "policy",
+                policy.is_empty() || config.role == Role::Entry && is_protected_only,
+            ),
         ] {
             if !is_empty {
                 return Err(ConfigError::field(field, "only an exit dials targets"));

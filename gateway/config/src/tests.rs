@@ -605,6 +605,9 @@ fn a_policy_round_trips_and_reloads() {
     assert_eq!(Config::from_yaml(&written).unwrap(), config);
     let plain = Config::from_yaml(EXIT).unwrap();
     assert!(config.reloadable_from(&plain) && !plain.to_yaml().unwrap().contains("policy"));
+    // An entry dials for its exit, but what is declared alone.
+    let text = format!("{ENTRY}policy: {{protected: [10.96.0.1]}}\n");
+    assert_eq!(Config::from_yaml(&text).unwrap().policy.protected.len(), 1);
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, Direction, Policy, Rule};
+use muxtunnel_gateway_config::{self as config, Direction, Rule};
 use muxtunnel_proto::{Event, ListenId, Reason, Refusal, listen_of_target};
 use tokio::sync::Notify;
 
@@ -28,13 +28,6 @@ use crate::process::Phase;
 
 /// Before an exit is asked again that refused.
 const ASK_AGAIN: Duration = Duration::from_secs(15);
-
-/// The entry denies nothing beyond what is not declared.
-static NO_MORE: Policy = Policy {
-    allow: Vec::new(),
-    deny: Vec::new(),
-    protected: Vec::new(),
-};
 
 /// What one session has asked for.
 pub(super) struct Asked {
@@ -273,9 +266,11 @@ impl Entry {
             route.forward.streams.refused(code);
             Refusal::new(Reason::General, format!("{code}: {}", code.cause()))
         })?;
+        // Beyond what is not declared, only what is protected is kept from.
+        let config = Arc::clone(&self.config.borrow());
         let judge = Judge {
             allow: [route.allow.as_slice(), &[]],
-            policy: &NO_MORE,
+            policy: &config.policy,
             surroundings: &self.surroundings,
             peer: None,
         };

@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use super::sealed::Sealed;
 use super::{Side, Transport, invalid};
 use crate::files::{Unusable, read};
-use verify::Judge;
+use verify::{Judge, Root};
 
 pub(crate) use server::ServerTls;
 
@@ -51,7 +51,7 @@ impl Tls {
     /// [`Unusable`] with the file.
     pub(crate) fn load(config: &MutualTls) -> std::result::Result<Self, Unusable> {
         let wrong = |path, problem: &dyn ToString| Unusable::new(path, problem.to_string());
-        let roots = roots(&config.ca)?;
+        let roots = authorities(&config.ca)?;
         let provider = provider();
         let judge = Judge::new(roots, &provider, config.peers.clone());
         let judge = Arc::new(judge.map_err(|error| wrong(&config.ca, &error))?);
@@ -171,7 +171,7 @@ fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// The authorities of a file.
+/// The authorities of a file, in one.
 fn roots(path: &Path) -> std::result::Result<RootCertStore, Unusable> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(path)? {
@@ -179,6 +179,20 @@ fn roots(path: &Path) -> std::result::Result<RootCertStore, Unusable> {
         roots.add(certificate).map_err(wrong)?;
     }
     Ok(roots)
+}
+
+/// The same, each by itself.
+fn authorities(path: &Path) -> std::result::Result<Vec<Root>, Unusable> {
+    let root = |certificate: CertificateDer<'static>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
+            .map_err(|error| Unusable::new(path, error))?;
+        let not_after = parsed.validity().not_after.timestamp();
+        Ok(Root {
+            not_after: u64::try_from(not_after).unwrap_or_default(),
+            certificate,
+        })
+    };
+    certificates(path)?.into_iter().map(root).collect()
 }
 
 fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, Unusable> {

@@ -1,4 +1,5 @@
-//! Asks the runner over HTTP.
+//! Asks the runner over HTTP. What changes something there waits for the Lease, as all that is written does: this
+//! client is not the one whose gate sees to that.
 
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use muxtunnel_bench_api::runner::{Offer, State};
 use muxtunnel_bench_api::{BODY_BYTES_MAX, ErrorBody, HTTP_PORT};
 
 use super::readiness::in_url;
+use crate::leader::{Leadership, NotLeader};
 
 /// Time for a request to a pod of the same cluster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -36,6 +38,9 @@ pub enum RunnerError {
     /// It refused.
     #[error("the runner refused: {0}")]
     Refused(String),
+    /// Another operator leads.
+    #[error(transparent)]
+    NotLeader(NotLeader),
     /// The answer is not what this operator understands.
     #[error("the runner's answer cannot be read: {0}")]
     Answer(serde_json::Error),
@@ -65,15 +70,21 @@ pub trait RunnerApi: Send + Sync {
     ) -> impl Future<Output = Result<State, RunnerError>> + Send;
 }
 
-/// The real one.
+/// The real one. Until it is told whom to ask ([`HttpRunner::gated`]) it only reads.
 #[derive(Clone)]
-pub struct HttpRunner(Client<HttpConnector, Full<Bytes>>);
+pub struct HttpRunner {
+    client: Client<HttpConnector, Full<Bytes>>,
+    leadership: Leadership,
+}
 
 impl Default for HttpRunner {
     fn default() -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(REQUEST_TIMEOUT));
-        Self(Client::builder(TokioExecutor::new()).build(connector))
+        Self {
+            client: Client::builder(TokioExecutor::new()).build(connector),
+            leadership: Leadership::default(),
+        }
     }
 }
 
@@ -108,6 +119,11 @@ impl RunnerApi for HttpRunner {
 }
 
 impl HttpRunner {
+    /// Writes while that is held.
+    pub(super) fn gated(&mut self, leadership: Leadership) {
+        self.leadership = leadership;
+    }
+
     async fn ask(
         &self,
         method: Method,
@@ -116,6 +132,9 @@ impl HttpRunner {
         path: &str,
         body: Bytes,
     ) -> Result<State, RunnerError> {
+        if method != Method::GET && !self.leadership.is_held() {
+            return Err(RunnerError::NotLeader(NotLeader));
+        }
         let exchange = async {
             let request = Request::builder()
                 .method(method)
@@ -124,13 +143,13 @@ impl HttpRunner {
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(Full::new(body))
                 .map_err(|error| RunnerError::Unreachable(error.into()))?;
-            let answer = self.0.request(request).await;
+            let answer = self.client.request(request).await;
             let answer = answer.map_err(|error| RunnerError::Unreachable(error.into()))?;
             let status = answer.status();
             let body = Limited::new(answer.into_body(), BODY_BYTES_MAX)
                 .collect()
                 .await;
-            Ok((status, body.map_err(RunnerError::Unreachable)?.to_bytes()))
+            Ok::<_, RunnerError>((status, body.map_err(RunnerError::Unreachable)?.to_bytes()))
         };
         let (status, body) = tokio::time::timeout(REQUEST_TIMEOUT, exchange)
             .await
@@ -145,5 +164,21 @@ impl HttpRunner {
         Err(RunnerError::Refused(
             words.map_or_else(|_| status.to_string(), |body| body.error),
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_runner_is_told_nothing_while_another_operator_leads_and_is_asked_all_the_same() {
+        let runner = HttpRunner::default();
+        // Nobody listens there, which only shows where somebody is asked.
+        let host = "127.0.0.1";
+        let told = runner.finish(host, "token").await.unwrap_err();
+        assert!(matches!(told, RunnerError::NotLeader(_)), "{told}");
+        let asked = runner.state(host, "token").await.unwrap_err();
+        assert!(!matches!(asked, RunnerError::NotLeader(_)), "{asked}");
     }
 }

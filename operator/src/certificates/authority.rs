@@ -22,7 +22,7 @@ pub const SEED_BYTES: usize = 32;
 /// entries' authority in it.
 const EXIT_LIVES: i64 = 10;
 /// By how much clocks may differ.
-const SKEW_SECONDS: i64 = 3600;
+pub(super) const SKEW_SECONDS: i64 = 3600;
 /// What is before the key of Ed25519 in PKCS #8, version 1 (RFC 8410, section 7).
 const PKCS8_HEAD: [u8; 16] = [
     0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20,
@@ -205,10 +205,12 @@ impl Subject {
             Purpose::Entry => self.generation,
             Purpose::Exit => 0,
         };
+        // Numbers are counted by the life: with another one the same number is another time's, whose key is long known.
         let name = format!(
-            "muxtunnel {} {} {generation}.{number}",
+            "muxtunnel {} {} {generation}.{}.{number}",
             purpose.as_str(),
-            self.uid
+            self.uid,
+            self.life
         );
         let schedule = self.schedule(purpose);
         let (begin, end) = (schedule.trusted_from(number), schedule.end(number));

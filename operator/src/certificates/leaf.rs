@@ -7,10 +7,7 @@ use rcgen::{
 use zeroize::Zeroizing;
 
 use super::CertificateError;
-use super::authority::{Authority, Purpose, at, fingerprint};
-
-/// By how much the clock of the other end may be behind.
-const SKEW_SECONDS: i64 = 300;
+use super::authority::{Authority, Purpose, SKEW_SECONDS, at, fingerprint};
 
 /// A certificate and its key.
 pub struct Leaf {

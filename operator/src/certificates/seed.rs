@@ -5,6 +5,7 @@
 //! what it read is no longer the newest, and reads the other's.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
@@ -41,6 +42,7 @@ pub struct SeedKeeper {
     namespace: String,
     name: String,
     read: Mutex<Option<(Instant, Arc<Seed>)>>,
+    made: AtomicBool,
 }
 
 impl SeedKeeper {
@@ -52,6 +54,7 @@ impl SeedKeeper {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             read: Mutex::default(),
+            made: AtomicBool::new(false),
         }
     }
 
@@ -73,6 +76,13 @@ impl SeedKeeper {
         };
         *read = Some((Instant::now(), Arc::clone(&seed)));
         Ok(seed)
+    }
+
+    /// Whether the seed was made here, by this very operator. What stands in a status of another one is of a seed that is
+    /// lost.
+    #[must_use]
+    pub fn is_made_here(&self) -> bool {
+        self.made.load(Ordering::Relaxed)
     }
 
     async fn look(&self) -> Result<Seed, SeedError> {
@@ -107,6 +117,7 @@ impl SeedKeeper {
             };
             match self.api.replace(&self.name, &how, &secret).await {
                 Ok(_) => {
+                    self.made.store(true, Ordering::Relaxed);
                     info!(secret = self.name, "the seed of all authorities is made");
                     return Ok(seed);
                 }

@@ -202,8 +202,8 @@ fn what_is_derived_from_a_seed_is_the_same_for_ever() {
     );
 }
 
-const ENTRY_FINGERPRINT: &str = "91ecd4fa2cc324b7ee5d02d75fcaa81bdafe606bd776cbde1f305f93d20dc040";
-const EXIT_FINGERPRINT: &str = "89379db7f70680c9eef306c668f41d014e818b98fca21b8ff2aa7c94bfb6a678";
+const ENTRY_FINGERPRINT: &str = "4ec499c881608f067ce1d1d2e1caff16e772e1d4a4b64aa0573d28ca6b4c9d1d";
+const EXIT_FINGERPRINT: &str = "dffb13406acb20a286e7150aeea7767083d02689d90c5aeb509b8b90e0739965";
 
 #[test]
 fn seeds_tunnels_sides_generations_and_turns_all_have_keys_of_their_own() {
@@ -233,6 +233,25 @@ fn seeds_tunnels_sides_generations_and_turns_all_have_keys_of_their_own() {
             MADE,
         ),
         signing(&seed(), &subject(), Purpose::Entry, MADE + YEAR),
+        // One that was there before is not there again because lives have become longer.
+        signing(
+            &seed(),
+            &Subject {
+                life: 3 * YEAR,
+                ..subject()
+            },
+            Purpose::Entry,
+            MADE + YEAR,
+        ),
+        signing(
+            &seed(),
+            &Subject {
+                life: 3 * YEAR,
+                ..subject()
+            },
+            Purpose::Exit,
+            MADE,
+        ),
     ];
     let distinct: std::collections::BTreeSet<_> =
         keys.iter().map(|one| one.key_pem.to_string()).collect();

@@ -79,10 +79,40 @@ async fn a_lease_that_is_put_down_is_taken_at_the_next_look() {
     assert!(first.leadership().is_held());
     let second = Running::new(&api, "second");
     pass(1.0).await;
-    first.release().await;
-    pass(LOOK_EVERY.as_secs_f64()).await;
+    let gate = first.leadership();
+    let released = tokio::spawn(first.release());
+    pass(SETTLE.as_secs_f64() - 0.1).await;
+    assert!(
+        !gate.is_held(),
+        "nothing is written from the first moment on"
+    );
+    assert_eq!(holder(&api), "first", "what was sent before is waited for");
+    released.await.unwrap();
+    pass(LOOK_EVERY.as_secs_f64() + 0.1).await;
     assert!(second.leadership.is_held());
     assert_eq!(holder(&api), "second");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_meets_its_own_earlier_one_takes_nothing_away() {
+    let api = FakeApi::default();
+    let mut first = elector(&api, "first");
+    first.turn().await;
+    // Written, and the answer lost; or the Lease was labelled meanwhile.
+    for failure in [Failure::After(504), Failure::Before(409)] {
+        api.fail_write(0, failure);
+        first.turn().await;
+        assert!(first.leadership().is_held(), "{failure:?}");
+        assert_eq!(holder(&api), "first");
+        first.turn().await;
+        assert!(first.leadership().is_held());
+    }
+    // Another's name takes it away at once.
+    let mut lease = api.get(PATH).unwrap();
+    lease["spec"]["holderIdentity"] = json!("second");
+    api.put(PATH, lease);
+    first.turn().await;
+    assert!(!first.leadership().is_held());
 }
 
 #[tokio::test(start_paused = true)]

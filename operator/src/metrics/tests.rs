@@ -1,5 +1,6 @@
 //! The page against its documentation, and what becomes of counters that begin anew.
 
+use kube::runtime::reflector;
 use kube::runtime::watcher::Event;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::{Limit, Status};
@@ -60,7 +61,7 @@ fn seen(status: Status) -> Seen {
             name: "office-entry-x".to_owned(),
             ready: true,
             problem: None,
-            waits: false,
+            waiting_since: None,
             wan: Wan::Absent,
             answer: Some(Ok(status)),
         }],
@@ -176,11 +177,62 @@ fn an_object_waits_once_until_it_is_looked_at() {
     assert_eq!(depth(), Some(1.0));
 }
 
+fn store(tunnels: &[MuxTunnel]) -> Store<MuxTunnel> {
+    let (store, mut writer) = reflector::store();
+    for tunnel in tunnels {
+        writer.apply_watcher_event(&Event::Apply(tunnel.clone()));
+    }
+    store
+}
+
+/// One that works, and is not as asked.
+fn judged(namespace: &str, name: &str) -> MuxTunnel {
+    let condition = |type_: &str, status: &str, code: Code| {
+        json!({
+            "type": type_, "status": status, "reason": code.reason(), "message": format!("{code} so it is"),
+            "lastTransitionTime": "2030-01-01T00:00:00Z",
+        })
+    };
+    serde_json::from_value(json!({
+        "apiVersion": "muxtunnel.dev/v1alpha1",
+        "kind": "MuxTunnel",
+        "metadata": {"namespace": namespace, "name": name},
+        "spec": {"forwards": []},
+        "status": {"conditions": [
+            condition("Ready", "False", Code::GatewaysNotReady),
+            condition("Available", "True", Code::Reconciled),
+        ]},
+    }))
+    .unwrap()
+}
+
+#[test]
+fn with_several_namespaces_no_series_is_there_twice() {
+    let watches = Arc::new(WatchClock::default());
+    for namespace in ["a", "b"] {
+        watches.expect(&format!("/api/v1/namespaces/{namespace}/pods"));
+    }
+    let metrics = Metrics::new(Leadership::default(), watches);
+    for namespace in ["a", "b"] {
+        metrics.say_tunnels(store(&[judged(namespace, "t")]));
+        let _depth = metrics.queue::<MuxTunnel>();
+    }
+    let page = metrics.render().unwrap();
+    let series = page.lines().filter(|line| !line.starts_with('#'));
+    let series: Vec<_> = series
+        .map(|line| line.rsplit_once(' ').unwrap().0)
+        .collect();
+    let once: BTreeSet<_> = series.iter().collect();
+    assert_eq!(once.len(), series.len(), "{page}");
+    assert!(page.contains("operator_watch_age_seconds{resource=\"pods\"} "));
+}
+
 #[tokio::test]
 async fn the_documentation_has_every_metric_and_no_other() {
     let (metrics, _feed) = metrics();
     metrics.tunnels.seen("site", "office", &seen(status(1, 1)));
     let _depth = metrics.queue::<MuxTunnel>();
+    metrics.say_tunnels(store(&[judged("site", "judged")]));
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
     metrics.look("MuxTunnel", failed).await.unwrap_err();
     let mut client = requests::RequestLayer(metrics.clone()).layer(tower::service_fn(
@@ -195,6 +247,8 @@ async fn the_documentation_has_every_metric_and_no_other() {
         "muxtunnel_operator_reconcile_errors_total{kind=\"MuxTunnel\",code=\"MT0343\"} 1",
         "muxtunnel_operator_api_request_seconds_count{verb=\"list\",resource=\"pods\",status=\"2xx\"} 1",
         "muxtunnel_operator_leader 1",
+        "muxtunnel_tunnel_condition{namespace=\"site\",tunnel=\"judged\",condition=\"Ready\",code=\"MT0302\"} 0",
+        "muxtunnel_tunnel_condition{namespace=\"site\",tunnel=\"judged\",condition=\"Available\",code=\"MT0301\"} 1",
     ] {
         assert!(page.contains(sample), "{sample}: not in {page}");
     }

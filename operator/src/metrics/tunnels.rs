@@ -260,7 +260,7 @@ fn labels<'a, T>(of: &'a OfEnd<T>, more: &[(&'a str, &'a str)]) -> Labels<'a> {
     let ((namespace, name), end, _) = of;
     let mut labels = vec![
         ("namespace", namespace.as_str()),
-        ("name", name.as_str()),
+        ("tunnel", name.as_str()),
         ("end", end.component()),
     ];
     labels.extend(more);

@@ -25,7 +25,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     CertificateStatus, CertificatesStatus, JOIN_SECRET_TYPE, JoinStatus, MuxTunnel,
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use super::apply::Applied;
 use super::build::End;
@@ -152,7 +152,7 @@ impl Certifier {
             // Without cert-manager, or the right to ask it, there is nothing to delete.
             plan::cert_manager_problem(&valid.name, error)?;
         }
-        self.issue_ends(valid, bundle, &mut certified, |_| false)
+        self.issue_ends(valid, bundle, &mut certified, |_| None)
             .await?;
         Ok(certified)
     }
@@ -171,9 +171,12 @@ impl Certifier {
         if certified.problem.is_some() {
             return Ok(certified);
         }
-        let waits = |end| seen.pods.iter().any(|pod| pod.end == end && pod.waits);
-        if seen.pods.iter().any(|pod| pod.waits) {
-            self.issue_ends(valid, bundle, &mut certified, waits)
+        let waiting_since = |end| {
+            let pods = seen.pods.iter().filter(|pod| pod.end == end);
+            pods.filter_map(|pod| pod.waiting_since).max()
+        };
+        if seen.pods.iter().any(|pod| pod.waiting_since.is_some()) {
+            self.issue_ends(valid, bundle, &mut certified, waiting_since)
                 .await?;
         }
         self.publish(valid, applied, &mut certified).await?;
@@ -185,7 +188,7 @@ impl Certifier {
         valid: &ValidatedTunnel,
         bundle: Option<&Bundle>,
         certified: &mut Certified,
-        waits: impl Fn(End) -> bool,
+        waiting_since: impl Fn(End) -> Option<i64>,
     ) -> Result<(), CertifyError> {
         let now = certified.now;
         let wanted = match (&valid.certificates, bundle) {
@@ -207,16 +210,28 @@ impl Certifier {
                 return self.ask_cert_manager(valid, certified).await;
             }
             _ => {
-                certified.status = CertificatesStatus::default();
+                certified.status = certified.status.emptied();
                 return Ok(());
             }
         };
         let uid = &valid.owner.uid;
         certified.status.keep(valid);
+        if let ValidatedCertificates::Managed(_, subject) = &valid.certificates {
+            let generation = Some(i64::from(subject.generation));
+            certified.status.join_generation = generation.filter(|generation| *generation > 0);
+        }
         for wanted in wanted {
             let record = certified.status.of(wanted.end);
-            let reason = plan::reason(record, &wanted, uid, (now, self.life), waits(wanted.end));
+            let since = waiting_since(wanted.end);
+            let reason = plan::reason(record, &wanted, uid, (now, self.life), since);
             let Some(reason) = reason else { continue };
+            if self.seeds.is_made_here() && plan::is_of_another_seed(record, &wanted) {
+                warn!(
+                    secret = wanted.secret,
+                    "the seed of the authorities was lost and is made anew: this tunnel's certificates are issued anew, \
+                     and every join bundle that it had published is worthless"
+                );
+            }
             match self.issue_one(valid, &wanted, now, reason).await? {
                 Ok(record) => {
                     certified.status.set(wanted.end, record);
@@ -354,7 +369,7 @@ impl Certifier {
         valid: &ValidatedTunnel,
         certified: &mut Certified,
     ) -> Result<(), CertifyError> {
-        certified.status = CertificatesStatus::default();
+        certified.status = certified.status.emptied();
         for wanted in plan::issued(valid, self.life) {
             let name = wanted.name_any();
             let problem = match self.apply_certificate(valid, wanted).await {

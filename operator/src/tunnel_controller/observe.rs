@@ -55,8 +55,9 @@ pub struct SeenPod {
     pub ready: bool,
     /// Why it does not run.
     pub problem: Option<Problem>,
-    /// It has a node, and its containers have not been begun for [`WAITING_SECONDS_MIN`]: perhaps for a Secret.
-    pub waits: bool,
+    /// When it was made, in seconds since 1970, where it has a node and its containers have not been begun for
+    /// [`WAITING_SECONDS_MIN`]: perhaps for a Secret.
+    pub waiting_since: Option<i64>,
     /// How far its emulation is.
     pub wan: Wan,
     /// What its gateway says, or why it could not be asked; `None`: it does not run.
@@ -212,7 +213,7 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         name: pod.name_any(),
         ready,
         problem: pod_problem(pod),
-        waits: waits(pod, Timestamp::now().as_second()),
+        waiting_since: waiting_since(pod, Timestamp::now().as_second()),
         wan: wan(pod),
         answer: None,
     })
@@ -280,12 +281,9 @@ fn waiting(container: &ContainerStatus) -> Option<String> {
 }
 
 /// A kubelet that waits for a volume says so in an Event alone.
-fn waits(pod: &Pod, now: i64) -> bool {
-    let Some(status) = &pod.status else {
-        return false;
-    };
-    let made = pod.creation_timestamp();
-    let is_old = made.is_some_and(|made| now - made.0.as_second() >= WAITING_SECONDS_MIN);
+fn waiting_since(pod: &Pod, now: i64) -> Option<i64> {
+    let status = pod.status.as_ref()?;
+    let made = pod.creation_timestamp()?.0.as_second();
     let is_scheduled = status
         .conditions
         .iter()
@@ -304,10 +302,11 @@ fn waits(pod: &Pod, now: i64) -> bool {
         let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
         !matches!(reason, Some("ContainerCreating" | "PodInitializing"))
     };
-    status.phase.as_deref() == Some("Pending")
-        && is_old
+    let waits = status.phase.as_deref() == Some("Pending")
+        && now - made >= WAITING_SECONDS_MIN
         && is_scheduled
-        && !containers.any(is_begun)
+        && !containers.any(is_begun);
+    waits.then_some(made)
 }
 
 fn wan(pod: &Pod) -> Wan {

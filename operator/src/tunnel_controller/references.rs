@@ -6,10 +6,14 @@
 //! namespace's Service is believed only once that namespace permits it.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use muxtunnel_crds::{AddressTarget, Carrier, Forward, MuxTunnelSpec, ServiceTarget, Side, Target};
 
 use super::validate::is_reverse;
+
+/// Longest DNS name, without a dot at its end.
+const HOST_BYTES_MAX: usize = 253;
 
 /// A Service by its namespace and name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +27,7 @@ pub struct ServiceName {
 /// What the spec of a tunnel in `namespace` names.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct References {
-    /// Services whose ports are looked up: targets that are Services.
+    /// Services that are looked up: targets that are Services, or DNS names of Services.
     pub services: BTreeSet<ServiceName>,
     /// Services of other namespaces, by whatever field: each has to be permitted there.
     pub foreign: BTreeSet<ServiceName>,
@@ -82,7 +86,10 @@ fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut Refere
     if let Some(target) = address
         && is_dialled_here(forward, side)
     {
-        found.foreign.extend(foreign_service(target, namespace));
+        let named = services_of_host(target, namespace);
+        let foreign = named.iter().filter(|named| named.namespace != namespace);
+        found.foreign.extend(foreign.cloned());
+        found.services.extend(named);
     }
 }
 
@@ -103,7 +110,8 @@ fn of_carrier(carrier: &Carrier) {
 }
 
 /// Whether gateways of this very tunnel dial the forward's target; else those of another cluster, by other names.
-fn is_dialled_here(forward: &Forward, side: Side) -> bool {
+#[must_use]
+pub fn is_dialled_here(forward: &Forward, side: Side) -> bool {
     if is_reverse(forward) {
         side.has_entry()
     } else {
@@ -125,19 +133,61 @@ pub fn service_name(target: &ServiceTarget, namespace: &str) -> ServiceName {
     }
 }
 
-/// The Service of another namespace that the host of `target` is the DNS name of: `NAME.NAMESPACE.svc`, whatever is
-/// before it (a pod's own name) or behind it (the cluster's domain).
+/// The Services that the host of `target` may be the DNS name of, where a pod of `namespace` resolves it: `NAME`,
+/// `NAME.NAMESPACE` of the own one, `NAME.NAMESPACE.svc`; whatever is before it (a pod's own name) or behind it (the
+/// cluster's domain, which may have a label `svc`, too). Shorter names of other namespaces' Services are none:
+/// [`canonical_host`] lets nothing complete them.
 #[must_use]
-pub fn foreign_service(target: &AddressTarget, namespace: &str) -> Option<ServiceName> {
+pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<ServiceName> {
     let AddressTarget { host, port: _ } = target;
+    if host.parse::<IpAddr>().is_ok() {
+        return BTreeSet::new();
+    }
     let host = host.trim_end_matches('.').to_ascii_lowercase();
     let labels: Vec<&str> = host.split('.').collect();
-    let svc = labels.iter().position(|label| *label == "svc")?;
-    let [.., name, of] = labels.get(..svc)? else {
-        return None;
+    let own = match labels[..] {
+        [name] => Some((name, namespace)),
+        [.., name, of] if of == namespace => Some((name, of)),
+        _ => None,
     };
-    (*of != namespace).then(|| ServiceName {
-        namespace: (*of).to_owned(),
-        name: (*name).to_owned(),
-    })
+    let before_svc = (0..labels.len()).filter_map(|index| match labels[..=index] {
+        [.., name, of, "svc"] => Some((name, of)),
+        _ => None,
+    });
+    let is_name = |text: &str| {
+        let is_part = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        !text.is_empty() && text.bytes().all(is_part)
+    };
+    own.into_iter()
+        .chain(before_svc)
+        .filter(|(name, of)| is_name(name) && is_name(of))
+        .map(|(name, of)| ServiceName {
+            namespace: of.to_owned(),
+            name: name.to_owned(),
+        })
+        .collect()
+}
+
+/// The one spelling of a host that is dialled by pods of `namespace`.
+///
+/// A resolver of a pod completes names with few dots, and so `web.shop` would be the Service `web` of the namespace
+/// `shop`, which nobody has asked for. A dot at the end keeps it from doing so; names that it has to complete are those
+/// of the own namespace, and those that end in `svc`.
+#[must_use]
+pub fn canonical_host(host: &str, namespace: &str) -> String {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return address.to_string();
+    }
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
+    let labels: Vec<&str> = host.split('.').collect();
+    let is_completed = match labels[..] {
+        [_] | [_, _, .., "svc"] => true,
+        [.., of] => of == namespace,
+        [] => true,
+    };
+    // Nothing can be put behind one of the greatest length.
+    match is_completed || host.len() >= HOST_BYTES_MAX {
+        true => host,
+        false => host + ".",
+    }
 }

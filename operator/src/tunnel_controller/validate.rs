@@ -229,7 +229,7 @@ fn valid(
     for forward in &spec.forwards {
         let limits =
             limits(forward).map_err(|problem| format!("forward {}: {problem}", forward.name))?;
-        let (known, missing) = resolve(forward, limits, &namespace, named);
+        let (known, missing) = resolve(forward, limits, (&namespace, spec.side), named);
         forwards.extend(known);
         let named = |sentence: String| format!("forward {}: {sentence}", forward.name);
         match missing {

@@ -17,7 +17,7 @@ use super::Error;
 use super::build::End;
 use super::build::config_map::FILE;
 use super::dereference::DereferenceError;
-use super::references::{ServiceName, foreign_service};
+use super::references::{ServiceName, services_of_host};
 use crate::apply::{Children, apply, is_owned, owner_reference};
 use crate::caches::Cluster;
 use crate::grants::Grants;
@@ -152,7 +152,7 @@ fn led_to(config: &Config, namespace: &str) -> BTreeSet<ServiceName> {
         .iter()
         .filter_map(|rule| named(&rule.host));
     let hosts = targets.chain(allowed);
-    hosts.filter_map(|host| service(host, namespace)).collect()
+    hosts.flat_map(|host| foreign(host, namespace)).collect()
 }
 
 /// The configuration without forwards to `refused`, and without rules for them but those of hosts that the spec's policy
@@ -163,8 +163,7 @@ fn without(
     refused: &BTreeSet<ServiceName>,
     said: &BTreeSet<String>,
 ) -> Option<Config> {
-    let is_refused =
-        |host: &str| service(host, namespace).is_some_and(|service| refused.contains(&service));
+    let is_refused = |host: &str| !foreign(host, namespace).is_disjoint(refused);
     let mut less = config.clone();
     less.forwards.retain(|forward| {
         let host = forward.target.as_ref().and_then(target);
@@ -190,11 +189,13 @@ fn named(host: &HostPattern) -> Option<&str> {
     }
 }
 
-fn service(host: &str, namespace: &str) -> Option<ServiceName> {
+fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     let target = AddressTarget {
         host: host.to_owned(),
         // It is not looked at.
         port: 0,
     };
-    foreign_service(&target, namespace)
+    let mut services = services_of_host(&target, namespace);
+    services.retain(|service| service.namespace != namespace);
+    services
 }

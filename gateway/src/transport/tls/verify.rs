@@ -1,12 +1,17 @@
 //! Who the other end of a TLS carrier may be: its chain, then one of its names.
 //!
 //! The host that was dialled does not matter: an address says nothing of who is there.
+//!
+//! An authority counts until it expires. WebPKI looks at no date of a trust anchor, and whoever has the key of one can
+//! date certificates as he likes, so each is tried by itself while it is good.
 
 use std::sync::Arc;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
-use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
@@ -16,35 +21,91 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
+/// An authority.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// Its certificate.
+    pub(super) certificate: CertificateDer<'static>,
+    /// The last second that it is good in, since 1970.
+    pub(super) not_after: u64,
+}
+
+/// An authority that certificates can be held against.
+#[derive(Debug)]
+struct Anchor {
+    not_after: u64,
+    roots: Arc<RootCertStore>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
 /// Judges certificates of servers and clients.
 #[derive(Debug)]
 pub(super) struct Judge {
-    roots: Arc<RootCertStore>,
-    clients: Arc<dyn ClientCertVerifier>,
+    anchors: Vec<Anchor>,
+    /// The names of all authorities, for the other end to choose its certificate by.
+    subjects: Vec<DistinguishedName>,
     algorithms: WebPkiSupportedAlgorithms,
     peers: Vec<String>,
+}
+
+/// A certificate cannot be an authority's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RootError {
+    #[error(transparent)]
+    Unreadable(#[from] Error),
+    #[error(transparent)]
+    Unusable(#[from] VerifierBuilderError),
 }
 
 impl Judge {
     /// `peers`: names, of which one has to be in a certificate.
     ///
     /// # Errors
-    /// `roots` has no usable certificate.
+    /// One of `roots` is not usable.
     pub(super) fn new(
-        roots: RootCertStore,
+        roots: Vec<Root>,
         provider: &Arc<CryptoProvider>,
         peers: Vec<String>,
-    ) -> Result<Self, VerifierBuilderError> {
-        let roots = Arc::new(roots);
-        let clients =
-            WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(provider))
-                .build()?;
+    ) -> Result<Self, RootError> {
+        let (mut anchors, mut subjects) = (Vec::new(), Vec::new());
+        for root in roots {
+            let mut store = RootCertStore::empty();
+            store.add(root.certificate)?;
+            subjects.extend(store.subjects());
+            let store = Arc::new(store);
+            let (roots, provider) = (Arc::clone(&store), Arc::clone(provider));
+            anchors.push(Anchor {
+                not_after: root.not_after,
+                roots: store,
+                clients: WebPkiClientVerifier::builder_with_provider(roots, provider).build()?,
+            });
+        }
         Ok(Self {
-            roots,
-            clients,
+            anchors,
+            subjects,
             algorithms: provider.signature_verification_algorithms,
             peers,
         })
+    }
+
+    /// What the first authority says that accepts it, of those that are good at `now`.
+    fn by_anchors<T>(
+        &self,
+        now: UnixTime,
+        judged_by: impl Fn(&Anchor) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let mut refused = unknown.clone();
+        let good = self.anchors.iter();
+        for anchor in good.filter(|anchor| now.as_secs() <= anchor.not_after) {
+            match judged_by(anchor) {
+                Ok(accepted) => return Ok(accepted),
+                // That another authority does not know it says less than what is wrong with it by its own.
+                Err(error) if refused == unknown => refused = error,
+                Err(_) => {}
+            }
+        }
+        Err(refused)
     }
 
     /// The first of the peers that is a name in `certificate`.
@@ -76,13 +137,15 @@ impl ServerCertVerifier for Judge {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            self.algorithms.all,
-        )?;
+        self.by_anchors(now, |anchor| {
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                &anchor.roots,
+                intermediates,
+                now,
+                self.algorithms.all,
+            )
+        })?;
         self.name_of(end_entity)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -93,8 +156,7 @@ impl ServerCertVerifier for Judge {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.clients
-            .verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -113,7 +175,7 @@ impl ServerCertVerifier for Judge {
 
 impl ClientCertVerifier for Judge {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.clients.root_hint_subjects()
+        &self.subjects
     }
 
     fn verify_client_cert(
@@ -122,9 +184,11 @@ impl ClientCertVerifier for Judge {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        let verified = self
-            .clients
-            .verify_client_cert(end_entity, intermediates, now)?;
+        let verified = self.by_anchors(now, |anchor| {
+            anchor
+                .clients
+                .verify_client_cert(end_entity, intermediates, now)
+        })?;
         self.name_of(end_entity)?;
         Ok(verified)
     }
@@ -135,8 +199,7 @@ impl ClientCertVerifier for Judge {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.clients
-            .verify_tls12_signature(message, certificate, signature)
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
     }
 
     fn verify_tls13_signature(
@@ -150,5 +213,67 @@ impl ClientCertVerifier for Judge {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::crypto::aws_lc_rs;
+
+    use super::*;
+
+    /// When the first authority expires, in seconds since 1970.
+    const END: i64 = 1_900_000_000;
+
+    fn date(seconds: i64) -> time::OffsetDateTime {
+        time::OffsetDateTime::from_unix_timestamp(seconds).unwrap()
+    }
+
+    /// An authority that expires at `end`, and a certificate by it that outlives it.
+    fn authority(end: i64) -> (Root, CertificateDer<'static>) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date(0);
+        params.not_after = date(end);
+        let key = KeyPair::generate().unwrap();
+        let root = Root {
+            certificate: params.self_signed(&key).unwrap().der().clone(),
+            not_after: end.try_into().unwrap(),
+        };
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(["exit".to_owned()]).unwrap();
+        params.not_before = date(0);
+        params.not_after = date(END * 2);
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().der().clone();
+        (root, leaf)
+    }
+
+    #[test]
+    fn an_authority_that_has_expired_vouches_for_nobody_however_long_its_certificates_live() {
+        let ((first, of_first), (second, of_second)) = (authority(END), authority(END + 100));
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let judge = Judge::new(vec![first, second], &provider, vec!["exit".to_owned()]).unwrap();
+        let is_taken = |certificate: &CertificateDer<'_>, now: i64| {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
+            let name = ServerName::try_from("exit").unwrap();
+            let server = judge.verify_server_cert(certificate, &[], &name, &[], now);
+            let client = judge.verify_client_cert(certificate, &[], now);
+            assert_eq!(server.is_ok(), client.is_ok(), "{server:?} {client:?}");
+            client.is_ok()
+        };
+        for (now, first, second) in [
+            (END, true, true),
+            (END + 1, false, true),
+            (END + 100, false, true),
+            (END + 101, false, false),
+        ] {
+            assert_eq!(is_taken(&of_first, now), first, "{now}");
+            assert_eq!(is_taken(&of_second, now), second, "{now}");
+        }
+        assert_eq!(judge.subjects.len(), 2);
     }
 }

@@ -33,7 +33,8 @@ pub(super) async fn apply(
         let is_asked_for = built.iter().any(|job| job.name_any() == seen.name);
         match &seen.outcome {
             _ if !is_asked_for => jobs.delete(seen).await?,
-            ProbeOutcome::Failed { is_old: true, .. } => jobs.delete(seen).await?,
+            ProbeOutcome::Failed { is_old: true, .. }
+            | ProbeOutcome::NotAdmitted { is_old: true, .. } => jobs.delete(seen).await?,
             ProbeOutcome::Refused {
                 problem,
                 is_remembered: false,

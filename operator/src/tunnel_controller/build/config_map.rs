@@ -59,10 +59,13 @@ pub(super) fn config(
             Vec::new()
         },
         allow: Vec::new(),
-        policy: if end == End::Exit {
-            policy(tunnel)
-        } else {
-            Policy::default()
+        policy: match end {
+            End::Exit => policy(tunnel),
+            End::Entry if tunnel.forwards.iter().any(|forward| forward.reverse) => Policy {
+                protected: tunnel.policy.protected.clone(),
+                ..Policy::default()
+            },
+            End::Entry | End::Rendezvous => Policy::default(),
         },
         allow_listen: if end == End::Exit {
             allow_listen(tunnel)

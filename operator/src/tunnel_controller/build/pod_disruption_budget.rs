@@ -1,4 +1,4 @@
-//! The PodDisruptionBudget of an end that has several pods: of those, one at a time may be evicted, as when nodes are
+//! The PodDisruptionBudget of an end that has, or may get, several pods: of those, one at a time may be evicted, as when nodes are
 //! drained.
 
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
@@ -9,13 +9,13 @@ use super::{End, metadata};
 use crate::labels;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 
-/// `None`: with one pod it would do nothing but say that it may go.
+/// `None`: with never more than one pod it would do nothing but say that it may go.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,
     gateway: &ValidatedGateway,
 ) -> Option<PodDisruptionBudget> {
-    (gateway.replicas.least() > 1).then(|| PodDisruptionBudget {
+    (gateway.replicas.most() > 1).then(|| PodDisruptionBudget {
         metadata: metadata(tunnel, end),
         spec: Some(PodDisruptionBudgetSpec {
             max_unavailable: Some(IntOrString::Int(1)),

@@ -5,8 +5,6 @@
 //! sysctls, for the same nodes, has run. The name of a Job has the hash of both: what has passed is not tried again,
 //! what is changed is, and ends that are placed alike share one. Jobs of several placements run one after another.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -36,6 +34,8 @@ pub enum Verdict {
     Pending(String),
     /// A sysctl is refused.
     Refused(Problem),
+    /// The namespace's Pod Security level allows no pod with them; the sentence says which.
+    NotAdmitted(String),
     /// It could not be tried; the sentence says why.
     Failed(String),
 }
@@ -68,6 +68,7 @@ fn shown(tunnel: &ValidatedTunnel, name: &str) -> Verdict {
     match seen.map(|seen| &seen.outcome) {
         Some(ProbeOutcome::Passed) => Verdict::Passed,
         Some(ProbeOutcome::Refused { problem, .. }) => Verdict::Refused(problem.clone()),
+        Some(ProbeOutcome::NotAdmitted { detail, .. }) => Verdict::NotAdmitted(detail.clone()),
         Some(ProbeOutcome::Failed { detail, .. }) => Verdict::Failed(detail.clone()),
         Some(ProbeOutcome::Running(Some(detail))) => {
             Verdict::Pending(format!("Job {name}: {detail}"))
@@ -150,9 +151,12 @@ fn job(
 
 /// The gateway's image, which the node needs anyway; it says its version and ends.
 fn container(settings: &Settings) -> Container {
-    let requests: BTreeMap<String, Quantity> = [("cpu", "1m"), ("memory", "8Mi")]
-        .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
-        .into();
+    // Limits, because a namespace's quota may ask for them.
+    let [requests, limits] = [("1m", "8Mi"), ("100m", "64Mi")].map(|(cpu, memory)| {
+        [("cpu", cpu), ("memory", memory)]
+            .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+            .into()
+    });
     Container {
         name: PROBE.to_owned(),
         image: Some(settings.gateway_image.clone()),
@@ -160,6 +164,7 @@ fn container(settings: &Settings) -> Container {
         command: Some(vec![deployment::COMMAND.to_owned(), "--version".to_owned()]),
         resources: Some(ResourceRequirements {
             requests: Some(requests),
+            limits: Some(limits),
             ..ResourceRequirements::default()
         }),
         security_context: Some(deployment::container_security()),

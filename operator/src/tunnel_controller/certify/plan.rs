@@ -86,14 +86,15 @@ impl Reason {
     }
 }
 
-/// Why `wanted` has to be issued at `now`, for `life` seconds; `None`: what `record` says is good. `waits`: pods do.
+/// Why `wanted` has to be issued at `now`, for `life` seconds; `None`: what `record` says is good. `waiting_since`: when
+/// the youngest pod was made that waits.
 #[must_use]
 pub fn reason(
     record: Option<&CertificateStatus>,
     wanted: &Wanted<'_>,
     uid: &str,
     (now, life): (i64, i64),
-    waits: bool,
+    waiting_since: Option<i64>,
 ) -> Option<Reason> {
     let record = record.filter(|record| record.secret_name == wanted.secret);
     let times =
@@ -109,7 +110,11 @@ pub fn reason(
     {
         return Some(Reason::Changed);
     }
-    if waits && now - issued_at >= LOST_PAUSE_SECONDS {
+    // A pod that waits all the same waits for something else, so it is tried ever more rarely.
+    if let Some(made) = waiting_since
+        && now - issued_at >= LOST_PAUSE_SECONDS
+        && 2 * (now - issued_at) >= now - made
+    {
         return Some(Reason::Lost);
     }
     if not_after > now + life + LOST_PAUSE_SECONDS {
@@ -118,6 +123,14 @@ pub fn reason(
     // Of one that ends with its authority a further one brings nothing.
     let is_last = (now + life).min(wanted.signing().end) <= not_after;
     (now >= due(uid, issued_at, not_after) && !is_last).then_some(Reason::Due)
+}
+
+/// Whether what `record` says was issued by another seed than `wanted`. Only an exit's certificate tells: a revocation
+/// changes the authority of entries.
+#[must_use]
+pub fn is_of_another_seed(record: Option<&CertificateStatus>, wanted: &Wanted<'_>) -> bool {
+    let authority = record.and_then(|record| record.authority.as_ref());
+    wanted.end == End::Exit && authority.is_some_and(|known| !wanted.accepted.contains(known))
 }
 
 /// When a certificate is renewed: once two thirds of its life are over, or a little before, by chance of its tunnel's UID.

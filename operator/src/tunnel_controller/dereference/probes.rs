@@ -24,6 +24,8 @@ const JOBS_MAX: usize = 8;
 const PODS_MAX: usize = 16;
 /// What the Job controller says where it cannot make a pod.
 const NOT_CREATED: &str = "FailedCreate";
+/// What the API server says of a pod that the namespace's Pod Security level does not allow.
+const NOT_ADMITTED: &str = "violates PodSecurity";
 /// A Job that ended without a finding is made again so long after its end.
 const RETRY_SECONDS: i64 = 60;
 
@@ -51,6 +53,13 @@ pub enum ProbeOutcome {
         problem: Problem,
         /// Whether the Job says so by itself.
         is_remembered: bool,
+    },
+    /// The namespace's Pod Security level lets its pod not be made. No Job remembers it: another level, and it is made.
+    NotAdmitted {
+        /// In the API server's words.
+        detail: String,
+        /// Whether it is to be made again.
+        is_old: bool,
     },
     /// It ended for another reason.
     Failed {
@@ -118,10 +127,12 @@ async fn not_created(client: &Client, namespace: &str, job: &Job) -> Option<Prob
             && regarding.and_then(|regarding| regarding.uid.as_ref()) == Some(&uid)
     });
     let first = own.min_by_key(|event| event.creation_timestamp().map(|time| time.0))?;
-    Some(Problem {
-        code: Code::GatewaysNotReady,
-        detail: first.note?,
-    })
+    let detail = first.note?;
+    let code = match detail.contains(NOT_ADMITTED) {
+        true => Code::PodSecurityTooStrict,
+        false => Code::GatewaysNotReady,
+    };
+    Some(Problem { code, detail })
 }
 
 /// What became of `job`. `pod`: its pod, if it is still there. `problem`: what Events say of it.
@@ -144,6 +155,10 @@ fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestam
             },
             is_remembered: false,
         },
+        Some(problem) if problem.code == Code::PodSecurityTooStrict => ProbeOutcome::NotAdmitted {
+            detail: format!("Job {}: {}", job.name_any(), problem.detail),
+            is_old: condition(job, "Failed").is_some_and(|failed| is_old(failed, now)),
+        },
         problem => {
             let detail = problem.map(|problem| problem.detail);
             match condition(job, "Failed") {
@@ -160,13 +175,17 @@ fn failure(
     detail: Option<String>,
     now: Timestamp,
 ) -> ProbeOutcome {
-    let since = failed.last_transition_time.as_ref().map(|time| time.0);
-    let age = since.map(|since| now.as_second() - since.as_second());
     let own = failed.message.clone().unwrap_or_default();
     ProbeOutcome::Failed {
         detail: format!("Job {}: {}", job.name_any(), detail.unwrap_or(own)),
-        is_old: age.is_some_and(|age| age >= RETRY_SECONDS),
+        is_old: is_old(failed, now),
     }
+}
+
+/// Whether it ended so long ago that it is to be made again.
+fn is_old(failed: &JobCondition, now: Timestamp) -> bool {
+    let since = failed.last_transition_time.as_ref().map(|time| time.0);
+    since.is_some_and(|since| now.as_second() - since.as_second() >= RETRY_SECONDS)
 }
 
 /// Whether a sysctl is the cause.
@@ -273,6 +292,10 @@ mod tests {
             matches!(refused, ProbeOutcome::Refused { .. }),
             "{refused:?}"
         );
+        let kept_out = said(&job, None, Some(failed(Code::PodSecurityTooStrict)));
+        let detail = "Job j: pod p: no".to_owned();
+        let is_old = false;
+        assert_eq!(kept_out, ProbeOutcome::NotAdmitted { detail, is_old });
         let other = said(&job, None, Some(failed(Code::GatewaysNotReady)));
         assert_eq!(other, ProbeOutcome::Running(Some("pod p: no".to_owned())));
     }

@@ -255,8 +255,8 @@ fn a_pod_whose_containers_are_not_begun_waits_once_it_is_ten_seconds_old() {
         });
         let pod = serde_json::from_value(pod).unwrap();
         assert_eq!(
-            waits(&pod, made + age),
-            expected,
+            waiting_since(&pod, made + age),
+            expected.then_some(made),
             "{phase} {conditions} {containers} {age}"
         );
     }

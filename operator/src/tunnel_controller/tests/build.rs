@@ -34,7 +34,7 @@ fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
         .iter()
         .map(ToString::to_string)
         .collect();
-    assert_eq!(allow, ["shop.site.svc:80", "db.example.com:5432"]);
+    assert_eq!(allow, ["shop.site.svc:80", "db.example.com.:5432"]);
     assert_eq!(config.listen.as_deref(), Some("0.0.0.0:64000"));
     assert!(config.forwards.is_empty());
 }
@@ -55,7 +55,7 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
         forwards,
         [
             "0.0.0.0:8080 shop.site.svc:80",
-            "0.0.0.0:443 db.example.com:5432"
+            "0.0.0.0:443 db.example.com.:5432"
         ]
     );
 }
@@ -394,7 +394,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
     );
     assert_eq!(exit.allow_listen[0].to_string(), "0.0.0.0:8080");
     let allow: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
-    assert_eq!(allow, ["db.example.com:5432"]);
+    assert_eq!(allow, ["db.example.com.:5432"]);
     assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);
     assert_eq!(entry.forwards[1].direction, Direction::EntryToExit);
 
@@ -422,7 +422,7 @@ fn the_policy_is_the_exits() {
             "*.example.com:8000-8100",
             "[2001:db8::]/32:443,peer=spiffe://a",
             "shop.site.svc:80",
-            "db.example.com:5432"
+            "db.example.com.:5432"
         ]
     );
     assert_eq!(texts(&policy.deny), ["*:25"]);

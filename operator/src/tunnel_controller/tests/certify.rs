@@ -20,6 +20,8 @@ use crate::tunnel_controller::certify::plan;
 use crate::tunnel_controller::reconcile;
 
 const DAY: i64 = 24 * 3600;
+/// Long ago, also by the clock of this machine.
+const POD_MADE: i64 = 1_577_836_800;
 const UID: &str = "uid-office";
 
 /// A cluster with an operator, and a clock of its own.
@@ -92,13 +94,22 @@ impl Bench {
         }
     }
 
+    fn annotate(&self, key: &str, value: Option<&str>) {
+        let mut object = self.api.get(TUNNEL).unwrap();
+        match value {
+            Some(value) => object["metadata"]["annotations"][key] = json!(value),
+            None => object["metadata"]["annotations"] = json!({}),
+        }
+        self.api.put(TUNNEL, object);
+    }
+
     /// A pod of an end whose containers are not begun.
     fn waiting_pod(&self, end: &str) {
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod",
             "metadata": {
                 "name": "p", "labels": crate::labels::child("office", end),
-                "creationTimestamp": "2020-01-01T00:00:00Z",
+                "creationTimestamp": date(POD_MADE),
             },
             "spec": {"containers": []},
             "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
@@ -232,20 +243,33 @@ async fn an_operator_that_died_between_certificate_and_status_issues_anew_into_i
 }
 
 #[tokio::test]
-async fn a_secret_that_pods_wait_for_is_issued_anew_once_a_minute_at_most() {
+async fn a_secret_that_pods_wait_for_is_issued_anew_once_a_minute_at_most_and_ever_more_rarely() {
     let bench = Bench::new(MANAGED);
+    bench.at(POD_MADE - 1000);
     bench.reconcile().await.unwrap();
     bench.api.remove("secrets/office-exit-tls");
     bench.waiting_pod("exit");
-    bench.at(MADE + 59);
-    assert_eq!(bench.secrets().await, [""; 0]);
-    bench.at(MADE + 60);
-    assert_eq!(bench.secrets().await, ["PATCH secrets/office-exit-tls"]);
-    assert!(bench.secret("office-exit-tls").is_some());
-    bench.at(MADE + 119);
-    assert_eq!(bench.secrets().await, [""; 0]);
-    bench.at(MADE + 120);
-    assert_eq!(bench.secrets().await, ["PATCH secrets/office-exit-tls"]);
+    // A pod that waits for something else waits on, whatever is issued.
+    for (second, is_issued) in [
+        (10, true),
+        (69, false),
+        (70, true),
+        (139, false),
+        (140, true),
+        (200, false),
+        (279, false),
+        (280, true),
+        (559, false),
+        (560, true),
+    ] {
+        bench.at(POD_MADE + second);
+        let written: &[&str] = match is_issued {
+            true => &["PATCH secrets/office-exit-tls"],
+            false => &[],
+        };
+        assert_eq!(bench.secrets().await, written, "{second}");
+        assert!(bench.secret("office-exit-tls").is_some());
+    }
 }
 
 #[tokio::test]
@@ -468,7 +492,7 @@ async fn a_raised_join_generation_revokes_every_bundle_and_rolls_the_exits() {
     entry.reconcile().await.unwrap();
     let near = entry.files("office-entry-tls", EXIT);
     shake_hands(&near, &exit.files("office-exit-tls", ENTRY), MADE).unwrap();
-    exit.annotate("muxtunnel.dev/join-generation", "1");
+    exit.annotate("muxtunnel.dev/join-generation", Some("1"));
     let writes = exit.writes().await;
     for write in [
         "PATCH secrets/office-exit-tls",
@@ -487,7 +511,33 @@ async fn a_raised_join_generation_revokes_every_bundle_and_rolls_the_exits() {
     let near = entry.files("office-entry-tls", EXIT);
     shake_hands(&near, &exit.files("office-exit-tls", ENTRY), MADE).unwrap();
 
-    exit.annotate("muxtunnel.dev/join-generation", "-1");
+    // Neither a lower number nor none at all makes the former bundle good again.
+    let before = exit.text("office-exit-tls", "ca.crt");
+    for lower in [Some("0"), None] {
+        exit.annotate("muxtunnel.dev/join-generation", lower);
+        assert!(exit.writes().await.is_empty(), "{lower:?}");
+        assert_eq!(exit.text("office-exit-tls", "ca.crt"), before);
+    }
+    // Nor do keys of one's own, and back.
+    for security in [
+        "exit: {secretName: own, peers: [entry.example.com]}",
+        "mode: None",
+        "issuerRef: {name: ca}, exit: {peers: [spiffe://example.org/entry]}",
+        "mode: MutualTls",
+    ] {
+        exit.edit(&format!(
+            "side: Exit\n{DIRECT}carrier: {{security: {{{security}}}}}"
+        ));
+        exit.reconcile().await.unwrap();
+        assert_eq!(exit.certificate("joinGeneration"), 1, "{security}");
+    }
+    assert_eq!(exit.certificate("join")["generation"], 1);
+    assert_eq!(exit.text("office-exit-tls", "ca.crt"), before);
+    exit.annotate("muxtunnel.dev/join-generation", Some("2"));
+    exit.reconcile().await.unwrap();
+    assert_eq!(exit.certificate("join")["generation"], 2);
+
+    exit.annotate("muxtunnel.dev/join-generation", Some("-1"));
     exit.reconcile().await.unwrap();
     let ready = exit.condition("Ready");
     assert_eq!(ready["reason"], "InvalidSpec");
@@ -826,6 +876,36 @@ impl<'a> MakeWriter<'a> for Log {
     fn make_writer(&'a self) -> Self {
         self.clone()
     }
+}
+
+#[tokio::test]
+async fn a_seed_that_was_lost_is_said_of_each_tunnel_that_was_there_and_a_first_one_is_not() {
+    let log = Log::default();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::TRACE)
+        .with_writer(log.clone())
+        .finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    // How often it was said since it was asked last.
+    let said = || {
+        let text = String::from_utf8(std::mem::take(&mut *log.0.lock().unwrap())).unwrap();
+        text.matches("the seed of the authorities was lost").count()
+    };
+    let mut bench = Bench::new(&format!("side: Exit\n{DIRECT}"));
+    bench.reconcile().await.unwrap();
+    // Neither is a revocation a loss.
+    bench.annotate("muxtunnel.dev/join-generation", Some("1"));
+    bench.reconcile().await.unwrap();
+    assert_eq!(said(), 0);
+    bench.api.put(
+        SEED,
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "authorities", "namespace": "operators"}}),
+    );
+    bench.restart();
+    bench.reconcile().await.unwrap();
+    assert_eq!(said(), 1);
+    bench.reconcile().await.unwrap();
+    assert_eq!(said(), 0);
 }
 
 /// Whether `text` has 8 bytes in a row of `secret`, in hexadecimal digits, in decimal ones or in base64.

@@ -87,7 +87,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
         name: format!("office-{}-0", end.component()),
         ready: true,
         problem: None,
-        waits: false,
+        waiting_since: None,
         wan: if tunnel.wan.is_some() {
             Wan::Proven
         } else {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
+use muxtunnel_crds::PRIVILEGED_ANNOTATIONS;
 
 use super::*;
 use crate::certificates::tests::any_bundle;
@@ -255,4 +256,31 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
         }
     }
     assert!(emulating > 0, "no good object emulates a network");
+}
+
+/// Other programs give pods what they ask for by annotations.
+#[test]
+fn no_annotation_chooses_a_privilege() {
+    let template = |key: &str| {
+        let annotations = json!({"example.com/team": "tunnels", key: "any"});
+        json!({"template": {"annotations": annotations}})
+    };
+    for end in ["entry", "exit"] {
+        for prefix in PRIVILEGED_ANNOTATIONS {
+            let mut object = tunnel_json(SMALLEST);
+            let key = format!("{prefix}muxgate");
+            object["spec"][end] = template(&key);
+            let tunnel: MuxTunnel = serde_json::from_value(object).unwrap();
+            match validate(&tunnel, &shop(), &settings()).unwrap() {
+                Validation::Invalid(problem) => assert!(problem.contains(&key), "{problem}"),
+                _ => panic!("{end}: {key} is taken"),
+            }
+        }
+        for key in ["sidecar.istio.io/inject", "prometheus.io/scrape"] {
+            let mut object = tunnel_json(SMALLEST);
+            object["spec"][end] = template(key);
+            let (plain, annotated) = (pods(&tunnel_json(SMALLEST)), pods(&object));
+            assert!(plain.is_some() && plain == annotated, "{end}: {key}");
+        }
+    }
 }

@@ -128,6 +128,11 @@ fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
         container["command"],
         json!(["/usr/local/bin/muxgate", "--version"])
     );
+    // Where a quota is on limits, a pod without them is not admitted.
+    assert_eq!(
+        container["resources"]["limits"],
+        json!({"cpu": "100m", "memory": "64Mi"})
+    );
     assert_eq!(
         container["securityContext"],
         gateway["containers"][0]["securityContext"]
@@ -357,12 +362,54 @@ async fn what_keeps_the_job_from_having_a_pod_is_said_in_the_first_words_for_it(
     }
     bench.reconcile().await.unwrap();
     let condition = bench.condition("TuningApplied");
-    assert_eq!(condition["reason"], "SysctlProbing");
+    assert_eq!(condition["reason"], "PodSecurityTooStrict");
+    assert_eq!(bench.condition("Ready")["reason"], "PodSecurityTooStrict");
     let message = condition["message"].as_str().unwrap();
     assert!(
         message.contains(": Error creating: pods \"first\" is forbidden"),
         "{message}"
     );
+    assert!(!has_deployments(&bench));
+
+    // The Job ends in vain and is made again, and the namespace has another level by then.
+    let (path, mut failed) = self::job(&bench);
+    let refused = &failed["metadata"]["annotations"]["muxtunnel.dev/refused"];
+    assert!(refused.is_null(), "nothing to be remembered");
+    failed["status"] = json!({"conditions": [{
+        "type": "Failed", "status": "True", "message": "DeadlineExceeded",
+        "lastTransitionTime": "2020-01-01T00:00:00Z",
+    }]});
+    bench.api.put(&path, failed);
+    bench.reconcile().await.unwrap();
+    assert_eq!(
+        bench.condition("TuningApplied")["reason"],
+        "PodSecurityTooStrict"
+    );
+    assert!(bench.api.get(&path).is_none(), "it is made again");
+    bench.reconcile().await.unwrap();
+    end_job(&bench, "Complete");
+    bench.reconcile().await.unwrap();
+    assert!(has_deployments(&bench));
+}
+
+#[tokio::test]
+async fn a_quota_that_keeps_the_job_from_having_a_pod_is_waited_for() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    let (_, job) = job(&bench);
+    bench.api.put(
+        "events/quota",
+        json!({
+            "apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "quota"},
+            "eventTime": null, "reason": "FailedCreate", "note": "Error creating: exceeded quota",
+            "regarding": {"uid": job["metadata"]["uid"]},
+        }),
+    );
+    bench.reconcile().await.unwrap();
+    let condition = bench.condition("TuningApplied");
+    assert_eq!(condition["reason"], "SysctlProbing");
+    let message = condition["message"].as_str().unwrap();
+    assert!(message.contains("exceeded quota"), "{message}");
 }
 
 #[tokio::test]

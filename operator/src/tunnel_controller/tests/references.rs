@@ -5,7 +5,7 @@ use kube::runtime::watcher::Event;
 use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
 
 use super::*;
-use crate::tunnel_controller::references::{foreign_service, references};
+use crate::tunnel_controller::references::{canonical_host, references, services_of_host};
 use crate::tunnel_controller::validate::ListenPort;
 use crate::tunnel_controller::{tunnels_into_other_namespaces, tunnels_naming};
 
@@ -55,7 +55,7 @@ fn a_permitted_service_of_another_namespace_is_dialled_by_its_name_there() {
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(
         allowed(&resources),
-        ["shop.shops.svc:80", "db.example.com:5432"]
+        ["shop.shops.svc:80", "db.example.com.:5432"]
     );
 }
 
@@ -72,7 +72,7 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
         .collect();
     assert_eq!(ports, [8080, 443]);
     let resources = build(&tunnel, &settings()).unwrap();
-    assert_eq!(allowed(&resources), ["db.example.com:5432"]);
+    assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
     let entry = super::build::config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
 }
@@ -109,7 +109,7 @@ fn what_is_missing_of_a_permitted_service_is_said_with_its_namespace() {
 }
 
 #[test]
-fn exits_are_kept_from_the_api_server_wherever_it_listens() {
+fn gateways_that_dial_are_kept_from_the_api_server_wherever_it_listens() {
     let named = Dereferenced {
         api_server: vec!["172.18.0.2".parse().unwrap()],
         ..shop()
@@ -120,6 +120,15 @@ fn exits_are_kept_from_the_api_server_wherever_it_listens() {
     assert_eq!(protected, ["172.18.0.2"]);
     let policy = super::build::config(&resources, "office-entry").policy;
     assert!(policy.is_empty());
+    // An entry that dials for its exit is as far from it.
+    let reverse = SMALLEST
+        .replace("Jmux", "Native")
+        .replace("- name: db\n", "- name: db\n  direction: ExitToEntry\n");
+    let resources = build(&valid_with(&reverse, &named, &settings()), &settings()).unwrap();
+    let policy = super::build::config(&resources, "office-entry").policy;
+    let protected: Vec<_> = policy.protected.iter().map(ToString::to_string).collect();
+    assert_eq!(protected, ["172.18.0.2"]);
+    assert!(policy.allow.is_empty() && policy.deny.is_empty());
 }
 
 #[test]
@@ -133,34 +142,151 @@ fn the_own_namespace_needs_no_permission_however_it_is_named() {
     assert_eq!(found.foreign, found.services);
 }
 
-#[test]
-fn names_of_services_are_recognised_whatever_is_around_them() {
-    let of = |host: &str| {
-        let target = AddressTarget {
-            host: host.to_owned(),
-            port: 80,
-        };
-        foreign_service(&target, "site").map(|found| format!("{}/{}", found.namespace, found.name))
-    };
-    for host in [
-        "shop.shops.svc",
-        "shop.shops.svc.",
-        "SHOP.Shops.SVC.cluster.local",
-        "shop.shops.svc.example.org.",
-        "pod-0.shop.shops.svc",
-    ] {
-        assert_eq!(of(host).as_deref(), Some("shops/shop"), "{host}");
+fn at(host: &str) -> AddressTarget {
+    AddressTarget {
+        host: host.to_owned(),
+        port: 80,
     }
-    for host in [
-        "shop.site.svc",
+}
+
+/// A host, the Services that it may be the name of, and how pods of namespace site are told to look it up.
+const HOSTS: [(&str, &[&str], &str); 25] = [
+    ("shop", &["site/shop"], "shop"),
+    ("Shop.", &["site/shop"], "shop"),
+    ("shop.site", &["site/shop"], "shop.site"),
+    ("shop.site.svc", &["site/shop"], "shop.site.svc"),
+    ("shop.shops.svc", &["shops/shop"], "shop.shops.svc"),
+    ("shop.shops.svc.", &["shops/shop"], "shop.shops.svc"),
+    (
+        "pod-0.shop.shops.svc",
+        &["shops/shop"],
+        "pod-0.shop.shops.svc",
+    ),
+    (
+        "SHOP.Shops.SVC.cluster.local",
+        &["shops/shop"],
+        "shop.shops.svc.cluster.local.",
+    ),
+    (
+        "shop.shops.svc.example.org.",
+        &["shops/shop"],
+        "shop.shops.svc.example.org.",
+    ),
+    (
         "shop.site.svc.cluster.local",
-        "svc",
-        "shop.svc",
-        "10.0.0.1",
-        "fd00::1",
-        "example.com",
+        &["site/shop"],
+        "shop.site.svc.cluster.local.",
+    ),
+    // A Service and a namespace may have that name, too, and so may a label of the cluster's domain.
+    ("svc", &["site/svc"], "svc"),
+    ("svc.shops.svc", &["shops/svc"], "svc.shops.svc"),
+    ("shop.svc.svc", &["svc/shop"], "shop.svc.svc"),
+    (
+        "shop.shops.svc.svc.example.org",
+        &["shops/shop", "svc/shops"],
+        "shop.shops.svc.svc.example.org.",
+    ),
+    // What a resolver would complete to a Service of another namespace is kept from that.
+    ("shop.shops", &[], "shop.shops."),
+    ("kubernetes.default", &[], "kubernetes.default."),
+    ("shop.svc", &[], "shop.svc."),
+    ("svc.shops", &[], "svc.shops."),
+    ("pod-0.shop.shops", &[], "pod-0.shop.shops."),
+    ("site.shops", &[], "site.shops."),
+    ("example.com", &[], "example.com."),
+    ("a_b.site", &[], "a_b.site"),
+    ("10.0.0.1", &[], "10.0.0.1"),
+    ("fd00::1", &[], "fd00::1"),
+    ("2001:DB8:0::1", &[], "2001:db8::1"),
+];
+
+#[test]
+fn names_of_services_are_recognised_and_others_are_not_completed_to_one() {
+    for (host, services, looked_up) in HOSTS {
+        let found = services_of_host(&at(host), "site");
+        let found: Vec<_> = found
+            .iter()
+            .map(|found| format!("{}/{}", found.namespace, found.name))
+            .collect();
+        assert_eq!(found, services, "{host}");
+        assert_eq!(canonical_host(host, "site"), looked_up, "{host}");
+    }
+    let longest = ["a"; 127].join(".");
+    assert_eq!(canonical_host(&longest, "site"), longest);
+}
+
+#[test]
+fn a_short_name_of_a_service_is_no_way_around_it() {
+    for host in ["shop.shops", "pod-0.shop.shops"] {
+        let short = FAR.replace(
+            "{service: {name: shop, namespace: shops, port: http}}",
+            &format!("{{address: {{host: {host}, port: 80}}}}"),
+        );
+        let tunnel = valid_with(&short, &forbidden(), &settings());
+        let resources = build(&tunnel, &settings()).unwrap();
+        assert_eq!(allowed(&resources)[0], format!("{host}.:80"));
+    }
+}
+
+/// A permission is for a Service, not for all that its pods listen on.
+#[test]
+fn a_port_that_a_service_does_not_have_leads_nowhere_however_it_is_named() {
+    let says = "forward web: Service shop of namespace shops has no TCP port 9100";
+    for target in [
+        "{service: {name: shop, namespace: shops, port: 9100}}",
+        "{address: {host: shop.shops.svc, port: 9100}}",
+        "{address: {host: pod-0.shop.shops.svc.cluster.local, port: 9100}}",
     ] {
-        assert_eq!(of(host), None, "{host}");
+        let text = FAR.replace(
+            "{service: {name: shop, namespace: shops, port: http}}",
+            target,
+        );
+        let tunnel = valid_with(&text, &permitted(), &settings());
+        assert_eq!(tunnel.unresolved, [says], "{target}");
+        let resources = build(&tunnel, &settings()).unwrap();
+        assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
+        // One that is gone for a moment keeps its forward.
+        let tunnel = valid_with(&text, &Dereferenced::default(), &settings());
+        assert_eq!(tunnel.forwards.len(), 2, "{target}");
+    }
+}
+
+#[test]
+fn a_service_that_stands_for_another_name_is_no_target() {
+    let mut service = shop_json();
+    service["spec"]["type"] = json!("ExternalName");
+    service["spec"]["externalName"] = json!("web.vaults.svc.cluster.local");
+    let service: Service = serde_json::from_value(service).unwrap();
+    for (target, namespace) in [
+        ("{service: {name: shop, port: http}}", "site"),
+        ("{service: {name: shop, port: 80}}", "site"),
+        (
+            "{service: {name: shop, namespace: shops, port: 80}}",
+            "shops",
+        ),
+        ("{address: {host: shop, port: 80}}", "site"),
+        ("{address: {host: shop.site, port: 80}}", "site"),
+        (
+            "{address: {host: shop.site.svc.cluster.local, port: 80}}",
+            "site",
+        ),
+        ("{address: {host: shop.shops.svc, port: 80}}", "shops"),
+    ] {
+        let text = FAR.replace(
+            "{service: {name: shop, namespace: shops, port: http}}",
+            target,
+        );
+        let found = Dereferenced {
+            services: [(named(namespace, "shop"), service.clone())].into(),
+            ..Dereferenced::default()
+        };
+        let tunnel = valid_with(&text, &found, &settings());
+        let [said] = &tunnel.unresolved[..] else {
+            panic!("{target}: {:?}", tunnel.unresolved);
+        };
+        assert!(said.contains("is of type ExternalName"), "{said}");
+        let resources = build(&tunnel, &settings()).unwrap();
+        assert_eq!(allowed(&resources), ["db.example.com.:5432"], "{target}");
     }
 }
 
@@ -175,6 +301,10 @@ forwards:
 carrier: {address: 'far.example.com:64000', security: {mode: None}}
 ";
     assert!(references(&spec(entry), "site").foreign.is_empty());
+    let short = entry.replace("shop.shops.svc", "Shop.shops");
+    let tunnel = valid_with(&short, &Dereferenced::default(), &settings());
+    let target = tunnel.forwards[0].target.as_ref().unwrap();
+    assert_eq!(target.0, "shop.shops");
     let here = entry.replace(
         "listen: {port: 8080}",
         "direction: ExitToEntry\n  listen: {port: 8080}",
@@ -185,10 +315,18 @@ carrier: {address: 'far.example.com:64000', security: {mode: None}}
     );
 }
 
-/// What the controller knows: two tunnels of namespace site, one of which leads to a Service of shops.
+/// What the controller knows: three tunnels of namespace site, one of which leads to a Service of shops.
 fn known_tunnels() -> Store<MuxTunnel> {
     let (store, mut writer) = reflector::store();
-    for (name, spec) in [("far", FAR), ("near", SMALLEST)] {
+    let by_address = FAR.replace(
+        "{service: {name: shop, namespace: shops, port: http}}",
+        "{address: {host: db, port: 80}}",
+    );
+    for (name, spec) in [
+        ("far", FAR),
+        ("near", SMALLEST),
+        ("by-address", &by_address),
+    ] {
         let mut tunnel = tunnel(spec);
         tunnel.metadata.name = Some(name.to_owned());
         writer.apply_watcher_event(&Event::Apply(tunnel));
@@ -214,6 +352,7 @@ fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
     };
     assert_eq!(changed("shops", "shop"), ["far"]);
     assert_eq!(changed("site", "shop"), ["near"]);
+    assert_eq!(changed("site", "db"), ["by-address"]);
     assert!(changed("site", "other").is_empty());
     assert!(changed("other", "shop").is_empty());
 }

@@ -87,11 +87,12 @@ fn fault(
         let what = format!("its certificate expired at {}", shown.not_after);
         return Some((Code::CertificateExpired, what));
     }
-    let newest = record.and_then(|record| {
-        let issued_at = record.issued_at.as_ref()?.0.as_second();
-        Some((record.fingerprint.as_ref()?, issued_at))
-    });
-    let life = end - begin;
+    let issued_at = record.and_then(|record| Some(record.issued_at.as_ref()?.0.as_second()));
+    let newest = record.and_then(|record| Some((record.fingerprint.as_ref()?, issued_at?)));
+    // One of the operator's begins before it was issued, for clocks that are behind.
+    let issued =
+        record.and_then(|record| Some(record.not_after.as_ref()?.0.as_second() - issued_at?));
+    let life = issued.unwrap_or(end - begin);
     if let Some((fingerprint, issued_at)) = newest
         && *fingerprint != shown.fingerprint
         && now - issued_at > TAKEN_OVER_SECONDS_MAX.min(life / LEFT)
@@ -141,14 +142,17 @@ pub(super) fn facts(
         })
     };
     let status = match tunnel.certificates {
-        ValidatedCertificates::None => return None,
+        ValidatedCertificates::None => {
+            let left = certified.status.emptied();
+            return (left != CertificatesStatus::default()).then_some(left);
+        }
         ValidatedCertificates::Managed(..) | ValidatedCertificates::Joined(_) => {
             certified.status.clone()
         }
         ValidatedCertificates::Provided | ValidatedCertificates::Issued(..) => CertificatesStatus {
             entry: shown(End::Entry),
             exit: shown(End::Exit),
-            join: None,
+            ..certified.status.emptied()
         },
     };
     Some(status)

@@ -70,6 +70,7 @@ fn ready(
                     | Code::SandboxFailed
                     | Code::SysctlProbing
                     | Code::SysctlProbeFailed
+                    | Code::PodSecurityTooStrict
                     | Code::WanDisabled
                     | Code::WanUnsupported
                     | Code::AuthorityUnavailable
@@ -308,6 +309,7 @@ fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let refusal = match probe::verdict(tunnel) {
         probe::Verdict::Passed => None,
         probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
+        probe::Verdict::NotAdmitted(detail) => return no(Code::PodSecurityTooStrict, detail),
         probe::Verdict::Failed(detail) => return no(Code::SysctlProbeFailed, detail),
         probe::Verdict::Refused(problem) => Some(problem),
     };

@@ -1,7 +1,9 @@
 //! Whose the certificates of a tunnel's gateways are. Pure.
 
 use kube::ResourceExt;
-use muxtunnel_crds::{IssuerRef, JOIN_GENERATION, MuxTunnel, Security, SecurityMode, Side};
+use muxtunnel_crds::{
+    CertificatesStatus, IssuerRef, JOIN_GENERATION, MuxTunnel, Security, SecurityMode, Side,
+};
 
 use crate::certificates::authority::Subject;
 use crate::certificates::identity::identity;
@@ -104,13 +106,22 @@ impl ValidatedCertificates {
     }
 }
 
+/// That of the annotation, unless the tunnel had a greater one before: one that is lowered, or lost on the way, does
+/// not bring revoked bundles back.
 fn join_generation(tunnel: &MuxTunnel) -> Result<u32, String> {
+    let certificates = tunnel
+        .status
+        .as_ref()
+        .and_then(|status| status.certificates.as_ref());
+    let least = certificates.map_or(0, CertificatesStatus::least_generation);
+    let least = u32::try_from(least).unwrap_or_default();
     let Some(text) = tunnel.annotations().get(JOIN_GENERATION) else {
-        return Ok(0);
+        return Ok(least);
     };
-    text.parse::<u32>()
-        .ok()
+    let asked = text.parse::<u32>().ok();
+    asked
         .filter(|number| i32::try_from(*number).is_ok())
+        .map(|number| number.max(least))
         .ok_or_else(|| {
             format!("the annotation {JOIN_GENERATION} {text:?} is no number from 0 to 2147483647")
         })

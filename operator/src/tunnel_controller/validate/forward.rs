@@ -5,13 +5,15 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::{
-    Auth, Forward, ForwardDirection, ListenProtocol, Priority, ProxyProtocol, ServiceTarget,
+    AddressTarget, Auth, Forward, ForwardDirection, ListenProtocol, Priority, ProxyProtocol, Side,
     UsersSecret,
 };
 use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_MIN};
 
 use super::Dereferenced;
-use crate::tunnel_controller::references::{ServiceName, foreign_service, service_name};
+use crate::tunnel_controller::references::{
+    ServiceName, canonical_host, is_dialled_here, service_name, services_of_host,
+};
 
 /// The key of a Secret with users, unless the spec says another.
 const USERS_KEY: &str = "users";
@@ -97,11 +99,12 @@ pub(super) enum Missing {
 }
 
 /// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
-/// forward where the port's number is known; one whose namespace no longer permits it does not.
+/// forward where the port's number is known; one that has no such port, leads elsewhere, or whose namespace no longer
+/// permits it does not.
 pub(super) fn resolve(
     forward: &Forward,
     limits: ForwardLimits,
-    namespace: &str,
+    (namespace, side): (&str, Side),
     named: &Dereferenced,
 ) -> (Option<ValidatedForward>, Option<Missing>) {
     let leading = |target: Option<(String, u16)>| ValidatedForward {
@@ -132,26 +135,37 @@ pub(super) fn resolve(
         (Some(target), _) => {
             let service = service_name(target, namespace);
             let host = format!("{}.{}.svc", service.name, service.namespace);
-            let port = service_port(target, &service, namespace, named.services.get(&service));
+            let found = named.services.get(&service);
+            let port = service_port(&target.port, &service, namespace, found);
             if let Some(forbidden) = forbidden(service) {
                 return forbidden;
             }
             match (port, &target.port) {
                 (Ok(port), _) => (Some(known(host, port)), None),
-                (Err(missing), IntOrString::Int(port)) => {
+                (Err(Unusable::Absent(missing)), IntOrString::Int(port)) => {
                     let forward = u16::try_from(*port).ok().map(|port| known(host, port));
                     (forward, Some(Missing::Service(missing)))
                 }
-                (Err(missing), IntOrString::String(_)) => (None, Some(Missing::Service(missing))),
+                (Err(Unusable::Absent(missing) | Unusable::Wrong(missing)), _) => {
+                    (None, Some(Missing::Service(missing)))
+                }
             }
         }
-        (None, Some(target)) => {
-            let forbidden = foreign_service(target, namespace).and_then(forbidden);
-            forbidden.unwrap_or_else(|| {
-                let host = canonical_host(&target.host);
-                (Some(known(host, target.port)), None)
-            })
+        (None, Some(target)) if is_dialled_here(forward, side) => {
+            for service in services_of_host(target, namespace) {
+                let wrong = address_problem(target, &service, namespace, named);
+                if let Some(forbidden) = forbidden(service) {
+                    return forbidden;
+                }
+                if let Some(wrong) = wrong {
+                    return (None, Some(Missing::Service(wrong)));
+                }
+            }
+            let host = canonical_host(&target.host, namespace);
+            (Some(known(host, target.port)), None)
         }
+        // Another cluster's gateways dial it, and it is theirs to complete.
+        (None, Some(target)) => (Some(known(lower_case(&target.host), target.port)), None),
         (None, None) => (None, Some(Missing::Service("no target".to_owned()))),
     }
 }
@@ -168,7 +182,7 @@ fn not_permitted(service: &ServiceName, namespace: &str) -> String {
 }
 
 /// The one spelling that both ends compare.
-fn canonical_host(host: &str) -> String {
+fn lower_case(host: &str) -> String {
     host.parse::<IpAddr>()
         .map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string())
 }
@@ -181,31 +195,76 @@ fn users(auth: &Auth) -> UsersFile {
     }
 }
 
+/// Why a Service cannot be a target, as a sentence.
+#[derive(Debug, PartialEq, Eq)]
+enum Unusable {
+    /// There is none: it may be back in a moment.
+    Absent(String),
+    /// It has no such port, or leads elsewhere.
+    Wrong(String),
+}
+
+/// What is wrong with the Service that an address names, if it exists. A grant is for the ports of a Service: behind the
+/// name of one without an address of its own are pods, with all of theirs.
+fn address_problem(
+    target: &AddressTarget,
+    name: &ServiceName,
+    namespace: &str,
+    named: &Dereferenced,
+) -> Option<String> {
+    let service = named.services.get(name)?;
+    if name.namespace == namespace {
+        return leads_elsewhere(&said(name, namespace), service);
+    }
+    let port = IntOrString::Int(target.port.into());
+    match service_port(&port, name, namespace, Some(service)) {
+        Err(Unusable::Wrong(wrong)) => Some(wrong),
+        Ok(_) | Err(Unusable::Absent(_)) => None,
+    }
+}
+
+/// A Service of this type is another name of anything, also of what its namespace has no permission for.
+fn leads_elsewhere(named: &str, service: &Service) -> Option<String> {
+    let type_ = service.spec.as_ref().and_then(|spec| spec.type_.as_deref());
+    (type_ == Some("ExternalName")).then(|| {
+        format!(
+            "{named} is of type ExternalName: name the host that it stands for in target.address"
+        )
+    })
+}
+
+fn said(name: &ServiceName, namespace: &str) -> String {
+    match name.namespace == namespace {
+        true => format!("Service {}", name.name),
+        false => format!("Service {} of namespace {}", name.name, name.namespace),
+    }
+}
+
 fn service_port(
-    target: &ServiceTarget,
+    port: &IntOrString,
     name: &ServiceName,
     namespace: &str,
     service: Option<&Service>,
-) -> Result<u16, String> {
-    let named = match name.namespace == namespace {
-        true => format!("Service {}", name.name),
-        false => format!("Service {} of namespace {}", name.name, name.namespace),
-    };
-    let service = service.ok_or_else(|| format!("{named} does not exist"))?;
+) -> Result<u16, Unusable> {
+    let named = said(name, namespace);
+    let service = service.ok_or_else(|| Unusable::Absent(format!("{named} does not exist")))?;
+    if let Some(elsewhere) = leads_elsewhere(&named, service) {
+        return Err(Unusable::Wrong(elsewhere));
+    }
     let ports = service
         .spec
         .iter()
         .flat_map(|spec| spec.ports.iter().flatten());
     let mut tcp = ports.filter(|port| matches!(port.protocol.as_deref(), None | Some("TCP")));
-    let found = match &target.port {
+    let found = match port {
         IntOrString::Int(number) => tcp.find(|port| port.port == *number),
         IntOrString::String(name) => tcp.find(|port| port.name.as_deref() == Some(name)),
     };
-    let port_text = match &target.port {
+    let port_text = match port {
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(name) => name.clone(),
     };
     found
         .and_then(|port| u16::try_from(port.port).ok())
-        .ok_or_else(|| format!("{named} has no TCP port {port_text}"))
+        .ok_or_else(|| Unusable::Wrong(format!("{named} has no TCP port {port_text}")))
 }

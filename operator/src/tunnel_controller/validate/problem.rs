@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use muxtunnel_crds::{Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol, Side};
+use muxtunnel_crds::{
+    Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol, Side, is_privileged_annotation,
+};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
 use super::forward::is_reverse;
@@ -31,7 +33,22 @@ pub(super) fn problem(tunnel: &MuxTunnel) -> Option<String> {
             return named(problem);
         }
     }
-    of_side(spec).map(str::to_owned)
+    if let Some(problem) = of_side(spec) {
+        return Some(problem.to_owned());
+    }
+    let gateways = [&spec.entry, &spec.exit].into_iter().flatten();
+    let rendezvous = spec.rendezvous.iter();
+    let mut templates = gateways
+        .filter_map(|gateway| gateway.template.as_ref())
+        .chain(rendezvous.filter_map(|rendezvous| rendezvous.template.as_ref()));
+    let annotation = templates.find_map(|template| {
+        let mut keys = template.annotations.keys();
+        keys.find(|key| is_privileged_annotation(key))
+    })?;
+    Some(format!(
+        "template.annotations {annotation}: by it another program chooses images, volumes, networks or profiles of \
+         pods, which no tunnel may choose"
+    ))
 }
 
 fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {

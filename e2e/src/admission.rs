@@ -1,0 +1,120 @@
+//! What the API server accepts and refuses of the tables in `crds/tests`; nothing of it is stored but, for the time of
+//! an update, the object that is updated.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, PostParams};
+use kube::{Api, ResourceExt};
+use muxtunnel_crds::bad_objects::{BadObject, parse};
+use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxTunnel};
+use serde_json::Value;
+
+use crate::namespace::TestNamespace;
+use crate::tools;
+
+/// How often an update is made: the operator may write the status between a look and its update.
+const UPDATES: u32 = 10;
+
+/// The files of a folder of `crds/tests`, and what is in them.
+///
+/// # Errors
+/// If one cannot be read, or there is none.
+pub fn table(folder: &str) -> Result<Vec<(PathBuf, String)>> {
+    let folder = tools::checkout().join("crds/tests").join(folder);
+    let mut files = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        let text = fs::read_to_string(&path)?;
+        files.push((path, text));
+    }
+    files.sort();
+    ensure!(!files.is_empty(), "{} is empty", folder.display());
+    Ok(files)
+}
+
+/// Applies all of `crds/tests/bad_objects`; returns how many there are.
+///
+/// # Errors
+/// If one is accepted, or refused for another reason than it should be.
+pub async fn every_bad_object_is_refused(ns: &TestNamespace) -> Result<usize> {
+    let files = table("bad_objects")?;
+    let mut complaints = Vec::new();
+    for (path, text) in &files {
+        let path = path.display();
+        let bad = parse(text).with_context(|| format!("{path}"))?;
+        let complaint = complaint(ns, &bad).await;
+        if let Some(complaint) = complaint.with_context(|| format!("{path}"))? {
+            complaints.push(format!("{path}: {complaint}\n  expected: {}", bad.expected));
+        }
+    }
+    ensure!(complaints.is_empty(), "{}", complaints.join("\n"));
+    Ok(files.len())
+}
+
+/// What is wrong with how the API server took the object; none when it refused it as expected.
+async fn complaint(ns: &TestNamespace, bad: &BadObject) -> Result<Option<String>> {
+    let outcome = match &bad.old {
+        Some(old) => try_update(ns, old, &bad.object).await?,
+        None => try_create(ns, &bad.object).await?,
+    };
+    Ok(match outcome {
+        Ok(_) => Some("was accepted".to_owned()),
+        Err(kube::Error::Api(status)) if status.message.contains(&bad.expected) => None,
+        Err(error) => Some(format!("was refused otherwise: {error}")),
+    })
+}
+
+fn api_of(ns: &TestNamespace, object: &Value) -> Result<Api<DynamicObject>> {
+    let resource = match object["kind"].as_str() {
+        Some("MuxTunnel") => ApiResource::erase::<MuxTunnel>(&()),
+        Some("MuxBenchmark") => ApiResource::erase::<MuxBenchmark>(&()),
+        Some("MuxGrant") => ApiResource::erase::<MuxGrant>(&()),
+        other => bail!("an object of kind {other:?}"),
+    };
+    Ok(Api::namespaced_with(ns.client.clone(), &ns.name, &resource))
+}
+
+fn dry_run() -> PostParams {
+    PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    }
+}
+
+/// Creates the object without storing it: the API server's answer.
+///
+/// # Errors
+/// If it is no object of ours.
+pub async fn try_create(ns: &TestNamespace, object: &Value) -> Result<kube::Result<DynamicObject>> {
+    let object_to_create = serde_json::from_value(object.clone())?;
+    let api = api_of(ns, object)?;
+    Ok(api.create(&dry_run(), &object_to_create).await)
+}
+
+/// Stores `old`, replaces it by `new` without storing that, and deletes it again.
+async fn try_update(
+    ns: &TestNamespace,
+    old: &Value,
+    new: &Value,
+) -> Result<kube::Result<DynamicObject>> {
+    let api = api_of(ns, old)?;
+    let old = serde_json::from_value(old.clone())?;
+    let stored = api.create(&PostParams::default(), &old).await;
+    let stored = stored.context("the object before its update was refused")?;
+    let name = stored.name_any();
+    let mut new: DynamicObject = serde_json::from_value(new.clone())?;
+    new.metadata.resource_version = stored.metadata.resource_version;
+    let mut outcome = api.replace(&name, &dry_run(), &new).await;
+    for _ in 1..UPDATES {
+        if !matches!(&outcome, Err(kube::Error::Api(status)) if status.is_conflict()) {
+            break;
+        }
+        let stored = api.get_metadata(&name).await?;
+        new.metadata.resource_version = stored.metadata.resource_version;
+        outcome = api.replace(&name, &dry_run(), &new).await;
+    }
+    api.delete(&name, &DeleteParams::default()).await?;
+    Ok(outcome)
+}
