@@ -1,4 +1,4 @@
-//! faults [WORD]...: makes every fault of the list, or those whose names contain a WORD, in the cluster that `make install`
+//! `faults [WORD]...`: makes every fault of the list, or those whose names contain a WORD, in the cluster that `make install`
 //! leaves; prints the table and writes it, and the outcomes as lines of JSON, to the folder `faults` of cargo's target.
 //! Exit status: 0 all were made and are over, 1 some not, 2 no fault has such a name.
 
