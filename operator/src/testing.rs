@@ -1,13 +1,15 @@
 //! An API server in memory, for tests of whole reconciliations: UIDs, resource versions, generations,
 //! server-side apply with field managers ([`managers`]), defaults and quantities as the real one writes
 //! them ([`kinds`]), fields that do not change, preconditions, label selectors, collection by owner
-//! reference, and watches, which lag behind as far as a test wants ([`watching`]).
+//! reference, and watches, which lag behind as far as a test wants ([`watching`]). Also on a port, for
+//! another process ([`loopback`]).
 //!
 //! It records requests, and fails when told to: before or after a write is done, by dying at any write,
 //! by chance, for one resource alone, or altogether.
 
 mod kinds;
 pub(crate) mod kubelet;
+mod loopback;
 mod managers;
 mod selector;
 pub(crate) mod watching;

@@ -17,6 +17,7 @@ mod reconcile;
 mod references;
 mod replicas;
 mod running;
+mod scale;
 
 use std::time::Duration;
 

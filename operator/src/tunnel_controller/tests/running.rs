@@ -20,10 +20,11 @@ use crate::metrics::Metrics;
 use crate::metrics::requests::RequestLayer;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
+use crate::tunnel_controller::observe::Gateways;
 use crate::tunnel_controller::{Context, Feeds, run};
 
 /// One process of the operator.
-struct Process {
+pub(super) struct Process {
     controller: JoinHandle<()>,
     election: Option<JoinHandle<()>>,
     leadership: Leadership,
@@ -47,10 +48,18 @@ impl Process {
     }
 
     fn with(api: &FakeApi, leadership: Leadership) -> Self {
+        Self::of(api.client(), Healthy(api.clone()), leadership)
+    }
+
+    /// With such an API server and such gateways.
+    pub(super) fn of(api: kube::Client, gateways: impl Gateways, leadership: Leadership) -> Self {
         let clock = Arc::new(WatchClock::default());
         let metrics = Metrics::new(leadership.clone(), clock.clone());
-        let service =
-            RequestLayer(metrics.clone()).layer(WatchLayer(clock.clone()).layer(api.service()));
+        let service = tower::service_fn(move |request| {
+            let api = api.clone();
+            async move { api.send(request).await }
+        });
+        let service = RequestLayer(metrics.clone()).layer(WatchLayer(clock.clone()).layer(service));
         let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
         let all = AllFeeds::default();
         let caches = all.caches();
@@ -66,7 +75,7 @@ impl Process {
             Events::new(client),
             known([]),
             ApiServer::default(),
-            Healthy(api.clone()),
+            gateways,
             metrics.tunnels.clone(),
         );
         let feeds = Feeds {
@@ -131,7 +140,7 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
     assert!(waited.is_ok(), "not within two minutes: {what}");
 }
 
-fn is_ready(api: &FakeApi, name: &str) -> bool {
+pub(super) fn is_ready(api: &FakeApi, name: &str) -> bool {
     let Some(tunnel) = api.get(&format!("muxtunnels/{name}")) else {
         return false;
     };

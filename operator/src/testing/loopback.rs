@@ -1,0 +1,46 @@
+//! The server on a port of loopback, for an operator in a process of its own; beside it, what the gateways in its pods
+//! say of themselves.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use axum::extract::{Path, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use http::{Request, StatusCode};
+use muxtunnel_gateway_config::status::Status;
+use tokio::net::TcpListener;
+
+use super::kubelet::Healthy;
+use super::{Answer, FakeApi};
+use crate::tunnel_controller::observe::Gateways;
+
+impl FakeApi {
+    /// Answers there for as long as the runtime lives. A gateway's status is at `/gateways/ADDRESS`.
+    pub(crate) async fn listen(&self) -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = Router::new()
+            .route("/gateways/{address}", get(gateway))
+            .fallback(any)
+            .with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        address
+    }
+}
+
+async fn any(State(api): State<FakeApi>, request: axum::extract::Request) -> Answer {
+    let (parts, body) = request.into_parts();
+    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
+    let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
+    api.answer(request).await.unwrap()
+}
+
+async fn gateway(
+    State(api): State<FakeApi>,
+    Path(address): Path<String>,
+) -> Result<Json<Status>, (StatusCode, String)> {
+    let status = Healthy(api).status(&address).await;
+    status
+        .map(Json)
+        .map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error))
+}
