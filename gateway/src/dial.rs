@@ -209,34 +209,16 @@ async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
     let kind = Type::STREAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(address), kind, None)?;
     socket.set_tcp_nodelay(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
     match socket.connect(&address.into()) {
         Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
         _ => {}
     }
-    let mut connecting = Connecting(Some(TcpStream::from_std(socket.into())?));
-    connecting.done().await
-}
-
-/// A connection under way; reset when it is dropped.
-struct Connecting(Option<TcpStream>);
-
-impl Connecting {
-    async fn done(&mut self) -> std::io::Result<TcpStream> {
-        if let Some(tcp) = &self.0 {
-            tcp.writable().await?;
-            if let Some(error) = tcp.take_error()? {
-                return Err(error);
-            }
-        }
-        self.0.take().ok_or_else(|| ErrorKind::NotConnected.into())
-    }
-}
-
-impl Drop for Connecting {
-    fn drop(&mut self) {
-        if let Some(tcp) = &self.0 {
-            let _ = tcp.set_zero_linger();
-        }
+    let tcp = TcpStream::from_std(socket.into())?;
+    tcp.writable().await?;
+    match tcp.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(tcp),
     }
 }
 

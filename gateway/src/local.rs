@@ -1,8 +1,9 @@
 //! What a stream is joined to at its gateway: the TCP or the Unix socket of a client or a target.
 //!
 //! Owns nothing but the difference between the two; who reads and writes is [`crate::driver`], who makes
-//! them is [`crate::listener`] and [`crate::dial`]. A Unix socket has no reset: an application that has
-//! read all takes a cut for an end of file there, which docs/gateway.md says.
+//! them is [`crate::listener`] and [`crate::dial`]. A TCP socket that is not ended in order is reset by
+//! the system, whatever ended it, SIGKILL included: nobody takes a cut for an end. A Unix socket has no
+//! reset: an application that has read all takes a cut for an end of file there, which docs/gateway.md says.
 
 use std::fmt;
 use std::io::{ErrorKind, IoSlice, IoSliceMut};
@@ -135,9 +136,7 @@ impl LocalSocket {
 
     /// Ends it with `reply`, and with a reset where that is empty or not taken.
     pub(crate) async fn end_with(self, reply: &[u8]) {
-        if reply.is_empty() || !self.send_at_once(reply) {
-            self.reset_at_end();
-        } else {
+        if !reply.is_empty() && self.send_at_once(reply) {
             self.say_goodbye().await;
         }
     }
@@ -159,15 +158,15 @@ impl LocalSocket {
         };
         let ended = self.shutdown_write().is_ok()
             && timeout(GOODBYE_TIME, thrown_away).await.unwrap_or(false);
-        if !ended {
-            self.reset_at_end();
+        if ended {
+            self.end_in_order();
         }
     }
 
-    /// Its end will be a reset, where there is such a thing.
-    pub(crate) fn reset_at_end(&self) {
+    /// Its end will be no reset: what was written is delivered first, then that there is no more.
+    pub(crate) fn end_in_order(&self) {
         if let Self::Tcp(tcp) = self {
-            let _ = tcp.set_zero_linger();
+            let _ = SockRef::from(tcp).set_linger(None);
         }
     }
 }
@@ -202,7 +201,9 @@ impl AsFd for LocalSocket {
 }
 
 impl From<TcpStream> for LocalSocket {
+    /// From here on its end is a reset, but for [`LocalSocket::end_in_order`].
     fn from(tcp: TcpStream) -> Self {
+        let _ = tcp.set_zero_linger();
         Self::Tcp(tcp)
     }
 }
@@ -242,7 +243,7 @@ impl From<SocketAddr> for LocalAddress {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::time::Instant;
 
@@ -253,6 +254,27 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap());
         let (client, accepted) = tokio::join!(client, listener.accept());
         (client.unwrap(), accepted.unwrap().0.into())
+    }
+
+    #[tokio::test]
+    async fn what_does_not_end_in_order_is_reset() {
+        for in_order in [true, false] {
+            let (mut client, socket) = pair().await;
+            assert!(socket.send_at_once(b"all"));
+            let mut bytes = [0; 3];
+            client.read_exact(&mut bytes).await.unwrap();
+            if in_order {
+                socket.end_in_order();
+            }
+            drop(socket);
+            let end = client.read(&mut bytes).await.map_err(|error| error.kind());
+            let expected = if in_order {
+                Ok(0)
+            } else {
+                Err(ErrorKind::ConnectionReset)
+            };
+            assert_eq!(end, expected);
+        }
     }
 
     #[tokio::test]

@@ -19,23 +19,22 @@ const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
 /// once it was passed on.
 ///
 /// # Errors
-/// As splice(2); both connections are to be reset, and are when they are dropped.
+/// As splice(2); both connections are then reset when they are dropped. They are so as well where this is
+/// not waited for to its end, or the process is killed.
 pub async fn join(
     one: &TcpStream,
     other: &TcpStream,
     moved: impl Fn(usize),
 ) -> std::io::Result<()> {
     let moved = &moved;
-    let both = async { tokio::try_join!(one_way(one, other, moved), one_way(other, one, moved)) };
-    match both.await {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            for tcp in [one, other] {
-                let _ = tcp.set_zero_linger();
-            }
-            Err(error)
-        }
+    for tcp in [one, other] {
+        let _ = tcp.set_zero_linger();
     }
+    tokio::try_join!(one_way(one, other, moved), one_way(other, one, moved))?;
+    for tcp in [one, other] {
+        let _ = SockRef::from(tcp).set_linger(None);
+    }
+    Ok(())
 }
 
 /// The pipe is empty before each read, so that a read that would block has waited for the socket.

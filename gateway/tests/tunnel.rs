@@ -44,6 +44,7 @@ with_each_protocol!(
     a_client_that_resets_resets_the_target,
     clients_that_reset_at_once_look_like_nothing_else_to_the_target,
     a_cut_answer_is_a_reset_even_after_the_request_ended,
+    a_killed_gateway_resets_those_whom_it_served,
     a_killed_exit_resets_its_streams_and_the_entry_comes_back,
     the_entry_dials_again_when_the_exit_is_back,
     a_target_that_is_not_allowed_is_refused_and_counted,
@@ -195,6 +196,27 @@ fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
     client.read_exact(&mut half).unwrap();
     reset(server);
     assert_reset(&client);
+}
+
+/// Nothing is unread, or its kernel would reset them anyway.
+fn a_killed_gateway_resets_those_whom_it_served(protocol: &str) {
+    let (listener, address) = target();
+    for entry_dies in [true, false] {
+        let pair = Pair::to(protocol, address);
+        let mut client = pair.connect();
+        client.write_all(b"a question").unwrap();
+        let mut server = accept(&listener);
+        server.read_exact(&mut [0; 10]).unwrap();
+        server.write_all(b"half of an answer").unwrap();
+        client.read_exact(&mut [0; 17]).unwrap();
+        if entry_dies {
+            pair.entry.signal("KILL");
+            assert_reset(&client);
+        } else {
+            pair.exit.signal("KILL");
+            assert_reset(&server);
+        }
+    }
 }
 
 fn a_killed_exit_resets_its_streams_and_the_entry_comes_back(protocol: &str) {

@@ -223,7 +223,6 @@ impl StreamIo {
             }
             Err(io) => {
                 debug_assert!(false, "a stream that has ended is in use");
-                io.socket.reset_at_end();
                 io.tell_refused(OpenEnd::Abandoned);
             }
         }
@@ -396,8 +395,10 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     io.tell_refused(OpenEnd::Abandoned);
     if io.told.get() {
         io.socket.say_goodbye().await;
-    } else if !clean {
-        reset(io).await;
+    } else if clean {
+        io.socket.end_in_order();
+    } else {
+        delivered(io).await;
     }
 }
 
@@ -518,9 +519,9 @@ fn fail(driver: &Driver, io: &StreamIo, error: &std::io::Error) -> End {
     End::Cut
 }
 
-/// Ends the local socket with RST instead of FIN, once its kernel has delivered what it holds: a
-/// reset throws the send buffer away.
-async fn reset(io: &StreamIo) {
+/// Waits until the local socket's kernel has delivered what it holds, where that is to arrive: the reset that is next
+/// throws the send buffer away.
+async fn delivered(io: &StreamIo) {
     let delivered = async {
         while crate::sys::tcp_info(io.socket.as_fd())
             .is_ok_and(|info| info.unacknowledged > 0 || info.not_sent_bytes > 0)
@@ -531,5 +532,4 @@ async fn reset(io: &StreamIo) {
     if io.cut.get().is_some_and(|cut| cut.deliver) {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, delivered).await;
     }
-    io.socket.reset_at_end();
 }

@@ -158,10 +158,7 @@ impl Entry {
                     let underway = self.underway.borrow().clone();
                     self.lead(client, admission, route, heard, underway);
                 }
-                Err(code) => {
-                    client.socket.reset_at_end();
-                    client.refused.report(code, code.cause());
-                }
+                Err(code) => client.refused.report(code, code.cause()),
             }
             return;
         }

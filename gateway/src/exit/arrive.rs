@@ -82,6 +82,8 @@ async fn accept(exit: &Rc<Exit>, socket: ListeningSocket) {
 }
 
 fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> {
+    // What a carrier says last, and that it has ended, are to arrive.
+    accepted.end_in_order();
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), _) => Tcp::boxed(tcp),
         (LocalSocket::Unix(unix), LocalAddress::Unix(path)) => Unix::boxed(unix, path),

@@ -14,7 +14,6 @@ use std::time::Instant;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, ForwardLimits};
 use muxtunnel_proto::{Event, ListenId, Priority, Reason, Refusal, listen_target};
-use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -24,6 +23,7 @@ use crate::driver::{Connection, Driver, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
 use crate::forward::Forward;
 use crate::listener::answer::{Answer, code_of};
+use crate::local::LocalSocket;
 use crate::process::{ACCEPT_RETRY, Worker};
 use crate::telemetry::{Listened, Telemetry};
 
@@ -223,7 +223,7 @@ impl Listener {
         Some((Rc::clone(&best.session), best.listen, best.priority))
     }
 
-    fn take(self: &Rc<Self>, tcp: TcpStream, client: SocketAddr) {
+    fn take(self: &Rc<Self>, socket: LocalSocket, client: SocketAddr) {
         let refused = Refused::new(&self.telemetry, &self.forward, client);
         match self.forward.admit(Instant::now()) {
             Ok(admission) => {
@@ -233,7 +233,7 @@ impl Listener {
                     admission,
                 };
                 let connection = Connection {
-                    socket: tcp.into(),
+                    socket,
                     local,
                     early: Vec::new(),
                     answer: Answer::None,
@@ -241,10 +241,7 @@ impl Listener {
                 };
                 self.open(connection, refused);
             }
-            Err(code) => {
-                let _ = tcp.set_zero_linger();
-                refused.report(code, code.cause());
-            }
+            Err(code) => refused.report(code, code.cause()),
         }
     }
 
@@ -281,7 +278,7 @@ async fn accept(listener: std::rc::Weak<Listener>, claimed: Claimed) {
             return;
         };
         match accepted {
-            Ok((tcp, client)) => listener.take(tcp, client),
+            Ok((tcp, client)) => listener.take(tcp.into(), client),
             Err(error) => {
                 drop(listener);
                 tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");

@@ -49,7 +49,7 @@ impl ListeningSocket {
         match self {
             Self::Tcp(listener) => {
                 let (tcp, address) = listener.accept().await?;
-                Ok((LocalSocket::Tcp(tcp), LocalAddress::Tcp(address)))
+                Ok((tcp.into(), address.into()))
             }
             Self::Unix { listener, path, .. } => {
                 let (unix, _) = listener.accept().await?;
