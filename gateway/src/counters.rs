@@ -1,4 +1,5 @@
-//! Counters of streams, one set for the whole gateway and one for each forward, of splicing and of resuming.
+//! Counters of streams, one set for the whole gateway and one for each forward, of waiting for credit, of splicing and of
+//! resuming.
 //!
 //! Relaxed atomics, written by workers, read by the admin thread. Bounded by the reasons and codes
 //! that exist.
@@ -6,11 +7,52 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status;
 
 use crate::closing::Reason;
+
+/// Streams that could send and were not let, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct CreditCounters {
+    waits: AtomicU64,
+    nanoseconds: AtomicU64,
+}
+
+/// A stream waits; until this is dropped.
+pub(crate) struct CreditWait<'a> {
+    counters: &'a CreditCounters,
+    since: Instant,
+}
+
+impl CreditCounters {
+    /// A stream begins to wait.
+    pub(crate) fn wait(&self) -> CreditWait<'_> {
+        self.waits.fetch_add(1, Relaxed);
+        CreditWait {
+            counters: self,
+            since: Instant::now(),
+        }
+    }
+
+    /// As of now; a wait's time counts from its end.
+    pub(crate) fn status(&self) -> status::Credit {
+        status::Credit {
+            waits: self.waits.load(Relaxed),
+            waited_seconds: self.nanoseconds.load(Relaxed) as f64 / 1e9,
+        }
+    }
+}
+
+impl Drop for CreditWait<'_> {
+    fn drop(&mut self) {
+        // 584 years fit.
+        let nanoseconds = self.since.elapsed().as_nanos() as u64;
+        self.counters.nanoseconds.fetch_add(nanoseconds, Relaxed);
+    }
+}
 
 /// Payload that went through the kernel alone since the start.
 #[derive(Debug, Default)]

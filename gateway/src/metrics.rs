@@ -112,6 +112,7 @@ impl Collector for Snapshot {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.encode_streams(&mut encoder)?;
         self.encode_forwards(&mut encoder)?;
+        self.encode_credit(&mut encoder)?;
         self.encode_splice(&mut encoder)?;
         self.encode_resume(&mut encoder)?;
         self.encode_carriers(&mut encoder)?;
@@ -240,6 +241,26 @@ impl Snapshot {
                 "Bytes passed on between leaves, in both directions",
             ),
             [counter(vec![], rendezvous.bytes)],
+        )
+    }
+
+    fn encode_credit(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let credit = &self.status.credit;
+        family(
+            encoder,
+            (
+                "muxgate_credit_waits",
+                "Times that a stream could send and had to wait for credit",
+            ),
+            [counter(vec![], credit.waits)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_credit_wait_seconds",
+                "Time that streams which could send waited for credit, once they had it",
+            ),
+            [(vec![], ConstCounter::new(credit.waited_seconds))],
         )
     }
 

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use muxtunnel_gateway_config::{Config, config_hash, status};
 
-use crate::counters::{ResumeCounters, SpliceCounters, StreamCounters};
+use crate::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
 use crate::measure::{Gateway, Look, Measured};
 use crate::rendezvous::Meeting;
@@ -32,6 +32,7 @@ pub(crate) struct Telemetry {
     workers: Vec<WorkerState>,
     /// Streams of all sessions.
     pub(crate) streams: StreamCounters,
+    pub(crate) credit: CreditCounters,
     /// What was not copied.
     pub(crate) splices: SpliceCounters,
     pub(crate) resumes: ResumeCounters,
@@ -105,6 +106,7 @@ impl Telemetry {
             next_carrier: AtomicU64::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
             streams: StreamCounters::default(),
+            credit: CreditCounters::default(),
             splices: SpliceCounters::default(),
             resumes: ResumeCounters::default(),
             meeting,
@@ -301,6 +303,7 @@ impl Telemetry {
             limit_advice: busiest.and_then(|carrier| carrier.limit_advice.clone()),
             carriers,
             streams: self.streams.status(),
+            credit: self.credit.status(),
             splice: self.splices.status(),
             resume: self.resumes.status(),
             forwards: self.forwards(),

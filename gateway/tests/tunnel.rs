@@ -144,6 +144,11 @@ fn a_stalled_target_stops_only_its_own_stream(protocol: &str) {
         "the stalled stream goes on where it was"
     );
     sender.join().unwrap();
+    let credit = &pair.entry.status()["credit"];
+    assert!(credit["waits"].as_u64().unwrap() > 0, "{credit}");
+    assert!(credit["waitedSeconds"].as_f64().unwrap() > 0.0, "{credit}");
+    let idle = &pair.exit.status()["credit"];
+    assert_eq!(idle["waits"], 0, "it had nothing to send");
 }
 
 fn a_target_that_resets_resets_the_client(protocol: &str) {

@@ -43,6 +43,9 @@ pub struct Status {
     pub limit_advice: Option<String>,
     /// Streams of all sessions.
     pub streams: Streams,
+    /// How they waited for credit.
+    #[serde(default)]
+    pub credit: Credit,
     /// What of their payload was not copied.
     #[serde(default)]
     pub splice: Splice,
@@ -185,6 +188,17 @@ pub struct Streams {
     pub bytes_sent: u64,
     /// Payload bytes from carriers taken by local sockets.
     pub bytes_received: u64,
+}
+
+/// Streams that could send and waited, since the start: for credit of the other gateway, or until what is kept for lost
+/// carriers was acknowledged.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Credit {
+    /// How often one began to wait.
+    pub waits: u64,
+    /// How long they waited, added up; of a wait that goes on nothing yet.
+    pub waited_seconds: f64,
 }
 
 /// Payload that the kernel moved from socket to socket (splice(2)) since the start; the rest was copied.

@@ -28,6 +28,7 @@ enum Read {
 
 pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
+    let mut wait = None;
     loop {
         if io.cut.get().is_some() {
             return End::Cut;
@@ -37,9 +38,14 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
             return End::Cut;
         };
         if capacity.bytes == 0 || io.batch.borrow().is_some() {
+            // Nothing of it waits to be sent: what lacks is leave.
+            if io.is_open() && io.batch.borrow().is_none() {
+                wait.get_or_insert_with(|| driver.telemetry.credit.wait());
+            }
             io.source_wake.notified().await;
             continue;
         }
+        wait = None;
         let readable = tokio::select! {
             biased;
             () = io.source_wake.notified() => continue,
