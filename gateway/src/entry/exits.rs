@@ -18,7 +18,9 @@ use crate::way::Address;
 
 /// Exits with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
-/// The names are asked for further exits once in this time.
+/// The names are asked for further exits so long after the exits in use have changed, then ever more rarely, at last
+/// once in the second time.
+const LOOK_FIRST: Duration = Duration::from_secs(1);
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// Without a session for so long, new connections are reset; before that they wait for one. As long as
 /// the answer to an open may take.
@@ -183,9 +185,21 @@ impl Entry {
             .await;
     }
 
-    pub(super) async fn look_later(&self) {
-        tokio::time::sleep(LOOK_EVERY).await;
+    /// Waits until it is worth a look whether there is a further exit: `looks` have found none since the exits in use
+    /// have changed.
+    pub(super) async fn look_later(&self, looks: &mut u32) {
+        let mut exits = self.exits.subscribe();
+        let changed = tokio::time::timeout(look_after(*looks), exits.changed()).await;
+        if changed.is_ok() {
+            *looks = 0;
+            tokio::time::sleep(LOOK_FIRST).await;
+        }
+        *looks += 1;
     }
+}
+
+fn look_after(looks: u32) -> Duration {
+    LOOK_FIRST.saturating_mul(1 << looks.min(8)).min(LOOK_EVERY)
 }
 
 /// A connection to an exit.
@@ -251,6 +265,12 @@ mod tests {
             Err(_) => Address::unresolved(text),
         };
         texts.iter().map(address).collect()
+    }
+
+    #[test]
+    fn further_exits_are_looked_for_soon_and_then_rarely() {
+        let seconds = [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|looks| look_after(looks).as_secs());
+        assert_eq!(seconds, [1, 2, 4, 8, 16, 30, 30, 30]);
     }
 
     #[test]
