@@ -1,19 +1,17 @@
-//! The operator's rights in the cluster, asked of the API server.
+//! The operator's rights in the cluster, asked of the API server; and an operator that has them in one namespace.
 
 use anyhow::{Result, ensure};
-use muxtunnel_e2e::tools;
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::ListParams;
+use muxtunnel_crds::MuxTunnel;
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tools, tunnel, with_temp_ns};
 
-/// What the operator can do, as `kubectl auth can-i` says it.
-async fn operator_can(verb: &str, resource: &str) -> Result<bool> {
+/// What the operator can do in a namespace, as `kubectl auth can-i` says it.
+async fn operator_can(namespace: &str, verb: &str, resource: &str) -> Result<bool> {
     let account = "--as=system:serviceaccount:muxtunnel-system:muxtunnel";
-    let asked = [
-        "auth",
-        "can-i",
-        verb,
-        resource,
-        account,
-        "--namespace=default",
-    ];
+    let namespace = format!("--namespace={namespace}");
+    let asked = ["auth", "can-i", verb, resource, account, &namespace];
     // It exits with 1 for "no".
     let answer = tools::run("kubectl", &asked).await;
     Ok(answer.is_ok_and(|text| text.trim() == "yes"))
@@ -24,7 +22,7 @@ async fn operator_can(verb: &str, resource: &str) -> Result<bool> {
 #[tokio::test]
 async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> Result<()> {
     ensure!(
-        operator_can("create", "deployments.apps").await?,
+        operator_can("default", "create", "deployments.apps").await?,
         "the operator has no rights at all"
     );
     for (verb, resource) in [
@@ -45,9 +43,72 @@ async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> 
         ("delete", "muxbenchmarks"),
     ] {
         ensure!(
-            !operator_can(verb, resource).await?,
+            !operator_can("default", verb, resource).await?,
             "the operator can {verb} {resource}"
         );
     }
+    Ok(())
+}
+
+/// A tunnel whose certificates the operator issues.
+const TUNNEL: &str = "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {name: t}
+spec:
+  forwards:
+  - name: web
+    listen: {port: 8080}
+    target: {service: {name: web, port: 80}}
+";
+
+#[tokio::test]
+async fn an_operator_of_one_namespace_serves_that_and_no_other() -> Result<()> {
+    with_temp_ns("served", PodSecurity::Restricted, async |served| {
+        with_temp_ns("other", PodSecurity::Restricted, async |other| {
+            let one = format!("watchNamespaces={{{}}}", served.name);
+            let alone = async {
+                Cluster::First.set_value(&one).await?;
+                serves_alone(served, other).await
+            };
+            let alone = alone.await;
+            Cluster::First.set_value("watchNamespaces={}").await?;
+            alone?;
+            // What was there meanwhile is taken up.
+            tunnel::ready(other, "t").await?;
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<()> {
+    pods::serve(other, "web", Serve::Echo).await?;
+    tunnel::apply(other, TUNNEL).await?;
+    pods::serve(served, "web", Serve::Echo).await?;
+    tunnel::up(served, TUNNEL).await?;
+    for (namespace, expected) in [(&served.name, true), (&other.name, false)] {
+        for (verb, resource) in [
+            ("create", "deployments.apps"),
+            ("patch", "secrets"),
+            ("watch", "services"),
+            ("watch", "muxtunnels.muxtunnel.dev"),
+        ] {
+            let can = operator_can(namespace, verb, resource).await?;
+            ensure!(can == expected, "{verb} {resource} in {namespace}: {can}");
+        }
+    }
+    let unserved = other.api::<MuxTunnel>().get("t").await?;
+    ensure!(
+        unserved.status.is_none(),
+        "a tunnel that is not served has a status: {:?}",
+        unserved.status
+    );
+    let deployments = other.api::<Deployment>();
+    let entries = deployments
+        .list(&ListParams::default().labels("app.kubernetes.io/instance=t"))
+        .await?;
+    ensure!(entries.items.is_empty(), "it has gateways");
     Ok(())
 }
