@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
+use muxtunnel_gateway_config::ADMIN_PORT;
 use serde_json::Value;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
@@ -17,16 +18,15 @@ use crate::{Cluster, TestNamespace, pods, tunnel, wait};
 /// Between two renewals of certificates.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
 
-/// One gateway of a side is killed with SIGKILL; its container is started again.
+/// The gateway of a side that has most streams is killed with SIGKILL; its container is started again.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let pods = tunnel::gateways(ns, "t", side).await?;
-        let pod = pods.first().context("a gateway")?;
+        let pod = busiest(ns, side).await?;
         let at = Moment::now();
-        site::kill(pod, "muxgate").await?;
+        site::kill(&pod, "muxgate").await?;
         let restarted = |pod: &Pod| pods::restarts(pod) > 0;
         let (pods, name) = (ns.api::<Pod>(), pod.name_any());
         wait::for_object(&pods, &name, "a restart", PODS_WITHIN, restarted).await?;
@@ -36,24 +36,40 @@ pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// One pod of a side is deleted, with that grace period or its own.
+/// The pod of a side that has most streams is deleted, with that grace period or its own.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let names = site::names(ns, side).await?;
-        let name = names.first().context("a pod")?;
+        let name = busiest(ns, side).await?.name_any();
         let how = DeleteParams {
             grace_period_seconds: grace,
             ..DeleteParams::default()
         };
         let at = Moment::now();
-        ns.api::<Pod>().delete(name, &how).await?;
-        site::whole(ns, std::slice::from_ref(name)).await?;
+        ns.api::<Pod>().delete(&name, &how).await?;
+        site::whole(ns, &[name]).await?;
         Ok(at.over(""))
     })
     .await
+}
+
+/// The gateway of a side that has most streams open.
+async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
+    let mut most = None;
+    for pod in tunnel::gateways(ns, "t", side).await? {
+        let (namespace, name) = (&ns.name, pod.name_any());
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{ADMIN_PORT}/proxy/status");
+        let status: Value = serde_json::from_str(&ns.kubectl(&["get", "--raw", &path]).await?)?;
+        let open = status["streams"]["open"].as_u64();
+        let open = open.with_context(|| format!("streams.open of {name}"))?;
+        if most.as_ref().is_none_or(|(other, _)| open > *other) {
+            most = Some((open, pod));
+        }
+    }
+    let (_, pod) = most.context("a gateway")?;
+    Ok(pod)
 }
 
 /// The pods of a side are replaced one by one, as `kubectl rollout restart` does.

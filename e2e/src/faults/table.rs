@@ -14,13 +14,7 @@ pub(super) const NAME_BYTES: usize = 38;
 pub fn table(outcomes: &[(&Fault, Result<Outcome>)]) -> String {
     let mut rows = vec![
         [
-            "fault",
-            "opens",
-            "failed",
-            "streams",
-            "lost",
-            "failing s",
-            "whole s",
+            "fault", "opens", "failed", "streams", "lost", "failing", "whole",
         ]
         .map(str::to_owned),
     ];

@@ -131,11 +131,13 @@ impl Scenario {
     }
 }
 
-/// To die before a write is, for who comes next, to die after the one before.
+/// To die before a write is, for who comes next, to die after the one before. With `--nocapture` it says how many there
+/// are.
 #[tokio::test]
 async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in_the_same_state() {
     for scenario in Scenario::ALL {
         let (reference, writes) = scenario.reference().await;
+        println!("{scenario:?}: killed after each of {writes} writes");
         for number in 0..writes {
             let mut bench = scenario.begin().await;
             bench.api.fail_write(number, Failure::Killed);
