@@ -16,7 +16,7 @@ bench: ## the data plane alone against its peers, on loopback and in network nam
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 
-faults: install ## what each fault costs in the kind cluster: pods killed, roll-outs, no API server (about 75 minutes)
+faults: install ## what each fault costs in the kind cluster: pods killed, roll-outs, no API server (about an hour)
 	e2e/faults
 
 fuzz: ## look for inputs that break what hears peers and strangers, 10 minutes for each of 11 targets (MUX_FUZZ_SECONDS=N)

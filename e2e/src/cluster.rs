@@ -89,8 +89,8 @@ impl Cluster {
         tools::run_with(&[("KUBECONFIG", &file)], program, arguments).await
     }
 
-    /// Gives the chart that is installed in it another value, such as `certificates.life=3m`, and waits until the
-    /// operator runs with it.
+    /// Gives the chart that is installed in it another value, such as `certificates.life="3m"` (JSON), and waits until
+    /// the operator runs with it.
     ///
     /// # Errors
     /// If helm fails.
@@ -101,7 +101,7 @@ impl Cluster {
             "charts/muxtunnel",
             "--namespace=muxtunnel-system",
             "--reuse-values",
-            "--set-string",
+            "--set-json",
             value,
             "--wait",
             "--timeout=180s",

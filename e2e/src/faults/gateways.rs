@@ -159,13 +159,13 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
         let at = Moment::now();
         let changed = async {
             Cluster::First
-                .set_value(&format!("image.gateway.tag={again}"))
+                .set_value(&format!("image.gateway.tag={again:?}"))
                 .await?;
             site::whole(ns, &old).await?;
             Ok(at.over(""))
         };
         let changed = changed.await;
-        Cluster::First.set_value("image.gateway.tag=").await?;
+        Cluster::First.set_value("image.gateway.tag=\"\"").await?;
         changed
     })
     .await;
@@ -205,7 +205,8 @@ pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
-    let shorter = async |_: &TestNamespace| Cluster::First.set_value("certificates.life=3m").await;
+    let shorter =
+        async |_: &TestNamespace| Cluster::First.set_value("certificates.life=\"3m\"").await;
     let outcome = under_load("", scale, shorter, async |ns| {
         let at = Moment::now();
         let life = Duration::from_secs(180);
@@ -222,7 +223,9 @@ pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
         Ok(at.over("both renewed twice, by their expiry in the tunnel's status"))
     });
     let outcome = outcome.await;
-    Cluster::First.set_value("certificates.life=24h").await?;
+    Cluster::First
+        .set_value("certificates.life=\"24h\"")
+        .await?;
     outcome
 }
 

@@ -173,7 +173,7 @@ async fn renewed(
 
 async fn with_certificate_life<T>(life: &str, test: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     let set = async |life: &str| {
-        let value = format!("certificates.life={life}");
+        let value = format!("certificates.life={life:?}");
         Cluster::First.set_value(&value).await?;
         Cluster::Second.set_value(&value).await
     };

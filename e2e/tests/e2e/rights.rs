@@ -66,13 +66,13 @@ spec:
 async fn an_operator_of_one_namespace_serves_that_and_no_other() -> Result<()> {
     with_temp_ns("served", PodSecurity::Restricted, async |served| {
         with_temp_ns("other", PodSecurity::Restricted, async |other| {
-            let one = format!("watchNamespaces={{{}}}", served.name);
+            let one = format!("watchNamespaces=[{:?}]", served.name);
             let alone = async {
                 Cluster::First.set_value(&one).await?;
                 serves_alone(served, other).await
             };
             let alone = alone.await;
-            Cluster::First.set_value("watchNamespaces={}").await?;
+            Cluster::First.set_value("watchNamespaces=[]").await?;
             alone?;
             // What was there meanwhile is taken up.
             tunnel::ready(other, "t").await?;

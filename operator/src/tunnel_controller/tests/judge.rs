@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{CertificateStatus, Direction};
 use muxtunnel_gateway_config::status::{
-    Carrier, Certificate, Forward, Limit, Process, Resume, Splice, Status, Streams,
+    Carrier, Certificate, Credit, Forward, Limit, Process, Resume, Splice, Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
 
@@ -108,6 +108,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             draining: false,
             limit: None,
             limit_advice: None,
+            credit: Credit::default(),
             splice: Splice::default(),
             resume: Resume::default(),
             carriers: vec![carrier(
