@@ -7,10 +7,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use kube::Resource;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Resource, ResourceExt};
+
+use crate::caches::{Key, key};
 
 /// The first pause, and up to as much more by chance.
 const FIRST: Duration = Duration::from_millis(500);
@@ -19,9 +21,6 @@ const FIRST: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(15);
 /// Objects that fail at once.
 const FAILING_MAX: usize = 10_000;
-
-/// Namespace and name.
-type Key = (Option<String>, String);
 
 /// The pauses of all objects of a controller.
 #[derive(Default)]
@@ -65,10 +64,6 @@ impl Backoffs {
         let mut failing = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         failing.remove(key);
     }
-}
-
-fn key<K: Resource<DynamicType = ()>>(object: &K) -> Key {
-    (object.meta().namespace.clone(), object.name_any())
 }
 
 #[cfg(test)]

@@ -56,9 +56,9 @@ pub struct Cluster {
 }
 
 /// Namespace and name.
-type Key = (Option<String>, String);
+pub(crate) type Key = (Option<String>, String);
 
-fn key<K: Resource>(object: &K) -> Key {
+pub(crate) fn key<K: Resource>(object: &K) -> Key {
     (object.meta().namespace.clone(), object.name_any())
 }
 

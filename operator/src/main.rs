@@ -251,18 +251,7 @@ impl Operator {
         );
         let benchmarks =
             benchmark_controller::Context::new(cluster, self.settings.clone(), self.events.clone());
-        let of_tunnels = tunnel_controller::Feeds {
-            tunnels: feeds.tunnels,
-            deployments: feeds.deployments,
-            services: feeds.services,
-            config_maps: feeds.config_maps,
-            service_accounts: feeds.service_accounts,
-            pods: feeds.pods,
-            jobs: feeds.jobs,
-            network_policies: feeds.network_policies,
-            pod_disruption_budgets: feeds.pod_disruption_budgets,
-            autoscalers: feeds.autoscalers,
-        };
+        let (of_tunnels, of_benchmarks) = tunnel_controller::Feeds::split(feeds);
         let tunnels = tunnel_controller::run(
             tunnels,
             scope.clone(),
@@ -274,7 +263,7 @@ impl Operator {
         let benchmarks = benchmark_controller::run(
             benchmarks,
             scope,
-            feeds.benchmarks,
+            of_benchmarks,
             self.leadership.clone(),
             self.metrics.clone(),
             self.clock.clone(),

@@ -13,10 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::Resource;
 use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxTunnel;
 use prometheus_client::collector::Collector;
@@ -28,6 +28,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tokio::time::Instant;
 
+use crate::caches::{Key, key};
 use crate::failure::Coded;
 use crate::health::WatchClock;
 use crate::leader::Leadership;
@@ -198,13 +199,10 @@ impl Metrics {
     }
 }
 
-/// Namespaces and names.
-type Names = BTreeSet<(Option<String>, String)>;
-
 /// Which objects wait to be looked at. As many as there are objects. Clones share one set.
 #[derive(Debug, Clone)]
 pub struct Queue {
-    waiting: Arc<Mutex<Names>>,
+    waiting: Arc<Mutex<BTreeSet<Key>>>,
     depth: Gauge,
 }
 
@@ -218,9 +216,8 @@ impl Queue {
 
     /// It is looked at.
     pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
-        let key = (object.meta().namespace.clone(), object.name_any());
         self.change(|waiting| {
-            waiting.remove(&key);
+            waiting.remove(&key(object));
         });
     }
 
@@ -232,9 +229,9 @@ impl Queue {
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Names)) {
+    fn change(&self, change: impl FnOnce(&mut BTreeSet<Key>)) {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let length = |waiting: &Names| i64::try_from(waiting.len()).unwrap_or(i64::MAX);
+        let length = |waiting: &BTreeSet<Key>| i64::try_from(waiting.len()).unwrap_or(i64::MAX);
         let before = length(&waiting);
         change(&mut waiting);
         self.depth.inc_by(length(&waiting) - before);

@@ -30,12 +30,12 @@ use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
 use tracing::{Instrument, info_span, warn};
 
 use crate::api_server::ApiServer;
 use crate::backoff::Backoffs;
-use crate::caches::{Cluster, Feed, NotKnown, Targets};
+use crate::caches::{self, Cluster, Feed, NotKnown, Targets};
 use crate::conditions::is_true;
 use crate::events::Events;
 use crate::failure::{self, Coded};
@@ -124,6 +124,26 @@ pub struct Feeds {
     pub pod_disruption_budgets: Feed<PodDisruptionBudget>,
     /// Children.
     pub autoscalers: Feed<HorizontalPodAutoscaler>,
+}
+
+impl Feeds {
+    /// Those of tunnels, and that of benchmarks.
+    #[must_use]
+    pub fn split(all: caches::Feeds) -> (Self, Feed<MuxBenchmark>) {
+        let of_tunnels = Self {
+            tunnels: all.tunnels,
+            deployments: all.deployments,
+            services: all.services,
+            config_maps: all.config_maps,
+            service_accounts: all.service_accounts,
+            pods: all.pods,
+            jobs: all.jobs,
+            network_policies: all.network_policies,
+            pod_disruption_budgets: all.pod_disruption_budgets,
+            autoscalers: all.autoscalers,
+        };
+        (of_tunnels, all.benchmarks)
+    }
 }
 
 /// Why one reconciliation ended early; it is tried again.

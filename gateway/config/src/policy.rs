@@ -399,7 +399,8 @@ macro_rules! as_text {
 as_text!(Rule);
 as_text!(Cidr);
 
-/// Only an exit has rules, an entry what it keeps away from where it dials for an exit; the lists are not too long; `allow` is written in one place.
+/// Only an exit has rules, and an entry what is protected where it dials for an exit; the lists are not too long; `allow`
+/// is written in one place.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let policy = &config.policy;
     if config.role != Role::Exit {

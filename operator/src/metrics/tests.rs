@@ -43,6 +43,7 @@ fn status(opened: u64, retransmits: u64) -> Status {
             "open": 2, "opened": opened, "bytesSent": opened * 10, "bytesReceived": opened * 20,
             "closed": {"completed": opened}, "refused": {"MT0205": opened},
         },
+        "credit": {"waits": opened * 2, "waitedSeconds": opened as f64 / 4.0},
         "process": {"cpuSeconds": 0.0, "maxRssBytes": 0, "uptimeSeconds": 0.0},
         "carriers": [{
             "peer": "10.0.0.1:64000", "uptimeSeconds": 1.0, "rttMilliseconds": 100.0,
@@ -96,6 +97,14 @@ fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
     assert_eq!(
         value(&page, "tunnel_opens_refused_total", "MT0205"),
         Some(10.0)
+    );
+    assert_eq!(
+        value(&page, "tunnel_credit_waits_total", "office"),
+        Some(20.0)
+    );
+    assert_eq!(
+        value(&page, "tunnel_credit_wait_seconds_total", "office"),
+        Some(2.5)
     );
     // 7, then fewer since a carrier went, then 1 of another process.
     assert_eq!(

@@ -56,6 +56,8 @@ struct Counters {
     sent: u64,
     received: u64,
     retransmits: u64,
+    credit_waits: u64,
+    credit_wait_milliseconds: u64,
     /// By reason.
     closed: BTreeMap<String, u64>,
     /// By code.
@@ -160,6 +162,8 @@ impl Counters {
             sent: status.streams.bytes_sent,
             received: status.streams.bytes_received,
             retransmits: status.carriers.iter().map(|c| c.retransmits).sum(),
+            credit_waits: status.credit.waits,
+            credit_wait_milliseconds: (status.credit.waited_seconds * 1e3) as u64,
             closed: bounded(&status.streams.closed),
             refused: bounded(&status.streams.refused),
             limited,
@@ -180,6 +184,10 @@ impl Counters {
             sent: self.sent - before.sent,
             received: self.received - before.received,
             retransmits: self.retransmits.saturating_sub(before.retransmits),
+            credit_waits: self.credit_waits.saturating_sub(before.credit_waits),
+            credit_wait_milliseconds: self
+                .credit_wait_milliseconds
+                .saturating_sub(before.credit_wait_milliseconds),
             closed: grown(&self.closed, &before.closed),
             refused: grown(&self.refused, &before.refused),
             limited: grown(&self.limited, &before.limited),
@@ -191,6 +199,10 @@ impl Counters {
         self.sent = self.sent.saturating_add(more.sent);
         self.received = self.received.saturating_add(more.received);
         self.retransmits = self.retransmits.saturating_add(more.retransmits);
+        self.credit_waits = self.credit_waits.saturating_add(more.credit_waits);
+        self.credit_wait_milliseconds = self
+            .credit_wait_milliseconds
+            .saturating_add(more.credit_wait_milliseconds);
         add(&mut self.closed, &more.closed);
         add(&mut self.refused, &more.refused);
         add(&mut self.limited, &more.limited);
@@ -304,6 +316,17 @@ fn counters(
         .map(|of| (labels(of, &[]), counter(of.2.retransmits)));
     let help = "Segments that carriers sent again";
     family(encoder, ("tunnel_carrier_retransmits", help), again)?;
+    let waits = totals
+        .iter()
+        .map(|of| (labels(of, &[]), counter(of.2.credit_waits)));
+    let help = "Times that a stream could send and had to wait for credit";
+    family(encoder, ("tunnel_credit_waits", help), waits)?;
+    let waited = totals.iter().map(|of| {
+        let seconds = ConstCounter::new(of.2.credit_wait_milliseconds as f64 / 1e3);
+        (labels(of, &[]), seconds)
+    });
+    let help = "Time that streams which could send waited for credit, once they had it";
+    family(encoder, ("tunnel_credit_wait_seconds", help), waited)?;
     let limited = totals.iter().flat_map(|of| {
         let limits = of.2.limited.iter();
         limits.map(|(limit, milliseconds)| {

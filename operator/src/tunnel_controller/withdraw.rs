@@ -26,7 +26,8 @@ use crate::grants::Grants;
 /// where there is nothing of that.
 ///
 /// # Errors
-/// [`Error::Dereference`] where it is not known yet what is permitted, [`Error::Apply`]; not where a configuration cannot be read, which no gateway takes over either.
+/// [`Error::Dereference`] where it is not known yet what is permitted, [`Error::Apply`]; not where a configuration cannot
+/// be read, which no gateway takes over either.
 pub async fn withdraw(cluster: &Cluster, grants: &Grants, tunnel: &MuxTunnel) -> Result<(), Error> {
     let (namespace, name) = (tunnel.namespace().unwrap_or_default(), tunnel.name_any());
     let Some(owner) = owner_reference(tunnel) else {

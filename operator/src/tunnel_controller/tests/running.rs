@@ -78,18 +78,7 @@ impl Process {
             gateways,
             metrics.tunnels.clone(),
         );
-        let feeds = Feeds {
-            tunnels: all.tunnels,
-            deployments: all.deployments,
-            services: all.services,
-            config_maps: all.config_maps,
-            service_accounts: all.service_accounts,
-            pods: all.pods,
-            jobs: all.jobs,
-            network_policies: all.network_policies,
-            pod_disruption_budgets: all.pod_disruption_budgets,
-            autoscalers: all.autoscalers,
-        };
+        let (feeds, _) = Feeds::split(all);
         let (term, figures) = (leadership.clone(), metrics.clone());
         let controller = run(context, None, feeds, term, figures, clock.clone());
         Self {
