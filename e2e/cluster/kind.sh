@@ -16,8 +16,8 @@ cluster_up() {
   filled "$config"
   config=$CACHE/$CLUSTER_NAME/$config
   say "creating the cluster $CLUSTER_NAME on $NODE_IMAGE_USED"
-  kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
-    --kubeconfig "$KUBECONFIG_FILE" --wait 120s --quiet >&2
+  quietly kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
+    --kubeconfig "$KUBECONFIG_FILE" --wait 120s
   service_addresses_stay_inside
   say "waiting for the cluster's DNS"
   kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=300s >/dev/null
@@ -45,7 +45,12 @@ service_addresses_stay_inside() {
     docker exec "$CLUSTER_NAME-control-plane" iptables --insert "${rule[@]}"
 }
 
-cluster_exists() { kind get clusters 2>/dev/null | grep -qx "$CLUSTER_NAME"; }
+# No pipe into `grep -q`: it leaves at the first match, and with pipefail a kind that still writes then counts as failed.
+cluster_exists() {
+  local all
+  all=$(kind get clusters 2>&1) || die "kind does not list its clusters: $all"
+  [[ $'\n'$all$'\n' == *$'\n'"$CLUSTER_NAME"$'\n'* ]]
+}
 
 # cluster_healthy: the node is ready and DNS is available, asked for through a fresh kubeconfig.
 cluster_healthy() {
@@ -56,6 +61,6 @@ cluster_healthy() {
 }
 
 cluster_down() {
-  kind delete cluster --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE" --quiet >&2
+  quietly kind delete cluster --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE"
   rm -rf "$KUBECONFIG_FILE" "${CACHE:?}/$CLUSTER_NAME"
 }

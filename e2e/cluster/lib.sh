@@ -28,6 +28,12 @@ choose_cluster() {
 say() { echo "cluster: $*" >&2; }
 die() { echo "cluster: error: $*" >&2; exit 1; }
 
+# quietly COMMAND...: what it prints is shown if it fails, and only then.
+quietly() {
+  local output
+  output=$("$@" 2>&1) || { printf '%s\n' "$output" >&2; die "$1 $2 $3 failed; its messages stand above"; }
+}
+
 # all_commands NAME...: whether every one of them is on the PATH (`command -v a b` is content with one).
 all_commands() {
   local name
