@@ -51,7 +51,7 @@ macro_rules! codes {
 codes! {
     // 01xx: what was written is not what can be run.
     ConfigInvalid = 101, "The configuration file or the flags cannot be used.", "Correct the field or line that the message names; a running gateway keeps its last good configuration meanwhile.";
-    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards`, `allow`, `policy`, `allowListen` and `timeouts` are taken over while running.";
+    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards`, `allow`, `policy`, `allowListen`, `offer` and `timeouts` are taken over while running.";
     ListenFailed = 103, "A port could not be listened on.", "Free the port, or choose another; the message names the address and the system's error.";
     InvalidSpec = 104, "The object's spec is not valid.", "Correct the field that the message names and apply the object again.";
     TargetServiceNotFound = 105, "A forward's target Service, or its named port, does not exist.", "Create the Service in the tunnel's namespace, or correct `target.service`.";

@@ -3,11 +3,12 @@
 //! Owns the stream's own counters, adds to those of the gateway and of the forward, and writes one line
 //! of the log when the stream is over, for whoever asks what became of a connection. Never payload.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use tokio::sync::oneshot;
 use tracing::field::display;
 
 use crate::closing::Reason;
@@ -37,6 +38,13 @@ pub(crate) enum Local {
         address: LocalAddress,
         /// Its place in its forward, where that is on this side.
         admission: Option<Admission>,
+    },
+    /// This gateway, which asks for something itself. It counts in no forward.
+    Own {
+        /// The URL that it asks for.
+        target: Rc<str>,
+        /// Hears why the stream ended, where it was open: a Unix socket knows no reset.
+        ended: RefCell<Option<oneshot::Sender<Reason>>>,
     },
 }
 
@@ -110,7 +118,7 @@ impl Account {
     /// The reason when the local socket was reset, or failed.
     pub(crate) const fn local_reset(&self) -> Reason {
         match self.local {
-            Local::Client { .. } => Reason::ClientReset,
+            Local::Client { .. } | Local::Own { .. } => Reason::ClientReset,
             Local::Target { .. } => Reason::TargetReset,
         }
     }
@@ -125,6 +133,12 @@ impl Account {
         error: Option<ErrorKind>,
     ) {
         self.count(telemetry, |streams| streams.closed(reason));
+        if let Local::Own { ended, .. } = &self.local
+            && let Some(ended) = ended.take()
+        {
+            // Who asked may have gone.
+            let _ = ended.send(reason);
+        }
         let (sent, received) = (self.sent.get(), self.received.get());
         let milliseconds = self.since.elapsed().as_millis() as u64;
         let code = reason.code().map(display);
@@ -166,6 +180,19 @@ impl Account {
                 error,
                 "Stream closed"
             ),
+            Local::Own { target, .. } => tracing::info!(
+                target: "muxgate::streams",
+                client = %LocalAddress::Gateway,
+                target = &**target,
+                carrier,
+                sent,
+                received,
+                milliseconds,
+                reason,
+                code,
+                error,
+                "Stream closed"
+            ),
         }
     }
 
@@ -180,6 +207,7 @@ impl Account {
         match &self.local {
             Local::Client { admission, .. } => Some(admission),
             Local::Target { admission, .. } => admission.as_ref(),
+            Local::Own { .. } => None,
         }
     }
 }

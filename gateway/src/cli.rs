@@ -368,6 +368,7 @@ fn plain(role: Role) -> Config {
         allow: Vec::new(),
         policy: Policy::default(),
         allow_listen: Vec::new(),
+        offer: None,
         workers: None,
         pool: None,
         resume: true,

@@ -7,6 +7,7 @@
 mod carriers;
 mod exits;
 mod listen;
+mod offer;
 mod reverse;
 
 use std::cell::{Cell, RefCell};
@@ -37,6 +38,7 @@ pub(crate) use carriers::pause;
 use exits::{Connected, EXITS_MAX, Link, Links};
 use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};
+pub(crate) use offer::{Asker, NoOffer, Offers};
 use reverse::{Asked, Outcomes};
 
 /// A session, or a carrier, that lived this long ends the row of failures.
@@ -81,7 +83,7 @@ type Underway = mpsc::Sender<Infallible>;
 ///
 /// # Errors
 /// [`WorkerError`]: a forward's port cannot be listened on at the start.
-pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
+pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<(), WorkerError> {
     let Worker {
         index,
         workers,
@@ -129,7 +131,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
         .map(tokio::task::spawn_local)
         .collect();
     tokio::select! {
-        () = follow(&entry, config) => {}
+        _ = async { tokio::join!(follow(&entry, config), offer::answer(&entry, asked)) } => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     let drained = async {

@@ -5,6 +5,7 @@
 //! until there are too many.
 
 mod arrive;
+mod offer;
 mod registered;
 mod reverse;
 
@@ -310,6 +311,10 @@ impl Exit {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }
+        let refused = |error: DialError| error.report(&self.worker.telemetry, target);
+        if offer::is_asked_for(target) {
+            return offer::give(config.offer.as_deref(), peer).map_err(refused);
+        }
         let judge = Judge::of(&config, &self.worker.surroundings, peer);
         let dialled = dial::dial(target, judge)
             .await
@@ -320,7 +325,7 @@ impl Exit {
                 }
                 _ => Ok(dialled),
             });
-        dialled.map_err(|error| error.report(&self.worker.telemetry, target))
+        dialled.map_err(refused)
     }
 }
 

@@ -8,8 +8,9 @@
 //! [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
 //! [`policy`] and [`surroundings`] (who may dial what), [`proxy`] (who a client is). Nothing on the way of a byte crosses threads: the
-//! workers and the admin thread share telemetry, forwards and two watch channels, and an exit's workers
-//! the [`handover`] of new carriers, once their [`hello`] said which session they join.
+//! workers and the admin thread share telemetry, forwards and watch channels; an exit's workers share the
+//! [`handover`] of new carriers, once their [`hello`] said which session they join; an entry's are asked by the
+//! admin thread what an exit offers.
 
 mod account;
 mod admin;

@@ -214,6 +214,8 @@ pub(crate) enum LocalAddress {
     Tcp(SocketAddr),
     /// The path that is listened on; who connected has none.
     Unix(Rc<str>),
+    /// This gateway: it is itself what the stream is joined to.
+    Gateway,
 }
 
 impl LocalAddress {
@@ -221,7 +223,7 @@ impl LocalAddress {
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         match self {
             Self::Tcp(address) => Some(address.ip()),
-            Self::Unix(_) => None,
+            Self::Unix(_) | Self::Gateway => None,
         }
     }
 }
@@ -231,6 +233,7 @@ impl fmt::Display for LocalAddress {
         match self {
             Self::Tcp(address) => address.fmt(f),
             Self::Unix(path) => write!(f, "{UNIX_PREFIX}{path}"),
+            Self::Gateway => f.write_str("gateway"),
         }
     }
 }

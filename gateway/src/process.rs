@@ -2,8 +2,9 @@
 //!
 //! Each worker is a thread with one single-threaded loop, which carries the bytes of the connections
 //! that the kernel gave its listeners. One more thread serves the admin port, follows the
-//! configuration file and hears signals; it reaches the workers by two watch channels ([`Phase`] and
-//! the configuration) and shares telemetry with them.
+//! configuration file and hears signals; it reaches the workers by watch channels ([`Phase`], the
+//! configuration, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
+//! with them.
 
 use std::net::SocketAddr;
 use std::num::NonZero;
@@ -27,6 +28,7 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
 use crate::claims::Claims;
+use crate::entry::{Asker, Offers};
 use crate::handover::{Handed, Handover};
 use crate::listener::{UnixListeners, UsersError};
 use crate::rendezvous::Meets;
@@ -186,16 +188,18 @@ fn serve(
         meets: meets.clone(),
         telemetry: Arc::clone(&telemetry),
     };
+    let (offers, asked) = Offers::new(workers);
+    let offers = (config.role == Role::Entry).then(|| Arc::new(offers));
     std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || control.run(admin_listener, file.as_deref()))
+        .spawn(move || control.run(admin_listener, file.as_deref(), offers))
         .context("cannot start the admin thread")?;
     let surroundings = Arc::new(Surroundings::of_process(&config));
     let claims = Arc::default();
     let (ended, ends) = mpsc::channel();
     let unix_listeners = Arc::default();
     let (handover, handed) = Handover::new(workers, config.limits.carriers as usize);
-    for (index, handed) in handed.into_iter().enumerate() {
+    for (index, (handed, asked)) in handed.into_iter().zip(asked).enumerate() {
         let worker = Worker {
             index,
             workers,
@@ -213,7 +217,9 @@ fn serve(
         std::thread::Builder::new()
             .name(format!("{WORKER_NAME}{index}"))
             .spawn(move || {
-                let end = catch_unwind(AssertUnwindSafe(|| worker.run(role, handover, handed)));
+                let end = catch_unwind(AssertUnwindSafe(|| {
+                    worker.run(role, handover, handed, asked)
+                }));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
                 // Nobody listens any more once another worker has failed.
                 let _ = ended.send(end);
@@ -269,6 +275,7 @@ impl Worker {
         role: Role,
         handover: Arc<Handover>,
         handed: Receiver<Handed>,
+        asked: Receiver<Asker>,
     ) -> anyhow::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -276,7 +283,7 @@ impl Worker {
             .build_local(LocalOptions::default())?;
         let run = async move {
             match role {
-                Role::Entry => entry::run(self).await,
+                Role::Entry => entry::run(self, asked).await,
                 Role::Exit => exit::run(self, handover, handed).await,
                 Role::Rendezvous => rendezvous::run(self).await,
             }
@@ -308,7 +315,12 @@ struct Control {
 }
 
 impl Control {
-    fn run(self, listener: Option<std::net::TcpListener>, file: Option<&Path>) {
+    fn run(
+        self,
+        listener: Option<std::net::TcpListener>,
+        file: Option<&Path>,
+        offers: Option<Arc<Offers>>,
+    ) {
         let runtime = match tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -326,7 +338,7 @@ impl Control {
                     Some(listener) => {
                         // Nobody asks without the port.
                         tokio::join!(
-                            admin::serve(listener, Arc::clone(&self.telemetry)),
+                            admin::serve(listener, Arc::clone(&self.telemetry), offers),
                             measure::follow(&self.telemetry)
                         );
                     }

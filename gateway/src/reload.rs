@@ -80,7 +80,7 @@ fn judge(text: &str, running: &Config) -> Result<Config, String> {
         Ok(new)
     } else {
         Err(format!(
-            "{}: only forwards, allow, policy, allowListen and timeouts can change without a restart",
+            "{}: only forwards, allow, policy, allowListen, offer and timeouts can change without a restart",
             Code::ConfigNeedsRestart
         ))
     }

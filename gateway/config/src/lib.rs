@@ -9,6 +9,7 @@ mod forward;
 mod hash;
 mod listen;
 mod locate;
+mod offer;
 mod policy;
 mod pool;
 mod problem;
@@ -30,6 +31,7 @@ pub use forward::{
 pub use hash::config_hash;
 pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;
+pub use offer::{OFFER_BYTES_MAX, OFFER_TARGET};
 pub use policy::{
     Cidr, CidrError, HostPattern, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports, RULES_MAX, Rule,
     RuleError, ends_in_number,
@@ -86,7 +88,7 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 /// The whole configuration of one gateway.
 ///
-/// `forwards`, `allow`, `policy`, `allowListen` and `timeouts` are taken over while running; a change of
+/// `forwards`, `allow`, `policy`, `allowListen`, `offer` and `timeouts` are taken over while running; a change of
 /// anything else needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -151,6 +153,10 @@ pub struct Config {
     /// Exit with protocol Native: where entries may have it listen, at most [`LISTEN_RULES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_listen: Vec<ListenRule>,
+    /// Exit with security mode MutualTls: a text, 1..=[`OFFER_BYTES_MAX`] bytes, which it gives to each entry that
+    /// asks for [`OFFER_TARGET`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<String>,
     /// Single-threaded event loops that share the streams, 1..=[`WORKERS_MAX`]; absent: one a core,
     /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -339,6 +345,7 @@ impl Config {
         forward::check(&self.forwards)?;
         policy::check(self)?;
         reverse::check(self)?;
+        offer::check(self)?;
         rendezvous::check(self)?;
         self.check_sources()?;
         for (field, size, least) in [
@@ -403,7 +410,7 @@ impl Config {
     }
 
     /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`,
-    /// `allowListen` and `timeouts`, which are empty or have their defaults.
+    /// `allowListen`, `offer` and `timeouts`, which are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
@@ -411,6 +418,7 @@ impl Config {
             allow: Vec::new(),
             policy: Policy::default(),
             allow_listen: Vec::new(),
+            offer: None,
             timeouts: Timeouts::default(),
             ..self.clone()
         }

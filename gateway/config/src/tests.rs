@@ -773,3 +773,61 @@ fn leaves_and_their_rendezvous_have_what_they_need_and_nothing_else() {
         assert!(said(&error).starts_with(message), "{error}");
     }
 }
+
+const SECURE_EXIT: &str = "role: Exit\nsecurity: {mode: MutualTls, certificate: a, key: b, ca: c, peers: [d]}\nlisten: 0.0.0.0:64000\n";
+
+#[test]
+fn an_offer_round_trips_as_it_is_and_is_taken_over_while_running() {
+    let running = Config::from_yaml(SECURE_EXIT).unwrap();
+    for offer in [
+        "x".repeat(OFFER_BYTES_MAX),
+        "-----BEGIN-----\nAA==\n  b: 'ä'\n-----END-----\n".to_owned(),
+        " ".to_owned(),
+    ] {
+        let config = Config {
+            offer: Some(offer),
+            ..running.clone()
+        };
+        config.check().unwrap();
+        let written = config.to_yaml().unwrap();
+        assert_eq!(Config::from_yaml(&written).unwrap(), config);
+        assert!(config.reloadable_from(&running) && running.reloadable_from(&config));
+    }
+    assert!(!running.to_yaml().unwrap().contains("offer"));
+}
+
+#[test]
+fn an_offer_that_cannot_be_made_says_why() {
+    let offer = "offer: text\n";
+    let long = "x".repeat(OFFER_BYTES_MAX + 1);
+    let server_tls = "{mode: ServerTls, certificate: a, key: b, allowAnonymous: true}";
+    for (text, message) in [
+        (
+            ENTRY.replace("forwards:", &format!("{offer}forwards:")),
+            "offer: only an exit offers",
+        ),
+        (
+            EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n" + offer,
+            "offer: only an exit offers",
+        ),
+        (
+            format!("{EXIT}{offer}"),
+            "offer: is for entries that show a certificate: it needs security.mode MutualTls",
+        ),
+        (
+            EXIT.replace("{mode: None}", server_tls) + offer,
+            "offer: is for entries that show a certificate",
+        ),
+        (
+            format!("{SECURE_EXIT}offer: ''\n"),
+            "offer: is empty: leave it out",
+        ),
+        (
+            format!("{SECURE_EXIT}offer: {long}\n"),
+            "offer: 65537 bytes, at most 65536",
+        ),
+    ] {
+        let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}

@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -247,6 +247,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "policy: {}",
         "policy:\n  deny: ['*']\n  allow: ['*']",
         "8:3: allow: is the short form of policy.allow; write all rules in one of them",
+    ),
+    (
+        EXIT,
+        "policy: {}",
+        "policy: {}\noffer: text",
+        "11:8: offer: is for entries that show a certificate: it needs security.mode MutualTls",
     ),
     (
         ENTRY,

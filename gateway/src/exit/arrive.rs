@@ -87,6 +87,8 @@ fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> 
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), _) => Tcp::boxed(tcp),
         (LocalSocket::Unix(unix), LocalAddress::Unix(path)) => Unix::boxed(unix, path),
-        (LocalSocket::Unix(unix), LocalAddress::Tcp(_)) => Unix::boxed(unix, ""),
+        (LocalSocket::Unix(unix), LocalAddress::Tcp(_) | LocalAddress::Gateway) => {
+            Unix::boxed(unix, "")
+        }
     }
 }

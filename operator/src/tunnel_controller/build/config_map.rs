@@ -72,6 +72,7 @@ pub(super) fn config(
         } else {
             Vec::new()
         },
+        offer: None,
         connect_command: Vec::new(),
         proxy: None,
         rendezvous: tunnel.leaf.as_ref().map(|leaf| Leaf {
