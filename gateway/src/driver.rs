@@ -199,8 +199,10 @@ impl Driver {
             CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => {
                 self.session.borrow_mut().close(error);
             }
-            CarrierEnd::ShutDown => self.session.borrow_mut().shut_down(),
-            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::GivenUp(_) => {}
+            CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) => {
+                self.session.borrow_mut().shut_down();
+            }
+            CarrierEnd::Closed | CarrierEnd::Io(_) => {}
         }
         let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
         if matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::ShutDown) {
@@ -297,6 +299,11 @@ impl Driver {
     pub(crate) fn shut_down(&self) {
         self.was_shut_down.set(true);
         self.shutdown_wake.notify_one();
+    }
+
+    /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
+    pub(crate) fn give_up(self: &Rc<Self>, reason: String) {
+        self.end(CarrierEnd::GivenUp(reason), None);
     }
 
     /// Waits until no stream is open and all that was to be sent is with the kernel.

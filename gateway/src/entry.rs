@@ -6,6 +6,7 @@
 
 mod carriers;
 mod exits;
+mod gone;
 mod listen;
 mod offer;
 mod reverse;
@@ -341,7 +342,12 @@ impl Entry {
             // As long as there are streams, those of an exit that goes away as well.
             let carriers = async {
                 driver.reached(Progress::Ready).await;
-                carriers::keep(&driver, &exit, &at, pool, &entry.means).await
+                carriers::keep(&driver, &exit, &at, pool, &entry.means).await;
+                driver.give_up(format!(
+                    "the exit is gone: it cannot be reached, and {} leads to others",
+                    exit.name()
+                ));
+                std::future::pending().await
             };
             let listeners = async {
                 driver.reached(Progress::Ready).await;
@@ -350,7 +356,7 @@ impl Entry {
             let end = tokio::select! {
                 end = entry.sessions.run(&driver) => end,
                 end = drained => end,
-                never = carriers => match never {},
+                end = carriers => end,
                 never = listeners => match never {},
             };
             entry.forget_outcomes(&asked);

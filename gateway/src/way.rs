@@ -22,8 +22,11 @@ use crate::security::PROOF_MAX;
 use crate::transport::{self, Tcp, Transport, Unix};
 pub(crate) use address::{Address, bare};
 
-/// One attempt to connect, or to find a name's addresses.
+/// One attempt to connect by a name, to a proxy or to a Unix socket, or to find a name's addresses.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same to one address. Room for a SYN that is lost, which Linux repeats after 1 s, and a round trip of 2 s. The
+/// kernel alone would try for two minutes, and who dials an exit that has vanished has others to turn to.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a proxy may take to lead on.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -128,7 +131,7 @@ impl Way {
     pub(crate) async fn tcp(&self, address: &Address) -> std::io::Result<TcpStream> {
         let Some(proxy) = &self.proxy else {
             let tcp = match address.ip() {
-                Some(ip) => in_time(TcpStream::connect(ip)).await?,
+                Some(ip) => within(DIAL_TIMEOUT, TcpStream::connect(ip)).await?,
                 None => in_time(TcpStream::connect(address.name())).await?,
             };
             tcp.set_nodelay(true)?;
@@ -177,12 +180,17 @@ fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
 }
 
 async fn in_time<T>(attempt: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
-    tokio::time::timeout(CONNECT_TIMEOUT, attempt)
-        .await
-        .map_err(|_| {
-            let text = format!("no answer within {} s", CONNECT_TIMEOUT.as_secs());
-            Error::new(ErrorKind::TimedOut, text)
-        })?
+    within(CONNECT_TIMEOUT, attempt).await
+}
+
+async fn within<T>(
+    time: Duration,
+    attempt: impl Future<Output = std::io::Result<T>>,
+) -> std::io::Result<T> {
+    tokio::time::timeout(time, attempt).await.map_err(|_| {
+        let text = format!("no answer within {} s", time.as_secs());
+        Error::new(ErrorKind::TimedOut, text)
+    })?
 }
 
 /// Writes all of `bytes`.

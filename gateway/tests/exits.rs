@@ -12,6 +12,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 
+use common::namespace::Namespace;
 use common::peer::{Carrier, hello_ack};
 use common::*;
 use muxtunnel_proto::native::codec::{Frame, HEADER_BYTES};
@@ -334,4 +335,166 @@ fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one()
         b"answer",
     ];
     assert_eq!(read_all(&client), granted.concat());
+}
+
+/// A name that leads to two exits, an entry in a namespace of its own, and two streams over each exit.
+struct Vanishing {
+    namespace: Namespace,
+    addresses: [String; 2],
+    entry: Gate,
+    /// By exit.
+    streams: [Vec<Stream>; 2],
+    /// An open over each exit that is not answered, since its target is silent.
+    _unanswered: [TcpStream; 2],
+    exits: [Gate; 2],
+    _listener: TcpListener,
+    _silent: (TcpListener, Vec<socket2::Socket>),
+}
+
+impl Vanishing {
+    /// `network`: the first three numbers of its addresses, of which `inside` is the entry's.
+    fn new(network: &str, inside: &'static str) -> Self {
+        let addresses = [2, 3].map(|last| format!("{network}.{last}"));
+        let outside = [&format!("{network}.1"), &addresses[0], &addresses[1]];
+        let outside = outside.map(|address| format!("{address}/29"));
+        let namespace = Namespace::new(
+            &outside.each_ref().map(String::as_str),
+            &[&format!("{inside}/29")],
+        );
+        let (listener, target) = target();
+        let silent = full_target();
+        let unanswering = silent.0.local_addr().unwrap();
+        let carrier = free_port();
+        let exits = addresses.each_ref().map(|address| {
+            Gate::with_file(&format!(
+                "role: Exit\nsecurity: {{mode: None}}\nlisten: {address}:{carrier}\nadmin: ADMIN\n\
+                 allow: ['{target}', '{unanswering}']\n\
+                 drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
+            ))
+        });
+        namespace.set_hosts(&names(&addresses));
+        let ports = [free_port(), free_port()];
+        let [forward, hopeless] = ports.map(|port| format!("{inside}:{port}"));
+        let args = [
+            "entry",
+            "--security",
+            "none",
+            "--connect",
+            &format!("exits.test:{carrier}"),
+            "--forward",
+            &format!("{forward}:{target}"),
+            "--forward",
+            &format!("{hopeless}:{unanswering}"),
+        ];
+        let entry = Gate::within(&namespace.name, inside, &args).until_ready();
+        until("there is a session with each exit", || {
+            carriers(&entry) == 2
+        });
+        let mut streams = [Vec::new(), Vec::new()];
+        for _ in 0..4 {
+            let before = open_streams(&exits[0]);
+            let stream = Stream::open(forward.parse().unwrap(), &listener);
+            let over = if open_streams(&exits[0]) > before {
+                0
+            } else {
+                1
+            };
+            streams[over].push(stream);
+        }
+        assert!(streams.iter().all(|streams| streams.len() == 2));
+        let unanswered = [(); 2].map(|()| connect(hopeless.parse().unwrap()));
+        until("both are on their way", || {
+            let carriers = entry.status()["carriers"].clone();
+            let mut carriers = carriers.as_array().unwrap().iter();
+            carriers.all(|carrier| carrier["streams"] == 3)
+        });
+        Self {
+            namespace,
+            addresses,
+            entry,
+            streams,
+            _unanswered: unanswered,
+            exits,
+            _listener: listener,
+            _silent: silent,
+        }
+    }
+
+    /// Nothing passes between the entry and the first exit any more, or all does again.
+    fn cut(&self, cut: bool) {
+        let rule = if cut { "-A" } else { "-D" };
+        for (chain, side) in [("INPUT", "-s"), ("OUTPUT", "-d")] {
+            let address = self.addresses[0].as_str();
+            let words = ["iptables", "-w", rule, chain, side, address, "-j", "DROP"];
+            self.namespace.run(&words);
+        }
+    }
+
+    fn until_dialled_in_vain(&self, times: usize) {
+        until("the first exit was dialled in vain", || {
+            let text = "No carrier for a session that goes on";
+            self.entry.log().matches(text).count() >= times
+        });
+    }
+}
+
+fn names(addresses: &[String]) -> String {
+    let line = |address: &String| format!("{address} exits.test\n");
+    addresses.iter().map(line).collect()
+}
+
+#[test]
+fn streams_of_an_exit_that_vanished_are_reset_once_its_name_leads_to_others_alone() {
+    let mut tunnel = Vanishing::new("10.249.62", "10.249.62.4");
+    tunnel.cut(true);
+    tunnel.namespace.set_hosts(&names(&tunnel.addresses[1..]));
+    // The session does not end for want of a carrier, which would take longer.
+    let ended = tunnel
+        .entry
+        .line(&["Carrier ended code", "the exit is gone"]);
+    assert!(ended.contains(&tunnel.addresses[0]), "{ended}");
+    for stream in &tunnel.streams[0] {
+        assert_reset(&stream.client);
+    }
+    // So are opens without an answer, which may have been taken.
+    let refused = &["Connection refused", "the carrier was lost"];
+    tunnel.entry.line(refused);
+    // The other exit's go on.
+    tunnel.streams[1].iter_mut().for_each(Stream::exchange);
+    let closed = &tunnel.entry.status()["streams"]["closed"];
+    assert_eq!(closed["carrier-lost"], 2, "{closed}");
+}
+
+#[test]
+fn streams_of_an_exit_that_its_name_still_leads_to_wait_for_its_path() {
+    let mut tunnel = Vanishing::new("10.249.63", "10.249.63.4");
+    tunnel.cut(true);
+    // The name has been looked up after the first one.
+    tunnel.until_dialled_in_vain(2);
+    tunnel.cut(false);
+    until("there is a carrier to each exit", || {
+        carriers(&tunnel.entry) == 2
+    });
+    tunnel
+        .streams
+        .iter_mut()
+        .flatten()
+        .for_each(Stream::exchange);
+    assert!(!tunnel.entry.log().contains("the exit is gone"));
+    let survived = metric(&tunnel.entry, "muxgate_carriers_survived_total");
+    assert_eq!(survived, 1);
+}
+
+#[test]
+fn streams_of_an_exit_that_leaves_its_name_in_order_wait_for_its_path() {
+    let mut tunnel = Vanishing::new("10.249.64", "10.249.64.4");
+    tunnel.exits[0].signal("TERM");
+    tunnel.namespace.set_hosts(&names(&tunnel.addresses[1..]));
+    let leaving = tunnel.entry.line(&["The exit takes no more streams"]);
+    assert!(leaving.contains(&tunnel.addresses[0]), "{leaving}");
+    tunnel.cut(true);
+    tunnel.until_dialled_in_vain(2);
+    tunnel.cut(false);
+    tunnel.streams[0].iter_mut().for_each(Stream::exchange);
+    assert!(!tunnel.entry.log().contains("the exit is gone"));
 }

@@ -15,7 +15,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-use common::tools::{run, stdout};
+use common::namespace::Namespace;
 use common::*;
 
 const MIB: usize = 1 << 20;
@@ -361,82 +361,17 @@ fn a_port_whose_new_users_cannot_be_read_serves_nobody() {
     until("the port is closed", || !is_served());
 }
 
-/// A network namespace of the test's own, with a link to it.
-struct Namespace {
-    name: String,
-    link: String,
-}
-
-/// Of the test and of the namespace, on that link.
+/// Addresses of the test and of its namespace, on the link between them.
 const OUTSIDE: &str = "10.249.61.1";
 const INSIDE: &str = "10.249.61.2";
 const OUTSIDE_IPV6: &str = "fd00:249:61::1";
-const INSIDE_IPV6: &str = "fd00:249:61::2";
-
-impl Namespace {
-    fn new() -> Self {
-        let id = std::process::id();
-        let namespace = Self {
-            name: format!("muxgate-{id}"),
-            link: format!("mux{id}"),
-        };
-        let (name, link) = (namespace.name.as_str(), namespace.link.as_str());
-        let inner = format!("{link}i");
-        ip(&["netns", "add", name]);
-        ip(&[
-            "link", "add", link, "type", "veth", "peer", "name", &inner, "netns", name,
-        ]);
-        ip(&["address", "add", &format!("{OUTSIDE}/30"), "dev", link]);
-        ip(&["link", "set", link, "up"]);
-        ip(&[
-            "-n",
-            name,
-            "address",
-            "add",
-            &format!("{INSIDE}/30"),
-            "dev",
-            &inner,
-        ]);
-        let v6 = |address: &str| format!("{address}/64");
-        ip(&["address", "add", &v6(OUTSIDE_IPV6), "dev", link, "nodad"]);
-        ip(&[
-            "-n",
-            name,
-            "address",
-            "add",
-            &v6(INSIDE_IPV6),
-            "dev",
-            &inner,
-            "nodad",
-        ]);
-        ip(&["-n", name, "link", "set", &inner, "up"]);
-        ip(&["-n", name, "link", "set", "lo", "up"]);
-        namespace
-    }
-
-    fn within<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        [&["netns", "exec", &self.name], words].concat()
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = std::process::Command::new("ip")
-            .args(["netns", "delete", &self.name])
-            .status();
-        let _ = std::process::Command::new("ip")
-            .args(["link", "delete", &self.link])
-            .output();
-    }
-}
-
-fn ip(args: &[&str]) {
-    stdout(&run("ip", "iproute2", args));
-}
 
 #[test]
 fn a_redirected_connection_goes_where_it_was_to_go() {
-    let namespace = Namespace::new();
+    let namespace = Namespace::new(
+        &[&format!("{OUTSIDE}/30"), &format!("{OUTSIDE_IPV6}/64")],
+        &[&format!("{INSIDE}/30"), "fd00:249:61::2/64"],
+    );
     let (carrier, port) = (free_port(), free_port().to_string());
     let listen = format!("{OUTSIDE}:{carrier}");
     let allow = ["--allow", OUTSIDE, "--allow", OUTSIDE_IPV6];
@@ -455,14 +390,13 @@ fn a_redirected_connection_goes_where_it_was_to_go() {
             iptables, "-t", "nat", "-A", "OUTPUT", "-p", "tcp", "-d", outside,
         ];
         let redirect = ["--dport", &to, "-j", "REDIRECT", "--to-ports", &port];
-        ip(&namespace.within(&[&rule[..], &redirect].concat()));
+        namespace.run(&[&rule[..], &redirect].concat());
         let answering = std::thread::spawn(move || {
             let mut server = accept(&listener);
             server.write_all(b"here\n").unwrap();
             server.peer_addr().unwrap().ip().to_string()
         });
-        let words = ["nc.openbsd", "-d", outside, &to];
-        let said = stdout(&run("ip", "iproute2", &namespace.within(&words)));
+        let said = namespace.run(&["nc.openbsd", "-d", outside, &to]);
         assert_eq!(said, "here\n");
         assert_eq!(
             answering.join().unwrap(),

@@ -41,7 +41,7 @@ pub(crate) enum CarrierEnd {
     /// The peer has no more use for the session.
     #[error("the peer ended the session")]
     Finished(SessionError),
-    /// The session gave it up, for this reason.
+    /// It was given up, for this reason.
     #[error("{0}")]
     GivenUp(String),
     /// This side shut the session down.

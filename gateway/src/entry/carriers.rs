@@ -11,6 +11,7 @@ use muxtunnel_gateway_config as config;
 use rand::RngExt;
 use tokio::sync::watch;
 
+use super::gone;
 use crate::driver::{Driver, NoCarrier, PoolState};
 use crate::rendezvous::leaf::Leaf;
 use crate::security::Credentials;
@@ -73,13 +74,30 @@ fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
 }
 
-/// Dials and retires one carrier after another; never ends. `at`: where the first one led.
+/// Dials and retires one carrier after another, until none is left and the exit is gone for good. `at`: where the
+/// first one led.
 pub(super) async fn keep(
     driver: &Rc<Driver>,
     exit: &Address,
     at: &Address,
     bounds: config::Pool,
     means: &Means,
+) {
+    let failed = watch::Sender::new(0);
+    let mut failures = failed.subscribe();
+    tokio::select! {
+        never = keep_dialling(driver, (exit, at), bounds, means, &failed) => match never {},
+        () = gone::until_gone(driver, exit, &mut failures, means) => {}
+    }
+}
+
+/// The same without an end. `failed`: dials in a row that came to nothing.
+async fn keep_dialling(
+    driver: &Rc<Driver>,
+    (exit, at): (&Address, &Address),
+    bounds: config::Pool,
+    means: &Means,
+    failed: &watch::Sender<u32>,
 ) -> Infallible {
     let (mut failures, mut latest) = (0_u32, Instant::now());
     let mut at = at.clone();
@@ -121,6 +139,7 @@ pub(super) async fn keep(
                 failures += 1;
             }
         }
+        failed.send_replace(failures);
     }
 }
 

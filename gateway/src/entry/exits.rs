@@ -251,7 +251,7 @@ fn choose(place: usize, addresses: &[Address], used: &[Address], left: &[Address
 }
 
 /// `None`: it has no address of either kind, so it is an exit of its own.
-fn is_ipv4(address: &Address) -> Option<bool> {
+pub(super) fn is_ipv4(address: &Address) -> Option<bool> {
     address.ip().map(|ip| ip.is_ipv4())
 }
 

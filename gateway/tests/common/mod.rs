@@ -9,6 +9,7 @@
     reason = "shared by tests"
 )]
 
+pub mod namespace;
 pub mod path;
 pub mod peer;
 pub mod spellings;
