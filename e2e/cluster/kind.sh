@@ -1,19 +1,25 @@
 # shellcheck shell=bash
 # The cluster itself: created, reused while healthy, deleted. Its kubeconfig is a file of its own; ~/.kube is never touched.
 
-# cluster_up: a healthy cluster on the chosen node image.
+# cluster_up: a healthy cluster on the chosen node image, of the configuration that is written here.
 cluster_up() {
+  local config=kind.yaml
+  [ -z "$NODE_IS_OURS" ] || config=kind-own-node.yaml
   if cluster_exists; then
-    cluster_healthy && { say "reusing the cluster $CLUSTER_NAME"; service_addresses_stay_inside; return; }
-    say "the cluster $CLUSTER_NAME does not answer: making it anew"
+    if [ "$(cat "$CACHE/$CLUSTER_NAME/$config" 2>/dev/null)" != "$(filled "$config")" ]; then
+      say "the cluster $CLUSTER_NAME has another configuration: making it anew"
+    elif cluster_healthy; then
+      say "reusing the cluster $CLUSTER_NAME"
+      service_addresses_stay_inside
+      return
+    else
+      say "the cluster $CLUSTER_NAME does not answer: making it anew"
+    fi
     cluster_down
   fi
-  local config=kind.yaml
-  if [ -n "$NODE_IS_OURS" ]; then
-    config=kind-own-node.yaml
-    filled pods.conflist
-  fi
-  filled "$config"
+  mkdir -p "$CACHE/$CLUSTER_NAME"
+  [ -z "$NODE_IS_OURS" ] || filled pods.conflist >"$CACHE/$CLUSTER_NAME/pods.conflist"
+  filled "$config" >"$CACHE/$CLUSTER_NAME/$config"
   config=$CACHE/$CLUSTER_NAME/$config
   say "creating the cluster $CLUSTER_NAME on $NODE_IMAGE_USED"
   quietly kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
@@ -23,8 +29,8 @@ cluster_up() {
   kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=300s >/dev/null
 }
 
-# filled FILE: the file with this cluster's networks and places in it, as $CACHE/CLUSTER/FILE. A node's pods have the
-# first /24 of the pods' network.
+# filled FILE: the file with this cluster's networks and places in it. A node's pods have the first /24 of the pods'
+# network.
 filled() {
   local text
   text=$(cat "$CLUSTER_DIR/$1")
@@ -32,8 +38,7 @@ filled() {
   text=${text//@NODE_SUBNET@/${POD_SUBNET%/*}/24}
   text=${text//@SERVICE_SUBNET@/$SERVICE_SUBNET}
   text=${text//@FOLDER@/$CACHE/$CLUSTER_NAME}
-  mkdir -p "$CACHE/$CLUSTER_NAME"
-  printf '%s\n' "$text" >"$CACHE/$CLUSTER_NAME/$1"
+  printf '%s\n' "$text"
 }
 
 # A Service's address that kube-proxy has not set up yet would be looked for on the network outside, where a transparent
