@@ -106,7 +106,7 @@ codes! {
     JoinBundleMissing = 327, "The Secret with the join bundle does not exist.", "Copy the Secret NAME-join of the exit's namespace under the name that `carrier.joinFrom` says.";
     JoinBundleForbidden = 328, "The operator may not read the Secret with the join bundle.", "Run the command in the message, or name the namespace in the chart's value `join.namespaces`.";
     JoinBundleInvalid = 329, "The Secret with the join bundle is none, or is broken.", "Copy the Secret NAME-join of the exit's namespace again, with its type and all keys; the message says what is wrong.";
-    JoinBundleExpired = 330, "The join bundle has expired.", "Copy the Secret NAME-join of the exit's namespace again: its operator has published a newer one.";
+    JoinBundleExpired = 330, "The join bundle has expired, and no newer one came through the tunnel before.", "Copy the Secret NAME-join of the exit's namespace again: its operator has published a newer one.";
     JoinAddressMissing = 331, "The join bundle is not published: nobody knows under which address entries elsewhere reach the exit.", "Wait for the load balancer, or set `carrier.address` of the exit.";
     CertificateExpiring = 332, "A certificate, or the join bundle, is about to expire and has not been renewed.", "Renew what the message names; if the operator issues it, its log says why it does not.";
     ApiUnavailable = 335, "The API server did not answer the operator, or answered that it cannot now.", "Nothing, if it stays rare: the operator tries again by itself. Otherwise look at the API server and at the network between them.";

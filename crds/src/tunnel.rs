@@ -426,6 +426,9 @@ pub struct CertificatesStatus {
     /// Side Exit: the bundle with which entries elsewhere join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
+    /// Side Entry with `carrier.joinFrom`: the bundle that it joins by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub joined: Option<JoinedStatus>,
     /// The greatest `muxtunnel.dev/join-generation` that certificates were issued under; 0 where it is not there. It
     /// counts where the annotation is lower or gone, so that what was revoked stays so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -500,6 +503,19 @@ pub struct JoinStatus {
     /// SHA-256 of what is no secret in it.
     #[schemars(length(max = 64))]
     pub digest: String,
+}
+
+/// The bundle that an entry joins by.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq)]
+#[serde(rename_all = "camelCase")]
+pub struct JoinedStatus {
+    /// The Secret with the copy that was made.
+    #[schemars(length(max = 253))]
+    pub secret_name: String,
+    /// When the bundle expires; a newer one comes through the tunnel once two thirds of its time are over.
+    pub expires: Time,
+    /// Whether it is a newer one than the copy, which came through the tunnel.
+    pub renewed: bool,
 }
 
 /// What limits one direction of a tunnel.

@@ -10,6 +10,8 @@ pub mod cert_manager;
 pub mod identity;
 pub mod join;
 pub mod leaf;
+pub mod offer;
+pub mod seal;
 pub mod seed;
 
 #[cfg(test)]

@@ -393,8 +393,10 @@ async fn bring_about<G: observe::Gateways>(
     let known = (&context.targets, &context.grants);
     let mut named = dereference::dereference(cluster, known, tunnel).await?;
     named.api_server = context.api_server.addresses();
-    let now = context.certifier.now();
-    named.join = dereference::join::join(client, tunnel, &context.settings, now).await?;
+    if let Some(copy) = dereference::join::join(client, tunnel, &context.settings).await? {
+        let newest = context.certifier.newest(cluster, tunnel, copy).await?;
+        named.join = Some(newest);
+    }
     Ok(
         match validate::validate(tunnel, &named, &context.settings)? {
             validate::Validation::Valid(valid) => converge(tunnel, &named, valid, context).await?,
@@ -410,16 +412,17 @@ async fn bring_about<G: observe::Gateways>(
 async fn converge<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     named: &dereference::Dereferenced,
-    valid: Box<validate::ValidatedTunnel>,
+    mut valid: Box<validate::ValidatedTunnel>,
     context: &Context<G>,
 ) -> Result<update_status::Outcome, Error> {
     let (cluster, certifier) = (&context.cluster, &context.certifier);
-    let bundle = named.join.as_ref().and_then(|join| join.as_ref().ok());
+    let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
+    valid.offer = certifier.offer(tunnel, &valid).await?;
     let mut built = build::build(&valid, &context.settings)?;
     if built.is_held {
         withdraw::hold(cluster, &context.grants, tunnel, &mut built.config_maps)?;
     }
-    let certified = certifier.issue(tunnel, &valid, bundle).await?;
+    let certified = certifier.issue(tunnel, &valid, joined).await?;
     if let Some(problem) = certified.foreign() {
         return Ok(update_status::Outcome::Uncertified(problem.clone()));
     }
@@ -430,10 +433,13 @@ async fn converge<G: observe::Gateways>(
             return Ok(update_status::Outcome::Blocked(code, sentence));
         }
     };
-    let seen = observe::observe(cluster, &context.gateways, &valid).await?;
+    let asks = certifier.asks(&valid, joined);
+    let seen = observe::observe(cluster, &context.gateways, &valid, asks).await?;
     context.figures.seen(&valid.namespace, &valid.name, &seen);
     let facts = (&applied, &seen);
-    let certified = certifier.settle(&valid, bundle, facts, certified).await?;
+    let certified = certifier
+        .settle(cluster, &valid, joined, facts, certified)
+        .await?;
     Ok(update_status::Outcome::Observed(
         valid,
         applied,

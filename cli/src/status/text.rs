@@ -240,7 +240,20 @@ fn certificates(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {
             NONE.into(),
         ]
     });
-    of_side.chain(of_join).collect()
+    let of_joined = certificates.joined.iter().map(|joined| {
+        let renewed = if joined.renewed {
+            ", followed by a newer bundle"
+        } else {
+            ""
+        };
+        vec![
+            "joined by".to_owned(),
+            distance(joined.expires.0, now),
+            format!("Secret {}{renewed}", joined.secret_name),
+            NONE.into(),
+        ]
+    });
+    of_side.chain(of_join).chain(of_joined).collect()
 }
 
 fn events(tunnel: &TunnelView, now: Timestamp) -> Vec<Vec<String>> {

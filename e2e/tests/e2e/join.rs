@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Secret, Service};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
-use muxtunnel_crds::MuxTunnel;
+use muxtunnel_crds::{JoinedStatus, MuxTunnel};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{
     Cluster, PodSecurity, TestNamespace, keys, tunnel, wait, with_temp_ns_in_both,
@@ -171,41 +172,69 @@ async fn renewed(
     .await
 }
 
-async fn with_certificate_life<T>(life: &str, test: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
-    let set = async |life: &str| {
-        let value = format!("certificates.life={life:?}");
+/// What the chart says of the lives of certificates, and of the bundles that they are issued by.
+const LIVES: [&str; 2] = ["24h", "8760h"];
+
+async fn with_lives<T>(lives: [&str; 2], test: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
+    let set = async |[life, authority_life]: [&str; 2]| {
+        let value =
+            format!("certificates.life={life:?},certificates.authorityLife={authority_life:?}");
         Cluster::First.set_value(&value).await?;
         Cluster::Second.set_value(&value).await
     };
     let outcome = async {
-        set(life).await?;
+        set(lives).await?;
         test().await
     }
     .await;
-    set("24h").await?;
+    set(LIVES).await?;
     outcome
 }
 
+/// What the entry's status says of the bundle that it joins by.
+async fn joined_by(near: &TestNamespace) -> Result<JoinedStatus> {
+    let tunnel = near.api::<MuxTunnel>().get("near").await?;
+    let certificates = tunnel.status.and_then(|status| status.certificates);
+    let joined = certificates.and_then(|certificates| certificates.joined);
+    joined.context("the entry does not say which bundle it joins by")
+}
+
 #[tokio::test]
-async fn certificates_of_both_clusters_are_renewed_under_load_and_no_stream_is_lost() -> Result<()>
-{
-    with_certificate_life("3m", async || {
+async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream_is_lost()
+-> Result<()> {
+    with_lives(["150s", "450s"], async || {
         with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
             pods::serve(far, "web", Serve::Load).await?;
             joined(near, far).await?;
             let entry = renewed(near, "near", "entry", None).await?;
             let exit = renewed(far, "far", "exit", None).await?;
-            // Longer than two thirds of a life, after which each is renewed.
-            pods::load(near, "load", "near-entry:8080", 50, 10, 180).await?;
+            let first = joined_by(near).await?;
+            ensure!(!first.renewed, "{first:?}");
+            // Longer than the life of the bundle that was copied, and so than that of each certificate.
+            pods::load(near, "load", "near-entry:8080", 50, 10, 455).await?;
             renewed(near, "near", "entry", Some(entry)).await?;
             renewed(far, "far", "exit", Some(exit)).await?;
-            let load = pods::load_report(near, "load", Duration::from_secs(270)).await?;
+            let load = pods::load_report(near, "load", Duration::from_secs(545)).await?;
             ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
+            let last = joined_by(near).await?;
+            ensure!(last.renewed && last.expires > first.expires, "{last:?}");
+            let copy = near.api::<Secret>().get(COPY).await?;
+            let expired = text(&copy, "expires")?.parse::<Timestamp>()? < Timestamp::now();
+            ensure!(
+                expired,
+                "the copied bundle is still good: nothing is proved"
+            );
             Ok(())
         })
         .await
     })
     .await
+}
+
+fn text(secret: &Secret, key: &str) -> Result<String> {
+    let bytes = secret.data.as_ref().and_then(|data| data.get(key));
+    let bytes = bytes.with_context(|| format!("the Secret has no key {key}"))?;
+    Ok(String::from_utf8(bytes.0.clone())?)
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@
 //! Ed25519, whose signatures are no matter of chance, so that the same certificate comes out each time. Authorities
 //! take turns by the clock: see [`Schedule`].
 
-use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Salt};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SerialNumber,
@@ -15,6 +14,7 @@ use time::OffsetDateTime;
 use zeroize::Zeroizing;
 
 use super::CertificateError;
+use super::seal::{SealingKey, derived};
 
 /// Length of a seed.
 pub const SEED_BYTES: usize = 32;
@@ -56,20 +56,18 @@ impl Seed {
         &*self.0
     }
 
+    /// A key for what is kept for `subject`.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn storage_key(&self, subject: &str) -> Result<SealingKey, CertificateError> {
+        Ok(SealingKey(self.derive(subject, "storage")?))
+    }
+
     fn derive(&self, subject: &str, use_: &str) -> Result<Zeroizing<[u8; 32]>, CertificateError> {
-        struct Bytes32;
-        impl KeyType for Bytes32 {
-            fn len(&self) -> usize {
-                32
-            }
-        }
-        let mut derived = Zeroizing::new([0; 32]);
-        Salt::new(HKDF_SHA256, b"muxtunnel.dev/authorities/v1")
-            .extract(self.bytes())
-            .expand(&[subject.as_bytes(), b"\0", use_.as_bytes()], Bytes32)
-            .and_then(|key| key.fill(&mut *derived))
-            .map_err(|_| CertificateError::Derive(subject.to_owned()))?;
-        Ok(derived)
+        let of = [subject.as_bytes(), b"\0", use_.as_bytes()];
+        derived(b"muxtunnel.dev/authorities/v1", self.bytes(), &of)
+            .ok_or_else(|| CertificateError::Derive(subject.to_owned()))
     }
 }
 
@@ -194,6 +192,19 @@ impl Subject {
             .collect()
     }
 
+    /// Those of entries that are, or were, in a bundle that is still good at `now`, the oldest first. At most two.
+    ///
+    /// # Errors
+    /// [`CertificateError`].
+    pub fn published(&self, seed: &Seed, now: i64) -> Result<Vec<Authority>, CertificateError> {
+        let schedule = self.schedule(Purpose::Entry);
+        let numbers = schedule.trusted(now).into_iter();
+        numbers
+            .filter(|number| *number <= schedule.signing(now))
+            .map(|number| self.authority(seed, Purpose::Entry, number))
+            .collect()
+    }
+
     fn authority(
         &self,
         seed: &Seed,
@@ -259,6 +270,15 @@ pub struct Authority {
     /// When it expires, in seconds since 1970.
     pub end: i64,
     pub(super) issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    pub(super) fn key(&self) -> Result<KeyPair, CertificateError> {
+        KeyPair::from_pem(&self.key_pem).map_err(|source| CertificateError::Make {
+            subject: self.fingerprint.clone(),
+            source,
+        })
+    }
 }
 
 impl std::fmt::Debug for Authority {

@@ -1,8 +1,8 @@
 //! Join bundles: what an exit's operator gives to entries elsewhere. Pure.
 //!
 //! A bundle has the authorities that the exit's certificates come from, and one of entries with its key, which signs for
-//! that one tunnel alone: so the entry's operator issues short-lived certificates by itself, and nothing has to be
-//! copied again before the bundle expires. A Secret that is read here was written by anybody: all of it is checked.
+//! that one tunnel alone: so the entry's operator issues short-lived certificates by itself, and the next bundle comes
+//! through the tunnel ([`super::offer`]). A Secret that is read here was written by anybody: all of it is checked.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use rcgen::{Issuer, KeyPair};
 use x509_parser::pem::Pem;
 use zeroize::Zeroizing;
 
-use super::authority::{Authority, fingerprint};
+use super::authority::{Authority, SKEW_SECONDS, fingerprint};
 
 /// Where the exit is, `host:port`; not there where both sides meet at a rendezvous.
 pub const ADDRESS: &str = "address";
@@ -70,7 +70,7 @@ impl Bundle {
         self.entry_authority.end
     }
 
-    /// By when a newer one is published, in seconds since 1970: see [`super::authority::Schedule`], of which a bundle
+    /// By when a newer one is published, and has come, in seconds since 1970: see [`super::authority::Schedule`], of which a bundle
     /// shows the first and the last moment.
     #[must_use]
     pub const fn renewed_by(&self) -> i64 {
@@ -86,6 +86,25 @@ impl Bundle {
         data.into_iter()
             .map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes())))
             .collect()
+    }
+
+    /// The same as text.
+    #[must_use]
+    pub fn text(&self) -> Zeroizing<Vec<u8>> {
+        // Texts alone: nothing of it is refused.
+        Zeroizing::new(serde_json::to_vec(&self.data()).unwrap_or_default())
+    }
+
+    /// The bundle in what [`Self::text`] gave.
+    ///
+    /// # Errors
+    /// [`BundleProblem`].
+    pub fn parse(text: &[u8]) -> Result<Self, BundleProblem> {
+        let data = serde_json::from_slice(text).map_err(|_| BundleProblem {
+            code: Code::JoinBundleInvalid,
+            what: "is no bundle".to_owned(),
+        })?;
+        Self::of(&data)
     }
 
     /// SHA-256 of all but the key, which its certificate stands for.
@@ -108,34 +127,52 @@ impl Bundle {
         public
     }
 
-    /// The bundle in `secret`, if it is one, and is good at `now`. Nothing of a Secret of another type is looked at.
+    /// The bundle in `secret`, if it is one, whether or not it is still good. Nothing of a Secret of another type is
+    /// looked at.
     ///
     /// # Errors
     /// [`BundleProblem`].
-    pub fn read(secret: &Secret, now: i64) -> Result<Self, BundleProblem> {
-        let invalid = |what: String| BundleProblem {
-            code: Code::JoinBundleInvalid,
-            what,
-        };
+    pub fn read(secret: &Secret) -> Result<Self, BundleProblem> {
         if secret.type_.as_deref() != Some(JOIN_SECRET_TYPE) {
             return Err(invalid(format!("is not of type {JOIN_SECRET_TYPE}")));
         }
-        let none = BTreeMap::new();
-        let fields = Fields(secret.data.as_ref().unwrap_or(&none));
-        let bundle = Self {
+        Self::of(secret.data.as_ref().unwrap_or(&BTreeMap::new()))
+    }
+
+    /// The bundle with this data.
+    ///
+    /// # Errors
+    /// [`BundleProblem`].
+    pub fn of(data: &BTreeMap<String, ByteString>) -> Result<Self, BundleProblem> {
+        let fields = Fields(data);
+        Ok(Self {
             address: fields.address().map_err(invalid)?,
             exit_authorities: fields.exit_authorities().map_err(invalid)?,
             entry_authority: fields.entry_authority().map_err(invalid)?,
             exit_identity: fields.identity(EXIT_IDENTITY).map_err(invalid)?,
             entry_identity: fields.identity(ENTRY_IDENTITY).map_err(invalid)?,
-        };
-        if bundle.expires() <= now {
-            return Err(BundleProblem {
-                code: Code::JoinBundleExpired,
-                what: format!("expired at {}", date(bundle.expires())),
-            });
+        })
+    }
+
+    /// Whether it is good at `now`.
+    ///
+    /// # Errors
+    /// [`BundleProblem`]: it has expired.
+    pub fn good_at(&self, now: i64) -> Result<(), BundleProblem> {
+        if self.expires() > now {
+            return Ok(());
         }
-        Ok(bundle)
+        Err(BundleProblem {
+            code: Code::JoinBundleExpired,
+            what: format!("expired at {}", date(self.expires())),
+        })
+    }
+}
+
+fn invalid(what: String) -> BundleProblem {
+    BundleProblem {
+        code: Code::JoinBundleInvalid,
+        what,
     }
 }
 
@@ -244,7 +281,8 @@ impl Fields<'_> {
             return Err(wrong(ENTRY_KEY, "that is not the one of its certificate"));
         }
         let (begin, end) = (
-            parsed.validity().not_before.timestamp(),
+            // It is good a little before it is trusted.
+            parsed.validity().not_before.timestamp() + SKEW_SECONDS,
             parsed.validity().not_after.timestamp(),
         );
         let certificate_pem = String::from_utf8(bytes.to_vec()).map_err(|_| unreadable())?;

@@ -2,13 +2,17 @@
 
 pub(crate) mod handshake;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::OFFER_BYTES_MAX;
 use rustls::{CertificateError, Error};
 
 use super::authority::{Authority, Purpose, Schedule, Seed, Subject};
 use super::identity::{identity, trust_domain};
 use super::join::{Bundle, ENTRY_AUTHORITY, ENTRY_KEY, EXIT_AUTHORITIES, date, is_address};
+use super::offer::{Kept, accept, offer};
 use handshake::{Files, shake_hands};
 
 const MADE: i64 = 1_900_000_000;
@@ -325,7 +329,7 @@ fn secret(bundle: &Bundle) -> Secret {
 #[test]
 fn an_entry_signs_for_itself_by_a_bundle_that_was_copied() {
     let written = bundle(&subject(), MADE);
-    let read = Bundle::read(&secret(&written), MADE).unwrap();
+    let read = Bundle::read(&secret(&written)).unwrap();
     assert_eq!(read.data(), written.data());
     assert_eq!(
         (read.digest(), read.expires()),
@@ -363,7 +367,7 @@ fn a_bundle_serves_until_it_expires_whatever_the_exit_does_meanwhile_and_a_newer
         shake_hands(&entry, &files(&subject(), Purpose::Exit, now), now)
             .unwrap_or_else(|error| panic!("day {days}: {error}"));
     }
-    let read = Bundle::read(&secret(&first), MADE).unwrap();
+    let read = Bundle::read(&secret(&first)).unwrap();
     let newer = bundle(&subject(), read.renewed_by());
     assert!(newer.expires() > first.expires());
     assert!(read.renewed_by() < first.expires() - 60 * DAY);
@@ -516,13 +520,143 @@ fn a_broken_bundle_is_refused_and_what_is_wrong_is_said_without_its_contents() {
             "expired at",
         ),
     ] {
-        let problem = Bundle::read(&secret, now).unwrap_err();
+        let problem = Bundle::read(&secret).and_then(|bundle| bundle.good_at(now));
+        let problem = problem.unwrap_err();
         assert_eq!(problem.code, code, "{problem:?}");
         assert!(problem.what.contains(what), "{what}: {problem:?}");
         assert!(!problem.what.contains("hunter"), "{problem:?}");
     }
-    let unaddressed = Bundle::read(&spoilt("address", None), MADE).unwrap();
+    let unaddressed = Bundle::read(&spoilt("address", None)).unwrap();
     assert_eq!(unaddressed.address, None);
+}
+
+/// What the exit of `subject` offers at `now`.
+fn offered(subject: &Subject, now: i64) -> String {
+    let holders = subject.published(&seed(), now).unwrap();
+    let signer = subject.signing(&seed(), Purpose::Exit, now).unwrap();
+    offer(&bundle(subject, now), &holders, &signer).unwrap()
+}
+
+#[test]
+fn a_chain_of_offers_leads_from_one_bundle_to_the_next_for_a_hundred_years() {
+    let mut own = bundle(&subject(), MADE);
+    let mut bundles = 1;
+    for day in (0..100 * 365).step_by(30) {
+        let now = MADE + day * DAY;
+        let offer = offered(&subject(), now);
+        assert!(offer.len() < OFFER_BYTES_MAX / 2);
+        if let Some(newer) = accept(&offer, &own).unwrap() {
+            assert!(newer.expires() >= own.expires());
+            bundles += i32::from(newer.expires() > own.expires());
+            own = newer;
+        }
+        assert!(own.good_at(now).is_ok(), "day {day}");
+        let leaf = own
+            .entry_authority
+            .issue(&own.entry_identity, Purpose::Entry, now, DAY)
+            .unwrap();
+        let entry = Files {
+            certificate: leaf.pem,
+            key: leaf.key_pem.to_string(),
+            ca: own.exit_authorities.clone(),
+            peer: own.exit_identity.clone(),
+        };
+        shake_hands(&entry, &files(&subject(), Purpose::Exit, now), now)
+            .unwrap_or_else(|error| panic!("day {day}: {error}"));
+    }
+    assert!(bundles >= 149, "{bundles}");
+}
+
+#[test]
+fn an_offer_is_the_same_each_time_and_shows_nothing_of_what_is_in_it() {
+    let late = MADE + YEAR * 7 / 10;
+    let offer = offered(&subject(), late);
+    assert_eq!(offer, offered(&subject(), late));
+    let bundle = bundle(&subject(), late);
+    for (key, value) in bundle.data() {
+        let value = STANDARD.encode(&value.0);
+        assert!(!offer.contains(&value[..value.len().min(20)]), "{key}");
+    }
+    // One for holders of the present bundle, one for those of the former.
+    assert_eq!(offer.matches("signature").count(), 2);
+}
+
+#[test]
+fn an_offer_is_taken_from_the_own_exit_alone_by_holders_of_a_bundle_that_is_good_alone() {
+    let late = MADE + YEAR * 7 / 10;
+    let own = bundle(&subject(), MADE);
+    let good = offered(&subject(), late);
+    assert!(accept(&good, &own).unwrap().is_some());
+    assert!(accept(&good, &bundle(&subject(), late)).unwrap().is_none());
+    // An older one than the own.
+    assert!(accept(&offered(&subject(), MADE), &bundle(&subject(), late)).is_err());
+    let revoked = Subject {
+        generation: 1,
+        ..subject()
+    };
+    let other = Subject {
+        uid: "uid-other".to_owned(),
+        ..subject()
+    };
+    for (offer, says) in [
+        (String::new(), "no offer of bundles"),
+        ("[".repeat(OFFER_BYTES_MAX + 1), "no offer of bundles"),
+        ("[]".to_owned(), "none to holders of this one"),
+        (offered(&revoked, late), "none to holders of this one"),
+        (offered(&other, late), "none to holders of this one"),
+        // Two years later the former bundle has expired.
+        (
+            offered(&subject(), MADE + 2 * YEAR),
+            "none to holders of this one",
+        ),
+    ] {
+        let error = accept(&offer, &own).unwrap_err();
+        assert!(error.contains(says), "{says}: {error}");
+    }
+    // A finder of the bundle knows the key that it is sealed with, and signs by the authority that is in it.
+    let holders = [subject().signing(&seed(), Purpose::Entry, MADE).unwrap()];
+    let forged = offer(&bundle(&other, late), &holders, &holders[0]).unwrap();
+    let error = accept(&forged, &own).unwrap_err();
+    assert!(
+        error.contains("not signed by an authority of exits"),
+        "{error}"
+    );
+    // The exit itself offers another tunnel's.
+    let exit = subject().signing(&seed(), Purpose::Exit, late).unwrap();
+    let foreign = Bundle {
+        exit_identity: name("elsewhere"),
+        ..bundle(&subject(), late)
+    };
+    let error = accept(&offer(&foreign, &holders, &exit).unwrap(), &own).unwrap_err();
+    assert!(error.contains("for another tunnel"), "{error}");
+    // Each byte matters.
+    let mut sealed: serde_json::Value = serde_json::from_str(&good).unwrap();
+    for part in ["bundle", "signature"] {
+        let whole = sealed[0][part].clone();
+        let mut text = STANDARD.decode(whole.as_str().unwrap()).unwrap();
+        text[7] ^= 1;
+        sealed[0][part] = STANDARD.encode(text).into();
+        assert!(accept(&sealed.to_string(), &own).is_err(), "{part}");
+        sealed[0][part] = whole;
+    }
+    assert!(accept(&sealed.to_string(), &own).unwrap().is_some());
+}
+
+#[test]
+fn a_kept_bundle_counts_with_its_copy_and_its_operator_alone() {
+    let (own, newer) = (
+        bundle(&subject(), MADE),
+        bundle(&subject(), MADE + YEAR * 7 / 10),
+    );
+    let key = seed().storage_key("uid-near").unwrap();
+    let kept = Kept::seal(&key, &own.digest(), &newer).unwrap();
+    assert_eq!(kept, Kept::seal(&key, &own.digest(), &newer).unwrap());
+    let read = Kept::open(&key, &own.digest(), &kept).unwrap();
+    assert_eq!(read.data(), newer.data());
+    assert!(Kept::open(&key, &newer.digest(), &kept).is_none());
+    let others = seed().storage_key("uid-far").unwrap();
+    assert!(Kept::open(&others, &own.digest(), &kept).is_none());
+    assert!(Kept::open(&key, &own.digest(), "aGVsbG8=").is_none());
 }
 
 #[test]

@@ -103,11 +103,20 @@ fn pod(template: &Value, deployment: &str, address: &str) -> Value {
     })
 }
 
+/// Where tests put what [`Healthy`] gateways say that the exit offers.
+pub(crate) const OFFER: &str = "offers/exit";
+
 /// Gateways that run what their ConfigMaps say.
 #[derive(Clone)]
 pub(crate) struct Healthy(pub(crate) FakeApi);
 
 impl Gateways for Healthy {
+    /// What a test has put there.
+    async fn offer(&self, _address: &str) -> Result<String, String> {
+        let offer = self.0.get(OFFER).ok_or("the exit offers nothing")?;
+        Ok(offer["offer"].as_str().unwrap().to_owned())
+    }
+
     async fn status(&self, address: &str) -> Result<Status, String> {
         let pod = {
             let world = self.0.lock();

@@ -10,6 +10,7 @@
 //! without force: one that belongs to somebody else is refused by the API server, and left alone.
 
 pub mod plan;
+pub mod renewal;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +33,7 @@ use super::build::End;
 use super::observe::{Problem, Seen};
 use super::validate::{ISSUED_SUFFIX, ValidatedCertificates, ValidatedTunnel};
 use crate::apply::is_owned;
+use crate::caches::{Cluster, NotKnown};
 use crate::certificates::CertificateError;
 use crate::certificates::cert_manager::Certificate;
 use crate::certificates::join::Bundle;
@@ -39,6 +41,7 @@ use crate::certificates::seed::{SeedError, SeedKeeper};
 use crate::labels::{self, MANAGER};
 use crate::settings::Settings;
 use plan::{Reason, Wanted};
+use renewal::{Joined, Renewals};
 
 /// How long what was issued is remembered here. By then the status has it, and the watch has brought that back.
 const REMEMBERED_SECONDS: i64 = 600;
@@ -54,6 +57,12 @@ pub enum CertifyError {
         /// The client's error.
         source: Box<kube::Error>,
     },
+    /// What is kept of a newer join bundle could not be written.
+    #[error("cannot keep the newer join bundle: {0}")]
+    Keep(#[source] Box<kube::Error>),
+    /// Nothing is known yet of what was kept.
+    #[error(transparent)]
+    NotKnown(#[from] NotKnown),
     /// A Certificate of cert-manager could not be applied.
     #[error("cannot ask cert-manager: {0}")]
     CertManager(#[from] kube::Error),
@@ -72,8 +81,10 @@ pub struct Certified {
     pub status: CertificatesStatus,
     /// Why not all is as it should be.
     pub problem: Option<Problem>,
-    /// When the bundle that the entry joins by expires, and by when a newer one is there, in seconds since 1970.
+    /// When the bundle that the entry joins by expires, and by when a newer one has come, in seconds since 1970.
     pub joined_until: Option<(i64, i64)>,
+    /// Why none has come, where it was asked for.
+    pub not_renewed: Option<String>,
     /// When all this was looked at, in seconds since 1970.
     pub now: i64,
 }
@@ -97,6 +108,7 @@ pub struct Certifier {
     life: i64,
     clock: Clock,
     issued: Mutex<BTreeMap<String, (i64, CertificatesStatus)>>,
+    renewals: Renewals,
 }
 
 impl Certifier {
@@ -117,6 +129,7 @@ impl Certifier {
             life: life.unwrap_or(i64::MAX / 100),
             clock,
             issued: Mutex::default(),
+            renewals: Renewals::default(),
         }
     }
 
@@ -134,14 +147,16 @@ impl Certifier {
         &self,
         tunnel: &MuxTunnel,
         valid: &ValidatedTunnel,
-        bundle: Option<&Bundle>,
+        joined: Option<&Joined>,
     ) -> Result<Certified, CertifyError> {
+        let bundle = joined.map(|joined| &joined.bundle);
         let mut certified = Certified {
             status: self.known(tunnel),
             now: self.now(),
             joined_until: bundle.map(|bundle| (bundle.expires(), bundle.renewed_by())),
             ..Certified::default()
         };
+        certified.status.joined = joined.and_then(Joined::status);
         let was_issued = |record: &CertificateStatus| record.secret_name.ends_with(ISSUED_SUFFIX);
         let ends = [&certified.status.entry, &certified.status.exit];
         let is_issued = matches!(valid.certificates, ValidatedCertificates::Issued(..));
@@ -157,14 +172,16 @@ impl Certifier {
         Ok(certified)
     }
 
-    /// Publishes the join bundle, and issues anew what `seen` shows that pods wait for.
+    /// Publishes the join bundle, takes over what the exit elsewhere offers, and issues anew what `seen` shows that pods
+    /// wait for.
     ///
     /// # Errors
     /// [`CertifyError`].
     pub async fn settle(
         &self,
+        cluster: &Cluster,
         valid: &ValidatedTunnel,
-        bundle: Option<&Bundle>,
+        joined: Option<&Joined>,
         (applied, seen): (&Applied, &Seen),
         mut certified: Certified,
     ) -> Result<Certified, CertifyError> {
@@ -176,8 +193,13 @@ impl Certifier {
             pods.filter_map(|pod| pod.waiting_since).max()
         };
         if seen.pods.iter().any(|pod| pod.waiting_since.is_some()) {
+            let bundle = joined.map(|joined| &joined.bundle);
             self.issue_ends(valid, bundle, &mut certified, waiting_since)
                 .await?;
+        }
+        if let Some(joined) = joined {
+            let heard = self.hear(cluster, valid, joined, seen.offer.as_ref());
+            certified.not_renewed = heard.await?;
         }
         self.publish(valid, applied, &mut certified).await?;
         Ok(certified)

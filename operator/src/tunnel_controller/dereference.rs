@@ -15,10 +15,10 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
 
+use super::certify::renewal::Joined;
 use super::observe::Problem;
 use super::references::{ServiceName, references};
 use crate::caches::{Cluster, NotKnown, Targets};
-use crate::certificates::join::Bundle;
 use crate::grants::{self, Grants};
 
 pub mod join;
@@ -44,8 +44,8 @@ pub struct Dereferenced {
     pub forbidden: BTreeSet<ServiceName>,
     /// Where the API server is, which exits are kept from.
     pub api_server: Vec<IpAddr>,
-    /// The bundle that the tunnel joins by, or why there is none; `None`: it names none.
-    pub join: Option<Result<Bundle, Problem>>,
+    /// What the tunnel joins by, or why it cannot; `None`: it names no bundle.
+    pub join: Option<Result<Joined, Problem>>,
     /// The Jobs that tried, or try, sysctls.
     pub probes: Vec<SeenProbe>,
 }

@@ -16,8 +16,8 @@ use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::ADMIN_PORT;
 use muxtunnel_gateway_config::status::Status;
+use muxtunnel_gateway_config::{ADMIN_PORT, OFFER_BYTES_MAX};
 
 use super::build::{End, wan_container_name};
 use super::sandbox;
@@ -29,6 +29,12 @@ use crate::labels;
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
 /// Longest answer of a gateway: 64 forwards and 1,024 carriers are about 900 KiB.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Longest line of a gateway that refuses to answer.
+const REFUSAL_BYTES_MAX: usize = 1 << 10;
+/// Time for an offer, which the gateway asks for through the tunnel; it gives up itself after 10 s.
+const OFFER_TIME_MAX: Duration = Duration::from_secs(12);
+/// Entries that are asked for an offer, one after another, until one has it.
+const OFFERS_ASKED: usize = 2;
 /// Gateways that are asked at once.
 const ASKED_AT_ONCE: usize = 16;
 /// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
@@ -42,6 +48,8 @@ pub const WAITING_SECONDS_MIN: i64 = 10;
 pub struct Seen {
     /// The pods that are not on their way out.
     pub pods: Vec<SeenPod>,
+    /// What the exit offers, where that was asked for and an entry runs that could ask it, or why it cannot be had.
+    pub offer: Option<Result<String, String>>,
 }
 
 /// What was seen of one pod.
@@ -86,10 +94,14 @@ pub enum Wan {
     Refused(Problem),
 }
 
-/// Asks gateways for their status.
+/// Asks gateways.
 pub trait Gateways: Send + Sync + 'static {
     /// The status of the gateway at `address`, an IP, or a sentence that says why there is none.
     fn status(&self, address: &str) -> impl Future<Output = Result<Status, String>> + Send;
+
+    /// What the exit offers that the entry gateway at `address` is connected to, or a sentence that says why it cannot
+    /// be had.
+    fn offer(&self, address: &str) -> impl Future<Output = Result<String, String>> + Send;
 }
 
 /// Asks them on their admin port.
@@ -110,40 +122,72 @@ impl Default for HttpGateways {
 
 impl Gateways for HttpGateways {
     async fn status(&self, address: &str) -> Result<Status, String> {
+        let body = self
+            .get(address, "status", ANSWER_TIME_MAX, ANSWER_BYTES_MAX)
+            .await?;
+        status_in(&body)
+    }
+
+    async fn offer(&self, address: &str) -> Result<String, String> {
+        let body = self
+            .get(address, "offer", OFFER_TIME_MAX, OFFER_BYTES_MAX)
+            .await?;
+        String::from_utf8(body.into()).map_err(|_| "the answer is no text".to_owned())
+    }
+}
+
+impl HttpGateways {
+    async fn get(
+        &self,
+        address: &str,
+        what: &str,
+        within: Duration,
+        bytes_max: usize,
+    ) -> Result<Bytes, String> {
         let host = if address.contains(':') {
             format!("[{address}]")
         } else {
             address.to_owned()
         };
-        let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/status")
+        let uri: http::Uri = format!("http://{host}:{ADMIN_PORT}/{what}")
             .parse()
             .map_err(|error| format!("{address}: {error}"))?;
-        tokio::time::timeout(ANSWER_TIME_MAX, self.get(uri))
+        tokio::time::timeout(within, self.body(uri, bytes_max))
             .await
-            .map_err(|_| format!("no answer within {} s", ANSWER_TIME_MAX.as_secs()))?
+            .map_err(|_| format!("no answer within {} s", within.as_secs()))?
     }
-}
 
-impl HttpGateways {
-    async fn get(&self, uri: http::Uri) -> Result<Status, String> {
+    /// The body of a good answer; of another one its line is the error.
+    async fn body(&self, uri: http::Uri, bytes_max: usize) -> Result<Bytes, String> {
         let response = self
             .0
             .get(uri)
             .await
             .map_err(|error| format!("cannot connect: {error}"))?;
-        if !response.status().is_success() {
-            return Err(format!("answered {}", response.status()));
-        }
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        let status = response.status();
+        let bytes_max = if status.is_success() {
+            bytes_max
+        } else {
+            REFUSAL_BYTES_MAX
+        };
+        let body = Limited::new(response.into_body(), bytes_max)
             .collect()
             .await
-            .map_err(|error| format!("the answer breaks off: {error}"))?;
-        serde_json::from_slice(&body.to_bytes())
-            .map_err(|error| format!("the answer is no status: {error}"))
+            .map_err(|error| format!("the answer breaks off: {error}"))?
+            .to_bytes();
+        if status.is_success() {
+            return Ok(body);
+        }
+        let said = String::from_utf8_lossy(&body);
+        Err(format!("answered {status}: {}", said.trim_end()))
     }
 }
 
-/// Looks at the pods of a tunnel and asks each gateway that runs.
+fn status_in(body: &[u8]) -> Result<Status, String> {
+    serde_json::from_slice(body).map_err(|error| format!("the answer is no status: {error}"))
+}
+
+/// Looks at the pods of a tunnel and asks each gateway that runs; with `asks` also an entry for what the exit offers.
 ///
 /// # Errors
 /// [`NotKnown`] where no pod is known yet; a silent gateway is a fact, not an error.
@@ -151,6 +195,7 @@ pub async fn observe(
     cluster: &Cluster,
     gateways: &impl Gateways,
     tunnel: &ValidatedTunnel,
+    asks: bool,
 ) -> Result<Seen, NotKnown> {
     let (namespace, components) = (&tunnel.namespace, End::ALL.map(End::component));
     let known = &cluster.caches.pods;
@@ -160,6 +205,14 @@ pub async fn observe(
         .take(PODS_MAX)
         .filter_map(|pod| facts(&pod, tunnel).map(|seen| (pod, seen)))
         .collect();
+    let mut entries = Vec::new();
+    if asks {
+        let running = counting
+            .iter()
+            .filter(|(_, seen)| seen.end == End::Entry && seen.ready);
+        let running = running.filter_map(|(pod, _)| running_address(pod).map(str::to_owned));
+        entries.extend(running.take(OFFERS_ASKED));
+    }
     let mut pods: Vec<SeenPod> = stream::iter(counting)
         .map(|(pod, mut seen)| async move {
             if let Some(address) = running_address(&pod) {
@@ -174,7 +227,22 @@ pub async fn observe(
         .collect()
         .await;
     pods.sort_by(|a, b| (a.end, &a.name).cmp(&(b.end, &b.name)));
-    Ok(Seen { pods })
+    let offer = offer(gateways, &entries).await;
+    Ok(Seen { pods, offer })
+}
+
+/// What the first of `entries` that has it says that the exit offers.
+async fn offer(gateways: &impl Gateways, entries: &[String]) -> Option<Result<String, String>> {
+    let mut offer = None;
+    for address in entries {
+        let asked = gateways.offer(address).await;
+        let has_it = asked.is_ok();
+        offer = Some(asked);
+        if has_it {
+            break;
+        }
+    }
+    offer
 }
 
 fn running_address(pod: &Pod) -> Option<&str> {

@@ -106,6 +106,8 @@ pub struct ValidatedTunnel {
     pub advertised: Option<String>,
     /// Whose the certificates of the gateways are.
     pub certificates: ValidatedCertificates,
+    /// What the exits give to entries elsewhere that joined: see [`crate::certificates::offer`]. Not of the spec.
+    pub offer: Option<String>,
     /// Carriers are WebSocket connections.
     pub web_socket: Option<WebSocket>,
     /// The mux protocol of the carriers.
@@ -240,6 +242,7 @@ fn valid(
     }
     let carrier = carrier::of(spec);
     let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
+    let joined = joined.map(|joined| &joined.bundle);
     let (connect, connect_fallback) =
         carrier::connect(&name, &namespace, spec.side, &carrier, joined);
     let asked = carrier::asked_security(&carrier);
@@ -280,6 +283,7 @@ fn valid(
         policy: policy::policy(spec.policy.as_ref(), &named.api_server)?,
         advertised: carrier.address.clone().filter(|_| side == Side::Exit),
         certificates,
+        offer: None,
         name,
         namespace,
         owner,

@@ -72,13 +72,13 @@ pub(super) fn config(
         } else {
             Vec::new()
         },
-        offer: None,
         connect_command: Vec::new(),
         proxy: None,
         rendezvous: tunnel.leaf.as_ref().map(|leaf| Leaf {
             name: leaf.name.clone(),
             secret_file: format!("{MEETING_FOLDER}/secret"),
         }),
+        offer: tunnel.offer.clone().filter(|_| end == End::Exit),
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
         workers: sizing.workers,
         pool: (end == End::Entry && tunnel.protocol == crds::Protocol::Native)

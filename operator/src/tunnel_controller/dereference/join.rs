@@ -19,7 +19,7 @@ pub struct JoinError {
     source: kube::Error,
 }
 
-/// The bundle that `tunnel` joins by at `now` (seconds since 1970), or why it cannot; `None`: it names none.
+/// The copied bundle that `tunnel` names, good or expired, or why it has none; `None`: it names none.
 ///
 /// # Errors
 /// [`JoinError`] where the API server does not answer; not where it refuses, or the Secret is missing.
@@ -27,7 +27,6 @@ pub async fn join(
     client: &Client,
     tunnel: &MuxTunnel,
     settings: &Settings,
-    now: i64,
 ) -> Result<Option<Result<Bundle, Problem>>, JoinError> {
     let carrier = tunnel.spec.carrier.as_ref();
     let Some(from) = carrier.and_then(|carrier| carrier.join_from.as_ref()) else {
@@ -56,17 +55,7 @@ pub async fn join(
             return Err(JoinError { name, source });
         }
     };
-    let bundle = Bundle::read(&secret, now).and_then(|bundle| {
-        let leads = carrier.is_some_and(|carrier| {
-            carrier.address.is_some() || carrier.rendezvous.is_some() || bundle.address.is_some()
-        });
-        leads.then_some(bundle).ok_or_else(|| crate::certificates::join::BundleProblem {
-            code: Code::JoinBundleInvalid,
-            what: "has no key address: say where the exit is by carrier.address or carrier.rendezvous"
-                .to_owned(),
-        })
-    });
-    Ok(Some(bundle.map_err(|problem| Problem {
+    Ok(Some(Bundle::read(&secret).map_err(|problem| Problem {
         code: problem.code,
         detail: format!("Secret {name} {}", problem.what),
     })))

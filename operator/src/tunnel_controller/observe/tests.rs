@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde_json::{Value, json};
@@ -32,6 +32,7 @@ fn tunnel() -> ValidatedTunnel {
         leaf: None,
         advertised: None,
         certificates: crate::tunnel_controller::validate::ValidatedCertificates::None,
+        offer: None,
         web_socket: None,
         protocol: muxtunnel_crds::Protocol::Jmux,
         congestion_control: muxtunnel_crds::CongestionControl::Auto,
@@ -173,13 +174,20 @@ fn a_refusal_is_read_from_the_termination_message_also_while_it_waits_to_begin_a
 
 /// Serves `body` to one request and returns its address.
 async fn served(body: Vec<u8>) -> http::Uri {
+    answered(StatusCode::OK, body).await
+}
+
+async fn answered(status: StatusCode, body: Vec<u8>) -> http::Uri {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
         let (stream, _) = listener.accept().await.unwrap();
         let service = service_fn(move |_: Request<Incoming>| {
             let body = body.clone();
-            async move { Ok::<_, std::io::Error>(Response::new(Full::new(Bytes::from(body)))) }
+            let answer = Response::builder()
+                .status(status)
+                .body(Full::new(Bytes::from(body)));
+            async move { answer }
         });
         let _cut_off = hyper::server::conn::http1::Builder::new()
             .serve_connection(TokioIo::new(stream), service)
@@ -191,15 +199,26 @@ async fn served(body: Vec<u8>) -> http::Uri {
 #[tokio::test]
 async fn an_answer_without_end_is_cut_off() {
     let uri = served(vec![b' '; ANSWER_BYTES_MAX + 1]).await;
-    let error = HttpGateways::default().get(uri).await.unwrap_err();
+    let answer = HttpGateways::default().body(uri, ANSWER_BYTES_MAX).await;
+    let error = answer.unwrap_err();
     assert!(error.contains("breaks off"), "{error}");
 }
 
-#[tokio::test]
-async fn an_answer_that_is_no_status_is_said_to_be_none() {
-    let uri = served(b"<html>".to_vec()).await;
-    let error = HttpGateways::default().get(uri).await.unwrap_err();
+#[test]
+fn an_answer_that_is_no_status_is_said_to_be_none() {
+    let error = status_in(b"<html>").unwrap_err();
     assert!(error.contains("no status"), "{error}");
+}
+
+#[tokio::test]
+async fn a_refusal_comes_with_what_the_gateway_says() {
+    let line = b"the exit offers nothing\n".to_vec();
+    let uri = answered(StatusCode::BAD_GATEWAY, line).await;
+    let answer = HttpGateways::default().body(uri, OFFER_BYTES_MAX).await;
+    assert_eq!(
+        answer.unwrap_err(),
+        "answered 502 Bad Gateway: the exit offers nothing"
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ use crate::certificates::join::date;
 use crate::certificates::tests::handshake::{Files, shake_hands};
 use crate::grants::tests::known;
 use crate::testing::Failure;
+use crate::testing::kubelet::OFFER;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::certify::plan;
 use crate::tunnel_controller::reconcile;
@@ -401,6 +402,8 @@ async fn the_pods_mount_what_is_issued_and_take_the_other_side_of_their_own_tunn
 async fn published(spec: &str) -> (Bench, Value) {
     let bench = Bench::new(&format!("side: Exit\n{spec}"));
     bench.reconcile().await.unwrap();
+    // What was published is offered from the next look on.
+    bench.reconcile().await.unwrap();
     let mut secret = bench.secret("office-join").unwrap();
     secret["metadata"] = json!({"name": "far", "namespace": "near"});
     (bench, secret)
@@ -485,6 +488,196 @@ async fn an_entry_elsewhere_joins_by_a_copied_bundle_and_both_sides_renew_by_the
     shake_hands(&near, &far, MADE + (days - 13) * DAY).unwrap();
 }
 
+/// The tunnel between both clusters, as far as it carries what the exit offers.
+fn carry_offer(exit: &Bench, entry: &Bench) {
+    let config_map = exit.api.get("configmaps/office-exit").unwrap();
+    let config = config_map["data"]["config.yaml"].as_str().unwrap();
+    let config: Value = serde_yaml::from_str(config).unwrap();
+    entry.api.put(OFFER, json!({"offer": config["offer"]}));
+}
+
+const KEPT: &str = "configmaps/office-join";
+
+/// An entry that runs, and joined two thirds of a year ago: by the next bundle, which came through the tunnel.
+async fn renewed() -> (Bench, Bench, Value) {
+    let (exit, bundle) = published(DIRECT).await;
+    let entry = joining(Some(&bundle));
+    entry.run().await;
+    for bench in [&exit, &entry] {
+        bench.at(MADE + 250 * DAY);
+    }
+    exit.run().await;
+    carry_offer(&exit, &entry);
+    entry.run().await;
+    assert_eq!(entry.certificate("joined")["renewed"], true);
+    (exit, entry, bundle)
+}
+
+#[tokio::test]
+async fn bundles_follow_each_other_through_the_tunnel_and_nobody_copies_anything() {
+    let (exit, bundle) = published(DIRECT).await;
+    let mut entry = joining(Some(&bundle));
+    entry.run().await;
+    let mut rolled = 0;
+    for day in (0..5 * 365).step_by(20) {
+        for bench in [&exit, &entry] {
+            bench.at(MADE + day * DAY);
+        }
+        exit.run().await;
+        carry_offer(&exit, &entry);
+        entry.run().await;
+        let (near, far) = (
+            entry.files("office-entry-tls", EXIT),
+            exit.files("office-exit-tls", ENTRY),
+        );
+        shake_hands(&near, &far, MADE + day * DAY)
+            .unwrap_or_else(|error| panic!("day {day}: {error}"));
+        assert_eq!(
+            entry.condition("CertificatesValid")["reason"],
+            "CertificatesIssued",
+            "day {day}"
+        );
+        let joined = entry.certificate("joined");
+        assert_eq!(joined["secretName"], "far");
+        assert_eq!(joined["renewed"], day > 243, "day {day}: {joined}");
+        assert!(entry.writes().await.is_empty(), "day {day}");
+        assert!(exit.writes().await.is_empty(), "day {day}");
+        // Another process of the operator, long after the copy has expired, goes by what was kept.
+        if day == 3 * 365 / 20 * 20 {
+            entry.restart();
+            rolled += 1;
+        }
+    }
+    assert_eq!(rolled, 1);
+    assert_eq!(entry.secret("far").unwrap()["data"], bundle["data"]);
+}
+
+#[tokio::test]
+async fn an_offer_that_changes_rolls_no_exit() {
+    let (exit, _) = published(DIRECT).await;
+    exit.run().await;
+    let offer = |exit: &Bench| exit.api.get("configmaps/office-exit").unwrap()["data"].clone();
+    let before = offer(&exit);
+    assert!(before.to_string().contains("offer:"));
+    exit.at(MADE + 250 * DAY);
+    let writes = exit.writes().await;
+    assert!(
+        writes.contains(&"PATCH configmaps/office-exit".to_owned()),
+        "{writes:?}"
+    );
+    assert!(
+        !writes.iter().any(|write| write.contains("deployments")),
+        "{writes:?}"
+    );
+    assert_ne!(before, offer(&exit));
+}
+
+#[tokio::test]
+async fn another_copy_counts_at_once_and_what_was_kept_for_the_former_does_not() {
+    let (exit, entry, _) = renewed().await;
+    exit.annotate("muxtunnel.dev/join-generation", Some("1"));
+    exit.run().await;
+    let mut newer = exit.secret("office-join").unwrap();
+    newer["metadata"] = json!({"name": "far"});
+    entry.api.put("secrets/far", newer);
+    entry.reconcile().await.unwrap();
+    assert_eq!(entry.certificate("joined")["renewed"], false);
+    let near = entry.files("office-entry-tls", EXIT);
+    shake_hands(
+        &near,
+        &exit.files("office-exit-tls", ENTRY),
+        MADE + 250 * DAY,
+    )
+    .unwrap();
+}
+
+#[tokio::test]
+async fn what_was_kept_serves_its_own_operator_alone() {
+    let (_, mut entry, _) = renewed().await;
+    let kept = entry.api.get(KEPT).unwrap();
+    assert_eq!(kept["metadata"]["ownerReferences"][0]["uid"], UID);
+    // Its seed is lost.
+    entry.api.put(
+        SEED,
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "authorities"}}),
+    );
+    entry.restart();
+    entry.run().await;
+    // What the exit offers to holders of the copy is kept anew.
+    assert_eq!(entry.certificate("joined")["renewed"], true);
+    assert_ne!(entry.api.get(KEPT).unwrap()["data"], kept["data"]);
+    entry.api.put(
+        SEED,
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "authorities"}}),
+    );
+    entry.at(MADE + 366 * DAY);
+    entry.restart();
+    entry.reconcile().await.unwrap();
+    assert_eq!(
+        entry.condition("CertificatesValid")["reason"],
+        "JoinBundleExpired"
+    );
+}
+
+#[tokio::test]
+async fn a_config_map_of_somebody_else_is_left_alone() {
+    let (exit, bundle) = published(DIRECT).await;
+    let entry = joining(Some(&bundle));
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": "office-join", "labels": crate::labels::child("office", "join"),
+        },
+        "data": {"bundle": "theirs"},
+    });
+    entry.api.put(KEPT, theirs);
+    for bench in [&exit, &entry] {
+        bench.at(MADE + 250 * DAY);
+    }
+    exit.run().await;
+    carry_offer(&exit, &entry);
+    entry.run().await;
+    assert_eq!(entry.api.get(KEPT).unwrap()["data"]["bundle"], "theirs");
+    assert_eq!(entry.certificate("joined")["renewed"], false);
+    let condition = entry.condition("CertificatesValid");
+    assert_eq!(condition["reason"], "CertificateExpiring");
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("ConfigMap office-join exists and is not the tunnel's"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_bundle_that_nothing_follows_is_said_with_the_reason() {
+    let (_, bundle) = published(DIRECT).await;
+    let entry = joining(Some(&bundle));
+    entry.run().await;
+    entry.at(MADE + 250 * DAY);
+    entry.run().await;
+    let condition = entry.condition("CertificatesValid");
+    assert_eq!(
+        (&condition["status"], &condition["reason"]),
+        (&json!("True"), &json!("CertificateExpiring"))
+    );
+    let message = condition["message"].as_str().unwrap();
+    assert!(
+        message.contains("no newer one has come through the tunnel: the exit offers nothing"),
+        "{message}"
+    );
+    // It is asked for again, and comes late.
+    entry.at(MADE + 300 * DAY);
+    let (exit, _) = published(DIRECT).await;
+    exit.at(MADE + 300 * DAY);
+    exit.run().await;
+    entry.api.put(OFFER, json!({"offer": "what is not one"}));
+    entry.run().await;
+    let message = entry.condition("CertificatesValid")["message"].to_string();
+    assert!(
+        message.contains("what the exit offers is no offer"),
+        "{message}"
+    );
+}
+
 #[tokio::test]
 async fn a_raised_join_generation_revokes_every_bundle_and_rolls_the_exits() {
     let (exit, bundle) = published(DIRECT).await;
@@ -502,6 +695,9 @@ async fn a_raised_join_generation_revokes_every_bundle_and_rolls_the_exits() {
         assert!(writes.contains(&write.to_owned()), "{write}: {writes:?}");
     }
     assert_eq!(exit.certificate("join")["generation"], 1);
+    let offered = "PATCH configmaps/office-exit";
+    assert!(writes.contains(&offered.to_owned()), "{writes:?}");
+    assert_eq!(exit.writes().await, [offered]);
     assert!(exit.writes().await.is_empty());
     shake_hands(&near, &exit.files("office-exit-tls", ENTRY), MADE).unwrap_err();
     let mut newer = exit.secret("office-join").unwrap();

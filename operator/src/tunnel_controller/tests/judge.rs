@@ -70,7 +70,7 @@ fn case(spec: &str) -> Case {
             deployments,
         },
         tunnel,
-        seen: Seen { pods },
+        seen: Seen { pods, offer: None },
         certified: Certified {
             now: NOW,
             ..Certified::default()

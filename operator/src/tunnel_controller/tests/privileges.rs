@@ -13,6 +13,7 @@ use super::*;
 use crate::certificates::tests::any_bundle;
 use crate::pod_security::violations;
 use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::certify::renewal::Joined;
 use crate::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
 
 /// The fields of a pod's spec that anything is said in, and no others.
@@ -63,7 +64,7 @@ fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
     let named = Dereferenced {
         join: carrier
             .and_then(|carrier| carrier.join_from.as_ref())
-            .map(|_| Ok(any_bundle())),
+            .map(|from| Ok(Joined::by_copy(&from.secret_name, any_bundle()))),
         ..shop()
     };
     match validate(&tunnel, &named, &settings()).unwrap() {

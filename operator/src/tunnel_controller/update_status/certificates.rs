@@ -47,9 +47,12 @@ pub(super) fn valid(tunnel: &ValidatedTunnel, seen: &Seen, certified: &Certified
     if let Some((until, renewed_by)) = certified.joined_until
         && certified.now >= renewed_by
     {
+        let why = certified.not_renewed.as_deref();
         let detail = format!(
-            "the join bundle expires at {}: copy the newer one that the exit's operator has published",
-            date(until)
+            "the join bundle expires at {}, and no newer one has come through the tunnel: {}; if that lasts, copy the newer \
+             one that the exit's operator has published",
+            date(until),
+            why.unwrap_or("none is offered yet")
         );
         return Verdict {
             detail,
