@@ -1,19 +1,39 @@
 //! The ports that an exit listens on for entries, of all its workers.
 //!
 //! Each worker has a socket of its own on a port (SO_REUSEPORT), and the first one sees to it that no
-//! other process has it. Bounded by what sessions may ask for; never on the way of a byte.
+//! other process has it. A port belongs to the identity of its first asker until its last socket is closed. Bounded
+//! by what sessions may ask for; never on the way of a byte.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use muxtunnel_codes::Code;
 use tokio::net::TcpListener;
 
 use crate::process::{WorkerError, check_free, listen_shared};
 
-/// How many workers have a port.
+/// Who has which port.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<BTreeMap<SocketAddr, usize>>);
+pub(crate) struct Claims(Mutex<BTreeMap<SocketAddr, Holder>>);
+
+/// The peer that a port belongs to.
+#[derive(Debug)]
+struct Holder {
+    /// What its carriers proved; `None`: nothing.
+    peer: Option<Box<str>>,
+    /// Workers that have a socket for it.
+    workers: usize,
+}
+
+/// Why a port cannot be listened on for a peer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClaimError {
+    #[error("{code}: {0} is in use by a peer of another identity; ask for another port", code = Code::ListenRefused)]
+    OtherPeer(SocketAddr),
+    #[error(transparent)]
+    Unavailable(#[from] WorkerError),
+}
 
 /// One worker's part of a port.
 #[derive(Debug)]
@@ -30,18 +50,30 @@ struct Claim {
 }
 
 impl Claims {
-    /// Listens; must be called on the worker.
+    /// Listens for the peer that proved the identity `peer`; must be called on the worker.
     ///
     /// # Errors
-    /// [`WorkerError`]: another process has the port, or it cannot be had.
-    pub(crate) fn listen(self: &Arc<Self>, address: SocketAddr) -> Result<Claimed, WorkerError> {
+    /// [`ClaimError`]: another peer or another process has the port, or it cannot be had.
+    pub(crate) fn listen(
+        self: &Arc<Self>,
+        address: SocketAddr,
+        peer: Option<&str>,
+    ) -> Result<Claimed, ClaimError> {
         let mut claims = self.all();
         let text = address.to_string();
-        if !claims.contains_key(&address) {
-            check_free(&text)?;
+        match claims.get(&address) {
+            Some(holder) if holder.peer.as_deref() != peer => {
+                return Err(ClaimError::OtherPeer(address));
+            }
+            Some(_) => {}
+            None => check_free(&text)?,
         }
         let socket = listen_shared(&text)?;
-        *claims.entry(address).or_default() += 1;
+        let holder = claims.entry(address).or_insert_with(|| Holder {
+            peer: peer.map(Into::into),
+            workers: 0,
+        });
+        holder.workers += 1;
         let claim = Claim {
             claims: Arc::clone(self),
             address,
@@ -53,7 +85,7 @@ impl Claims {
     }
 
     /// A poisoned lock only means that a panicking thread held it; the counts are still counts.
-    fn all(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, usize>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Holder>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -61,9 +93,9 @@ impl Claims {
 impl Drop for Claim {
     fn drop(&mut self) {
         let mut claims = self.claims.all();
-        if let Some(count) = claims.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(holder) = claims.get_mut(&self.address) {
+            holder.workers -= 1;
+            if holder.workers == 0 {
                 claims.remove(&self.address);
             }
         }
@@ -79,14 +111,32 @@ mod tests {
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
         let claims = Arc::new(Claims::default());
-        assert!(claims.listen(address).is_err(), "another one has it");
+        assert!(claims.listen(address, None).is_err(), "another one has it");
         drop(other);
-        let first = claims.listen(address).unwrap();
-        let second = claims.listen(address).unwrap();
+        let first = claims.listen(address, None).unwrap();
+        let second = claims.listen(address, None).unwrap();
         assert!(check_free(&address.to_string()).is_err());
         drop(first);
-        assert_eq!(claims.all().get(&address), Some(&1));
+        assert_eq!(claims.all()[&address].workers, 1);
         drop(second);
         assert!(claims.all().is_empty() && check_free(&address.to_string()).is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_port_is_its_first_askers_until_its_last_socket_is_closed() {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = free.local_addr().unwrap();
+        drop(free);
+        let claims = Arc::new(Claims::default());
+        let first = claims.listen(address, Some("one")).unwrap();
+        for stranger in [Some("two"), None] {
+            let error = claims.listen(address, stranger).unwrap_err();
+            assert!(matches!(error, ClaimError::OtherPeer(_)), "{error}");
+        }
+        let second = claims.listen(address, Some("one")).unwrap();
+        drop(first);
+        assert!(claims.listen(address, Some("two")).is_err());
+        drop(second);
+        assert!(claims.listen(address, Some("two")).is_ok());
     }
 }

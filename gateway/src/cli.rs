@@ -256,8 +256,8 @@ struct ExitArgs {
     #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]|unix:/PATH")]
     deny: Vec<Rule>,
     /// Where entries may have this side listen (repeatable; none: nowhere). ADDR is 127.0.0.1 unless it is
-    /// written out.
-    #[arg(long, value_name = "[ADDR:]PORT[-PORT]")]
+    /// written out; with a peer, only the entry of that identity.
+    #[arg(long, value_name = "[ADDR:]PORT[-PORT][,peer=IDENTITY]")]
     allow_listen: Vec<ListenRule>,
 }
 

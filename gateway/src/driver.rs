@@ -347,6 +347,11 @@ impl Driver {
         Rc::clone(&self.peer.borrow())
     }
 
+    /// Who the other end is, as the first carrier proved it; `None`: it proved nothing.
+    pub(crate) fn identity(&self) -> Option<Rc<str>> {
+        self.identity.borrow().clone()
+    }
+
     /// Whether all of its carriers are lost and it may yet get another.
     pub(crate) fn waits(&self) -> bool {
         let lost = self.begun.get() && self.carriers.borrow().is_empty();

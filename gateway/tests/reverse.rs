@@ -9,7 +9,11 @@
     reason = "a test"
 )]
 
+#[path = "common/authority.rs"]
+mod authority;
 mod common;
+#[path = "common/ends.rs"]
+mod ends;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,6 +21,7 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use common::path::Path;
 use common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
 use common::*;
+use ends::keygen;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, LISTEN_FEATURE, RESUME, VERSION};
 use muxtunnel_proto::native::{LISTENS_MAX, SessionCode};
 
@@ -270,6 +275,92 @@ fn entries_share_a_port_until_the_last_of_them_has_left() {
     until("the port is closed", || is_closed(port));
     exit.line(&["No entry asks for it any more"]);
     assert!(exit.status()["forwards"].is_null());
+}
+
+/// `security` of an exit that takes two entries, those of the entries, and the identity of the first.
+fn two_identities(dir: &std::path::Path) -> (String, [String; 2], String) {
+    let key = |name: &str| dir.join(name);
+    let exit = keygen(&key("exit"));
+    let public = ["one", "two"].map(|name| keygen(&key(name)));
+    let security = |name: &str, peers: &str| {
+        let key = key(name);
+        format!(
+            "{{mode: Noise, privateKey: '{}', peers: [{peers}]}}",
+            key.display()
+        )
+    };
+    let entries = ["one", "two"].map(|name| security(name, &format!("'{exit}'")));
+    let [one, two] = &public;
+    let exit = security("exit", &format!("'{one}', '{two}'"));
+    (exit, entries, public[0].clone())
+}
+
+/// An entry of its own identity that has the exit listen on `port`, and answers with `name`.
+fn named_entry(security: &str, carrier: u16, port: u16, name: &'static [u8]) -> Gate {
+    let (listener, address) = target();
+    names_itself(listener, name);
+    let text = entry_text(loopback(carrier), port, address, ["", ""]);
+    Gate::with_file(&text.replace("{mode: None}", security)).until_ready()
+}
+
+#[test]
+fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
+    let dir = tempfile::tempdir().unwrap();
+    let (security, [one, two], _) = two_identities(dir.path());
+    let (carrier, port) = (free_port(), free_port());
+    let text = exit_text(carrier, &port.to_string()).replace("{mode: None}", &security);
+    // A stranger's session is on another worker than the first asker's, or on the same.
+    let exit = Gate::with_file(&format!("{text}workers: 2\n")).until_ready();
+    let first = named_entry(&one, carrier, port, b"one");
+    until_listening(&first);
+    let strangers: Vec<_> = (0..3)
+        .map(|_| named_entry(&two, carrier, port, b"two"))
+        .collect();
+    for stranger in &strangers {
+        until("the stranger is refused", || {
+            problem(stranger).is_some_and(|told| told.contains("another identity"))
+        });
+    }
+    exit.line(&["Listener refused", "another identity"]);
+    // The first asker has the most streams, so a stranger would be preferred.
+    let held: Vec<_> = (0..20).map(|_| connect(loopback(port))).collect();
+    for mut client in &held {
+        let mut name = [0; 3];
+        client.read_exact(&mut name).unwrap();
+        assert_eq!(&name, b"one");
+    }
+    // More of the same identity share it.
+    let again = named_entry(&one, carrier, port, b"one");
+    until_listening(&again);
+    for _ in 0..20 {
+        assert_eq!(name_behind(port), b"one");
+    }
+    for entry in [first, again] {
+        entry.signal("TERM");
+        assert!(entry.wait().success());
+    }
+    until("the stranger has it", || name_behind(port) == b"two");
+}
+
+#[test]
+fn a_rule_with_a_peer_lets_that_identity_alone_ask() {
+    let dir = tempfile::tempdir().unwrap();
+    let (security, [one, two], named) = two_identities(dir.path());
+    let (carrier, port) = (free_port(), free_port());
+    let rule = format!("'127.0.0.1:{port},peer={named}'");
+    let text = exit_text(carrier, &rule).replace("{mode: None}", &security);
+    let exit = Gate::with_file(&text).until_ready();
+    let stranger = named_entry(&two, carrier, port, b"two");
+    until("the stranger is refused", || {
+        problem(&stranger).is_some_and(|told| told.contains("MT0220"))
+    });
+    assert!(is_closed(port));
+    let entry = named_entry(&one, carrier, port, b"one");
+    until_listening(&entry);
+    assert_eq!(name_behind(port), b"one");
+    // The rule is another peer's now, so the port is closed.
+    exit.rewrite(&text.replace(&format!("peer={named}"), "peer=another"));
+    until("the port is closed", || is_closed(port));
 }
 
 #[test]

@@ -213,12 +213,17 @@ impl FromStr for Rule {
 }
 
 fn parse(text: &str) -> Result<Rule, &'static str> {
-    let (target, peer) = match text.split_once(",peer=") {
-        Some((target, peer)) => (target, Some(parse_peer(peer)?)),
-        None => (text, None),
-    };
+    let (target, peer) = split_peer(text)?;
     let (host, ports) = parse_target(target)?;
     Ok(Rule { host, ports, peer })
+}
+
+/// The text in front of `,peer=IDENTITY`, and the identity.
+pub(crate) fn split_peer(text: &str) -> Result<(&str, Option<String>), &'static str> {
+    match text.split_once(",peer=") {
+        Some((target, peer)) => Ok((target, Some(parse_peer(peer)?))),
+        None => Ok((text, None)),
+    }
 }
 
 fn parse_peer(text: &str) -> Result<String, &'static str> {

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::listen::ListenProtocol;
+use crate::policy::split_peer;
 use crate::target::UNIX_PREFIX;
 use crate::{Config, ConfigError, Ports, Protocol, Role};
 
@@ -30,60 +31,83 @@ impl Direction {
     }
 }
 
-/// An address and ports of an exit that entries may have it listen on: `[ADDRESS:]PORT[-PORT]`, where the
-/// address is 127.0.0.1 unless it is written out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// An address and ports of an exit that entries may have it listen on: `[ADDRESS:]PORT[-PORT][,peer=IDENTITY]`,
+/// where the address is 127.0.0.1 unless it is written out.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenRule {
     /// Exactly this one; unspecified: exactly all addresses at once.
     pub address: IpAddr,
     /// The ports.
     pub ports: Ports,
+    /// The peer whose sessions it is for, by the identity that its carriers proved; `None`: every peer.
+    pub peer: Option<String>,
 }
 
 impl ListenRule {
-    /// Whether `address` may be listened on.
+    /// Whether the peer that proved the identity `peer` may have the exit listen on `address`.
     #[must_use]
-    pub fn permits(self, address: SocketAddr) -> bool {
-        self.address == address.ip() && self.ports.contains(address.port())
+    pub fn permits(&self, address: SocketAddr, peer: Option<&str>) -> bool {
+        self.address == address.ip()
+            && self.ports.contains(address.port())
+            && (self.peer.is_none() || self.peer.as_deref() == peer)
     }
 }
 
 /// The text is no rule.
 #[derive(Debug, thiserror::Error)]
-#[error("{text:?} is not [ADDRESS:]PORT[-PORT], such as 8080, 0.0.0.0:9000-9100 or [::]:8080")]
+#[error(
+    "{text:?} is not [ADDRESS:]PORT[-PORT][,peer=IDENTITY], such as 8080, 0.0.0.0:9000-9100 or [::]:8080: {problem}"
+)]
 pub struct ListenRuleError {
     text: String,
+    problem: &'static str,
 }
 
 impl FromStr for ListenRule {
     type Err = ListenRuleError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parse = || {
-            let Some((address, ports)) = text.rsplit_once(':') else {
-                return Some((Ipv4Addr::LOCALHOST.into(), text.parse().ok()?));
-            };
-            let bare = address
-                .strip_prefix('[')
-                .and_then(|rest| rest.strip_suffix(']'));
-            let address: IpAddr = match bare {
-                Some(v6) => IpAddr::V6(v6.parse().ok()?),
-                None => IpAddr::V4(address.parse().ok()?),
-            };
-            Some((address, ports.parse().ok()?))
-        };
-        let (address, ports) = parse().ok_or_else(|| ListenRuleError {
+        parse(text).map_err(|problem| ListenRuleError {
             text: text.to_owned(),
-        })?;
-        Ok(Self { address, ports })
+            problem,
+        })
     }
+}
+
+fn parse(text: &str) -> Result<ListenRule, &'static str> {
+    let (target, peer) = split_peer(text)?;
+    let (address, ports) = match target.rsplit_once(':') {
+        None => (Ipv4Addr::LOCALHOST.into(), target.parse()?),
+        Some((address, ports)) => (parse_address(address)?, ports.parse()?),
+    };
+    Ok(ListenRule {
+        address,
+        ports,
+        peer,
+    })
+}
+
+/// IPv6 in brackets.
+fn parse_address(text: &str) -> Result<IpAddr, &'static str> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let address = match bare {
+        Some(v6) => v6.parse().map(IpAddr::V6),
+        None => text.parse().map(IpAddr::V4),
+    };
+    address.map_err(|_| "the address cannot be read")
 }
 
 impl fmt::Display for ListenRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.address {
-            IpAddr::V4(v4) => write!(f, "{v4}:{}", self.ports),
-            IpAddr::V6(v6) => write!(f, "[{v6}]:{}", self.ports),
+            IpAddr::V4(v4) => write!(f, "{v4}:{}", self.ports)?,
+            IpAddr::V6(v6) => write!(f, "[{v6}]:{}", self.ports)?,
+        }
+        match &self.peer {
+            Some(peer) => write!(f, ",peer={peer}"),
+            None => Ok(()),
         }
     }
 }

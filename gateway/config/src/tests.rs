@@ -650,15 +650,34 @@ fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
     let entry = Config::from_yaml(&entry).unwrap();
     assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);
     assert_eq!(Config::from_yaml(&entry.to_yaml().unwrap()).unwrap(), entry);
-    let text = format!("{EXIT}allowListen: [8080, '0.0.0.0:9000-9100', '[::]:80']\n");
+    let text = format!(
+        "{EXIT}allowListen: [8080, '0.0.0.0:9000-9100', '[::]:80', '0.0.0.0:70,peer=spiffe://a/b']\n"
+    );
     let exit = Config::from_yaml(&text.replace("8080", "'8080'")).unwrap();
     let written: Vec<_> = exit.allow_listen.iter().map(ToString::to_string).collect();
-    assert_eq!(written, ["127.0.0.1:8080", "0.0.0.0:9000-9100", "[::]:80"]);
+    assert_eq!(
+        written,
+        [
+            "127.0.0.1:8080",
+            "0.0.0.0:9000-9100",
+            "[::]:80",
+            "0.0.0.0:70,peer=spiffe://a/b"
+        ]
+    );
     assert_eq!(Config::from_yaml(&exit.to_yaml().unwrap()).unwrap(), exit);
-    let permitted = |address: &str| {
-        let address = address.parse().unwrap();
-        exit.allow_listen.iter().any(|rule| rule.permits(address))
+    let permitted_to = |peer, address: &str| {
+        let (address, mut rules) = (address.parse().unwrap(), exit.allow_listen.iter());
+        rules.any(|rule| rule.permits(address, peer))
     };
+    let permitted = |address| permitted_to(None, address);
+    for (peer, expected) in [
+        (Some("spiffe://a/b"), true),
+        (Some("b"), false),
+        (None, false),
+    ] {
+        assert_eq!(permitted_to(peer, "0.0.0.0:70"), expected, "{peer:?}");
+        assert!(permitted_to(peer, "127.0.0.1:8080"), "{peer:?}");
+    }
     for (address, expected) in [
         ("127.0.0.1:8080", true),
         ("127.0.0.1:8081", false),
@@ -671,7 +690,17 @@ fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
         assert_eq!(permitted(address), expected, "{address}");
     }
     for text in [
-        "", "0", "80-79", "a:80", ":80", "::1:80", "[::1:80", "1.2.3:80", "80-",
+        "",
+        "0",
+        "80-79",
+        "a:80",
+        ":80",
+        "::1:80",
+        "[::1:80",
+        "1.2.3:80",
+        "80-",
+        "80,peer=",
+        "80,peers=a",
     ] {
         assert!(text.parse::<ListenRule>().is_err(), "{text:?}");
     }

@@ -43,7 +43,7 @@ pub(super) struct Arrived {
 impl Driver {
     pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String, source: Option<Source>) {
         let driver = Rc::clone(self);
-        let peer = self.identity.borrow().clone();
+        let peer = self.identity();
         let dial = (self.dialler)(target.clone(), peer, source);
         let task = tokio::task::spawn_local(async move {
             let dialled = dial.await;

@@ -1,8 +1,8 @@
 //! Ports that a worker listens on because entries ask for it, and the way of their connections.
 //!
-//! Sessions that ask for the same address share its listener; a connection goes to the one with the fewest
-//! streams, which knows where it leads. A listener lives as long as a session wants it. Bounds: listeners,
-//! those of the sessions; sessions, `limits.carriers`.
+//! A listener belongs to the identity of its first asker. Sessions of that identity share it; a connection goes to
+//! the one with the fewest streams, which knows where it leads. A listener lives as long as a session wants it.
+//! Bounds: listeners, those of the sessions; sessions, `limits.carriers`.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::account::Local;
-use crate::claims::{Claimed, Claims};
+use crate::claims::{ClaimError, Claimed, Claims};
 use crate::driver::{Connection, Driver, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
 use crate::forward::Forward;
@@ -38,6 +38,8 @@ pub(super) struct Reverse {
 
 /// One port.
 struct Listener {
+    /// The identity of all its askers; `None`: nothing was proved.
+    peer: Option<Rc<str>>,
     forward: Arc<Forward>,
     telemetry: Arc<Telemetry>,
     askers: RefCell<Vec<Asker>>,
@@ -110,7 +112,7 @@ impl Reverse {
         while config.changed().await.is_ok() {
             let config = Arc::clone(&config.borrow_and_update());
             self.listeners.borrow_mut().retain(|address, listener| {
-                let stays = is_allowed(&config, *address);
+                let stays = is_allowed(&config, *address, listener.peer.as_deref());
                 if !stays {
                     for asker in listener.askers.take() {
                         asker.session.end_listen(asker.listen, denied(*address));
@@ -153,20 +155,24 @@ impl Reverse {
             let text = format!("{}: {text:?} is not ADDRESS:PORT", Code::ListenRefused);
             Refusal::new(Reason::AddressType, text)
         })?;
-        if !is_allowed(&self.config.borrow(), address) {
+        let peer = asker.session.identity();
+        if !is_allowed(&self.config.borrow(), address, peer.as_deref()) {
             return Err(denied(address));
         }
+        let refused = |error: ClaimError| Refusal::new(Reason::General, error.to_string());
         let known = self.listeners.borrow().get(&address).cloned();
         if let Some(listener) = known {
+            if listener.peer != peer {
+                return Err(refused(ClaimError::OtherPeer(address)));
+            }
             listener.askers.borrow_mut().push(asker);
             return Ok(address);
         }
-        let claimed = self
-            .claims
-            .listen(address)
-            .map_err(|error| Refusal::new(Reason::General, error.to_string()))?;
+        let claimed = self.claims.listen(address, peer.as_deref());
+        let claimed = claimed.map_err(refused)?;
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
+            peer,
             // Limits are the entry's, which has the forward.
             forward: self
                 .telemetry
@@ -288,8 +294,9 @@ async fn accept(listener: std::rc::Weak<Listener>, claimed: Claimed) {
     }
 }
 
-fn is_allowed(config: &Config, address: SocketAddr) -> bool {
-    config.allow_listen.iter().any(|rule| rule.permits(address))
+fn is_allowed(config: &Config, address: SocketAddr, peer: Option<&str>) -> bool {
+    let mut rules = config.allow_listen.iter();
+    rules.any(|rule| rule.permits(address, peer))
 }
 
 fn denied(address: SocketAddr) -> Refusal {

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
-    ListenProtocol, ListenRule, MutualTls, Noise, Policy, Ports, Priority, Protocol, ProxyProtocol,
-    Role, Rule, Security, Target, WebSocket, config_hash,
+    ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy, Ports, Priority,
+    Protocol, ProxyProtocol, Role, Rule, Security, Target, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
@@ -68,7 +68,7 @@ pub(super) fn config(
             End::Entry | End::Rendezvous => Policy::default(),
         },
         allow_listen: if end == End::Exit {
-            allow_listen(tunnel)
+            allow_listen(tunnel, gateway)
         } else {
             Vec::new()
         },
@@ -196,14 +196,32 @@ fn target(forward: &ValidatedForward) -> Option<Target> {
     Some(Target::Tcp { host, port })
 }
 
-/// The ports that entries may ask the exit to listen on: those that are declared.
-fn allow_listen(tunnel: &ValidatedTunnel) -> Vec<ListenRule> {
+/// The ports that entries may ask the exit to listen on: those that are declared. They are the one peer's that `exit`
+/// takes; where it takes several, the first of them that asks has a port.
+fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<ListenRule> {
     let ports = tunnel.listen_ports.iter().filter(|port| port.reverse);
+    let peer = sole_peer(&exit.security).filter(|peer| peer.len() <= PEER_BYTES_MAX);
     let rule = |port: &ListenPort| ListenRule {
         address: Ipv4Addr::UNSPECIFIED.into(),
         ports: Ports::single(port.port),
+        peer: peer.clone(),
     };
     ports.map(rule).collect()
+}
+
+/// The identity of everybody who can open a carrier, where there is but one.
+fn sole_peer(security: &ValidatedSecurity) -> Option<String> {
+    match security {
+        ValidatedSecurity::None => None,
+        ValidatedSecurity::MutualTls { peers, .. } => match &peers[..] {
+            [peer] => Some(peer.clone()),
+            _ => None,
+        },
+        ValidatedSecurity::Noise { peers, .. } => match &peers[..] {
+            [peer] => Some(peer.to_string()),
+            _ => None,
+        },
+    }
 }
 
 /// The declared targets that the exit dials, each once, and what else the policy says.

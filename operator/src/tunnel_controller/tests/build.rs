@@ -393,6 +393,18 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         config(&tunnel, "office-entry"),
     );
     assert_eq!(exit.allow_listen[0].to_string(), "0.0.0.0:8080");
+    // The one identity that the exit takes is the one that its ports are for.
+    let reverse = |peers: &str| {
+        let security = format!(
+            "{{mode: MutualTls, entry: {{secretName: near, peers: [exit.example.com]}}, \
+             exit: {{secretName: far, peers: [{peers}]}}}}"
+        );
+        let text = native.replace("name: web", "name: web\n  direction: ExitToEntry");
+        let tunnel = built(&text.replace("{mode: None}", &security));
+        config(&tunnel, "office-exit").allow_listen[0].to_string()
+    };
+    assert_eq!(reverse("'spiffe://a'"), "0.0.0.0:8080,peer=spiffe://a");
+    assert_eq!(reverse("'spiffe://a', 'spiffe://b'"), "0.0.0.0:8080");
     let allow: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["db.example.com.:5432"]);
     assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);
