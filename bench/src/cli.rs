@@ -110,7 +110,7 @@ pub struct LoadArgs {
     /// Long streams.
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub streams: u32,
-    /// How long; whole seconds.
+    /// How long, in whole seconds. SIGTERM ends the load earlier; the report is printed either way.
     #[arg(long, value_parser = parse_duration)]
     pub duration: Duration,
 }

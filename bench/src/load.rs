@@ -5,10 +5,12 @@
 //! [`Failure`], within a bound, and none is left out because others fail. It judges nothing. What answers is
 //! [`target`](crate::target).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::Range;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -95,18 +97,20 @@ impl Load {
         Ok(())
     }
 
-    /// Makes the load, and says what became of it once everything is over.
-    pub async fn run(self) -> Report {
+    /// Makes the load until its time is over or `stop` ends, and says what became of it once everything is over.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Report {
         let load = Rc::new(self);
         let report = Rc::new(RefCell::new(Report::default()));
-        let until = Instant::now() + load.duration;
+        let until = Rc::new(Cell::new(Instant::now() + load.duration));
+        let mut stop = pin!(stop);
         LocalSet::new()
             .run_until(async {
                 let mut tasks: Vec<_> = (0..load.streams)
                     .map(|place| {
                         let (load, report) = (Rc::clone(&load), Rc::clone(&report));
+                        let until = Rc::clone(&until);
                         tokio::task::spawn_local(async move {
-                            load.keep_stream(place, until, &report).await;
+                            load.keep_stream(place, &until, &report).await;
                         })
                     })
                     .collect();
@@ -115,7 +119,19 @@ impl Load {
                 turns.set_missed_tick_behavior(MissedTickBehavior::Burst);
                 let opens = load.duration.as_secs() * u64::from(load.opens_per_second);
                 for number in 0..opens {
-                    turns.tick().await;
+                    tokio::select! {
+                        biased;
+                        () = &mut stop => {
+                            until.set(Instant::now());
+                            break;
+                        }
+                        _ = turns.tick() => {}
+                    }
+                    {
+                        let mut report = report.borrow_mut();
+                        report.begun += 1;
+                        report.last_begun_unix_ms = unix_ms();
+                    }
                     let (load, report) = (Rc::clone(&load), Rc::clone(&report));
                     tasks.push(tokio::task::spawn_local(async move {
                         load.count_open(number, &report).await;
@@ -175,9 +191,9 @@ impl Load {
     }
 
     /// Keeps one long stream up until the load ends.
-    async fn keep_stream(&self, place: u32, until: Instant, report: &RefCell<Report>) {
+    async fn keep_stream(&self, place: u32, until: &Cell<Instant>, report: &RefCell<Report>) {
         let mut number = u64::from(place);
-        while Instant::now() < until {
+        while Instant::now() < until.get() {
             let stream = self.connect_stream(number).await;
             number += u64::from(self.streams);
             match stream {
@@ -213,14 +229,14 @@ impl Load {
         &self,
         mut stream: TcpStream,
         number: u64,
-        until: Instant,
+        until: &Cell<Instant>,
     ) -> Result<(), Failure> {
         let failed = |error: io::Error| failure(&error);
         stream.set_nodelay(true).map_err(failed)?;
         let header = Header::Long(number).encode();
         stream.write_all(&header).await.map_err(failed)?;
         let mut offset = 0;
-        while Instant::now() < until {
+        while Instant::now() < until.get() {
             let block = self.pattern.at(number as usize, offset, BLOCK_BYTES);
             let mut back = [0; BLOCK_BYTES];
             let exchange = async {
@@ -265,6 +281,8 @@ fn unix_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use tokio::net::TcpListener;
 
     use super::*;
@@ -315,7 +333,7 @@ mod tests {
             }
         };
         tokio::select! {
-            report = load.run() => report,
+            report = load.run(pending()) => report,
             () = serve => unreachable!(),
         }
     }
@@ -331,7 +349,7 @@ mod tests {
         let (listener, address) = listener().await;
         let load = load(address).await;
         let report = tokio::select! {
-            report = async { load.steady().await.unwrap(); load.run().await } => report,
+            report = async { load.steady().await.unwrap(); load.run(pending()).await } => report,
             ended = target::serve(listener) => panic!("{ended:?}"),
         };
         assert_eq!((report.opens, report.failed_opens()), (10, 0), "{report:?}");
@@ -343,10 +361,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_load_that_is_stopped_accounts_for_what_it_began() {
+        let (listener, address) = listener().await;
+        let mut load = load(address).await;
+        load.duration = Duration::from_secs(3600);
+        let (began, stop) = (unix_ms(), sleep(Duration::from_millis(500)));
+        let report = tokio::select! {
+            report = load.run(stop) => report,
+            ended = target::serve(listener) => panic!("{ended:?}"),
+        };
+        assert!(report.begun > 0, "{report:?}");
+        assert_eq!(
+            (report.opens, report.failed_opens()),
+            (report.begun, 0),
+            "{report:?}"
+        );
+        assert_eq!(
+            (report.streams, report.lost_streams()),
+            (2, 0),
+            "{report:?}"
+        );
+        assert!(report.last_begun_unix_ms >= began, "{report:?}");
+    }
+
+    #[tokio::test]
     async fn nobody_there_is_a_refusal_each_time() {
         let (listener, address) = listener().await;
         drop(listener);
-        let report = load(address).await.run().await;
+        let report = load(address).await.run(pending()).await;
         assert_eq!(report.opens, 10);
         assert_eq!(report.failed[&Failure::Refused].count, 10);
         assert_eq!(report.streams, 0);

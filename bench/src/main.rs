@@ -13,6 +13,7 @@ use muxbench::serve::{asked_to_end, listen};
 use muxbench::target;
 use muxbench::token::{Admission, Token};
 use muxtunnel_bench_api::result::LOG_WORD;
+use tokio::sync::oneshot;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -90,12 +91,19 @@ fn load(args: &LoadArgs) -> anyhow::Result<()> {
         let load = Load::new(args).await?;
         load.steady().await?;
         println!("steady");
+        // A signal ends the load before its time; what was begun is still accounted for.
+        let (told, stop) = oneshot::channel();
+        let stop = async {
+            let _ = stop.await;
+        };
+        let signal = async {
+            asked_to_end().await?;
+            let _ = told.send(());
+            std::future::pending::<anyhow::Result<()>>().await
+        };
         tokio::select! {
-            report = load.run() => println!("{LOG_WORD}{}", serde_json::to_string(&report)?),
-            asked = asked_to_end() => {
-                asked?;
-                anyhow::bail!("ended by a signal before its time")
-            }
+            report = load.run(stop) => println!("{LOG_WORD}{}", serde_json::to_string(&report)?),
+            failed = signal => failed?,
         }
         Ok(())
     })

@@ -111,6 +111,20 @@ impl Cluster {
         Ok(())
     }
 
+    /// Installs today's chart in it, whatever was there before.
+    ///
+    /// # Errors
+    /// If the operator does not become ready.
+    pub async fn install(self) -> Result<()> {
+        let script = tools::checkout().join("e2e/install");
+        let which: &[&str] = match self {
+            Self::First => &[],
+            Self::Second => &["second"],
+        };
+        tools::run(script, which).await?;
+        Ok(())
+    }
+
     /// Its node.
     ///
     /// # Errors

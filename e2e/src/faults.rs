@@ -21,15 +21,19 @@ use anyhow::Result;
 use muxtunnel_bench_api::load::{Failures, Report};
 use serde::Serialize;
 
+use crate::cluster::Cluster;
+
 pub use table::table;
 
 /// The operator's namespace.
 const OPERATOR: &str = "muxtunnel-system";
 
-/// How long a fault's parts take.
+/// Where a fault happens, and how long its parts take.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
-    /// Seconds of load.
+    /// The cluster.
+    pub cluster: Cluster,
+    /// Seconds of load at least. The load always outlasts the fault.
     pub load_seconds: u32,
     /// Seconds that something is away, where the fault is that it is away.
     pub away_seconds: u32,
@@ -133,6 +137,7 @@ const fn fault(name: &'static str, load_seconds: u32, away_seconds: u32, run: Ru
         within: Duration::from_secs(600 + load_seconds as u64),
         runs: 1,
         scale: Scale {
+            cluster: Cluster::First,
             load_seconds,
             away_seconds,
         },
@@ -178,6 +183,8 @@ impl Outcome {
 }
 
 fn add(load: &mut Report, more: &Report) {
+    load.begun += more.begun;
+    load.last_begun_unix_ms = load.last_begun_unix_ms.max(more.last_begun_unix_ms);
     load.opens += more.opens;
     load.streams += more.streams;
     load.slowest_ms = load.slowest_ms.max(more.slowest_ms);

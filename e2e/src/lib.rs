@@ -2,7 +2,7 @@
 //!
 //! Owns: a namespace for each test that is dumped when the test fails and deleted at its end
 //! ([`namespace`]), waiting with deadlines ([`wait`]), pods that serve and pods that run to their end
-//! ([`pods`]), the resources under test ([`tunnel`], [`benchmark`]), what of them is refused ([`admission`]), and what is
+//! ([`pods`]), which tests run side by side ([`turn`]), the resources under test ([`tunnel`], [`benchmark`]), what of them is refused ([`admission`]), and what is
 //! done to them ([`faults`]).
 //! Comes in: `KUBECONFIG`, a cluster with the chart installed (`make install`), a second one where something
 //! crosses clusters (`make second`), `kubectl`, `helm` and `docker` on the PATH. It must not reach into the operator's or a gateway's code: what it sees is what a user sees.
@@ -17,7 +17,10 @@ pub mod namespace;
 pub mod pods;
 pub mod tools;
 pub mod tunnel;
+pub mod turn;
 pub mod wait;
 
 pub use cluster::Cluster;
-pub use namespace::{PodSecurity, TestNamespace, with_temp_ns, with_temp_ns_in_both};
+pub use namespace::{
+    PodSecurity, TestNamespace, with_temp_ns, with_temp_ns_in, with_temp_ns_in_both,
+};

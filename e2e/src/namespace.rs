@@ -85,7 +85,11 @@ pub async fn with_temp_ns_in_both<T>(
     .await
 }
 
-async fn with_temp_ns_in<T>(
+/// Runs `test` with a fresh namespace in that cluster; see [`with_temp_ns`].
+///
+/// # Errors
+/// If the cluster cannot be reached, or the test fails.
+pub async fn with_temp_ns_in<T>(
     cluster: Cluster,
     prefix: &str,
     level: PodSecurity,

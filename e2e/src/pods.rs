@@ -27,7 +27,7 @@ const GATEWAY_IMAGE: &str = concat!("muxtunnel/gateway:", env!("CARGO_PKG_VERSIO
 const SCRIPTS: &str = "e2e-scripts";
 
 /// How long a pod may take to start.
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(180);
 
 /// What a server does with each connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub enum Serve {
 /// Starts a server pod and the Service `name` in front of it at port 80; returns when it accepts connections.
 ///
 /// # Errors
-/// If an object cannot be made, or the server is not ready within a minute.
+/// If an object cannot be made, or the server is not ready in time.
 pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
     let each =
         |command: &[&'static str]| [&["perl", "/scripts/serve.pl", "8080"], command].concat();
@@ -95,7 +95,7 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
 }
 
 /// Starts a client pod that makes `opens_per_second` short connections and keeps `streams` long ones to `to`
-/// (`host:port`, behind which a [`Serve::Load`] answers) for that long; returns when the first ones were answered. Its
+/// (`host:port`, behind which a [`Serve::Load`] answers) for that long, or until [`stop_load`]; returns when the first ones were answered. Its
 /// [`end`] prints a [`Report`], which [`load_report`] waits for.
 ///
 /// # Errors
@@ -119,7 +119,31 @@ pub async fn load(
     );
     let command = ["muxbench", "load", &connect, &rate, &streams, &duration];
     create(ns, pod(name, &command)).await?;
-    printed(ns, name, "steady", START + START).await
+    let pods = ns.api::<Pod>();
+    wait::until(&format!("{name} is steady"), START + START, async || {
+        let log = pods.logs(name, &LogParams::default()).await;
+        if log.is_ok_and(|log| log.contains("steady")) {
+            return Ok(Some(()));
+        }
+        // It gives up by itself where nothing answers.
+        let pod = pods.get_opt(name).await.ok().flatten();
+        match pod.as_ref().map(phase) {
+            Some("Failed") => bail!("the load {name} ended before it was steady"),
+            _ => Ok(None),
+        }
+    })
+    .await
+}
+
+/// Tells a [`load`] to end before its time.
+///
+/// # Errors
+/// If it has ended already.
+pub async fn stop_load(ns: &TestNamespace, name: &str) -> Result<()> {
+    let stop = ["exec", name, "--", "bash", "-c", "kill -TERM 1"];
+    let stopped = ns.kubectl(&stop).await;
+    stopped.with_context(|| format!("the load {name} has ended already"))?;
+    Ok(())
 }
 
 /// Waits for the end of a [`load`], and returns what became of its connections.

@@ -1,5 +1,6 @@
 //! The programs of this machine that tests call: kubectl, helm, docker, our command line and scripts of this checkout.
 
+use std::env;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -61,19 +62,25 @@ pub struct Ran {
     pub err: String,
 }
 
-/// Runs `muxtunnel` as it stands in this checkout to its end, well or not.
+/// Runs `muxtunnel`, which cargo has built beside the tests, to its end, well or not.
 ///
 /// # Errors
-/// If it cannot be built or started, or was killed.
+/// If it is not built, or was killed.
 pub async fn muxtunnel(arguments: &[&str]) -> Result<Ran> {
-    let output = Command::new("cargo")
-        .args(["run", "--quiet", "--package", "muxtunnel-cli", "--"])
+    // This test is in the folder `deps` beside it.
+    let test = env::current_exe().context("the path of this test")?;
+    let folder = test.parent().and_then(Path::parent);
+    let program = folder.context("cargo's target folder")?.join("muxtunnel");
+    let output = Command::new(&program)
         .args(arguments)
         .current_dir(checkout())
         .kill_on_drop(true)
         .output()
         .await
-        .context("cannot run cargo")?;
+        .with_context(|| {
+            let program = program.display();
+            format!("cannot run {program}; `cargo build -p muxtunnel-cli` builds it")
+        })?;
     let status = output.status.code().context("muxtunnel was killed")?;
     Ok(Ran {
         status,

@@ -14,7 +14,7 @@ use crate::namespace::TestNamespace;
 use crate::wait;
 
 /// Within this a tunnel becomes Ready: images are in the cluster, so it is pods starting and one connection.
-pub const READY_WITHIN: Duration = Duration::from_secs(120);
+pub const READY_WITHIN: Duration = Duration::from_secs(240);
 
 /// The field manager of the tests.
 const MANAGER: &str = "muxtunnel-e2e";

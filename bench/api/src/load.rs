@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 /// What became of all short connections and long streams of a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
-    /// Short connections.
+    /// Short connections that were begun.
+    pub begun: u64,
+    /// When the last one was begun, in milliseconds since 1970.
+    pub last_begun_unix_ms: u64,
+    /// Short connections that are over, well or not.
     pub opens: u64,
     /// Those that failed, by how.
     pub failed: BTreeMap<Failure, Failures>,

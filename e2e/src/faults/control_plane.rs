@@ -15,7 +15,7 @@ use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, under_load};
 use super::{OPERATOR, Outcome, Scale};
 use crate::admission::every_bad_object_is_refused;
 use crate::pods::{self, Serve};
-use crate::{Cluster, PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
+use crate::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
 
 /// Within this 200 tunnels are settled.
 const MANY_WITHIN: Duration = Duration::from_secs(480);
@@ -64,7 +64,7 @@ pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
         let (leader, identity) = leader(ns).await?;
         let at = Moment::now();
-        site::kill(&leader, "muxtunnel-opera").await?;
+        site::kill(ns, &leader, "muxtunnel-opera").await?;
         site::taken_up(ns, PLAIN).await?;
         let over = at.over("until another operator had taken a change of the spec up");
         // A process has an identity of its own, also one that is started again in the same pod.
@@ -157,7 +157,7 @@ async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
 /// As [`super::Fault::run`].
 pub async fn api_server_away(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let node = Cluster::First.node().await?;
+        let node = ns.cluster.node().await?;
         let restarts = restarts(ns).await?;
         // The script puts the manifest back whether or not somebody still waits for it.
         let script = format!(
@@ -210,7 +210,7 @@ async fn restarts(ns: &TestNamespace) -> Result<Vec<(String, i32)>> {
 /// As [`super::Fault::run`].
 pub async fn kubelet_restarted(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let node = Cluster::First.node().await?;
+        let node = ns.cluster.node().await?;
         let restarts = restarts(ns).await?;
         let at = Moment::now();
         node.run("systemctl restart kubelet").await?;
@@ -339,7 +339,7 @@ pub async fn many_tunnels(count: usize) -> Result<Outcome> {
         })
         .await?;
         let over = at.over("");
-        let (now, peak) = memory_mib().await?;
+        let (now, peak) = memory_mib(ns).await?;
         ensure!(
             peak <= MEMORY_MIB_MAX,
             "the operator needed {peak} MiB; {MEMORY_MIB_MAX} MiB is what it may have"
@@ -352,8 +352,8 @@ pub async fn many_tunnels(count: usize) -> Result<Outcome> {
 }
 
 /// The resident memory of the operator's process that has most, now and at most since it began.
-async fn memory_mib() -> Result<(u64, u64)> {
-    let node = Cluster::First.node().await?;
+async fn memory_mib(ns: &TestNamespace) -> Result<(u64, u64)> {
+    let node = ns.cluster.node().await?;
     let statuses = "for status in /proc/[0-9]*/status; do
          if grep -q '^Name:.muxtunnel-opera' $status 2>/dev/null; then grep -E '^Vm(HWM|RSS):' $status; fi
        done";

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
 use super::{Outcome, Scale};
 use crate::keys::Authority;
-use crate::{Cluster, TestNamespace, pods, tunnel, wait};
+use crate::{TestNamespace, pods, tunnel, wait};
 
 /// Between two renewals of certificates.
 const RENEW_EVERY: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
         let pod = busiest(ns, side).await?;
         let at = Moment::now();
-        site::kill(&pod, "muxgate").await?;
+        site::kill(ns, &pod, "muxgate").await?;
         let restarted = |pod: &Pod| pods::restarts(pod) > 0;
         let (pods, name) = (ns.api::<Pod>(), pod.name_any());
         wait::for_object(&pods, &name, "a restart", PODS_WITHIN, restarted).await?;
@@ -148,7 +148,7 @@ pub async fn sysctl_changed(scale: Scale) -> Result<Outcome> {
 /// As [`super::Fault::run`].
 pub async fn image_changed(scale: Scale) -> Result<Outcome> {
     let again = concat!(env!("CARGO_PKG_VERSION"), "-again");
-    let node = Cluster::First.node().await?;
+    let node = scale.cluster.node().await?;
     let image = concat!("docker.io/muxtunnel/gateway:", env!("CARGO_PKG_VERSION"));
     node.run(&format!(
         "ctr --namespace k8s.io images tag --force {image} {image}-again"
@@ -158,14 +158,15 @@ pub async fn image_changed(scale: Scale) -> Result<Outcome> {
         let old = all_names(ns).await?;
         let at = Moment::now();
         let changed = async {
-            Cluster::First
+            scale
+                .cluster
                 .set_value(&format!("image.gateway.tag={again:?}"))
                 .await?;
             site::whole(ns, &old).await?;
             Ok(at.over(""))
         };
         let changed = changed.await;
-        Cluster::First.set_value("image.gateway.tag=\"\"").await?;
+        scale.cluster.set_value("image.gateway.tag=\"\"").await?;
         changed
     })
     .await;
@@ -206,7 +207,7 @@ pub async fn certificates_renewed(scale: Scale) -> Result<Outcome> {
 /// As [`super::Fault::run`].
 pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
     let shorter =
-        async |_: &TestNamespace| Cluster::First.set_value("certificates.life=\"3m\"").await;
+        async |_: &TestNamespace| scale.cluster.set_value("certificates.life=\"3m\"").await;
     let outcome = under_load("", scale, shorter, async |ns| {
         let at = Moment::now();
         let life = Duration::from_secs(180);
@@ -223,9 +224,7 @@ pub async fn certificates_of_three_minutes(scale: Scale) -> Result<Outcome> {
         Ok(at.over("both renewed twice, by their expiry in the tunnel's status"))
     });
     let outcome = outcome.await;
-    Cluster::First
-        .set_value("certificates.life=\"24h\"")
-        .await?;
+    scale.cluster.set_value("certificates.life=\"24h\"").await?;
     outcome
 }
 

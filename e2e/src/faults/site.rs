@@ -6,12 +6,12 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::ListParams;
-use muxtunnel_bench_api::load::Failure;
+use muxtunnel_bench_api::load::{Failure, Report};
 use muxtunnel_crds::MuxTunnel;
 
 use super::{Outcome, Scale};
 use crate::pods::{self, Serve};
-use crate::{Cluster, PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
+use crate::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns_in};
 
 /// Short connections a second.
 const OPENS_PER_SECOND: u32 = 200;
@@ -19,7 +19,11 @@ const OPENS_PER_SECOND: u32 = 200;
 const STREAMS: u32 = 20;
 /// Quiet time between the beginning of the load and the fault.
 const BEFORE: Duration = Duration::from_secs(3);
-/// Within this the load is over, once its seconds are.
+/// What the load lasts at most: longer than any fault.
+const LOAD_MOST_SECONDS: u32 = 1200;
+/// The load goes on for this long after the fault is over.
+const AFTER: Duration = Duration::from_secs(3);
+/// Within this the load is over, once it is told to end.
 const LOAD_ENDS: Duration = Duration::from_secs(90);
 /// Within this pods are as they were.
 pub(super) const PODS_WITHIN: Duration = Duration::from_secs(180);
@@ -59,10 +63,14 @@ impl Moment {
         }
     }
 
-    /// Seconds from here to a time of the load, whose clock is this machine's.
+    /// The time of the load's clock, which is this machine's.
+    fn unix_ms(self) -> Result<u128> {
+        Ok(self.wall.duration_since(UNIX_EPOCH)?.as_millis())
+    }
+
+    /// Seconds from here to a time of the load.
     fn until(self, unix_ms: u64) -> Result<f64> {
-        let since = self.wall.duration_since(UNIX_EPOCH)?.as_millis();
-        Ok((unix_ms as f64 - since as f64).max(0.0) / 1000.0)
+        Ok((unix_ms as f64 - self.unix_ms()? as f64).max(0.0) / 1000.0)
     }
 }
 
@@ -117,60 +125,104 @@ pub(super) async fn under_load(
     prepare: impl AsyncFnOnce(&TestNamespace) -> Result<()>,
     fault: impl AsyncFnOnce(&TestNamespace) -> Result<Over>,
 ) -> Result<Outcome> {
-    with_temp_ns("fault", PodSecurity::Restricted, async |ns| {
-        prepare(ns).await?;
-        pods::serve(ns, "web", Serve::Load).await?;
-        tunnel::up(ns, &tunnel_yaml(carrier, "")).await?;
-        let seconds = scale.load_seconds;
-        pods::load(
-            ns,
-            "load",
-            "t-entry:8080",
-            OPENS_PER_SECOND,
-            STREAMS,
-            seconds,
-        )
-        .await?;
-        tokio::time::sleep(BEFORE).await;
-        let over = fault(ns).await?;
-        let within = Duration::from_secs(seconds.into()) + LOAD_ENDS;
-        let load = pods::load_report(ns, "load", within).await?;
-        ensure!(
-            load.opens == u64::from(seconds * OPENS_PER_SECOND),
-            "of the load, some connections are not accounted for: {load:?}"
-        );
-        for what in [&load.failed, &load.lost] {
+    with_temp_ns_in(
+        scale.cluster,
+        "fault",
+        PodSecurity::Restricted,
+        async |ns| {
+            prepare(ns).await?;
+            pods::serve(ns, "web", Serve::Load).await?;
+            tunnel::up(ns, &tunnel_yaml(carrier, "")).await?;
+            pods::load(
+                ns,
+                "load",
+                "t-entry:8080",
+                OPENS_PER_SECOND,
+                STREAMS,
+                LOAD_MOST_SECONDS,
+            )
+            .await?;
+            let began = Moment::now();
+            tokio::time::sleep(BEFORE).await;
+            let over = fault(ns).await?;
+            let ended = Moment::now();
+            dns_answers(ns).await?;
+            let rest = f64::from(scale.load_seconds) - began.seconds();
+            let rest = Duration::from_secs_f64(rest.max(0.0)).max(AFTER);
+            tokio::time::sleep(rest).await;
+            let seconds = began.seconds();
+            pods::stop_load(ns, "load").await?;
+            let load = pods::load_report(ns, "load", LOAD_ENDS).await?;
+            outlasted(&load, ended, seconds)?;
+            for what in [&load.failed, &load.lost] {
+                ensure!(
+                    !what.contains_key(&Failure::Wrong),
+                    "a wrong byte arrived: {load:?}"
+                );
+            }
+            // An answer that ends early as if all were well would be one that nobody can tell from a good one.
+            for what in [&load.failed, &load.lost] {
+                ensure!(
+                    !what.contains_key(&Failure::Short),
+                    "something ended early without a cut: {load:?}"
+                );
+            }
+            // Whatever failed, it has stopped failing.
+            pods::load(ns, "after", "t-entry:8080", OPENS_PER_SECOND, STREAMS, 3).await?;
+            let after = pods::load_report(ns, "after", LOAD_ENDS).await?;
             ensure!(
-                !what.contains_key(&Failure::Wrong),
-                "a wrong byte arrived: {load:?}"
+                after.failed_opens() + after.lost_streams() == 0,
+                "connections fail after the fault, too: {after:?}"
             );
-        }
-        // An answer that ends early as if all were well would be one that nobody can tell from a good one.
-        for what in [&load.failed, &load.lost] {
-            ensure!(
-                !what.contains_key(&Failure::Short),
-                "something ended early without a cut: {load:?}"
-            );
-        }
-        // Whatever failed, it has stopped failing.
-        pods::load(ns, "after", "t-entry:8080", OPENS_PER_SECOND, STREAMS, 3).await?;
-        let after = pods::load_report(ns, "after", LOAD_ENDS).await?;
-        ensure!(
-            after.failed_opens() + after.lost_streams() == 0,
-            "connections fail after the fault, too: {after:?}"
-        );
-        let last = load.last_failure_unix_ms();
-        Ok(Outcome {
-            failing_seconds: last.map(|last| over.at.until(last)).transpose()?,
-            load: Some(load),
-            ..over.without_load()
-        })
-    })
+            let last = load.last_failure_unix_ms();
+            Ok(Outcome {
+                failing_seconds: last.map(|last| over.at.until(last)).transpose()?,
+                load: Some(load),
+                ..over.without_load()
+            })
+        },
+    )
     .await
 }
 
+/// The load went on until after the fault, at its rate, and each of its connections is accounted for.
+fn outlasted(load: &Report, ended: Moment, seconds: f64) -> Result<()> {
+    ensure!(
+        load.opens == load.begun,
+        "of the load, some connections are not accounted for: {load:?}"
+    );
+    ensure!(
+        u128::from(load.last_begun_unix_ms) >= ended.unix_ms()?,
+        "the load ended before the fault: {load:?}"
+    );
+    // A busy machine delays some of them.
+    let least = seconds * f64::from(OPENS_PER_SECOND) * 0.75;
+    ensure!(
+        load.begun as f64 >= least,
+        "{seconds:.0} s of load have at least {least:.0} connections: {load:?}"
+    );
+    Ok(())
+}
+
+/// Waits until the cluster's DNS knows what is new: while the API server was away, CoreDNS could not hear of it, and the
+/// next test begins with a new Service.
+async fn dns_answers(ns: &TestNamespace) -> Result<()> {
+    let name = "new-name";
+    wait::until("the API server makes a Service", PODS_WITHIN, async || {
+        let made = ["create", "service", "clusterip", name, "--tcp=80"];
+        Ok(ns.kubectl(&made).await.ok())
+    })
+    .await?;
+    wait::until("DNS knows a new Service", PODS_WITHIN, async || {
+        let look = ["exec", "web", "--", "getent", "hosts", name];
+        Ok(ns.kubectl(&look).await.ok())
+    })
+    .await?;
+    Ok(())
+}
+
 /// Kills the only process of that name (at most 15 bytes, as the kernel has it) in a pod with SIGKILL.
-pub(super) async fn kill(pod: &Pod, process: &str) -> Result<()> {
+pub(super) async fn kill(ns: &TestNamespace, pod: &Pod, process: &str) -> Result<()> {
     let uid = pod.uid().context("a UID")?;
     // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
     let kill = format!(
@@ -180,7 +232,7 @@ pub(super) async fn kill(pod: &Pod, process: &str) -> Result<()> {
          done",
         uid.replace('-', "_")
     );
-    let killed = Cluster::First.node().await?.run(&kill).await?;
+    let killed = ns.cluster.node().await?.run(&kill).await?;
     let name = pod.name_any();
     ensure!(
         killed.trim() == "killed",
@@ -240,4 +292,26 @@ pub(super) async fn taken_up(ns: &TestNamespace, carrier: &str) -> Result<()> {
         },
     )
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_that_ends_before_the_fault_or_leaves_connections_out_proves_nothing() {
+        let ended = Moment::now();
+        let now = u64::try_from(ended.unix_ms().unwrap()).unwrap();
+        let load = |begun: u64, opens: u64, last_begun_unix_ms: u64| Report {
+            begun,
+            opens,
+            last_begun_unix_ms,
+            ..Report::default()
+        };
+        let all = 10 * u64::from(OPENS_PER_SECOND);
+        assert!(outlasted(&load(all, all, now + 1), ended, 10.0).is_ok());
+        assert!(outlasted(&load(all, all, now - 1), ended, 10.0).is_err());
+        assert!(outlasted(&load(all, all - 1, now + 1), ended, 10.0).is_err());
+        assert!(outlasted(&load(all / 2, all / 2, now + 1), ended, 10.0).is_err());
+    }
 }

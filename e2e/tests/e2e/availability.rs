@@ -10,18 +10,19 @@ use kube::api::{EvictParams, ListParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, tunnel, turn, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
 #[tokio::test]
 async fn of_two_gateways_one_at_a_time_can_be_evicted() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("evicted", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &tunnel_to_web("exit: {replicas: 2}")).await?;
         let budgets = ns.api::<PodDisruptionBudget>();
         let what = "the budget counts two pods";
-        let within = Duration::from_secs(60);
+        let within = Duration::from_secs(180);
         wait::for_object(&budgets, "t-exit", what, within, |budget| {
             let status = budget.status.as_ref();
             status.is_some_and(|status| status.disruptions_allowed == 1)
@@ -47,7 +48,7 @@ async fn of_two_gateways_one_at_a_time_can_be_evicted() -> Result<()> {
             other => bail!("the second eviction: {other:?}"),
         }
         let send = ["send-hashed.sh", "t-entry", "8080", "1000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -56,6 +57,7 @@ async fn of_two_gateways_one_at_a_time_can_be_evicted() -> Result<()> {
 #[tokio::test]
 async fn an_autoscaler_has_the_number_of_gateways_from_when_it_is_asked_for_until_it_is_not()
 -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("scaled", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         let scaled = |min: i32| {
@@ -72,7 +74,7 @@ async fn an_autoscaler_has_the_number_of_gateways_from_when_it_is_asked_for_unti
         ] {
             tunnel::apply(ns, &yaml).await?;
             tunnel::ready(ns, "t").await?;
-            let within = Duration::from_secs(90);
+            let within = Duration::from_secs(180);
             let what = format!("{wanted} entries are ready");
             wait::for_object(&ns.api::<MuxTunnel>(), "t", &what, within, |tunnel| {
                 let status = tunnel.status.as_ref();

@@ -6,13 +6,14 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use muxtunnel_crds::{MuxTunnel, benchmark_condition};
-use muxtunnel_e2e::{PodSecurity, benchmark, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, benchmark, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
 
 use crate::EMULATED_RTT_MS;
 
 #[tokio::test]
 async fn a_small_matrix_completes_with_every_cell_measured_at_the_delay_asked_for() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("benchmark", PodSecurity::Privileged, async |ns| {
         let yaml = "
 apiVersion: muxtunnel.dev/v1alpha1
@@ -71,7 +72,7 @@ spec:
 
         wait::until(
             "the environments are removed",
-            Duration::from_secs(90),
+            Duration::from_secs(180),
             async || {
                 let tunnels = ns
                     .api::<MuxTunnel>()

@@ -1,21 +1,27 @@
 //! Certificates that the operator issues: a tunnel without a Secret of the user's, renewal under load, a join within one
-//! cluster and its end. Renewal needs the chart installed with a short life; see [`with_life`].
+//! cluster and its end. Renewal needs short lives; see [`with_short_lives`].
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use muxtunnel_crds::{JOIN_GENERATION, MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
 use serde_json::json;
 
+use crate::lives::with_short_lives;
 use crate::tunnel_to_web;
 
 const WITHIN: Duration = Duration::from_secs(180);
+/// The load goes on for this long after what it began with has expired.
+const AFTER_EXPIRY: Duration = Duration::from_secs(5);
+/// Within this a load is over, once it is told to end.
+const LOAD_ENDS: Duration = Duration::from_secs(180);
 
 /// A tunnel of both sides whose certificates the operator issues.
 fn managed() -> String {
@@ -40,6 +46,7 @@ async fn send(ns: &TestNamespace, client: &str, entry: &str) -> Result<()> {
 #[tokio::test]
 async fn a_tunnel_without_a_word_of_security_is_mutual_tls_and_a_deleted_secret_comes_back()
 -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("certificates", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         let up = tunnel::up(ns, &managed()).await?;
@@ -74,54 +81,44 @@ async fn a_tunnel_without_a_word_of_security_is_mutual_tls_and_a_deleted_secret_
     .await
 }
 
-/// Runs `test` with certificates that are good for `life`, and then with those of a day again.
-async fn with_life(life: &str, test: impl AsyncFnOnce() -> Result<()>) -> Result<()> {
-    let chart = tools::checkout().join("charts/muxtunnel");
-    let chart = chart.to_str().context("a path in UTF-8")?.to_owned();
-    let upgrade = async |life: &str| {
-        let value = format!("certificates.life={life}");
-        let namespace = "--namespace=muxtunnel-system";
-        let arguments = [
-            "upgrade",
-            "muxtunnel",
-            &chart,
-            namespace,
-            "--reuse-values",
-            "--set",
-            &value,
-            "--wait",
-        ];
-        tools::run("helm", &arguments).await
+/// When the certificate of that end expires.
+fn expires(tunnel: &MuxTunnel, end: &str) -> Option<Timestamp> {
+    let certificates = tunnel.status.as_ref()?.certificates.as_ref()?;
+    let record = match end {
+        "entry" => certificates.entry.as_ref(),
+        _ => certificates.exit.as_ref(),
     };
-    upgrade(life).await?;
-    let outcome = test().await;
-    upgrade("24h").await?;
-    outcome
+    Some(record?.not_after.as_ref()?.0)
 }
 
 #[tokio::test]
 async fn certificates_are_renewed_under_load_and_no_stream_is_lost() -> Result<()> {
-    with_temp_ns("renewal", PodSecurity::Restricted, async |ns| {
-        pods::serve(ns, "web", Serve::Echo).await?;
-        with_life("3m", async || {
+    let _turn = turn::across().await;
+    with_short_lives(async || {
+        with_temp_ns("renewal", PodSecurity::Restricted, async |ns| {
+            pods::serve(ns, "web", Serve::Load).await?;
             let up = tunnel::up(ns, &managed()).await?;
-            let first = fingerprint(&up, "exit");
-            // One connection for all of these: each waits for its echo.
-            let load = async {
-                let probe = ["round-trips.sh", "t-entry", "8080", "3000"];
-                pods::run(ns, "client", &probe, Duration::from_secs(300)).await
-            };
+            pods::load(ns, "load", "t-entry:8080", 50, 10, 600).await?;
             let tunnels = ns.api::<MuxTunnel>();
-            let renewed = wait::for_object(
-                &tunnels,
-                "t",
-                "the exit's certificate is another",
-                WITHIN,
-                |tunnel| fingerprint(tunnel, "exit").is_some_and(|now| Some(now) != first),
-            );
-            let (load, renewed) = tokio::join!(load, renewed);
-            load?;
-            renewed?;
+            for end in ["entry", "exit"] {
+                let (first, expiry) = (fingerprint(&up, end), expires(&up, end));
+                let expiry = expiry.with_context(|| format!("when the {end}'s expires"))?;
+                let what = format!("the {end}'s certificate is another");
+                wait::for_object(&tunnels, "t", &what, WITHIN, |tunnel| {
+                    fingerprint(tunnel, end).is_some_and(|now| Some(now) != first)
+                })
+                .await?;
+                // From then on only the other one is good.
+                let what = format!("the {end}'s first certificate has expired");
+                wait::until(&what, WITHIN, async || {
+                    Ok((Timestamp::now() > expiry).then_some(()))
+                })
+                .await?;
+            }
+            tokio::time::sleep(AFTER_EXPIRY).await;
+            pods::stop_load(ns, "load").await?;
+            let load = pods::load_report(ns, "load", LOAD_ENDS).await?;
+            ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
             tunnel::ready(ns, "t").await?;
             Ok(())
         })
@@ -178,6 +175,7 @@ async fn copy_bundle(far: &TestNamespace, near: &TestNamespace) -> Result<Secret
 
 #[tokio::test]
 async fn an_entry_joins_an_exit_of_another_namespace_until_its_bundle_is_revoked() -> Result<()> {
+    let _turn = turn::beside().await?;
     let level = PodSecurity::Restricted;
     with_temp_ns("far", level, async |far| {
         with_temp_ns("near", level, async |near| join_and_revoke(far, near).await).await

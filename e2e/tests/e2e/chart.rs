@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, with_temp_ns};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -58,6 +58,7 @@ async fn admitted(ns: &TestNamespace, name: &str, template: PodTemplateSpec) -> 
 
 #[tokio::test]
 async fn every_pod_of_chart_and_tunnel_is_admitted_at_the_level_restricted() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("chart", PodSecurity::Restricted, async |ns| {
         let mut seen = 0;
         for mut document in rendered(ns).await? {
@@ -87,6 +88,7 @@ async fn every_pod_of_chart_and_tunnel_is_admitted_at_the_level_restricted() -> 
 
 #[tokio::test]
 async fn the_api_server_takes_what_the_chart_renders() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("chart", PodSecurity::Restricted, async |ns| {
         let folder = tools::checkout().join("target");
         std::fs::create_dir_all(&folder)?;
@@ -111,6 +113,8 @@ async fn the_api_server_takes_what_the_chart_renders() -> Result<()> {
 
 #[tokio::test]
 async fn helm_test_moves_a_mebibyte_through_a_tunnel_and_leaves_nothing() -> Result<()> {
+    let _turn = turn::beside().await?;
+    let _installation = turn::installation().await;
     let arguments = [
         "test",
         "muxtunnel",

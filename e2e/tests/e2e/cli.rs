@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::tools::{Ran, muxtunnel};
-use muxtunnel_e2e::{PodSecurity, tunnel, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, tunnel, turn, with_temp_ns};
 use serde_json::Value;
 
 use crate::tunnel_to_web;
@@ -29,6 +29,7 @@ fn findings(ran: &Ran) -> Result<Vec<String>> {
 
 #[tokio::test]
 async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("cli-status", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         tunnel::apply(ns, &tunnel_to_web("tuning: {profile: Wan}")).await?;
@@ -85,6 +86,7 @@ async fn status_waits_for_a_tunnel_and_shows_what_is_in_force() -> Result<()> {
 
 #[tokio::test]
 async fn waiting_in_vain_and_findings_have_their_own_exit_statuses() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("cli-amiss", PodSecurity::Restricted, async |ns| {
         // No Service `web`, and a level that WAN emulation does not fit into.
         tunnel::apply(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
@@ -112,6 +114,8 @@ async fn waiting_in_vain_and_findings_have_their_own_exit_statuses() -> Result<(
 
 #[tokio::test]
 async fn the_cluster_and_the_installation_have_no_findings() -> Result<()> {
+    let _turn = turn::beside().await?;
+    let _installation = turn::installation().await;
     let checked = muxtunnel(&[
         "check",
         "--only",
@@ -135,6 +139,7 @@ async fn the_cluster_and_the_installation_have_no_findings() -> Result<()> {
 
 #[tokio::test]
 async fn probing_finds_what_the_node_has_and_leaves_no_pod() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("cli-probe", PodSecurity::Privileged, async |ns| {
         let arguments = [
             "check", "--only", "node", "--probe", "-n", &ns.name, "-o", "json",
@@ -165,6 +170,7 @@ async fn probing_finds_what_the_node_has_and_leaves_no_pod() -> Result<()> {
 
 #[tokio::test]
 async fn probing_a_restricted_namespace_finds_its_level() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("cli-level", PodSecurity::Restricted, async |ns| {
         let arguments = [
             "check", "--only", "node", "--probe", "-n", &ns.name, "-o", "json",

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use kube::api::DeleteParams;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -27,6 +27,7 @@ async fn objects(ns: &TestNamespace) -> Result<BTreeSet<String>> {
 
 #[tokio::test]
 async fn deleting_a_tunnel_leaves_nothing() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("deletion", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         let slices = async || {
@@ -38,7 +39,7 @@ async fn deleting_a_tunnel_leaves_nothing() -> Result<()> {
         };
         wait::until(
             "the Service has its endpoints",
-            Duration::from_secs(30),
+            Duration::from_secs(120),
             slices,
         )
         .await?;
@@ -55,7 +56,7 @@ async fn deleting_a_tunnel_leaves_nothing() -> Result<()> {
             .await?;
         wait::until(
             "all that the tunnel brought is gone",
-            Duration::from_secs(90),
+            Duration::from_secs(180),
             async || Ok((objects(ns).await? == before).then_some(())),
         )
         .await
@@ -65,6 +66,7 @@ async fn deleting_a_tunnel_leaves_nothing() -> Result<()> {
 
 #[tokio::test]
 async fn deleting_one_tunnel_leaves_its_neighbour_working() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("deletion", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         tunnel::up(ns, &tunnel_to_web("")).await?;
@@ -75,7 +77,7 @@ async fn deleting_one_tunnel_leaves_its_neighbour_working() -> Result<()> {
             .await?;
         wait::until(
             "the other tunnel is gone",
-            Duration::from_secs(90),
+            Duration::from_secs(180),
             async || {
                 let left = objects(ns)
                     .await?
@@ -86,7 +88,7 @@ async fn deleting_one_tunnel_leaves_its_neighbour_working() -> Result<()> {
         )
         .await?;
         let probe = ["round-trips.sh", "t-entry", "8080", "3"];
-        pods::run(ns, "client", &probe, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &probe, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::api::{LogParams, Patch, PatchParams, PostParams};
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait, with_temp_ns};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -20,11 +20,12 @@ fn example(file: &str) -> Result<String> {
 
 #[tokio::test]
 async fn the_smallest_tunnel_leads_to_the_service() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel.yaml")?).await?;
         let send = ["send-hashed.sh", "first-entry", "8080", "1000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -32,6 +33,7 @@ async fn the_smallest_tunnel_leads_to_the_service() -> Result<()> {
 
 #[tokio::test]
 async fn the_tunnel_of_several_gateways_has_two_a_side_and_leads_to_the_service() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         // Without a metrics server an autoscaler still keeps the least number.
@@ -42,7 +44,7 @@ async fn the_tunnel_of_several_gateways_has_two_a_side_and_leads_to_the_service(
             ensure!(ready == "2/2", "{side}: {ready}");
         }
         let send = ["send-hashed.sh", "steady-entry", "8080", "1000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -50,11 +52,12 @@ async fn the_tunnel_of_several_gateways_has_two_a_side_and_leads_to_the_service(
 
 #[tokio::test]
 async fn the_tunnel_over_an_emulated_wan_leads_to_the_service() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-wan.yaml")?).await?;
         let send = ["send-hashed.sh", "far-entry", "8080", "1000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -62,12 +65,13 @@ async fn the_tunnel_over_an_emulated_wan_leads_to_the_service() -> Result<()> {
 
 #[tokio::test]
 async fn the_tunnel_with_certificates_leads_to_the_service() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         keys::certificates(&[(ns, "private-entry"), (ns, "private-exit")]).await?;
         tunnel::up(ns, &example("muxtunnel-tls.yaml")?).await?;
         let send = ["send-hashed.sh", "private-entry", "8080", "10000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -75,11 +79,12 @@ async fn the_tunnel_with_certificates_leads_to_the_service() -> Result<()> {
 
 #[tokio::test]
 async fn the_reverse_tunnel_leads_to_what_the_entry_reaches() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "intranet", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-reverse.yaml")?).await?;
         let send = ["send-hashed.sh", "office-exit", "8080", "1000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -87,6 +92,7 @@ async fn the_reverse_tunnel_leads_to_what_the_entry_reaches() -> Result<()> {
 
 #[tokio::test]
 async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_else() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::apply(ns, &example("muxtunnel-dynamic.yaml")?).await?;
@@ -96,7 +102,7 @@ async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_el
             ready.is_some_and(|ready| ready.message.contains(named))
         };
         let tunnels = ns.api::<MuxTunnel>();
-        let within = Duration::from_secs(60);
+        let within = Duration::from_secs(180);
         wait::for_object(&tunnels, "dynamic", "the Secret is named", within, says).await?;
         let users = [("users", "alice:correct-horse\n")];
         keys::secret(ns, "proxy-users", &users).await?;
@@ -126,7 +132,7 @@ async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_el
         ] {
             let mut script = vec!["through.sh", "dynamic-entry", port];
             script.extend(requests.split(' '));
-            let printed = pods::run(ns, name, &script, Duration::from_secs(60)).await?;
+            let printed = pods::run(ns, name, &script, Duration::from_secs(180)).await?;
             ensure!(printed == heard, "{name}: expected\n{heard}printed\n{printed}");
         }
         Ok(())
@@ -136,10 +142,11 @@ async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_el
 
 #[tokio::test]
 async fn targets_are_told_who_their_clients_are() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Source).await?;
         tunnel::up(ns, &example("muxtunnel-proxy-protocol.yaml")?).await?;
-        let within = Duration::from_secs(60);
+        let within = Duration::from_secs(180);
         let told = pods::run(ns, "client", &["source.sh", "told-entry", "8080"], within).await?;
         let client = ns.api::<Pod>().get("client").await?;
         let address = client.status.and_then(|status| status.pod_ip);
@@ -157,13 +164,14 @@ async fn targets_are_told_who_their_clients_are() -> Result<()> {
 /// 10 MB to the Service `web` by way of the tunnel `through-http`.
 async fn send_through_http(ns: &TestNamespace, client: &str) -> Result<()> {
     let send = ["send-hashed.sh", "through-http-entry", "8080", "10000000"];
-    pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+    pods::run(ns, client, &send, Duration::from_secs(180)).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn the_tunnel_over_web_socket_connections_leads_to_the_service_by_tls_and_by_noise()
 -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         let (entry, exit) = ("through-http-entry", "through-http-exit");
@@ -215,6 +223,7 @@ fn moved(text: &str, to: &BTreeMap<&str, &TestNamespace>) -> Result<Vec<(String,
 
 #[tokio::test]
 async fn an_entry_and_an_exit_in_other_namespaces_meet_at_a_rendezvous() -> Result<()> {
+    let _turn = turn::beside().await?;
     let level = PodSecurity::Restricted;
     with_temp_ns("meet", level, async |meet| {
         with_temp_ns("far", level, async |far| {
@@ -243,13 +252,14 @@ async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace
         tunnel::ready(places[place], place).await?;
     }
     let send = ["send-hashed.sh", "near-entry", "8080", "10000000"];
-    pods::run(near, "client", &send, Duration::from_secs(60)).await?;
+    pods::run(near, "client", &send, Duration::from_secs(180)).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redirected() -> Result<()>
 {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         let service = ns.api::<Service>().get("web").await?;
@@ -268,7 +278,7 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
         let mut pod = pod.clone();
         pods::fill(&mut pod["spec"]["containers"][0]);
         pods::create(ns, pod).await?;
-        let within = Duration::from_secs(60);
+        let within = Duration::from_secs(180);
         wait::for_object(&ns.api::<Pod>(), "app", "the pod is ready", within, pods::is_ready).await?;
         let by_socket = "use IO::Socket::UNIX; my $s = IO::Socket::UNIX->new(Peer => '/run/muxgate/web.sock') or die $!; \
                          syswrite $s, qq(hello\\n); print scalar <$s>";
@@ -298,6 +308,7 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
 
 #[tokio::test]
 async fn the_benchmarks_are_accepted() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         for file in ["muxbenchmark-demo.yaml", "muxbenchmark-full.yaml"] {
             let object: Value = serde_yaml::from_str(&example(file)?)?;

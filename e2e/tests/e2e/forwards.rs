@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, turn, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -26,12 +26,13 @@ async fn incarnations(ns: &TestNamespace) -> Result<Vec<(Option<String>, i32)>> 
 
 #[tokio::test]
 async fn a_new_forward_takes_effect_within_120_s_and_open_streams_live_on() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("forwards", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         tunnel::up(ns, &tunnel_to_web("")).await?;
         let before = incarnations(ns).await?;
         pods::start(ns, "client", &["new-port.sh", "t-entry", "8080", "9090", "120"]).await?;
-        pods::printed(ns, "client", "held stream is open", Duration::from_secs(60)).await?;
+        pods::printed(ns, "client", "held stream is open", Duration::from_secs(180)).await?;
 
         let two = tunnel_to_web("").replace(
             "  carrier:",

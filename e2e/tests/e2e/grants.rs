@@ -6,7 +6,7 @@ use anyhow::{Result, ensure};
 use kube::api::DeleteParams;
 use muxtunnel_crds::{MuxGrant, MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns};
 use serde_json::{Value, json};
 
 /// Until a change of forwards is in running gateways: the kubelet's period and its cache's time to live.
@@ -38,7 +38,8 @@ async fn apply(namespace: Option<&str>, object: &Value) -> Result<()> {
     let folder = tools::checkout().join("target");
     std::fs::create_dir_all(&folder)?;
     let file = folder.join(format!(
-        "e2e-{}.json",
+        "e2e-{}-{}.json",
+        namespace.unwrap_or_default(),
         object["metadata"]["name"].as_str().unwrap_or_default()
     ));
     std::fs::write(&file, object.to_string())?;
@@ -67,7 +68,7 @@ async fn refused(ns: &TestNamespace) -> Result<String> {
         &ns.api::<MuxTunnel>(),
         "t",
         what,
-        Duration::from_secs(60),
+        Duration::from_secs(180),
         says_so,
     )
     .await?;
@@ -77,6 +78,7 @@ async fn refused(ns: &TestNamespace) -> Result<String> {
 
 #[tokio::test]
 async fn a_grant_opens_the_way_and_its_removal_closes_it_while_open_streams_go_on() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("office", PodSecurity::Restricted, async |office| {
         with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
             pods::serve(shop, "web", Serve::Echo).await?;
@@ -91,7 +93,7 @@ async fn a_grant_opens_the_way_and_its_removal_closes_it_while_open_streams_go_o
                 office,
                 "held",
                 "held stream is open",
-                Duration::from_secs(60),
+                Duration::from_secs(180),
             )
             .await?;
 
@@ -110,6 +112,7 @@ async fn a_grant_opens_the_way_and_its_removal_closes_it_while_open_streams_go_o
 #[tokio::test]
 async fn without_a_grant_the_same_is_said_of_a_service_that_there_is_and_of_one_that_there_is_not()
 -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("office", PodSecurity::Restricted, async |office| {
         with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
             pods::serve(shop, "web", Serve::Echo).await?;
@@ -170,6 +173,7 @@ fn definition() -> Value {
 #[tokio::test]
 async fn a_reference_grant_counts_once_the_gateway_api_is_installed_and_not_beyond_it() -> Result<()>
 {
+    let _turn = turn::beside().await?;
     with_temp_ns("office", PodSecurity::Restricted, async |office| {
         with_temp_ns("shop", PodSecurity::Restricted, async |shop| {
             pods::serve(shop, "web", Serve::Echo).await?;
@@ -209,6 +213,6 @@ async fn with_reference_grants(office: &TestNamespace, shop: &TestNamespace) -> 
     )
     .await?;
     let probe = ["round-trips.sh", "t-entry", "8080", "3"];
-    pods::run(office, "client", &probe, Duration::from_secs(60)).await?;
+    pods::run(office, "client", &probe, Duration::from_secs(180)).await?;
     Ok(())
 }

@@ -7,12 +7,14 @@ use k8s_openapi::api::core::v1::{Secret, Service};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{JoinedStatus, MuxTunnel};
+use muxtunnel_crds::{JoinedStatus, MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
 use muxtunnel_e2e::{
-    Cluster, PodSecurity, TestNamespace, keys, tunnel, wait, with_temp_ns_in_both,
+    Cluster, PodSecurity, TestNamespace, keys, tunnel, turn, wait, with_temp_ns_in_both,
 };
 use serde_json::json;
+
+use crate::lives::with_short_lives;
 
 /// The exit `far` to port 80 of `web` in its namespace, behind a port of every node.
 fn exit(carrier: &str) -> String {
@@ -48,9 +50,18 @@ spec:
     )
 }
 
+/// Within this a copied bundle expires, of whose life some is over.
+const EXPIRES_WITHIN: Duration = Duration::from_secs(300);
+/// Within this exits have a new generation of bundles, and entries have no carrier any more.
+const REVOKED_WITHIN: Duration = Duration::from_secs(120);
+/// A load goes on for this long after that.
+const AFTER: Duration = Duration::from_secs(10);
+/// Within this a load is over, once it is told to end.
+const LOAD_ENDS: Duration = Duration::from_secs(180);
+
 async fn one_mebibyte_arrives(ns: &TestNamespace, client: &str) -> Result<()> {
     let send = ["send-hashed.sh", "near-entry", "8080", "1048576"];
-    pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+    pods::run(ns, client, &send, Duration::from_secs(180)).await?;
     Ok(())
 }
 
@@ -64,6 +75,7 @@ async fn carrier_port(far: &TestNamespace) -> Result<i32> {
 
 #[tokio::test]
 async fn an_entry_reaches_an_exit_in_another_cluster_with_keys_of_ones_own() -> Result<()> {
+    let _turn = turn::across().await;
     with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
         pods::serve(far, "web", Serve::Hash).await?;
         keys::certificates(&[(near, "near"), (far, "far")]).await?;
@@ -73,7 +85,7 @@ async fn an_entry_reaches_an_exit_in_another_cluster_with_keys_of_ones_own() -> 
             )
         };
         tunnel::apply(far, &exit(&security("far", "near", "exit"))).await?;
-        let port = wait::until("a node port", Duration::from_secs(30), async || {
+        let port = wait::until("a node port", Duration::from_secs(120), async || {
             Ok(carrier_port(far).await.ok())
         })
         .await?;
@@ -98,7 +110,7 @@ const COPY: &str = "from-far";
 async fn hand_over(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
     let bundles = far.api::<Secret>();
     let what = "the exit publishes its bundle";
-    let bundle = wait::until(what, Duration::from_secs(60), async || {
+    let bundle = wait::until(what, Duration::from_secs(180), async || {
         Ok(bundles.get_opt(BUNDLE).await?)
     })
     .await?;
@@ -147,6 +159,7 @@ async fn joined(near: &TestNamespace, far: &TestNamespace) -> Result<()> {
 
 #[tokio::test]
 async fn an_entry_joins_an_exit_in_another_cluster_by_one_secret() -> Result<()> {
+    let _turn = turn::across().await;
     with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
         pods::serve(far, "web", Serve::Hash).await?;
         joined(near, far).await?;
@@ -172,25 +185,6 @@ async fn renewed(
     .await
 }
 
-/// What the chart says of the lives of certificates, and of the bundles that they are issued by.
-const LIVES: [&str; 2] = ["24h", "8760h"];
-
-async fn with_lives<T>(lives: [&str; 2], test: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
-    let set = async |[life, authority_life]: [&str; 2]| {
-        let value =
-            format!("certificates.life={life:?},certificates.authorityLife={authority_life:?}");
-        Cluster::First.set_value(&value).await?;
-        Cluster::Second.set_value(&value).await
-    };
-    let outcome = async {
-        set(lives).await?;
-        test().await
-    }
-    .await;
-    set(LIVES).await?;
-    outcome
-}
-
 /// What the entry's status says of the bundle that it joins by.
 async fn joined_by(near: &TestNamespace) -> Result<JoinedStatus> {
     let tunnel = near.api::<MuxTunnel>().get("near").await?;
@@ -202,7 +196,8 @@ async fn joined_by(near: &TestNamespace) -> Result<JoinedStatus> {
 #[tokio::test]
 async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream_is_lost()
 -> Result<()> {
-    with_lives(["150s", "450s"], async || {
+    let _turn = turn::across().await;
+    with_short_lives(async || {
         with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
             pods::serve(far, "web", Serve::Load).await?;
             joined(near, far).await?;
@@ -210,20 +205,22 @@ async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream
             let exit = renewed(far, "far", "exit", None).await?;
             let first = joined_by(near).await?;
             ensure!(!first.renewed, "{first:?}");
-            // Longer than the life of the bundle that was copied, and so than that of each certificate.
-            pods::load(near, "load", "near-entry:8080", 50, 10, 455).await?;
+            pods::load(near, "load", "near-entry:8080", 50, 10, 900).await?;
             renewed(near, "near", "entry", Some(entry)).await?;
             renewed(far, "far", "exit", Some(exit)).await?;
-            let load = pods::load_report(near, "load", Duration::from_secs(545)).await?;
+            // Longer than the life of the bundle that was copied, and so than that of each certificate.
+            let copy = near.api::<Secret>().get(COPY).await?;
+            let expiry = text(&copy, "expires")?.parse::<Timestamp>()?;
+            wait::until("the copied bundle expires", EXPIRES_WITHIN, async || {
+                Ok((Timestamp::now() > expiry).then_some(()))
+            })
+            .await?;
+            tokio::time::sleep(AFTER).await;
+            pods::stop_load(near, "load").await?;
+            let load = pods::load_report(near, "load", LOAD_ENDS).await?;
             ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
             let last = joined_by(near).await?;
             ensure!(last.renewed && last.expires > first.expires, "{last:?}");
-            let copy = near.api::<Secret>().get(COPY).await?;
-            let expired = text(&copy, "expires")?.parse::<Timestamp>()? < Timestamp::now();
-            ensure!(
-                expired,
-                "the copied bundle is still good: nothing is proved"
-            );
             Ok(())
         })
         .await
@@ -239,20 +236,39 @@ fn text(secret: &Secret, key: &str) -> Result<String> {
 
 #[tokio::test]
 async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
+    let _turn = turn::across().await;
     with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
         pods::serve(far, "web", Serve::Load).await?;
         joined(near, far).await?;
-        pods::load(near, "load", "near-entry:8080", 20, 5, 120).await?;
+        pods::load(near, "load", "near-entry:8080", 20, 5, 600).await?;
         let revoke = json!({"metadata": {"annotations": {"muxtunnel.dev/join-generation": "1"}}});
         let exits = far.api::<MuxTunnel>();
         let how = PatchParams::default();
         exits.patch("far", &how, &Patch::Merge(&revoke)).await?;
+        let entries = near.api::<MuxTunnel>();
+        let what = "the entry has no carrier";
+        wait::for_object(&entries, "near", what, REVOKED_WITHIN, |tunnel| {
+            let carrier = tunnel::condition(tunnel, tunnel_condition::CARRIER_CONNECTED);
+            carrier.is_some_and(|carrier| carrier.status == "False")
+        })
+        .await?;
         // The load goes on until nothing that it begins or holds is led anywhere.
-        let load = pods::load_report(near, "load", Duration::from_secs(210)).await?;
+        tokio::time::sleep(AFTER).await;
+        pods::stop_load(near, "load").await?;
+        let load = pods::load_report(near, "load", LOAD_ENDS).await?;
         ensure!(load.lost_streams() >= 5, "streams went on: {load:?}");
         ensure!(load.failed_opens() > 0, "connections went on: {load:?}");
-        let again = pods::load(near, "again", "near-entry:8080", 1, 0, 1).await;
-        ensure!(again.is_err(), "a revoked bundle still leads to the exit");
+        // It gives up after a minute of opens, each of which failed.
+        let again = pods::load(near, "again", "near-entry:8080", 1, 0, 1);
+        let again = again
+            .await
+            .err()
+            .context("a revoked bundle still leads to the exit")?;
+        let said = near.kubectl(&["logs", "again"]).await?;
+        ensure!(
+            said.contains("does not answer"),
+            "it failed otherwise: {again:#}\n{said}"
+        );
         Ok(())
     })
     .await

@@ -1,5 +1,7 @@
-//! The tests in the kind cluster: `make test` brings it up, installs the chart and runs them one after another;
-//! by hand: `make install`, `eval "$(e2e/cluster/cluster env)"`, `cargo test -p muxtunnel-e2e -- --test-threads=1`.
+//! The tests in the kind clusters: `make test` brings two up, installs the chart in both and runs them. By hand:
+//! `make install second`, `eval "$(e2e/cluster/cluster env)"`, `cargo build -p muxtunnel-cli`,
+//! `cargo test -p muxtunnel-e2e --test e2e -- --test-threads=100`. Each test takes a turn (`muxtunnel_e2e::turn`), so the
+//! number of threads changes nothing but the time.
 //!
 //! Each test has a namespace of its own and sees the project as a user does: through the API server, the
 //! logs, and traffic.
@@ -16,6 +18,7 @@ mod faults;
 mod forwards;
 mod grants;
 mod join;
+mod lives;
 mod restart;
 mod rights;
 mod traffic;

@@ -9,27 +9,37 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::benchmark_condition;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, benchmark, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, benchmark, tunnel, turn, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
-/// Deletes the operator's pods at once; the Deployment makes a new one.
+/// Deletes the operator's pods at once, and returns when the Deployment has made new ones.
 async fn kill_operator(ns: &TestNamespace) -> Result<()> {
+    let _installation = turn::installation().await;
     let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "muxtunnel-system");
-    for pod in pods.list(&ListParams::default()).await? {
+    let killed = pods.list(&ListParams::default()).await?.items;
+    for pod in &killed {
         pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
             .await?;
     }
-    Ok(())
+    let within = Duration::from_secs(120);
+    wait::until("there are operators again", within, async || {
+        let now = pods.list(&ListParams::default()).await?.items;
+        let new =
+            |pod: &Pod| pods::is_ready(pod) && killed.iter().all(|old| old.uid() != pod.uid());
+        Ok((now.len() == killed.len() && now.iter().all(new)).then_some(()))
+    })
+    .await
 }
 
 #[tokio::test]
 async fn an_operator_that_dies_while_it_builds_a_tunnel_finishes_it_after_its_restart() -> Result<()>
 {
+    let _turn = turn::beside().await?;
     with_temp_ns("restart", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         tunnel::apply(ns, &tunnel_to_web("")).await?;
-        wait::until("the operator began", Duration::from_secs(30), async || {
+        wait::until("the operator began", Duration::from_secs(120), async || {
             let begun = ns.api::<Deployment>().list(&ListParams::default()).await?;
             Ok((!begun.items.is_empty()).then_some(()))
         })
@@ -37,7 +47,7 @@ async fn an_operator_that_dies_while_it_builds_a_tunnel_finishes_it_after_its_re
         kill_operator(ns).await?;
         tunnel::ready(ns, "t").await?;
         let probe = ["round-trips.sh", "t-entry", "8080", "3"];
-        pods::run(ns, "client", &probe, Duration::from_secs(60)).await?;
+        pods::run(ns, "client", &probe, Duration::from_secs(180)).await?;
         Ok(())
     })
     .await
@@ -45,6 +55,7 @@ async fn an_operator_that_dies_while_it_builds_a_tunnel_finishes_it_after_its_re
 
 #[tokio::test]
 async fn a_benchmark_goes_on_when_the_operator_dies_in_the_middle_of_it() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("restart", PodSecurity::Privileged, async |ns| {
         let yaml = "
 apiVersion: muxtunnel.dev/v1alpha1

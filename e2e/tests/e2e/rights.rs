@@ -1,28 +1,38 @@
 //! The operator's rights in the cluster, asked of the API server; and an operator that has them in one namespace.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::ListParams;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tools, tunnel, with_temp_ns};
+use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, with_temp_ns_in};
 
 /// What the operator can do in a namespace, as `kubectl auth can-i` says it.
-async fn operator_can(namespace: &str, verb: &str, resource: &str) -> Result<bool> {
+async fn operator_can(
+    cluster: Cluster,
+    namespace: &str,
+    verb: &str,
+    resource: &str,
+) -> Result<bool> {
     let account = "--as=system:serviceaccount:muxtunnel-system:muxtunnel";
     let namespace = format!("--namespace={namespace}");
-    let asked = ["auth", "can-i", verb, resource, account, &namespace];
-    // It exits with 1 for "no".
-    let answer = tools::run("kubectl", &asked).await;
-    Ok(answer.is_ok_and(|text| text.trim() == "yes"))
+    let question = format!("kubectl auth can-i {verb} {resource} {account} {namespace} || true");
+    // It exits with 1 for "no"; nothing but a word counts as an answer.
+    let answer = cluster.run("bash", &["-c", &question]).await?;
+    match answer.trim() {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => bail!("{question} says neither yes nor no: {answer:?}"),
+    }
 }
 
 /// It may patch Secrets, whose answer has all of one (docs/installation.md, "What the operator may do"); what else there
 /// is on Secrets it has not.
 #[tokio::test]
 async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> Result<()> {
+    let _turn = turn::beside().await?;
     ensure!(
-        operator_can("default", "create", "deployments.apps").await?,
+        operator_can(Cluster::First, "default", "create", "deployments.apps").await?,
         "the operator has no rights at all"
     );
     for (verb, resource) in [
@@ -43,7 +53,7 @@ async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> 
         ("delete", "muxbenchmarks"),
     ] {
         ensure!(
-            !operator_can("default", verb, resource).await?,
+            !operator_can(Cluster::First, "default", verb, resource).await?,
             "the operator can {verb} {resource}"
         );
     }
@@ -64,22 +74,33 @@ spec:
 
 #[tokio::test]
 async fn an_operator_of_one_namespace_serves_that_and_no_other() -> Result<()> {
-    with_temp_ns("served", PodSecurity::Restricted, async |served| {
-        with_temp_ns("other", PodSecurity::Restricted, async |other| {
-            let one = format!("watchNamespaces=[{:?}]", served.name);
-            let alone = async {
-                Cluster::First.set_value(&one).await?;
-                serves_alone(served, other).await
-            };
-            let alone = alone.await;
-            Cluster::First.set_value("watchNamespaces=[]").await?;
-            alone?;
-            // What was there meanwhile is taken up.
-            tunnel::ready(other, "t").await?;
-            Ok(())
-        })
-        .await
-    })
+    let _turn = turn::alone().await?;
+    with_temp_ns_in(
+        Cluster::Second,
+        "served",
+        PodSecurity::Restricted,
+        async |served| {
+            with_temp_ns_in(
+                Cluster::Second,
+                "other",
+                PodSecurity::Restricted,
+                async |other| {
+                    let one = format!("watchNamespaces=[{:?}]", served.name);
+                    let alone = async {
+                        Cluster::Second.set_value(&one).await?;
+                        serves_alone(served, other).await
+                    };
+                    let alone = alone.await;
+                    Cluster::Second.set_value("watchNamespaces=[]").await?;
+                    alone?;
+                    // What was there meanwhile is taken up.
+                    tunnel::ready(other, "t").await?;
+                    Ok(())
+                },
+            )
+            .await
+        },
+    )
     .await
 }
 
@@ -95,7 +116,7 @@ async fn serves_alone(served: &TestNamespace, other: &TestNamespace) -> Result<(
             ("watch", "services"),
             ("watch", "muxtunnels.muxtunnel.dev"),
         ] {
-            let can = operator_can(namespace, verb, resource).await?;
+            let can = operator_can(Cluster::Second, namespace, verb, resource).await?;
             ensure!(can == expected, "{verb} {resource} in {namespace}: {can}");
         }
     }

@@ -5,17 +5,19 @@ use std::time::Duration;
 use anyhow::Result;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, tunnel, turn, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
 #[tokio::test]
 async fn a_jmux_tunnel_carries_one_gibibyte_byte_exact() -> Result<()> {
+    let _turn = turn::beside().await?;
     one_gibibyte("traffic-jmux", "protocol: Jmux, ").await
 }
 
 #[tokio::test]
 async fn a_tunnel_of_the_default_protocol_carries_one_gibibyte_byte_exact() -> Result<()> {
+    let _turn = turn::beside().await?;
     one_gibibyte("traffic-native", "").await
 }
 
@@ -35,6 +37,7 @@ async fn one_gibibyte(namespace: &str, protocol: &str) -> Result<()> {
 
 #[tokio::test]
 async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("replicas", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         let one_worker = "template: {resources: {requests: {cpu: 10m}, limits: {cpu: '1'}}}";
@@ -45,7 +48,7 @@ async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
         tunnel::up(ns, &yaml).await?;
         // Each entry has a session with each exit, and both carriers of a session lead to the same one.
         let what = "every session has its carriers";
-        let within = Duration::from_secs(60);
+        let within = Duration::from_secs(180);
         wait::for_object(&ns.api::<MuxTunnel>(), "t", what, within, |tunnel| {
             let status = tunnel.status.as_ref();
             status
@@ -55,7 +58,7 @@ async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
         .await?;
         for client in ["one", "two", "three", "four"] {
             let send = ["send-hashed.sh", "t-entry", "8080", "1048576"];
-            pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+            pods::run(ns, client, &send, Duration::from_secs(180)).await?;
         }
         Ok(())
     })

@@ -12,7 +12,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns};
 
 use crate::tunnel_to_web;
 
@@ -21,6 +21,7 @@ const WINDOW_BYTES: u64 = 64 << 20;
 
 #[tokio::test]
 async fn the_sysctls_asked_for_are_in_force_inside_the_gateways_alone() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("tuning", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         let more =
@@ -75,7 +76,7 @@ const WATCHED: Duration = Duration::from_secs(15);
 /// Waits until `TuningApplied` has that reason for the spec as it stands, and its message names `sysctl`.
 async fn refused(ns: &TestNamespace, reason: &str, sysctl: &str) -> Result<MuxTunnel> {
     let what = format!("TuningApplied is {reason} and names {sysctl}");
-    let within = Duration::from_secs(60);
+    let within = Duration::from_secs(180);
     wait::for_object(&ns.api::<MuxTunnel>(), "t", &what, within, |tunnel| {
         let condition = tunnel::condition(tunnel, tunnel_condition::TUNING_APPLIED);
         condition.is_some_and(|condition| {
@@ -126,13 +127,14 @@ async fn gateway_uids(ns: &TestNamespace) -> Result<BTreeSet<Option<String>>> {
 
 async fn send(ns: &TestNamespace, client: &str) -> Result<()> {
     let send = ["send-hashed.sh", "t-entry", "8080", "1000000"];
-    pods::run(ns, client, &send, Duration::from_secs(60)).await?;
+    pods::run(ns, client, &send, Duration::from_secs(180)).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gateways_nothing()
 -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("refused", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &tunnel_to_web("")).await?;
@@ -159,7 +161,7 @@ async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gate
 
         tunnel::up(ns, &tunnel_to_web("")).await?;
         send(ns, "afterwards").await?;
-        wait::until("the Job is gone", Duration::from_secs(30), async || {
+        wait::until("the Job is gone", Duration::from_secs(120), async || {
             Ok(uids::<Job>(ns).await?.is_empty().then_some(()))
         })
         .await
@@ -170,6 +172,7 @@ async fn a_sysctl_that_the_kubelets_refuse_costs_one_failed_pod_and_running_gate
 #[tokio::test]
 async fn a_tunnel_that_begins_with_a_refused_sysctl_makes_one_failed_pod_and_no_gateways()
 -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("refused", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::apply(ns, &tunnel_to_web(UNSAFE)).await?;
@@ -190,6 +193,7 @@ async fn a_tunnel_that_begins_with_a_refused_sysctl_makes_one_failed_pod_and_no_
 
 #[tokio::test]
 async fn a_value_that_the_kernel_does_not_take_is_named_and_corrected() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("refused", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &tunnel_to_web("")).await?;

@@ -7,28 +7,25 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
-use kube::{Api, Client, ResourceExt};
+use kube::{Api, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns_in};
 
 use crate::tunnel_to_web;
 
 /// What a user has while the chart is not installed.
 async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
-    tools::run(
-        "kubectl",
-        &[
-            "get",
-            "crd",
-            "muxtunnels.muxtunnel.dev",
-            "muxbenchmarks.muxtunnel.dev",
-            "muxgrants.muxtunnel.dev",
-        ],
-    )
+    ns.kubectl(&[
+        "get",
+        "crd",
+        "muxtunnels.muxtunnel.dev",
+        "muxbenchmarks.muxtunnel.dev",
+        "muxgrants.muxtunnel.dev",
+    ])
     .await?;
     let probe = ["round-trips.sh", "t-entry", "8080", "3"];
-    pods::run(ns, "without", &probe, Duration::from_secs(60)).await?;
+    pods::run(ns, "without", &probe, Duration::from_secs(180)).await?;
     // Another release may take the definitions over.
     let other = [
         "install",
@@ -39,7 +36,7 @@ async fn without_the_chart(ns: &TestNamespace) -> Result<()> {
         "--take-ownership",
         "--dry-run=server",
     ];
-    tools::run("helm", &other).await?;
+    ns.cluster.run("helm", &other).await?;
     Ok(())
 }
 
@@ -51,29 +48,35 @@ async fn uninstall() -> Result<()> {
         "muxtunnel-system",
         "--wait",
     ];
-    tools::run("helm", &arguments).await?;
+    Cluster::Second.run("helm", &arguments).await?;
     Ok(())
 }
 
 #[tokio::test]
 async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_again() -> Result<()>
 {
-    with_temp_ns("uninstall", PodSecurity::Restricted, async |ns| {
-        pods::serve(ns, "web", Serve::Echo).await?;
-        tunnel::up(ns, &tunnel_to_web("")).await?;
+    let _turn = turn::alone().await?;
+    with_temp_ns_in(
+        Cluster::Second,
+        "uninstall",
+        PodSecurity::Restricted,
+        async |ns| {
+            pods::serve(ns, "web", Serve::Echo).await?;
+            tunnel::up(ns, &tunnel_to_web("")).await?;
 
-        uninstall().await?;
-        let outcome = without_the_chart(ns).await;
-        // The tests after this one need the operator, whatever was found.
-        tools::run(tools::checkout().join("e2e/install"), &[]).await?;
-        outcome?;
+            uninstall().await?;
+            let outcome = without_the_chart(ns).await;
+            // The tests after this one need the operator, whatever was found.
+            Cluster::Second.install().await?;
+            outcome?;
 
-        let changed = tunnel_to_web("").replace("port: 8080", "port: 8081");
-        tunnel::up(ns, &changed).await?;
-        let probe = ["round-trips.sh", "t-entry", "8081", "3"];
-        pods::run(ns, "after", &probe, Duration::from_secs(150)).await?;
-        Ok(())
-    })
+            let changed = tunnel_to_web("").replace("port: 8080", "port: 8081");
+            tunnel::up(ns, &changed).await?;
+            let probe = ["round-trips.sh", "t-entry", "8081", "3"];
+            pods::run(ns, "after", &probe, Duration::from_secs(150)).await?;
+            Ok(())
+        },
+    )
     .await
 }
 
@@ -81,7 +84,8 @@ async fn uninstalling_the_chart_breaks_no_tunnel_and_reinstalling_takes_it_up_ag
 const GONE: Duration = Duration::from_secs(120);
 
 /// A namespace of the test's own to be deleted, with a tunnel that is up.
-async fn namespace_with_a_tunnel(client: &Client) -> Result<TestNamespace> {
+async fn namespace_with_a_tunnel(cluster: Cluster) -> Result<TestNamespace> {
+    let client = cluster.client().await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let namespace = Namespace {
         metadata: ObjectMeta {
@@ -94,8 +98,8 @@ async fn namespace_with_a_tunnel(client: &Client) -> Result<TestNamespace> {
         .create(&PostParams::default(), &namespace)
         .await?;
     let ns = TestNamespace {
-        cluster: Cluster::First,
-        client: client.clone(),
+        cluster,
+        client,
         name: created.metadata.name.context("a namespace has a name")?,
     };
     pods::serve(&ns, "web", Serve::Echo).await?;
@@ -128,15 +132,15 @@ async fn nothing_left(ns: &TestNamespace) -> Result<()> {
 
 #[tokio::test]
 async fn a_namespace_goes_with_its_tunnels_while_the_operator_is_there() -> Result<()> {
-    let client = Client::try_default().await?;
-    delete_namespace(&namespace_with_a_tunnel(&client).await?).await
+    let _turn = turn::beside().await?;
+    delete_namespace(&namespace_with_a_tunnel(Cluster::First).await?).await
 }
 
 #[tokio::test]
 async fn a_namespace_and_a_tunnel_go_when_the_operator_is_gone_before() -> Result<()> {
-    let client = Client::try_default().await?;
-    let first = namespace_with_a_tunnel(&client).await?;
-    let second = namespace_with_a_tunnel(&client).await?;
+    let _turn = turn::alone().await?;
+    let first = namespace_with_a_tunnel(Cluster::Second).await?;
+    let second = namespace_with_a_tunnel(Cluster::Second).await?;
     uninstall().await?;
     let outcome = async {
         delete_namespace(&first).await?;
@@ -150,15 +154,15 @@ async fn a_namespace_and_a_tunnel_go_when_the_operator_is_gone_before() -> Resul
     }
     .await;
     // The tests after this one need the operator, whatever was found.
-    tools::run(tools::checkout().join("e2e/install"), &[]).await?;
+    Cluster::Second.install().await?;
     outcome?;
     delete_namespace(&second).await
 }
 
 #[tokio::test]
 async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
-    let client = Client::try_default().await?;
-    let ns = namespace_with_a_tunnel(&client).await?;
+    let _turn = turn::alone().await?;
+    let ns = namespace_with_a_tunnel(Cluster::Second).await?;
     uninstall().await?;
     let outcome = async {
         let definitions = [
@@ -169,11 +173,11 @@ async fn definitions_go_with_every_object_and_what_these_owned() -> Result<()> {
             "muxgrants.muxtunnel.dev",
             "--timeout=60s",
         ];
-        tools::run("kubectl", &definitions).await?;
+        Cluster::Second.run("kubectl", &definitions).await?;
         nothing_left(&ns).await
     }
     .await;
-    tools::run(tools::checkout().join("e2e/install"), &[]).await?;
+    Cluster::Second.install().await?;
     outcome?;
     let tunnels = ns.api::<MuxTunnel>().list(&ListParams::default()).await?;
     let left: Vec<_> = tunnels.iter().map(ResourceExt::name_any).collect();

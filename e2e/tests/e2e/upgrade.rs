@@ -8,7 +8,9 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, tools, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{
+    Cluster, PodSecurity, TestNamespace, tools, tunnel, turn, wait, with_temp_ns_in,
+};
 use serde_json::Value;
 
 use crate::tunnel_to_web;
@@ -69,12 +71,6 @@ fn without_rules(schema: &mut Value) {
     }
 }
 
-/// Today's chart, whatever was there before.
-async fn install() -> Result<()> {
-    tools::run(tools::checkout().join("e2e/install"), &[]).await?;
-    Ok(())
-}
-
 async fn upgrade_to(chart: &Path) -> Result<()> {
     let chart = chart.display().to_string();
     let arguments = [
@@ -89,7 +85,7 @@ async fn upgrade_to(chart: &Path) -> Result<()> {
         "--timeout",
         "180s",
     ];
-    tools::run("helm", &arguments).await?;
+    Cluster::Second.run("helm", &arguments).await?;
     Ok(())
 }
 
@@ -103,14 +99,20 @@ fn refused_today() -> String {
 
 #[tokio::test]
 async fn what_an_older_release_stored_goes_on_after_the_upgrade() -> Result<()> {
-    with_temp_ns("upgrade", PodSecurity::Restricted, async |ns| {
-        pods::serve(ns, "web", Serve::Echo).await?;
-        upgrade_to(&older_chart()?).await?;
-        let outcome = through_the_upgrade(ns).await;
-        // The tests after this one need today's definitions, whatever was found.
-        install().await?;
-        outcome
-    })
+    let _turn = turn::alone().await?;
+    with_temp_ns_in(
+        Cluster::Second,
+        "upgrade",
+        PodSecurity::Restricted,
+        async |ns| {
+            pods::serve(ns, "web", Serve::Echo).await?;
+            upgrade_to(&older_chart()?).await?;
+            let outcome = through_the_upgrade(ns).await;
+            // The tests after this one need today's definitions, whatever was found.
+            Cluster::Second.install().await?;
+            outcome
+        },
+    )
     .await
 }
 
@@ -120,9 +122,9 @@ async fn through_the_upgrade(ns: &TestNamespace) -> Result<()> {
     // It holds a stream while the chart is upgraded and port 8081 is added by a field of the newer definitions.
     let held = ["new-port.sh", "t-entry", "8080", "8081", "240"];
     pods::start(ns, "held", &held).await?;
-    pods::printed(ns, "held", "held stream is open", Duration::from_secs(60)).await?;
+    pods::printed(ns, "held", "held stream is open", Duration::from_secs(180)).await?;
 
-    install().await?;
+    Cluster::Second.install().await?;
     let tunnels = ns.api::<MuxTunnel>();
     let after = tunnels.get("t").await?;
     ensure!(after.uid() == before.uid(), "the tunnel is another one");
@@ -137,7 +139,7 @@ async fn through_the_upgrade(ns: &TestNamespace) -> Result<()> {
             .is_some_and(|ready| ready.reason == "InvalidSpec")
     };
     let what = "what the newer rules refuse is said to be so";
-    wait::for_object(&tunnels, "odd", what, Duration::from_secs(60), says_so).await?;
+    wait::for_object(&tunnels, "odd", what, Duration::from_secs(180), says_so).await?;
 
     let added = "forwards:\n  - {name: far, listen: {port: 8081}, target: {service: {name: web, namespace: NS, port: 80}}}\n";
     let added = tunnel_to_web("").replacen("forwards:\n", &added.replace("NS", &ns.name), 1);

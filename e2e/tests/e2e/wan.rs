@@ -5,12 +5,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use muxtunnel_crds::tunnel_condition;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, tunnel, wait, with_temp_ns};
+use muxtunnel_e2e::{PodSecurity, tunnel, turn, wait, with_temp_ns};
 
 use crate::{EMULATED_RTT_MS, tunnel_to_web};
 
 #[tokio::test]
 async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Result<()> {
+    let _turn = turn::beside().await?;
     with_temp_ns("wan", PodSecurity::Privileged, async |ns| {
         pods::serve(ns, "web", Serve::Echo).await?;
         let up = tunnel::up(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
@@ -20,7 +21,7 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
         );
 
         let probe = ["round-trips.sh", "t-entry", "8080", "20"];
-        let printed = pods::run(ns, "client", &probe, Duration::from_secs(60)).await?;
+        let printed = pods::run(ns, "client", &probe, Duration::from_secs(180)).await?;
         let mut microseconds = printed
             .lines()
             .map(str::parse)
@@ -41,7 +42,7 @@ async fn fifty_milliseconds_each_way_make_a_round_trip_of_one_hundred() -> Resul
             &tunnels,
             "t",
             what,
-            Duration::from_secs(60),
+            Duration::from_secs(180),
             |tunnel: &muxtunnel_crds::MuxTunnel| {
                 let carriers = tunnel
                     .status
