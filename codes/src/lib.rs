@@ -51,7 +51,7 @@ macro_rules! codes {
 codes! {
     // 01xx: what was written is not what can be run.
     ConfigInvalid = 101, "The configuration file or the flags cannot be used.", "Correct the field or line that the message names; a running gateway keeps its last good configuration meanwhile.";
-    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway; only `forwards`, `allow`, `policy`, `allowListen`, `offer` and `timeouts` are taken over while running.";
+    ConfigNeedsRestart = 102, "The configuration changed in a part that a running gateway cannot take over.", "Restart the gateway to change the fields that the message names; `forwards`, `allow`, `policy`, `allowListen`, `offer`, `timeouts` and `security.peers` are in force already, unless the message says why not.";
     ListenFailed = 103, "A port could not be listened on.", "Free the port, or choose another; the message names the address and the system's error.";
     InvalidSpec = 104, "The object's spec is not valid.", "Correct the field that the message names and apply the object again.";
     TargetServiceNotFound = 105, "A forward's target Service, or its named port, does not exist.", "Create the Service in the tunnel's namespace, or correct `target.service`.";
@@ -78,8 +78,10 @@ codes! {
     CongestionControlRefused = 219, "The system does not give carriers the congestion control that was asked for; they keep its default.", "Add it to the node's `net.ipv4.tcp_allowed_congestion_control`, load its kernel module, or ask for `Auto`.";
     ListenRefused = 220, "An exit does not listen where an entry asked it to.", "Add the address to the exit's `allowListen`, or free the port there; the message says which. The entry asks again by itself.";
     MeetingRefused = 221, "A rendezvous did not bring two gateways together.", "Compare name and secret of both gateways with those of the rendezvous, and see whether the exit is registered there; the message says which it was.";
+    StreamDenied = 222, "A new rule denies the target or the peer of an open stream, so the stream was reset.", "Nothing, if the rule is intended; otherwise take it out of the exit's `policy.deny`.";
     CarrierRefused = 230, "The other end of a carrier did not prove that it may be one.", "Compare the names in its certificate, or its public key, with `security.peers` of this end; the message says what was missing. Whoever just connects to the port is refused, too.";
     CredentialsInvalid = 231, "A file of certificates or keys cannot be used.", "Correct the file that the message names; a running gateway keeps its last good credentials meanwhile.";
+    PeerRevoked = 232, "A peer that has a session may not connect any more: its identity or its authority was taken out of the configuration; its carriers and streams are cut.", "Nothing, if that was intended; otherwise put its identity back into `security.peers`, or its authority into the file of `ca`.";
     ClientRequestInvalid = 240, "A client's SOCKS, HTTP or PROXY header cannot be read, or asks for what there is not.", "Compare the client's proxy settings with the forward's `protocol`; the log line says what it sent.";
     ClientUnknown = 241, "A client gave no user name, or a wrong user name or password.", "Give the client a user name and a password of the forward's `auth`.";
     ClientRequestTimedOut = 242, "A client did not say in time where it wants to go.", "Look what connects to the forward without speaking its `protocol`.";

@@ -32,7 +32,7 @@ pub(crate) enum Local {
     },
     /// On the side that dials.
     Target {
-        /// The URL, as the peer wrote it.
+        /// The URL that was dialled, as it was written.
         target: String,
         /// What it resolved to.
         address: LocalAddress,
@@ -98,6 +98,16 @@ impl Account {
             self.heard.set((heard, now));
         }
         now.saturating_duration_since(self.heard.get().1)
+    }
+
+    /// The target and its address, where this side dialled it.
+    pub(crate) fn dialled(&self) -> Option<(&str, &LocalAddress)> {
+        match &self.local {
+            Local::Target {
+                target, address, ..
+            } => Some((target, address)),
+            Local::Client { .. } | Local::Own { .. } => None,
+        }
     }
 
     /// Who is at the local end, for another account.

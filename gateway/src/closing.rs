@@ -25,11 +25,15 @@ pub(crate) enum Reason {
     HalfOpenTimeout,
     /// It was still open at the deadline of a shutdown.
     Drained,
+    /// A new rule denies its target, or its peer.
+    Denied,
+    /// Its peer may not connect any more.
+    Revoked,
 }
 
 impl Reason {
     /// All, in the order of their numbers.
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 11] = [
         Self::Completed,
         Self::ClientReset,
         Self::TargetReset,
@@ -39,6 +43,8 @@ impl Reason {
         Self::IdleTimeout,
         Self::HalfOpenTimeout,
         Self::Drained,
+        Self::Denied,
+        Self::Revoked,
     ];
 
     /// The value of the field `reason` and of the metrics' label.
@@ -53,6 +59,8 @@ impl Reason {
             Self::IdleTimeout => "idle-timeout",
             Self::HalfOpenTimeout => "half-open-timeout",
             Self::Drained => "drained",
+            Self::Denied => "denied",
+            Self::Revoked => "revoked",
         }
     }
 
@@ -67,6 +75,8 @@ impl Reason {
             Self::IdleTimeout => Some(Code::IdleTimedOut),
             Self::HalfOpenTimeout => Some(Code::HalfOpenTimedOut),
             Self::Drained => Some(Code::DrainDeadline),
+            Self::Denied => Some(Code::StreamDenied),
+            Self::Revoked => Some(Code::PeerRevoked),
         }
     }
 

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::rc::Rc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
@@ -58,6 +59,8 @@ pub(crate) struct Dialled {
     pub(crate) address: LocalAddress,
     /// Its place in its forward, where it has one on this side.
     pub(crate) admission: Option<Admission>,
+    /// The URL that was dialled, where the peer wrote the name of a listener.
+    pub(crate) url: Option<Rc<str>>,
 }
 
 /// Connects to `target` (`tcp://host:port`, or `unix:/path`) if `judge` permits it.
@@ -115,6 +118,21 @@ where
         })
 }
 
+/// Whether a rule denies the open stream to `target`, which was connected at `address`: by the name and the address of
+/// then, since a name that is looked up again may lead elsewhere.
+pub(crate) fn is_denied(target: &str, address: &LocalAddress, judge: Judge<'_>) -> bool {
+    match address {
+        LocalAddress::Tcp(address) => {
+            let read = parse(target).ok();
+            let host = read.and_then(|(text, _)| Host::read(text));
+            let host = host.unwrap_or(Host::Address(address.ip()));
+            judge.denies(host, address.ip(), address.port())
+        }
+        LocalAddress::Unix(path) => judge.denies_unix(path),
+        LocalAddress::Gateway => false,
+    }
+}
+
 /// A Unix socket answers at once: it takes the connection, has too many waiting, or is not there.
 fn dial_unix(path: &str, judge: Judge<'_>) -> Result<Dialled, DialError> {
     if !judge.permits_unix(path) {
@@ -132,6 +150,7 @@ fn dial_unix(path: &str, judge: Judge<'_>) -> Result<Dialled, DialError> {
             socket: LocalSocket::Unix(unix),
             address: LocalAddress::Unix(path.into()),
             admission: None,
+            url: None,
         }),
         Err(error) => {
             let reason = match error.kind() {
@@ -188,6 +207,7 @@ async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Di
                     socket: tcp.into(),
                     address: address.into(),
                     admission: None,
+                    url: None,
                 });
             }
             Ok(Err(error)) => {

@@ -34,6 +34,7 @@ mod reassembly;
 pub(crate) mod socket;
 mod splice_out;
 mod stream;
+mod trust;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -49,6 +50,7 @@ use tokio::sync::{Notify, watch};
 
 use crate::closing::Reason;
 use crate::telemetry::Telemetry;
+use crate::transport::Proof;
 use buffers::{SMALL_BYTES, Share};
 use carrier_out::Retained;
 use incoming::Incoming;
@@ -97,6 +99,8 @@ pub(crate) struct Driver {
     pool: watch::Sender<PoolState>,
     /// Who the other end of each carrier has to be, as the first one proved it.
     identity: RefCell<Option<Rc<str>>>,
+    /// What the other end of the latest carrier has proved.
+    proof: RefCell<Option<Proof>>,
     /// The other end of the latest carrier.
     peer: RefCell<Rc<str>>,
     streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
@@ -120,6 +124,10 @@ pub(crate) struct Driver {
     end_wake: Notify,
     /// It was ended by [`Self::shut_down`].
     was_shut_down: Cell<bool>,
+    /// It was ended since its peer may not connect any more.
+    was_revoked: Cell<bool>,
+    /// It drains, since its peer's certificate has expired.
+    has_expired: Cell<bool>,
     config: watch::Receiver<Arc<Config>>,
     dialler: Dialler,
     hears: OnceCell<Hears>,
@@ -141,6 +149,7 @@ impl Driver {
             begun: Cell::new(false),
             pool: watch::Sender::default(),
             identity: RefCell::default(),
+            proof: RefCell::default(),
             peer: RefCell::new("".into()),
             streams: RefCell::default(),
             incoming: RefCell::default(),
@@ -158,6 +167,8 @@ impl Driver {
             end: Cell::new(None),
             end_wake: Notify::new(),
             was_shut_down: Cell::new(false),
+            was_revoked: Cell::new(false),
+            has_expired: Cell::new(false),
             config,
             dialler,
             hears: OnceCell::new(),
@@ -195,17 +206,21 @@ impl Driver {
         }
         self.share.close();
         self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
+        self.was_revoked.set(matches!(end, CarrierEnd::Revoked(_)));
         match &end {
             CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => {
                 self.session.borrow_mut().close(error);
             }
-            CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) => {
+            CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
                 self.session.borrow_mut().shut_down();
             }
             CarrierEnd::Closed | CarrierEnd::Io(_) => {}
         }
         let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
-        if matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::ShutDown) {
+        if matches!(
+            end,
+            CarrierEnd::Protocol(_) | CarrierEnd::ShutDown | CarrierEnd::Revoked(_)
+        ) {
             // The session chooses on which one it says its last word; who is to blame hears it first.
             let running = carriers.iter().filter(|carrier| carrier.is_running());
             on.into_iter()
@@ -271,6 +286,16 @@ impl Driver {
     pub(crate) fn go_away(&self) {
         self.session.borrow_mut().go_away();
         self.wake_transmit();
+    }
+
+    /// This side opens no more streams; those that are open go on.
+    pub(crate) fn leave(&self) {
+        self.progress.send_replace(Progress::GoingAway);
+    }
+
+    /// Whether streams outlive their carrier.
+    pub(crate) fn resumes(&self) -> bool {
+        self.session.borrow().resumes()
     }
 
     /// Waits until the session has come to `wanted`.
@@ -499,6 +524,7 @@ impl Driver {
     fn cut(&self, stream: StreamId, cause: Outcome) {
         match self.stream(stream) {
             Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
+            Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),
             Some(io) => io.cut(cause.into()),
             None => self.incoming_cut(stream, cause),
         }

@@ -32,7 +32,8 @@ use crate::process::{self, Phase, Worker, WorkerError, wait_for};
 use crate::sessions::Sessions;
 use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
-use crate::transport::command_name;
+use crate::transport::{Side, command_name};
+use crate::trust;
 use crate::way::Address;
 use carriers::Means;
 pub(crate) use carriers::pause;
@@ -131,6 +132,8 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         .map(|place| keep_session(Rc::clone(&entry), Arc::clone(&first), place))
         .map(tokio::task::spawn_local)
         .collect();
+    let trust = Rc::clone(&entry);
+    let trust = tokio::task::spawn_local(async move { trust.trust().await });
     tokio::select! {
         _ = async { tokio::join!(follow(&entry, config), offer::answer(&entry, asked)) } => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
@@ -152,6 +155,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
     }
     diallers.iter().for_each(JoinHandle::abort);
     entry.sessions.end_all().await;
+    trust.abort();
     Ok(())
 }
 
@@ -236,9 +240,9 @@ async fn begin(
     };
     let asked = Asked::new(entry.begun.replace(entry.begun.get() + 1));
     let reverse = (Rc::clone(entry), Rc::clone(&asked));
-    let dialler = Box::new(move |target: String, _, _| -> Dial {
+    let dialler = Box::new(move |target: String, peer: Option<Rc<str>>, _| -> Dial {
         let (entry, asked) = (Rc::clone(&reverse.0), Rc::clone(&reverse.1));
-        Box::pin(async move { entry.dial(&asked, &target).await })
+        Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
     });
     let driver = Driver::new(
         process::dial(&share(config, exits)),
@@ -295,13 +299,27 @@ impl Entry {
                 Next::AfterPause
             }
             () = driver.reached(Progress::GoingAway) => {
-                tracing::info!(exit = %exit, peer = %driver.peer(), "The exit takes no more streams; those that are open go on");
+                tracing::info!(exit = %exit, peer = %driver.peer(), "The session takes no more streams; those that are open go on");
                 self.avoid(place);
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
             }
             never = self.follow_carriers(&driver, place) => match never {},
         }
+    }
+
+    /// Ends what the configuration or the credentials trust no more; never ends.
+    async fn trust(&self) {
+        let (config, credentials) = (self.config.clone(), self.means.credentials.clone());
+        let sessions = || self.sessions.all();
+        trust::follow(
+            sessions,
+            Side::Dials,
+            config,
+            credentials,
+            &self.surroundings,
+        )
+        .await;
     }
 
     /// No connection is let in while the session has been without a carrier for long; never ends.
@@ -353,8 +371,13 @@ impl Entry {
                 driver.reached(Progress::Ready).await;
                 entry.keep_listeners(&driver, &asked).await
             };
+            let renewal = async {
+                driver.reached(Progress::Ready).await;
+                carriers::renew(&driver, &entry.means).await
+            };
             let end = tokio::select! {
                 end = entry.sessions.run(&driver) => end,
+                never = renewal => match never {},
                 end = drained => end,
                 end = carriers => end,
                 never = listeners => match never {},

@@ -15,11 +15,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Protocol;
+use muxtunnel_gateway_config::{Config, Protocol};
 use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
-use crate::dial::DialError;
+use crate::dial::{DialError, Dialled};
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
 use crate::handover::{Handed, Handover, Place};
 use crate::hello::{self, Greeting};
@@ -27,8 +27,8 @@ use crate::policy::Judge;
 use crate::process::{Phase, Worker, WorkerError, wait_for};
 use crate::security::PROOF_MAX;
 use crate::sessions::Sessions;
-use crate::transport::{Side, Transport};
-use crate::{dial, process, proxy};
+use crate::transport::{Side, Standing, Transport};
+use crate::{dial, process, proxy, trust};
 use arrive::Arrivals;
 use reverse::Reverse;
 
@@ -62,7 +62,7 @@ pub(crate) async fn run(
     let serve = async {
         tokio::select! {
             () = arrivals.come(&exit) => {}
-            _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow()) } => {}
+            _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow(), exit.trust()) } => {}
         }
     };
     tokio::pin!(serve);
@@ -211,6 +211,21 @@ impl Exit {
         }
     }
 
+    /// Ends what the configuration or the credentials trust no more; never ends.
+    async fn trust(&self) {
+        let sessions = || self.by_id.borrow().values().cloned().collect();
+        let (config, credentials) = (self.worker.config.clone(), self.worker.credentials.clone());
+        let surroundings = &self.worker.surroundings;
+        trust::follow(sessions, Side::Accepts, config, credentials, surroundings).await;
+    }
+
+    /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
+    fn is_trusted(&self, carrier: &dyn Transport) -> bool {
+        let credentials = self.worker.credentials.borrow();
+        let proof = carrier.proof();
+        proof.is_none_or(|proof| credentials.standing(proof, Side::Accepts) == Standing::Good)
+    }
+
     /// Whether no sessions and streams are taken any more.
     fn is_closed(&self) -> bool {
         *self.worker.phase.borrow() >= Phase::Closed
@@ -224,6 +239,11 @@ impl Exit {
             place,
         } = handed;
         let carrier = carrier.attach()?;
+        if !self.is_trusted(&*carrier) {
+            self.worker.telemetry.streams.refused(Code::PeerRevoked);
+            tracing::warn!(code = %Code::PeerRevoked, peer = carrier.peer(), "Carrier refused");
+            return Ok(());
+        }
         let (driver, begins) = match joins {
             Some(id) => match self.by_id.borrow().get(&id) {
                 Some(driver) => (Rc::clone(driver), None),
@@ -325,7 +345,26 @@ impl Exit {
                 }
                 _ => Ok(dialled),
             });
+        let dialled =
+            dialled.and_then(|dialled| self.permitted_still(&config, target, dialled, peer));
         dialled.map_err(refused)
+    }
+
+    /// What was dialled by `before`, unless a rule that came meanwhile denies it.
+    fn permitted_still(
+        &self,
+        before: &Arc<Config>,
+        target: &str,
+        dialled: Dialled,
+        peer: Option<&str>,
+    ) -> Result<Dialled, DialError> {
+        let now = self.worker.config.borrow();
+        let judge = Judge::of(&now, &self.worker.surroundings, peer);
+        if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, judge) {
+            let text = format!("{target} was denied while it was dialled");
+            return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
+        }
+        Ok(dialled)
     }
 }
 

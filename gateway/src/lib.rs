@@ -53,4 +53,5 @@ mod sys;
 mod sysctls;
 mod telemetry;
 mod transport;
+mod trust;
 mod way;

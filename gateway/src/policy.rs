@@ -113,25 +113,36 @@ impl<'a> Judge<'a> {
 
     /// Whether the Unix socket at `path` may be connected to: a rule names it, and none denies it.
     pub(crate) fn permits_unix(&self, path: &str) -> bool {
-        let names_it = |rule: &&Rule| {
-            let is_for = rule.peer.is_none() || rule.peer.as_deref() == self.peer;
-            is_for && matches!(&rule.host, HostPattern::Unix(named) if named == path)
-        };
         let mut allowing = self.allow.into_iter().flatten();
-        allowing.any(|rule| names_it(&rule)) && !self.policy.deny.iter().any(|rule| names_it(&rule))
+        allowing.any(|rule| self.names_unix(rule, path)) && !self.denies_unix(path)
+    }
+
+    /// Whether a rule denies the Unix socket at `path`.
+    pub(crate) fn denies_unix(&self, path: &str) -> bool {
+        let mut denying = self.policy.deny.iter();
+        denying.any(|rule| self.names_unix(rule, path))
+    }
+
+    fn names_unix(&self, rule: &Rule, path: &str) -> bool {
+        let is_for = rule.peer.is_none() || rule.peer.as_deref() == self.peer;
+        is_for && matches!(&rule.host, HostPattern::Unix(named) if named == path)
     }
 
     /// Whether a stream to `host`:`port`, resolved to `address`, may be dialled.
     pub(crate) fn permits(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
-        let denies = |rule: &Rule| match &rule.host {
+        self.allowing(port)
+            .any(|rule| self.covers(rule, host, address, port))
+            && !self.denies(host, address, port)
+    }
+
+    /// Whether a rule denies a stream to `host`:`port`, resolved to `address`.
+    pub(crate) fn denies(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
+        self.denying(port).any(|rule| match &rule.host {
             HostPattern::Any => true,
             HostPattern::Name(_) | HostPattern::Below(_) => names(rule, host),
             HostPattern::Network(cidr) => is_in(*cidr, address),
             HostPattern::Unix(_) => false,
-        };
-        self.allowing(port)
-            .any(|rule| self.covers(rule, host, address, port))
-            && !self.denying(port).any(denies)
+        })
     }
 
     fn denying(&self, port: u16) -> impl Iterator<Item = &Rule> {

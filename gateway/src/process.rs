@@ -351,8 +351,8 @@ impl Control {
                     None => std::future::pending().await,
                 }
             };
-            let security = self.config.borrow().security.clone();
-            let credentials = security::follow(&security, &self.credentials, &self.telemetry);
+            let credentials =
+                security::follow(self.config.subscribe(), &self.credentials, &self.telemetry);
             tokio::join!(
                 admin,
                 follow,

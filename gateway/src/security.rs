@@ -1,19 +1,20 @@
 //! The credentials of carriers: read from their files, followed, and proved to the other end.
 //!
 //! What comes in is a transport of which nothing is known; what goes out is one whose other end has proved
-//! who it is. A carrier keeps what it was made with: changed files are used for new ones.
+//! who it is. Changed files and peers are used for new carriers, and what the others have proved is verified again
+//! by them.
 
 use std::io::{Error, ErrorKind, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Security, WebSocket, status};
+use muxtunnel_gateway_config::{Config, Security, WebSocket, status};
 use tokio::sync::watch;
 
 use crate::files::{self, Unusable};
 use crate::telemetry::Telemetry;
-use crate::transport::{self, Noise, ServerTls, Side, Tls, Transport};
+use crate::transport::{self, Noise, Proof, ServerTls, Side, Standing, Tls, Transport};
 
 /// How long the other end may take to prove who it is, as a rule.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
@@ -46,6 +47,16 @@ impl Credentials {
         match self {
             Self::Tls(tls) => Some(tls.certificate().clone()),
             Self::None | Self::ServerTls(_) | Self::Noise(_) => None,
+        }
+    }
+
+    /// Whether what the other end has proved, which this `side` dialled or accepted, would be accepted now.
+    pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
+        match self {
+            Self::Tls(tls) => tls.standing(proof, side),
+            Self::Noise(noise) => noise.standing(proof),
+            // The name that was dialled is no entry of a list that can change.
+            Self::None | Self::ServerTls(_) => Standing::Good,
         }
     }
 
@@ -84,24 +95,46 @@ impl Credentials {
     }
 }
 
-/// Sends what changed files make of the credentials, for ever. Files that cannot be used change nothing.
+/// Sends what changed files and changed peers make of the credentials, for ever. Files that cannot be used change
+/// nothing.
 pub(crate) async fn follow(
+    mut config: watch::Receiver<Arc<Config>>,
+    credentials: &watch::Sender<Arc<Credentials>>,
+    telemetry: &Telemetry,
+) {
+    let mut security = config.borrow_and_update().security.clone();
+    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
+    loop {
+        let read_again = || take_over(&security, credentials, telemetry);
+        // Which files there are needs a restart to change, who the peers are does not.
+        let differs = |config: &Arc<Config>| config.security != security;
+        let changed = tokio::select! {
+            () = files::follow(&paths, read_again) => return,
+            changed = config.wait_for(differs) => changed.map(|config| config.security.clone()),
+        };
+        let Ok(changed) = changed else {
+            return std::future::pending().await;
+        };
+        security = changed;
+        take_over(&security, credentials, telemetry);
+    }
+}
+
+fn take_over(
     security: &Security,
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) {
-    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
-    files::follow(&paths, || match Credentials::load(security) {
+    match Credentials::load(security) {
         Ok(new) => {
-            tracing::info!("Credentials taken over; carriers that are up keep theirs");
+            tracing::info!("Credentials taken over; the proofs of carriers are verified by them");
             telemetry.set_certificate(new.certificate());
             credentials.send_replace(Arc::new(new));
         }
         Err(error) => {
             tracing::error!(%error, "Credentials not taken over; the last good ones stay");
         }
-    })
-    .await;
+    }
 }
 
 #[cfg(test)]

@@ -65,7 +65,8 @@ impl Sessions {
         waiting.next().cloned()
     }
 
-    fn all(&self) -> Vec<Rc<Driver>> {
+    /// All that run, oldest first.
+    pub(crate) fn all(&self) -> Vec<Rc<Driver>> {
         self.running.borrow().values().cloned().collect()
     }
 

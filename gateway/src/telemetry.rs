@@ -224,6 +224,13 @@ impl Telemetry {
         };
     }
 
+    /// Of a new configuration only a part is in force; `error` names the rest. The hash stays: the file is not what runs.
+    pub(crate) fn config_taken_in_part(&self, config: Config, error: String) {
+        let mut in_force = lock(&self.config);
+        in_force.config = config;
+        in_force.error = Some(error);
+    }
+
     /// A new configuration was not taken over.
     pub(crate) fn config_refused(&self, error: String) {
         lock(&self.config).error = Some(error);

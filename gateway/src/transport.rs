@@ -22,6 +22,7 @@ use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice, Result};
 use std::task::{Context, Poll};
 
+use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
 pub(crate) use command::{Released, name as command_name, start as start_command};
@@ -42,6 +43,45 @@ const HANDSHAKE_BYTES_MAX: usize = 16 << 10;
 pub(crate) enum Side {
     Dials,
     Accepts,
+}
+
+/// What the other end of a transport has proved of itself. Bounded by [`HANDSHAKE_BYTES_MAX`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Proof {
+    /// A name in its certificate, or its public key.
+    pub(crate) identity: String,
+    /// Its certificate and those between it and the authority; empty: it has proved a key.
+    pub(crate) chain: Vec<CertificateDer<'static>>,
+    /// The last second that its certificate is good in, since 1970; `None`: a key does not expire.
+    pub(crate) not_after: Option<u64>,
+}
+
+impl Proof {
+    /// Of an identity that has no certificate, or none that is verified again.
+    pub(crate) const fn of(identity: String) -> Self {
+        Self {
+            identity,
+            chain: Vec::new(),
+            not_after: None,
+        }
+    }
+
+    /// Whether its certificate has expired by `now`, seconds since 1970.
+    pub(crate) fn has_expired(&self, now: u64) -> bool {
+        self.not_after.is_some_and(|not_after| not_after < now)
+    }
+}
+
+/// Whether a proof that was accepted still is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Good,
+    /// The certificate was good until it expired.
+    Expired,
+    /// No authority that counts now has signed the certificate, for this reason. Another certificate may be good.
+    Unverified(String),
+    /// The peer may not connect any more, for this reason.
+    Revoked(String),
 }
 
 /// A duplex stream of bytes.
@@ -83,9 +123,14 @@ pub(crate) trait Transport: Debug {
         None
     }
 
+    /// What the other end has proved of itself; `None`: it was not asked.
+    fn proof(&self) -> Option<&Proof> {
+        None
+    }
+
     /// Who the other end has proved to be; `None`: it was not asked.
     fn identity(&self) -> Option<&str> {
-        None
+        self.proof().map(|proof| proof.identity.as_str())
     }
 
     /// Where the other end is, as far as can be said.

@@ -51,6 +51,7 @@ pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
 pub use web_socket::WebSocket;
 
 use serde::{Deserialize, Serialize};
+use serde_yaml::{Mapping, Value};
 
 /// Port on which exit gateways listen for carriers. TCP. No forward may use it.
 pub const CARRIER_PORT: u16 = 64000;
@@ -88,8 +89,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 /// The whole configuration of one gateway.
 ///
-/// `forwards`, `allow`, `policy`, `allowListen`, `offer` and `timeouts` are taken over while running; a change of
-/// anything else needs a restart.
+/// `forwards`, `allow`, `policy`, `allowListen`, `offer`, `timeouts` and `security.peers` are taken over while running; a
+/// change of anything else needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -402,15 +403,40 @@ impl Config {
         Ok(())
     }
 
-    /// Whether `self` can be taken over by a gateway that runs `running`: their
-    /// [`Self::static_part`]s are equal.
+    /// What a running gateway takes over of `new`, and what it goes on with until it is restarted.
     #[must_use]
-    pub fn reloadable_from(&self, running: &Self) -> bool {
-        self.static_part() == running.static_part()
+    pub fn reloaded(&self, new: &Self) -> Self {
+        Self {
+            forwards: new.forwards.clone(),
+            allow: new.allow.clone(),
+            policy: new.policy.clone(),
+            allow_listen: new.allow_listen.clone(),
+            offer: new.offer.clone(),
+            timeouts: new.timeouts,
+            security: self.security.with_peers_of(&new.security),
+            ..self.clone()
+        }
     }
 
-    /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`,
-    /// `allowListen`, `offer` and `timeouts`, which are empty or have their defaults.
+    /// The fields of `new` that a gateway which runs `self` cannot take over, by their names in the file.
+    #[must_use]
+    pub fn needing_restart(&self, new: &Self) -> Vec<String> {
+        let fields = |config: &Self| match serde_yaml::to_value(config.static_part()) {
+            Ok(Value::Mapping(fields)) => fields,
+            _ => Mapping::new(),
+        };
+        let (running, new) = (fields(self), fields(new));
+        let gone = running.keys().filter(|name| !new.contains_key(*name));
+        let names = new.keys().chain(gone);
+        let differ = names.filter(|name| running.get(*name) != new.get(*name));
+        differ
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`, `allowListen`, `offer`,
+    /// `timeouts` and `security.peers`, which are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
@@ -420,6 +446,7 @@ impl Config {
             allow_listen: Vec::new(),
             offer: None,
             timeouts: Timeouts::default(),
+            security: self.security.without_peers(),
             ..self.clone()
         }
     }

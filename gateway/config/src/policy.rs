@@ -404,17 +404,16 @@ macro_rules! as_text {
 as_text!(Rule);
 as_text!(Cidr);
 
-/// Only an exit has rules, and an entry what is protected where it dials for an exit; the lists are not too long; `allow`
+/// Only an exit has rules that allow, and an entry what it does not dial for an exit; the lists are not too long; `allow`
 /// is written in one place.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let policy = &config.policy;
     if config.role != Role::Exit {
-        let is_protected_only = policy.allow.is_empty() && policy.deny.is_empty();
         for (field, is_empty) in [
             ("allow", config.allow.is_empty()),
             (
                 "policy",
-                policy.is_empty() || config.role == Role::Entry && is_protected_only,
+                policy.is_empty() || config.role == Role::Entry && policy.allow.is_empty(),
             ),
         ] {
             if !is_empty {

@@ -132,6 +132,34 @@ impl Security {
         }
     }
 
+    /// The same without `peers`: what a running gateway cannot take over.
+    pub(crate) fn without_peers(&self) -> Self {
+        match self.clone() {
+            Self::MutualTls(tls) => Self::MutualTls(MutualTls {
+                peers: Vec::new(),
+                ..tls
+            }),
+            Self::Noise(noise) => Self::Noise(Noise {
+                peers: Vec::new(),
+                ..noise
+            }),
+            other => other,
+        }
+    }
+
+    /// The same with the peers of `other`, where both are of one mode.
+    pub(crate) fn with_peers_of(&self, other: &Self) -> Self {
+        match (self.clone(), other.clone()) {
+            (Self::MutualTls(tls), Self::MutualTls(MutualTls { peers, .. })) => {
+                Self::MutualTls(MutualTls { peers, ..tls })
+            }
+            (Self::Noise(noise), Self::Noise(Noise { peers, .. })) => {
+                Self::Noise(Noise { peers, ..noise })
+            }
+            (own, _) => own,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (peers, empty) = match self {
             Self::None {} | Self::ServerTls(_) => return Ok(()),

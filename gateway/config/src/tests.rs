@@ -400,12 +400,33 @@ fn only_forwards_rules_and_timeouts_reload() {
     let running = Config::from_yaml(ENTRY).unwrap();
     let patient =
         Config::from_yaml(&ENTRY.replace("admin:", "timeouts: {idleSeconds: 5}\nadmin:")).unwrap();
-    assert!(patient.reloadable_from(&running));
+    let nothing: [&str; 0] = [];
+    assert_eq!(running.needing_restart(&patient), nothing);
     let moved = Config::from_yaml(&ENTRY.replace(":8080", ":9090")).unwrap();
-    assert!(moved.reloadable_from(&running));
-    let elsewhere =
-        Config::from_yaml(&ENTRY.replace("exit.example.com", "other.example.com")).unwrap();
-    assert!(!elsewhere.reloadable_from(&running));
+    assert_eq!(running.needing_restart(&moved), nothing);
+    let elsewhere = ENTRY.replace("exit.example.com", "other.example.com") + "workers: 7\n";
+    let elsewhere = Config::from_yaml(&elsewhere.replace(":8080", ":9090")).unwrap();
+    assert_eq!(running.needing_restart(&elsewhere), ["connect", "workers"]);
+    // The part that can be taken over is.
+    assert_eq!(running.reloaded(&elsewhere), moved);
+    assert_eq!(elsewhere.needing_restart(&running), ["connect", "workers"]);
+}
+
+#[test]
+fn peers_reload_and_keys_do_not() {
+    let secured = |peers: &str, key: &str| {
+        let security = format!(
+            "security: {{mode: MutualTls, certificate: /c, key: {key}, ca: /a, peers: [{peers}]}}"
+        );
+        Config::from_yaml(&EXIT.replace("security: {mode: None}", &security)).unwrap()
+    };
+    let running = secured("a, b", "/k");
+    let fewer = secured("a", "/k");
+    assert!(running.needing_restart(&fewer).is_empty());
+    assert_eq!(running.reloaded(&fewer), fewer);
+    let moved = secured("a", "/other");
+    assert_eq!(running.needing_restart(&moved), ["security"]);
+    assert_eq!(running.reloaded(&moved), fewer);
 }
 
 #[test]
@@ -604,7 +625,9 @@ fn a_policy_round_trips_and_reloads() {
     let written = config.to_yaml().unwrap();
     assert_eq!(Config::from_yaml(&written).unwrap(), config);
     let plain = Config::from_yaml(EXIT).unwrap();
-    assert!(config.reloadable_from(&plain) && !plain.to_yaml().unwrap().contains("policy"));
+    assert!(
+        plain.needing_restart(&config).is_empty() && !plain.to_yaml().unwrap().contains("policy")
+    );
     // An entry dials for its exit, but what is declared alone.
     let text = format!("{ENTRY}policy: {{protected: [10.96.0.1]}}\n");
     assert_eq!(Config::from_yaml(&text).unwrap().policy.protected.len(), 1);
@@ -619,7 +642,7 @@ fn a_policy_that_cannot_be_used_is_refused_by_its_path() {
             "allow: is the short form of policy.allow",
         ),
         (
-            format!("{ENTRY}policy: {{deny: [a]}}\n"),
+            format!("{ENTRY}policy: {{allow: [a], deny: [a]}}\n"),
             "policy: only an exit dials targets",
         ),
         (
@@ -820,7 +843,7 @@ fn an_offer_round_trips_as_it_is_and_is_taken_over_while_running() {
         config.check().unwrap();
         let written = config.to_yaml().unwrap();
         assert_eq!(Config::from_yaml(&written).unwrap(), config);
-        assert!(config.reloadable_from(&running) && running.reloadable_from(&config));
+        assert!(config.needing_restart(&running).is_empty());
     }
     assert!(!running.to_yaml().unwrap().contains("offer"));
 }

@@ -31,6 +31,11 @@ pub trait Session: Debug {
     /// Whether it came to its end: its last carrier is gone, and no other can take its place.
     fn is_over(&self) -> bool;
 
+    /// Whether streams outlive their carrier, as both ends have agreed.
+    fn resumes(&self) -> bool {
+        false
+    }
+
     /// Another connection to the same peer is there, dialled where the first one was dialled. Its hello
     /// comes first. `None`: the session takes no more, takes no other before the last one's hello is over,
     /// or is of one carrier alone.

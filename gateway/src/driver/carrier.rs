@@ -21,7 +21,7 @@ use super::socket::{self, Patience};
 use super::{Driver, carrier_in, pool};
 use crate::handover::Place;
 use crate::telemetry::{CarrierStats, Telemetry};
-use crate::transport::Transport;
+use crate::transport::{Proof, Transport};
 
 /// How long the peer may take to read what is left to say to it.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
@@ -44,6 +44,9 @@ pub(crate) enum CarrierEnd {
     /// It was given up, for this reason.
     #[error("{0}")]
     GivenUp(String),
+    /// The other end may not connect any more.
+    #[error("{code}: {0}", code = Code::PeerRevoked)]
+    Revoked(String),
     /// This side shut the session down.
     #[error("this side shut the carrier down")]
     ShutDown,
@@ -101,6 +104,13 @@ pub(crate) struct Carrier {
     state: Cell<State>,
     /// The session has been told that it is lost.
     lost: Cell<bool>,
+    /// When it was made.
+    pub(super) since: Instant,
+    /// Another one is to take its place.
+    pub(super) outdated: Cell<bool>,
+    /// Why this side does not trust it any more.
+    distrusted: Cell<Option<CarrierEnd>>,
+    distrusted_wake: Notify,
     /// Why the session gave it up.
     given_up: Cell<Option<String>>,
     /// It was retired in order: its end is no loss.
@@ -136,6 +146,10 @@ impl Carrier {
             settled_wake: Notify::new(),
             state: Cell::new(State::Hello),
             lost: Cell::new(false),
+            since: Instant::now(),
+            outdated: Cell::new(false),
+            distrusted: Cell::new(None),
+            distrusted_wake: Notify::new(),
             given_up: Cell::new(None),
             retired: Cell::new(false),
             counted: Cell::new(false),
@@ -164,6 +178,17 @@ impl Carrier {
             self.set_state(State::Closing);
             self.close_wake.notify_one();
         }
+    }
+
+    /// What its other end has proved.
+    pub(super) fn proof(&self) -> Option<&Proof> {
+        self.transport.proof()
+    }
+
+    /// Ends it at once, as if it had failed.
+    pub(super) fn distrust(&self, end: CarrierEnd) {
+        self.distrusted.set(Some(end));
+        self.distrusted_wake.notify_one();
     }
 
     /// Waits until its hello is over; returns whether it is up.
@@ -223,6 +248,7 @@ impl Driver {
             }
         };
         self.peer.replace(carrier.stats.peer.as_str().into());
+        self.proof.replace(carrier.proof().cloned());
         let mut carriers = self.carriers.borrow_mut();
         carriers.insert(id, Rc::clone(&carrier));
         self.share.suffice_for(carriers.len());
@@ -239,6 +265,9 @@ impl Driver {
             end = carrier_in::run(&self, &carrier, unread) => end,
             end = carrier_out::run(&self, &carrier) => end,
             () = carrier.close_wake.notified() => CarrierEnd::ShutDown,
+            () = carrier.distrusted_wake.notified() => {
+                carrier.distrusted.take().unwrap_or(CarrierEnd::ShutDown)
+            }
         };
         let fails = carrier.is_running();
         if fails && matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::Finished(_)) {

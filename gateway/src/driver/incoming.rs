@@ -7,6 +7,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use muxtunnel_codes::Code;
 use muxtunnel_proto::{Outcome, Refusal, ResetCode, Source, StreamId};
 use tokio::task::AbortHandle;
 
@@ -42,6 +43,11 @@ pub(super) struct Arrived {
 
 impl Driver {
     pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String, source: Option<Source>) {
+        if let Some(refusal) = self.takes_none() {
+            self.telemetry.streams.refused(Code::Draining);
+            self.session.borrow_mut().refuse(stream, refusal);
+            return;
+        }
         let driver = Rc::clone(self);
         let peer = self.identity();
         let dial = (self.dialler)(target.clone(), peer, source);
@@ -68,12 +74,13 @@ impl Driver {
                 socket,
                 address,
                 admission,
+                url,
             }) => {
                 self.session
                     .borrow_mut()
                     .accept(stream, &address.to_string());
                 let target = Local::Target {
-                    target: incoming.target,
+                    target: url.map_or(incoming.target, |url| url.to_string()),
                     address,
                     admission,
                 };

@@ -1,17 +1,20 @@
 //! How many carriers a session has, and how many could be used at either end.
 
 use std::rc::Rc;
+use std::time::Instant;
 
 use muxtunnel_proto::CarrierId;
 
 use super::carrier::State;
-use super::{Carrier, Driver};
+use super::{Carrier, CarrierEnd, Driver};
 
 /// The carriers of a session in numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PoolState {
     /// They are up, and are to stay.
     pub(crate) up: usize,
+    /// So many of these are to be replaced.
+    pub(crate) outdated: usize,
     /// As many could be used for what this side sends...
     sends: usize,
     /// ...and for what the peer sends, as it says.
@@ -22,6 +25,7 @@ impl Default for PoolState {
     fn default() -> Self {
         Self {
             up: 0,
+            outdated: 0,
             sends: 1,
             peer_sends: 1,
         }
@@ -58,21 +62,48 @@ impl Driver {
         self.until_pool(|pool| pool.up > 0).await;
     }
 
-    /// Begins to take the carrier that came last out of the session in order. Returns whether it does.
-    pub(crate) fn retire_newest(&self) -> bool {
+    /// Begins to take one carrier out of the session in order: one that is to be replaced, else the one that came
+    /// last. Returns whether it does.
+    pub(crate) fn retire_one(&self) -> bool {
         let carriers = self.carriers.borrow();
-        let newest = carriers.values().rev().find(|carrier| carrier.is_up());
-        let Some(carrier) = newest.map(Rc::clone) else {
+        let up = carriers.values().rev().filter(|carrier| carrier.is_up());
+        let chosen = up.max_by_key(|carrier| (carrier.outdated.get(), carrier.id));
+        let Some(carrier) = chosen.map(Rc::clone) else {
             return false;
         };
         drop(carriers);
         if !self.session.borrow_mut().retire_carrier(carrier.id) {
+            self.end_outdated(&carrier);
             return false;
         }
         carrier.set_state(State::Retiring);
         self.count_up();
         self.wake_transmit();
         true
+    }
+
+    /// Ends the last carrier that is to be replaced, where it cannot be retired in order since others depend on it. What
+    /// it did not deliver goes again on another one.
+    fn end_outdated(&self, carrier: &Carrier) {
+        let carriers = self.carriers.borrow();
+        let mut others = carriers.values().filter(|other| other.id != carrier.id);
+        let is_last = carrier.outdated.get()
+            && carriers.len() > 1
+            && others.all(|other| other.is_up() && !other.outdated.get());
+        if is_last {
+            let reason = "this end's certificate was renewed, and another carrier has its place";
+            carrier.distrust(CarrierEnd::GivenUp(reason.to_owned()));
+        }
+    }
+
+    /// The carriers that were made before `renewed` are to be replaced.
+    pub(crate) fn outdate(&self, renewed: Instant) {
+        for carrier in self.carriers.borrow().values() {
+            carrier
+                .outdated
+                .set(carrier.outdated.get() || carrier.since < renewed);
+        }
+        self.count_up();
     }
 
     /// As many carriers could be used for what this side sends.
@@ -93,8 +124,15 @@ impl Driver {
 
     pub(super) fn count_up(&self) {
         let carriers = self.carriers.borrow();
-        let up = carriers.values().filter(|carrier| carrier.is_up()).count();
-        self.pool.send_modify(|pool| pool.up = up);
+        let up = carriers.values().filter(|carrier| carrier.is_up());
+        let (up, outdated) = (
+            up.clone().count(),
+            up.filter(|carrier| carrier.outdated.get()).count(),
+        );
+        self.pool.send_modify(|pool| {
+            pool.up = up;
+            pool.outdated = outdated;
+        });
     }
 
     /// The session has retired it in order.
@@ -110,5 +148,6 @@ impl Driver {
 /// It ended as it should.
 pub(super) fn log_retired(carrier: &Carrier) {
     let peer = &carrier.stats.peer;
-    tracing::info!(%peer, carrier = carrier.id.number(), "Carrier is retired: fewer are needed");
+    let outdated = carrier.outdated.get();
+    tracing::info!(%peer, carrier = carrier.id.number(), outdated, "Carrier is retired");
 }

@@ -26,6 +26,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const REDIAL_AFTER: Duration = Duration::from_secs(1);
 /// A carrier beyond the least number that does not come up is not dialled again sooner.
 const MORE_AFTER: Duration = Duration::from_secs(60);
+/// Entries whose certificates are renewed together dial within this.
+const RENEWAL_JITTER: Duration = Duration::from_secs(10);
 /// One that cannot be retired for now may be after this.
 const RETIRE_AGAIN: Duration = Duration::from_secs(1);
 
@@ -69,6 +71,31 @@ pub(super) async fn connect(exit: &Address, means: &Means) -> std::io::Result<Bo
     secured.await
 }
 
+/// Has carriers replaced that were made before this end's certificate was renewed, so that none outlives its
+/// certificate, and a session that cannot resume left for another one; never ends. After a while of its own, since many
+/// entries may be renewed at once.
+pub(super) async fn renew(driver: &Driver, means: &Means) -> Infallible {
+    let mut credentials = means.credentials.clone();
+    let mut shown = credentials.borrow_and_update().certificate();
+    loop {
+        if credentials.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+        let shows = credentials.borrow_and_update().certificate();
+        if shows == shown {
+            continue;
+        }
+        shown = shows;
+        let renewed = Instant::now();
+        tokio::time::sleep(RENEWAL_JITTER.mul_f64(rand::rng().random())).await;
+        if driver.resumes() {
+            driver.outdate(renewed);
+        } else {
+            driver.leave();
+        }
+    }
+}
+
 /// How many carriers there are to be, whatever the peer says.
 fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
@@ -102,15 +129,15 @@ async fn keep_dialling(
     let (mut failures, mut latest) = (0_u32, Instant::now());
     let mut at = at.clone();
     loop {
-        let PoolState { up, .. } = driver.pool();
+        let PoolState { up, outdated, .. } = driver.pool();
         let wanted = wanted(bounds, &driver.pool());
         if up > wanted {
             shrink(driver, bounds).await;
             continue;
         }
-        if up == wanted {
+        if up == wanted && outdated == 0 {
             driver
-                .until_pool(|pool| pool.up != self::wanted(bounds, pool))
+                .until_pool(|pool| pool.up != self::wanted(bounds, pool) || pool.outdated > 0)
                 .await;
             if latest.elapsed() < REDIAL_AFTER {
                 pause(1).await;
@@ -145,7 +172,7 @@ async fn keep_dialling(
 
 /// One carrier fewer.
 async fn shrink(driver: &Rc<Driver>, bounds: config::Pool) {
-    if !driver.retire_newest() {
+    if !driver.retire_one() {
         // Another one is being retired, or a lost one is not settled.
         let enough = driver.until_pool(|pool| pool.up <= wanted(bounds, pool));
         let _ = tokio::time::timeout(RETIRE_AGAIN, enough).await;

@@ -252,7 +252,12 @@ impl Entry {
     }
 
     /// Connects a stream of the exit's to the target of its listener.
-    pub(super) async fn dial(&self, asked: &Asked, target: &str) -> Result<Dialled, Refusal> {
+    pub(super) async fn dial(
+        &self,
+        asked: &Asked,
+        target: &str,
+        peer: Option<&str>,
+    ) -> Result<Dialled, Refusal> {
         let listen = listen_of_target(target);
         let route = listen.and_then(|listen| asked.by_id.borrow().get(&listen).cloned());
         let Some(route) = route else {
@@ -266,17 +271,18 @@ impl Entry {
             route.forward.streams.refused(code);
             Refusal::new(Reason::General, format!("{code}: {}", code.cause()))
         })?;
-        // Beyond what is not declared, only what is protected is kept from.
+        // Beyond what is not declared, only what is protected or denied is kept from.
         let config = Arc::clone(&self.config.borrow());
         let judge = Judge {
             allow: [route.allow.as_slice(), &[]],
             policy: &config.policy,
             surroundings: &self.surroundings,
-            peer: None,
+            peer,
         };
         match dial::dial(&route.url, judge).await {
             Ok(dialled) => Ok(Dialled {
                 admission: Some(admission),
+                url: Some(Rc::clone(&route.url)),
                 ..dialled
             }),
             Err(error) => {

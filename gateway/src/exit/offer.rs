@@ -40,6 +40,7 @@ pub(super) fn give(offer: Option<&str>, peer: Option<&str>) -> Result<Dialled, D
         socket: LocalSocket::Unix(near),
         address: LocalAddress::Gateway,
         admission: None,
+        url: None,
     })
 }
 

@@ -15,7 +15,7 @@ use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
 use super::sealed::{Gather, Next, Opened, Records, Sealed};
-use super::{Side, Transport, invalid};
+use super::{Proof, Side, Standing, Transport, invalid};
 use crate::files::{Unusable, read_text};
 
 /// What a dialling side says first; then [`IK`] or [`XX`].
@@ -78,8 +78,17 @@ impl Noise {
             Side::Accepts => self.accept(&*below).await?,
         };
         let records = NoiseRecords::new(&mut state, side)?;
-        let identity = Some(peer.to_string());
-        Ok(Sealed::boxed(below, records, identity, &[], Vec::new()))
+        let proof = Some(Proof::of(peer.to_string()));
+        Ok(Sealed::boxed(below, records, proof, &[], Vec::new()))
+    }
+
+    /// Whether the key of `proof` may still be the other end's.
+    pub(crate) fn standing(&self, proof: &Proof) -> Standing {
+        let mut peers = self.peers.iter();
+        match peers.any(|peer| peer.to_string() == proof.identity) {
+            true => Standing::Good,
+            false => Standing::Revoked("its key is no longer in security.peers".to_owned()),
+        }
     }
 
     async fn dial(&self, below: &dyn Transport) -> Result<(HandshakeState, PublicKey)> {

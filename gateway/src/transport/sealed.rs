@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::net::TcpStream;
 
-use super::{Detached, Transport, buffer};
+use super::{Detached, Proof, Transport, buffer};
 
 /// What one opened record came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -173,7 +173,7 @@ pub(super) struct Sealed<R> {
     records: RefCell<R>,
     incoming: RefCell<Incoming>,
     outgoing: RefCell<Outgoing>,
-    identity: Option<String>,
+    proof: Option<Proof>,
 }
 
 impl<R: Records + 'static> Sealed<R> {
@@ -181,7 +181,7 @@ impl<R: Records + 'static> Sealed<R> {
     pub(super) fn boxed(
         below: Box<dyn Transport>,
         records: R,
-        identity: Option<String>,
+        proof: Option<Proof>,
         unread: &[u8],
         plain: Vec<u8>,
     ) -> Box<dyn Transport> {
@@ -201,7 +201,7 @@ impl<R: Records + 'static> Sealed<R> {
             records: RefCell::new(records),
             incoming: RefCell::new(incoming),
             outgoing: RefCell::default(),
-            identity,
+            proof,
         })
     }
 }
@@ -374,8 +374,8 @@ impl<R: Records + 'static> Transport for Sealed<R> {
         self.below.tcp()
     }
 
-    fn identity(&self) -> Option<&str> {
-        self.identity.as_deref()
+    fn proof(&self) -> Option<&Proof> {
+        self.proof.as_ref()
     }
 
     fn peer(&self) -> String {
@@ -388,7 +388,7 @@ impl<R: Records + 'static> Transport for Sealed<R> {
             records: self.records.into_inner(),
             incoming: self.incoming.into_inner(),
             outgoing: self.outgoing.into_inner(),
-            identity: self.identity,
+            proof: self.proof,
         }))
     }
 }
@@ -400,7 +400,7 @@ struct Away<R> {
     records: R,
     incoming: Incoming,
     outgoing: Outgoing,
-    identity: Option<String>,
+    proof: Option<Proof>,
 }
 
 impl<R: Records + 'static> Detached for Away<R> {
@@ -410,7 +410,7 @@ impl<R: Records + 'static> Detached for Away<R> {
             records: RefCell::new(self.records),
             incoming: RefCell::new(self.incoming),
             outgoing: RefCell::new(self.outgoing),
-            identity: self.identity,
+            proof: self.proof,
         }))
     }
 }

@@ -17,7 +17,7 @@ use muxtunnel_gateway_config::{MutualTls, status};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::UnbufferedServerConnection;
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
@@ -27,7 +27,7 @@ use x509_parser::time::ASN1Time;
 use zeroize::Zeroizing;
 
 use super::sealed::Sealed;
-use super::{Side, Transport, invalid};
+use super::{Proof, Side, Standing, Transport, invalid};
 use crate::files::{Unusable, read};
 use verify::{Judge, Root};
 
@@ -101,7 +101,7 @@ impl Tls {
         below: Box<dyn Transport>,
         side: Side,
     ) -> Result<Box<dyn Transport>> {
-        let made = match side {
+        let mut made = match side {
             Side::Dials => {
                 let config = Arc::clone(&self.client);
                 let connection = UnbufferedClientConnection::new(config, self.server_name.clone());
@@ -112,10 +112,20 @@ impl Tls {
                 handshake::run(&*below, connection.map_err(invalid)?).await?
             }
         };
-        let certificate = made.certificate.as_ref();
+        let chain = std::mem::take(&mut made.chain);
+        let certificate = chain.first();
         let certificate = certificate.ok_or_else(|| invalid("the other end has no certificate"))?;
-        let identity = self.judge.name_of(certificate).map_err(invalid)?.to_owned();
-        Ok(sealed(below, made, Some(identity)))
+        let proof = Proof {
+            identity: self.judge.name_of(certificate).map_err(invalid)?.to_owned(),
+            not_after: not_after(certificate),
+            chain,
+        };
+        Ok(sealed(below, made, Some(proof)))
+    }
+
+    /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
+    pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
+        self.judge.standing(proof, side, UnixTime::now())
     }
 }
 
@@ -129,6 +139,12 @@ fn facts(certificate: &CertificateDer<'_>) -> Option<status::Certificate> {
         not_before: date(parsed.validity().not_before)?,
         not_after: date(parsed.validity().not_after)?,
     })
+}
+
+/// The last second that a certificate is good in, since 1970.
+fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok()
 }
 
 /// The certificates of this end, and their private key, whose bytes are wiped once it is taken in.
@@ -151,9 +167,9 @@ fn own(certificate: &Path, key: &Path) -> std::result::Result<CertifiedKey, Unus
 fn sealed(
     below: Box<dyn Transport>,
     made: handshake::Made,
-    identity: Option<String>,
+    proof: Option<Proof>,
 ) -> Box<dyn Transport> {
-    Sealed::boxed(below, made.records, identity, &made.unread, made.plain)
+    Sealed::boxed(below, made.records, proof, &made.unread, made.plain)
 }
 
 /// Those of `aws-lc-rs`, AES first: it is what processors do fastest.

@@ -48,8 +48,8 @@ pub(crate) async fn upgrade(
         Side::Accepts => answer(&*below, config).await?,
     };
     let records = Messages::new(side);
-    let identity = below.identity().map(str::to_owned);
-    Ok(Sealed::boxed(below, records, identity, &unread, Vec::new()))
+    let proof = below.proof().cloned();
+    Ok(Sealed::boxed(below, records, proof, &unread, Vec::new()))
 }
 
 /// What proves that who answers has read `key`.

@@ -46,6 +46,11 @@ impl Authority {
 
     /// A certificate for `name`, a DNS name or a URI, that is good until `year`; its files are in `dir`.
     pub fn issue(&self, dir: &Path, name: &str, year: i32) -> Files {
+        self.issue_until(dir, name, rcgen::date_time_ymd(year, 1, 1))
+    }
+
+    /// The same, good until `end`.
+    pub fn issue_until(&self, dir: &Path, name: &str, end: time::OffsetDateTime) -> Files {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.distinguished_name.push(DnType::CommonName, name);
         params.subject_alt_names = vec![if name.contains("://") {
@@ -54,7 +59,7 @@ impl Authority {
             SanType::DnsName(name.try_into().unwrap())
         }];
         params.not_before = rcgen::date_time_ymd(2020, 1, 1);
-        params.not_after = rcgen::date_time_ymd(year, 1, 1);
+        params.not_after = end;
         params.extended_key_usages = vec![
             ExtendedKeyUsagePurpose::ServerAuth,
             ExtendedKeyUsagePurpose::ClientAuth,
@@ -74,6 +79,11 @@ impl Authority {
             ca: write("ca", &self.pem),
         }
     }
+}
+
+/// The moment that is so many seconds away.
+pub fn in_seconds(seconds: i64) -> time::OffsetDateTime {
+    time::OffsetDateTime::now_utc() + time::Duration::seconds(seconds)
 }
 
 impl Files {

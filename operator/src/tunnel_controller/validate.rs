@@ -94,6 +94,8 @@ pub struct ValidatedTunnel {
     pub unresolved: Vec<String>,
     /// A sentence for each forward that another namespace does not permit. It is left out.
     pub forbidden: Vec<String>,
+    /// What those forwards would dial: open streams to it end, since the permission may have been there before.
+    pub denied: Vec<DeniedTarget>,
     /// The MuxBenchmark that it is an environment of; its runner asks the gateways how they are.
     pub benchmark: Option<String>,
     /// `host:port` that entries dial, and with `leaf` exits, too.
@@ -132,6 +134,15 @@ pub struct ValidatedTunnel {
     pub probes: Vec<SeenProbe>,
     /// How a gateway's pod of this very spec was refused for a sysctl.
     pub refusal: Option<Problem>,
+}
+
+/// A target that another namespace does not permit.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DeniedTarget {
+    /// The rule that denies it.
+    pub rule: config::Rule,
+    /// The entry would dial it.
+    pub reverse: bool,
 }
 
 /// The gateways of one side.
@@ -227,7 +238,7 @@ fn valid(
     let name = tunnel.name_any();
     problem::problem(tunnel).map_or(Ok(()), Err)?;
     let mut forwards = Vec::new();
-    let (mut unresolved, mut forbidden) = (Vec::new(), Vec::new());
+    let (mut unresolved, mut forbidden, mut denied) = (Vec::new(), Vec::new(), Vec::new());
     for forward in &spec.forwards {
         let limits =
             limits(forward).map_err(|problem| format!("forward {}: {problem}", forward.name))?;
@@ -236,7 +247,16 @@ fn valid(
         let named = |sentence: String| format!("forward {}: {sentence}", forward.name);
         match missing {
             Some(Missing::Service(sentence)) => unresolved.push(named(sentence)),
-            Some(Missing::Permission(sentence)) => forbidden.push(named(sentence)),
+            Some(Missing::Permission { sentence, host }) => {
+                forbidden.push(named(sentence));
+                let rule = config::Rule {
+                    host: config::HostPattern::Name(host),
+                    ports: config::Ports::ALL,
+                    peer: None,
+                };
+                let reverse = is_reverse(forward);
+                denied.push(DeniedTarget { rule, reverse });
+            }
             None => {}
         }
     }
@@ -290,6 +310,7 @@ fn valid(
         forwards,
         unresolved,
         forbidden,
+        denied,
         benchmark: benchmark(tunnel),
         connect,
         connect_fallback,

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{AddressTarget, MuxTunnel};
-use muxtunnel_gateway_config::{Config, HostPattern, Target};
+use muxtunnel_gateway_config::{Config, Direction, Forward, HostPattern, Role, Rule, Target};
 
 use super::Error;
 use super::build::End;
@@ -157,7 +157,7 @@ fn led_to(config: &Config, namespace: &str) -> BTreeSet<ServiceName> {
 }
 
 /// The configuration without forwards to `refused`, and without rules for them but those of hosts that the spec's policy
-/// has `said`; `None`: there were none.
+/// has `said`, and with rules that deny what was dialled by them, which end the open streams; `None`: there were none.
 fn without(
     config: &Config,
     namespace: &str,
@@ -170,9 +170,29 @@ fn without(
         let host = forward.target.as_ref().and_then(target);
         !host.is_some_and(is_refused)
     });
-    less.policy.allow.retain(|rule| {
-        !named(&rule.host).is_some_and(|host| is_refused(host) && !said.contains(host))
-    });
+    let is_withdrawn = |rule: &Rule| {
+        named(&rule.host).is_some_and(|host| is_refused(host) && !said.contains(host))
+    };
+    less.policy.allow.retain(|rule| !is_withdrawn(rule));
+    let here = |forward: &&Forward| {
+        config.role == Role::Entry && forward.direction == Direction::ExitToEntry
+    };
+    let targets = config.forwards.iter().filter(here);
+    let dialled = targets.filter_map(|forward| forward.target.as_ref().map(Rule::of_target));
+    let withdrawn = dialled.filter(|rule| named(&rule.host).is_some_and(is_refused));
+    let withdrawn = withdrawn.chain(
+        config
+            .policy
+            .allow
+            .iter()
+            .filter(|rule| is_withdrawn(rule))
+            .cloned(),
+    );
+    for rule in withdrawn {
+        if !less.policy.deny.contains(&rule) {
+            less.policy.deny.push(rule);
+        }
+    }
     (less != *config).then_some(less)
 }
 

@@ -23,6 +23,10 @@ impl Session for NativeSession {
         self.state == State::Closed && self.carriers.is_empty()
     }
 
+    fn resumes(&self) -> bool {
+        self.resume
+    }
+
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
         let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
         // Numbers must arrive in order.

@@ -17,8 +17,8 @@ use crate::transport::{self, HANDSHAKE_BYTES_MAX, Transport, invalid};
 /// What a handshake comes to.
 pub(super) struct Made {
     pub(super) records: TlsRecords,
-    /// The other end's, where it was asked for one.
-    pub(super) certificate: Option<CertificateDer<'static>>,
+    /// The other end's certificates, its own first, where it was asked for them.
+    pub(super) chain: Vec<CertificateDer<'static>>,
     /// What was read behind the handshake, sealed...
     pub(super) unread: Vec<u8>,
     /// ...and before that, opened.
@@ -72,15 +72,13 @@ pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result
             }
         }
     }
-    let certificates = hands.state().peer_certificates().unwrap_or_default();
-    let certificate = certificates
-        .first()
-        .cloned()
-        .map(CertificateDer::into_owned);
+    let chain = hands.state().peer_certificates().unwrap_or_default();
+    let chain = chain.iter().cloned().map(CertificateDer::into_owned);
+    let chain = chain.collect();
     let (secrets, schedule) = hands.finish().map_err(invalid)?;
     Ok(Made {
         records: TlsRecords::new(secrets, schedule).map_err(invalid)?,
-        certificate,
+        chain,
         unread: bytes.incoming,
         plain: bytes.plain,
     })

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
 use super::{handshake, own, provider, roots, sealed};
 use crate::files::Unusable;
-use crate::transport::{Side, Transport, invalid};
+use crate::transport::{Proof, Side, Transport, invalid};
 
 /// What one side of a handshake needs.
 #[derive(Debug)]
@@ -91,7 +91,8 @@ impl ServerTls {
                     .map_err(|_| invalid(format!("{name:?} can be no name in a certificate")))?;
                 let connection = UnbufferedClientConnection::new(Arc::clone(config), asked);
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
-                Ok(sealed(below, made, Some(name.to_owned())))
+                let proof = Proof::of(name.to_owned());
+                Ok(sealed(below, made, Some(proof)))
             }
             _ => Err(invalid("the credentials are those of the other side")),
         }

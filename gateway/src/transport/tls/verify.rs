@@ -21,6 +21,8 @@ use rustls::{
 };
 use webpki::EndEntityCert;
 
+use crate::transport::{Proof, Side, Standing};
+
 /// An authority.
 #[derive(Debug)]
 pub(super) struct Root {
@@ -127,15 +129,34 @@ impl Judge {
     }
 }
 
-impl ServerCertVerifier for Judge {
-    fn verify_server_cert(
+impl Judge {
+    /// Whether `proof`, of an end that this `side` dialled or accepted, would be accepted at `now`.
+    pub(super) fn standing(&self, proof: &Proof, side: Side, now: UnixTime) -> Standing {
+        if !self.peers.contains(&proof.identity) {
+            return Standing::Revoked("its name is no longer in security.peers".to_owned());
+        }
+        let Some((own, between)) = proof.chain.split_first() else {
+            return Standing::Good;
+        };
+        if proof.has_expired(now.as_secs()) {
+            return Standing::Expired;
+        }
+        let verified = match side {
+            Side::Accepts => self.verify_client_cert(own, between, now).err(),
+            Side::Dials => self.verify_server(own, between, now).err(),
+        };
+        match verified {
+            None => Standing::Good,
+            Some(error) => Standing::Unverified(error.to_string()),
+        }
+    }
+
+    fn verify_server(
         &self,
         end_entity: &CertificateDer<'_>,
         intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
         now: UnixTime,
-    ) -> Result<ServerCertVerified, Error> {
+    ) -> Result<(), Error> {
         let certificate = ParsedCertificate::try_from(end_entity)?;
         self.by_anchors(now, |anchor| {
             verify_server_cert_signed_by_trust_anchor(
@@ -147,6 +168,20 @@ impl ServerCertVerifier for Judge {
             )
         })?;
         self.name_of(end_entity)?;
+        Ok(())
+    }
+}
+
+impl ServerCertVerifier for Judge {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.verify_server(end_entity, intermediates, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -275,5 +310,40 @@ mod tests {
             assert_eq!(is_taken(&of_second, now), second, "{now}");
         }
         assert_eq!(judge.subjects.len(), 2);
+    }
+
+    #[test]
+    fn a_proof_stands_until_its_name_or_its_authority_is_taken_out_or_it_expires() {
+        let ((first, of_first), (second, _)) = (authority(END * 3), authority(END * 3));
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let judge = |root: &Root, peer: &str| {
+            let root = Root {
+                certificate: root.certificate.clone(),
+                not_after: root.not_after,
+            };
+            Judge::new(vec![root], &provider, vec![peer.to_owned()]).unwrap()
+        };
+        let proof = Proof {
+            identity: "exit".to_owned(),
+            not_after: Some((END * 2).try_into().unwrap()),
+            chain: vec![of_first],
+        };
+        let at =
+            |now: i64| UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
+        for side in [Side::Dials, Side::Accepts] {
+            let is_revoked = |judge: &Judge, now| {
+                matches!(judge.standing(&proof, side, at(now)), Standing::Revoked(_))
+            };
+            let same = judge(&first, "exit");
+            assert_eq!(same.standing(&proof, side, at(END)), Standing::Good);
+            assert_eq!(
+                same.standing(&proof, side, at(END * 2 + 1)),
+                Standing::Expired
+            );
+            assert!(is_revoked(&judge(&first, "another"), END));
+            assert!(is_revoked(&judge(&first, "another"), END * 2 + 1));
+            let other = judge(&second, "exit").standing(&proof, side, at(END));
+            assert!(matches!(other, Standing::Unverified(_)), "{other:?}");
+        }
     }
 }

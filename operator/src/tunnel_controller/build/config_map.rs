@@ -61,8 +61,9 @@ pub(super) fn config(
         allow: Vec::new(),
         policy: match end {
             End::Exit => policy(tunnel),
-            End::Entry if tunnel.forwards.iter().any(|forward| forward.reverse) => Policy {
+            End::Entry if dials(tunnel) => Policy {
                 protected: tunnel.policy.protected.clone(),
+                deny: denied(tunnel, true).collect(),
                 ..Policy::default()
             },
             End::Entry | End::Rendezvous => Policy::default(),
@@ -224,6 +225,18 @@ fn sole_peer(security: &ValidatedSecurity) -> Option<String> {
     }
 }
 
+/// Whether the entry dials targets, or did so before a permission was withdrawn.
+fn dials(tunnel: &ValidatedTunnel) -> bool {
+    tunnel.forwards.iter().any(|forward| forward.reverse) || denied(tunnel, true).next().is_some()
+}
+
+/// The rules for targets that are not permitted, of the side that would dial them.
+fn denied(tunnel: &ValidatedTunnel, reverse: bool) -> impl Iterator<Item = Rule> {
+    let denied = tunnel.denied.iter();
+    let denied = denied.filter(move |target| target.reverse == reverse);
+    denied.map(|target| target.rule.clone())
+}
+
 /// The declared targets that the exit dials, each once, and what else the policy says.
 fn policy(tunnel: &ValidatedTunnel) -> Policy {
     let mut policy = tunnel.policy.clone();
@@ -234,6 +247,7 @@ fn policy(tunnel: &ValidatedTunnel) -> Policy {
             policy.allow.push(rule);
         }
     }
+    policy.deny.extend(denied(tunnel, false));
     policy
 }
 

@@ -26,6 +26,7 @@ fn tunnel() -> ValidatedTunnel {
         forwards: Vec::new(),
         unresolved: Vec::new(),
         forbidden: Vec::new(),
+        denied: Vec::new(),
         benchmark: None,
         connect: String::new(),
         connect_fallback: None,

@@ -73,8 +73,13 @@ fn one_that_is_not_permitted_is_neither_listened_for_nor_dialled_while_the_other
     assert_eq!(ports, [8080, 443]);
     let resources = build(&tunnel, &settings()).unwrap();
     assert_eq!(allowed(&resources), ["db.example.com.:5432"]);
+    // What is open to it from before ends.
+    let exit = super::build::config(&resources, "office-exit");
+    let deny: Vec<_> = exit.policy.deny.iter().map(ToString::to_string).collect();
+    assert_eq!(deny, ["shop.shops.svc"]);
     let entry = super::build::config(&resources, "office-entry");
     assert_eq!(entry.forwards.len(), 1);
+    assert!(entry.policy.is_empty());
 }
 
 #[test]

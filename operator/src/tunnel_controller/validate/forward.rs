@@ -95,7 +95,11 @@ pub(super) enum Missing {
     /// Its Service, or a port of it.
     Service(String),
     /// The permission of its Service's namespace. Says the same whether or not there is such a Service.
-    Permission(String),
+    Permission {
+        sentence: String,
+        /// The Service's name, as gateways dialled it while that was permitted.
+        host: String,
+    },
 }
 
 /// Where a forward leads, and what is missing of it. A Service that is gone for a moment keeps its
@@ -122,13 +126,14 @@ pub(super) fn resolve(
     let Some(target) = &forward.target else {
         return (Some(leading(None)), None);
     };
-    let forbidden = |service: ServiceName| {
+    let forbidden = |service: ServiceName, host: &str| {
         let permission = named.forbidden.contains(&service);
         permission.then(|| {
-            (
-                None,
-                Some(Missing::Permission(not_permitted(&service, namespace))),
-            )
+            let missing = Missing::Permission {
+                sentence: not_permitted(&service, namespace),
+                host: host.to_owned(),
+            };
+            (None, Some(missing))
         })
     };
     match (&target.service, &target.address) {
@@ -137,7 +142,7 @@ pub(super) fn resolve(
             let host = format!("{}.{}.svc", service.name, service.namespace);
             let found = named.services.get(&service);
             let port = service_port(&target.port, &service, namespace, found);
-            if let Some(forbidden) = forbidden(service) {
+            if let Some(forbidden) = forbidden(service, &host) {
                 return forbidden;
             }
             match (port, &target.port) {
@@ -152,16 +157,16 @@ pub(super) fn resolve(
             }
         }
         (None, Some(target)) if is_dialled_here(forward, side) => {
+            let host = canonical_host(&target.host, namespace);
             for service in services_of_host(target, namespace) {
                 let wrong = address_problem(target, &service, namespace, named);
-                if let Some(forbidden) = forbidden(service) {
+                if let Some(forbidden) = forbidden(service, &host) {
                     return forbidden;
                 }
                 if let Some(wrong) = wrong {
                     return (None, Some(Missing::Service(wrong)));
                 }
             }
-            let host = canonical_host(&target.host, namespace);
             (Some(known(host, target.port)), None)
         }
         // Another cluster's gateways dial it, and it is theirs to complete.
