@@ -65,7 +65,7 @@ codes! {
     OpenTimedOut = 206, "The other side did not answer an open in time.", "Check the carrier's path and whether the target's address drops packets.";
     TooManyStreams = 207, "A session is at its limit of streams.", "Raise `limits.streams`, or find what opens connections without closing them.";
     MemoryExhausted = 208, "A session's memory budget has no room for another stream.", "Raise `memory.receive`, or find the targets that do not read.";
-    TooManyCarriers = 209, "An exit is at its limit of carriers.", "Raise `limits.carriers`, or find out who connects.";
+    TooManyCarriers = 209, "An exit is at its limit of carriers: it refuses one more, or ends one of the peer that holds most.", "Raise `limits.carriers`, or find out who connects.";
     Draining = 210, "The gateway is shutting down and takes no new streams.", "Nothing: another replica takes new connections.";
     ForwardStreamLimit = 211, "A forward is at its own limit of streams; one more connection was reset.", "Raise `limits.streams` of the forward, add replicas, or find the clients that open connections without closing them.";
     ForwardOpenLimit = 212, "A forward got more new connections in a second than its limit; those beyond it were reset.", "Raise `limits.opensPerSecond` of the forward, or let its clients keep and share their connections.";

@@ -214,7 +214,7 @@ impl Driver {
             CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
                 self.session.borrow_mut().shut_down();
             }
-            CarrierEnd::Closed | CarrierEnd::Io(_) => {}
+            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted => {}
         }
         let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
         if matches!(

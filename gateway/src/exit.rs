@@ -100,10 +100,13 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, says_hello: bool) {
     };
     drop(seat);
     match heard {
-        Ok((carrier, greeting)) => match exit.handover.admit() {
-            Ok(place) => exit.pass_on(carrier, greeting, place),
-            Err(_) => exit.too_many(),
-        },
+        Ok((carrier, greeting)) => {
+            let is_further = greeting.joins.is_some();
+            match exit.handover.admit(carrier.identity(), is_further) {
+                Ok(place) => exit.pass_on(carrier, greeting, place),
+                Err(_) => exit.too_many(),
+            }
+        }
         Err(Unheard::Silent(end)) => report(&peer, false, &end),
         Err(refused) => {
             exit.worker.telemetry.streams.refused(Code::CarrierRefused);
@@ -298,14 +301,14 @@ impl Exit {
         (driver, identity.session_id)
     }
 
-    /// Runs a session to its end. As many as there may be carriers are kept: one more ends one that has
-    /// waited for a carrier.
+    /// Runs a session to its end. As many as there may be carriers are kept: where one of them waits for a carrier, one
+    /// more ends one of the peer that has most.
     fn run(self: &Rc<Self>, driver: Rc<Driver>, id: [u8; 16]) {
         let sessions_max = self.worker.config.borrow().limits.carriers as usize;
         if self.by_id.borrow().len() >= sessions_max
-            && let Some(waiting) = self.sessions.oldest_waiting()
+            && let Some(evicted) = self.sessions.evicted_for(driver.identity())
         {
-            waiting.shut_down();
+            evicted.shut_down();
         }
         self.by_id.borrow_mut().insert(id, Rc::clone(&driver));
         let exit = Rc::clone(self);

@@ -3,14 +3,18 @@
 //! The kernel scatters connections over the workers' listeners by a hash, so whoever accepts a carrier
 //! passes it on: one that joins a session to the worker that has it, which the session's id names, any
 //! other to the worker that has the fewest. Bounded by `limits.carriers`, counted once one has said hello (before,
-//! it is in the [`Lobby`]): each worker's queue has room for all of them.
+//! it is in the [`Lobby`]): each worker's queue has room for all of them. Once all places are taken, the peer that holds
+//! most gives one up for a peer that holds less ([`holders`]).
+
+mod holders;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::lobby::{Lobby, STRANGERS_MAX};
 use crate::transport::Detached;
+use holders::{Held, Holders};
 
 /// The exit is at its limit of carriers.
 #[derive(Debug, PartialEq, Eq)]
@@ -22,6 +26,8 @@ pub(crate) struct Handover {
     /// Those that are no carriers yet.
     pub(crate) lobby: Arc<Lobby>,
     carriers: Mutex<Counts>,
+    /// Visitors that are being met at a rendezvous.
+    visits: Arc<Semaphore>,
     workers: Vec<mpsc::Sender<Handed>>,
     carriers_max: usize,
 }
@@ -30,6 +36,7 @@ pub(crate) struct Handover {
 struct Counts {
     all: usize,
     by_worker: Vec<usize>,
+    by_peer: Holders,
 }
 
 /// A carrier on its way to its worker.
@@ -49,12 +56,22 @@ pub(crate) struct Handed {
 pub(crate) struct Place {
     handover: Arc<Handover>,
     worker: Option<usize>,
+    peer: Option<Arc<str>>,
+    held: Held,
+}
+
+impl Place {
+    /// Waits until another carrier has taken the place.
+    pub(crate) async fn evicted(&self) {
+        self.held.evicted.notified().await;
+    }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
         let mut carriers = self.handover.carriers();
-        carriers.all -= 1;
+        let is_own = carriers.by_peer.remove(&self.peer, &self.held);
+        carriers.all -= usize::from(is_own);
         if let Some(worker) = self.worker {
             carriers.by_worker[worker] -= 1;
         }
@@ -72,30 +89,51 @@ impl Handover {
         let counts = Counts {
             all: 0,
             by_worker: vec![0; workers.len()],
+            by_peer: Holders::default(),
         };
         let handover = Self {
             lobby: Lobby::new(STRANGERS_MAX),
             carriers: Mutex::new(counts),
+            visits: Arc::new(Semaphore::new(carriers_max)),
             workers,
             carriers_max,
         };
         (Arc::new(handover), receivers)
     }
 
-    /// A place for a carrier.
+    /// A place for a carrier of the peer that proved the identity `peer`: that of a peer that holds more, where none is
+    /// left. `is_further`: its session has others.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub(crate) fn admit(self: &Arc<Self>) -> Result<Place, TooMany> {
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        peer: Option<&str>,
+        is_further: bool,
+    ) -> Result<Place, TooMany> {
         let mut carriers = self.carriers();
-        if carriers.all >= self.carriers_max {
+        if carriers.all < self.carriers_max {
+            carriers.all += 1;
+        } else if !carriers.by_peer.evict_for(peer) {
             return Err(TooMany);
         }
-        carriers.all += 1;
+        let peer: Option<Arc<str>> = peer.map(Into::into);
         Ok(Place {
             handover: Arc::clone(self),
             worker: None,
+            held: carriers.by_peer.add(peer.clone(), is_further),
+            peer,
         })
+    }
+
+    /// A place for a visitor of whom nothing is known yet.
+    ///
+    /// # Errors
+    /// [`TooMany`].
+    pub(crate) fn meet(&self) -> Result<OwnedSemaphorePermit, TooMany> {
+        Arc::clone(&self.visits)
+            .try_acquire_owned()
+            .map_err(|_| TooMany)
     }
 
     /// Passes a carrier on that begins a session: to the worker with the fewest.
@@ -172,14 +210,14 @@ mod tests {
     fn carriers_go_where_there_are_fewest_up_to_the_limit_of_all() {
         let (handover, mut receivers) = Handover::new(2, 3);
         for _ in 0..3 {
-            let place = handover.admit().unwrap();
+            let place = handover.admit(None, false).unwrap();
             handover.begin(socket(), Vec::new(), place);
         }
         assert_eq!(handover.carriers().by_worker, [2, 1]);
-        assert_eq!(handover.admit().unwrap_err(), TooMany);
+        assert_eq!(handover.admit(None, false).unwrap_err(), TooMany);
         drop(receivers[0].try_recv().unwrap());
         assert_eq!(handover.carriers().by_worker, [1, 1]);
-        assert!(handover.admit().is_ok());
+        assert!(handover.admit(None, false).is_ok());
     }
 
     #[test]
@@ -187,7 +225,7 @@ mod tests {
         let (handover, mut receivers) = Handover::new(2, 3);
         let id = [1; 16];
         for worker in [1, 1] {
-            let place = handover.admit().unwrap();
+            let place = handover.admit(None, false).unwrap();
             let joined = handover.join(worker, id, socket(), b"hello".to_vec(), place);
             assert!(joined.is_ok());
         }
@@ -196,9 +234,23 @@ mod tests {
             (handed.joins, &handed.unread[..]),
             (Some(id), &b"hello"[..])
         );
-        let place = handover.admit().unwrap();
+        let place = handover.admit(None, false).unwrap();
         assert!(handover.join(2, id, socket(), Vec::new(), place).is_err());
         assert_eq!(handover.carriers().by_worker, [0, 2]);
         assert_eq!(handover.carriers().all, 2);
+    }
+
+    #[test]
+    fn a_place_that_was_taken_over_is_free_once_and_one_peer_may_have_all() {
+        let (handover, _receivers) = Handover::new(1, 3);
+        let one = [0; 3].map(|_| handover.admit(Some("one"), false).unwrap());
+        assert!(handover.admit(Some("one"), false).is_err());
+        let two = handover.admit(Some("two"), false).unwrap();
+        assert!(handover.admit(Some("two"), false).is_err());
+        assert_eq!(handover.carriers().all, 3);
+        drop(one);
+        assert_eq!(handover.carriers().all, 1);
+        drop(two);
+        assert_eq!(handover.carriers().all, 0);
     }
 }

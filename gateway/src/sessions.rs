@@ -58,11 +58,16 @@ impl Sessions {
         going.next().cloned()
     }
 
-    /// The one that has run longest of those that wait for a carrier.
-    pub(crate) fn oldest_waiting(&self) -> Option<Rc<Driver>> {
+    /// The one that ends for one more session of `peer`, where any waits for a carrier: of the peer that has most, the
+    /// one that has waited longest, else its newest.
+    pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<Driver>> {
         let running = self.running.borrow();
-        let mut waiting = running.values().filter(|session| session.waits());
-        waiting.next().cloned()
+        let holdings: Vec<_> = running
+            .values()
+            .map(|session| (session.identity(), session.waits()))
+            .collect();
+        let evicted = evicted(&holdings, &peer)?;
+        running.values().nth(evicted).cloned()
     }
 
     /// All that run, oldest first.
@@ -96,5 +101,45 @@ impl Sessions {
         for session in &sessions {
             session.streams_gone().await;
         }
+    }
+}
+
+/// Which of `sessions`, oldest first, ends for one more of `peer`: the peer of each, and whether it waits for a carrier.
+fn evicted<P: PartialEq>(sessions: &[(P, bool)], peer: &P) -> Option<usize> {
+    if !sessions.iter().any(|(_, waits)| *waits) {
+        return None;
+    }
+    let has = |of: &P| {
+        let own = sessions.iter().filter(|(other, _)| other == of).count();
+        own + usize::from(of == peer)
+    };
+    let (most, _) = sessions.iter().max_by_key(|(of, _)| has(of))?;
+    let is_own = |(of, _): &(P, bool)| of == most;
+    let waits = |session: &(P, bool)| is_own(session) && session.1;
+    let waiting = sessions.iter().position(waits);
+    waiting.or_else(|| sessions.iter().rposition(is_own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_with_most_sessions_loses_one() {
+        let (waits, runs) = (true, false);
+        let few = [("one", runs), ("one", runs)];
+        assert_eq!(evicted(&few, &"two"), None, "carriers are the bound");
+        let both = [
+            ("two", waits),
+            ("one", runs),
+            ("one", waits),
+            ("one", waits),
+        ];
+        assert_eq!(evicted(&both, &"two"), Some(2));
+        assert_eq!(evicted(&both, &"one"), Some(2));
+        // The other peer waits for a carrier, which is no reason to take its session.
+        let greedy = [("two", waits), ("one", runs), ("one", runs)];
+        assert_eq!(evicted(&greedy, &"one"), Some(2));
+        assert_eq!(evicted(&greedy[..2], &"two"), Some(0));
     }
 }

@@ -118,6 +118,29 @@ fn a_peer_that_is_taken_out_ends_at_once_and_the_others_go_on() {
 }
 
 #[test]
+fn a_peer_that_holds_every_place_gives_one_up_for_another_and_keeps_its_streams() {
+    let dir = tempfile::tempdir().unwrap();
+    let ([_, both], [one, two]) = two_keys(dir.path());
+    let (listener, target) = target();
+    let carrier = carrier_address();
+    let limits = "workers: 2\nlimits: {carriers: 4}\n";
+    let exit = Gate::with_file(&exit_text(&both, carrier, target, limits)).until_ready();
+    let carriers = || exit.status()["carriers"].as_array().unwrap().len();
+    let pool = format!("{one}\npool: {{min: 4, max: 4}}");
+    let (first, forward) = entry(&pool, "Native", carrier, target);
+    let _first = first.until_ready();
+    until("one peer alone has all", || carriers() == 4);
+    let open = Open::through(forward, &listener);
+    let (second, other) = entry(&two, "Native", carrier, target);
+    let _second = second.until_ready();
+    exit.line(&["Carrier ended", "MT0209"]);
+    let another = Open::through(other, &listener);
+    open.assert_carries();
+    another.assert_carries();
+    assert_eq!(carriers(), 4);
+}
+
+#[test]
 fn carriers_end_with_their_authority_and_then_the_streams_of_a_peer_that_has_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let authority = Authority::new();

@@ -47,6 +47,9 @@ pub(crate) enum CarrierEnd {
     /// The other end may not connect any more.
     #[error("{code}: {0}", code = Code::PeerRevoked)]
     Revoked(String),
+    /// Another carrier has its place.
+    #[error("{code}: another carrier needed its place", code = Code::TooManyCarriers)]
+    Evicted,
     /// This side shut the session down.
     #[error("this side shut the carrier down")]
     ShutDown,
@@ -117,8 +120,8 @@ pub(crate) struct Carrier {
     pub(super) retired: Cell<bool>,
     /// It counts in the telemetry.
     counted: Cell<bool>,
-    /// Among the carriers of its worker.
-    _place: Option<Place>,
+    /// Among the carriers of an exit.
+    place: Option<Place>,
 }
 
 impl Carrier {
@@ -153,7 +156,7 @@ impl Carrier {
             given_up: Cell::new(None),
             retired: Cell::new(false),
             counted: Cell::new(false),
-            _place: place,
+            place,
         })
     }
 
@@ -177,6 +180,14 @@ impl Carrier {
         if self.is_running() {
             self.set_state(State::Closing);
             self.close_wake.notify_one();
+        }
+    }
+
+    /// Waits until another carrier has taken its place.
+    async fn evicted(&self) {
+        match &self.place {
+            Some(place) => place.evicted().await,
+            None => std::future::pending().await,
         }
     }
 
@@ -265,6 +276,10 @@ impl Driver {
             end = carrier_in::run(&self, &carrier, unread) => end,
             end = carrier_out::run(&self, &carrier) => end,
             () = carrier.close_wake.notified() => CarrierEnd::ShutDown,
+            () = carrier.evicted() => {
+                self.telemetry.streams.refused(Code::TooManyCarriers);
+                CarrierEnd::Evicted
+            }
             () = carrier.distrusted_wake.notified() => {
                 carrier.distrusted.take().unwrap_or(CarrierEnd::ShutDown)
             }

@@ -1,7 +1,7 @@
 //! An exit that is visited at a rendezvous: it registers there, and dials one more connection for each visit.
 //!
 //! The first worker does so for all, as whoever accepts a carrier does. Bounds: visitors that are being met,
-//! `limits.carriers`; those that have to prove who they are, the lobby's.
+//! `limits.carriers` beside the carriers; those that have to prove who they are, the lobby's.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_proto::rendezvous::Ticket;
+use tokio::sync::OwnedSemaphorePermit;
 
-use super::{Exit, Place, greet};
+use super::{Exit, greet};
 use crate::entry::pause;
 use crate::rendezvous::leaf::{Leaf, invitation};
 use crate::way::Address;
@@ -59,7 +60,7 @@ async fn register(
     *since = Some(Instant::now());
     loop {
         let ticket = invitation(&mut tcp).await?;
-        match exit.handover.admit() {
+        match exit.handover.meet() {
             Ok(place) => {
                 let attend = attend(
                     Rc::clone(exit),
@@ -76,7 +77,13 @@ async fn register(
 }
 
 /// Dials for one visitor, in `place` until it is there.
-async fn attend(exit: Rc<Exit>, address: String, leaf: Leaf, ticket: Ticket, place: Place) {
+async fn attend(
+    exit: Rc<Exit>,
+    address: String,
+    leaf: Leaf,
+    ticket: Ticket,
+    place: OwnedSemaphorePermit,
+) {
     let meeting = Address::unresolved(&address);
     let meet = async {
         let mut tcp = exit.worker.way.tcp(&meeting).await?;
