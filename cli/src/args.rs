@@ -109,7 +109,7 @@ pub struct StatusArgs {
 pub enum WaitFor {
     /// All is as asked.
     Ready,
-    /// At least one path works.
+    /// A connection would reach a target.
     Available,
     /// Nothing.
     #[default]

@@ -95,7 +95,7 @@ codes! {
     GatewayUnreachable = 305, "The operator cannot read a gateway's status.", "Allow the operator to reach port 64001 of the gateway pods (NetworkPolicy).";
     SysctlsApplied = 306, "The sysctls asked for are in force in the gateways.", "Nothing.";
     SysctlMismatch = 307, "A gateway reports another value for a sysctl than the one asked for.", "Compare the message's values; the kernel may have clamped the value.";
-    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove it from `tuning.sysctls`; or allow it on the nodes with `--allowed-unsafe-sysctls`, and then delete the Job that the message names, or change the spec where it names a gateway's pod. Until then no gateways are made with it.";
+    SysctlForbidden = 308, "The kubelet refused a sysctl.", "Remove it from `tuning.sysctls`; or allow it on the nodes with `--allowed-unsafe-sysctls`, and then delete the Job that the message names, or wait until the operator tries again, within 10 minutes. Gateways that run stay as they are.";
     NotRequested = 309, "The spec does not ask for it.", "Nothing.";
     OwnedByOther = 310, "An object of the needed name exists and belongs to something else.", "Rename the tunnel, or delete the object that the message names.";
     CertificatesIssued = 320, "The operator has issued the gateways' certificates, and they are good.", "Nothing: they are renewed once two thirds of their life are over.";
@@ -122,9 +122,10 @@ codes! {
     BuildFailed = 343, "What an object needs could not be rendered.", "This is a fault of the operator: please report the log line with the object's spec.";
     BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator as it should.", "Nothing, if it stays rare: the operator asks again. Otherwise read the Job's pod log, and allow the operator to reach port 64002 of that pod.";
     SysctlProbing = 350, "A Job tries the sysctls in a pod of its own before gateways get them.", "Wait: gateways follow within seconds of its end. If it lasts, see what the message says keeps it, or `kubectl describe` the Job.";
-    SandboxFailed = 351, "A pod with the sysctls could not be set up: the kernel does not know one, or does not take its value.", "Correct the name or the value in `tuning.sysctls`. Until then no gateways are made with it.";
+    SandboxFailed = 351, "A pod with the sysctls could not be set up: the kernel does not know one, or does not take its value.", "Correct the name or the value in `tuning.sysctls`. Gateways that run stay as they are, and the operator tries again within 10 minutes.";
     SysctlProbeFailed = 352, "The Job that tries the sysctls ended without saying whether the node takes them.", "See what the message says of its pod: the node, a quota or the image may be the cause. It is tried again a minute later; gateways that run stay as they are.";
     TargetNotPermitted = 365, "A forward leads to a Service of another namespace that does not permit it.", "Have a ReferenceGrant (Gateway API) or a MuxGrant made in the namespace that the message names, from kind MuxTunnel of group muxtunnel.dev and the tunnel's namespace, to kind Service; or lead the forward elsewhere.";
+    TargetNotReady = 368, "No pod behind the target Service of a forward is ready.", "Look at the pods that the Service selects; connections reach the target once one of them is ready.";
 
     // 0380: what `muxtunnel check` finds outside of tunnels; the operator says one of them, too.
     ApiServerUnreachable = 380, "The API server does not answer.", "Look at the kubeconfig, its context and its credentials; the message names what was tried.";

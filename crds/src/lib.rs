@@ -51,7 +51,7 @@ pub use tunnel::{
 pub mod tunnel_condition {
     /// All is as asked.
     pub const READY: &str = "Ready";
-    /// At least one path works.
+    /// A connection would reach a target.
     pub const AVAILABLE: &str = "Available";
     /// Every entry gateway has a carrier.
     pub const CARRIER_CONNECTED: &str = "CarrierConnected";

@@ -25,7 +25,7 @@ use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
     doc = "A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the exit gateways towards their targets.",
     validation = rules::name(40),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "All is as asked"),
-    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "At least one path works"),
+    printcolumn(name = "Available", type_ = "string", json_path = ".status.conditions[?(@.type==\"Available\")].status", description = "A connection would reach a target"),
     printcolumn(name = "Entry", type_ = "string", json_path = ".status.entry.ready", description = "Entry gateways that are ready, of those asked for"),
     printcolumn(name = "Exit", type_ = "string", json_path = ".status.exit.ready", description = "Exit gateways that are ready, of those asked for"),
     printcolumn(name = "Rendezvous", type_ = "string", json_path = ".status.rendezvous.ready", description = "Rendezvous gateways that are ready, of those asked for", priority = "1"),

@@ -32,6 +32,7 @@ use tracing::{info, warn};
 use crate::caches::{Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
 use crate::labels::MANAGER;
+pub(crate) use replicas::is_taken;
 pub use settled::Settled;
 
 /// Annotation with the hash of what was built. Without it a field that is no longer built would not be
@@ -311,7 +312,7 @@ async fn patch<K: Child>(api: &Api<K>, name: &str, wanted: &Value) -> Result<K, 
 }
 
 /// As the API server says it of every field that does not change.
-fn is_immutable(status: &kube::core::Status) -> bool {
+pub(crate) fn is_immutable(status: &kube::core::Status) -> bool {
     // A Service's clusterIP has words of its own.
     let words = ["immutable", "may not change once set"];
     status.code == 422 && words.iter().any(|words| status.message.contains(words))

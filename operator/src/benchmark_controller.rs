@@ -145,7 +145,7 @@ pub async fn run(
             queue.left(benchmark.as_ref());
             Box::pin(async move { leadership.if_held(look(benchmark, context, metrics)).await })
         },
-        |benchmark, _, context| context.backoffs.failed(benchmark.as_ref()),
+        |benchmark, error, context| context.backoffs.failed(benchmark.as_ref(), error),
         context.clone(),
         store,
         stream::select(benchmarks, won)

@@ -5,16 +5,18 @@
 //! has brought that or something newer, so that no write is done twice and nothing is deleted that was
 //! only just made. Bounds: an entry a write of the last minute, at most [`OWN_WRITES_MAX`] a kind.
 
-use std::collections::BTreeMap;
+use std::any::Any;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::{Endpoint, EndpointSlice};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
@@ -36,6 +38,9 @@ const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
 /// How long the first look at an object waits for all kinds to be known. One that never answers must
 /// not keep the others waiting.
 const FIRST_LISTS: Duration = Duration::from_secs(5);
+
+/// Label of an EndpointSlice: the Service that it is of.
+const SERVICE_NAME: &str = "kubernetes.io/service-name";
 
 /// A kind whose objects are not known: its watch was never answered.
 #[derive(Debug, thiserror::Error)]
@@ -211,14 +216,65 @@ impl<K: Watched> Cache<K> {
     }
 }
 
-/// The Services of all watched namespaces: one that a tunnel names may be in another than the tunnel.
+/// The Services of all watched namespaces, and what is behind them: one that a tunnel names may be in another than the
+/// tunnel.
 #[derive(Clone)]
-pub struct Targets(Arc<[(Option<String>, Cache<Service>)]>);
+pub struct Targets(Arc<[(Option<String>, Caches)]>);
+
+/// What is behind a Service.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoints {
+    /// Whether one of its endpoints is ready.
+    pub ready: bool,
+    /// The numbers of its TCP ports at the endpoints, by the name of the Service's port.
+    pub ports: BTreeMap<String, BTreeSet<u16>>,
+}
+
+impl Endpoints {
+    fn of(slices: &[Arc<EndpointSlice>]) -> Self {
+        let mut found = Self::default();
+        for slice in slices {
+            found.ready |= !slice.endpoints.is_empty();
+            for port in slice.ports.iter().flatten() {
+                let is_tcp = matches!(port.protocol.as_deref(), None | Some("TCP"));
+                let number = port.port.and_then(|number| u16::try_from(number).ok());
+                let Some(number) = number.filter(|_| is_tcp) else {
+                    continue;
+                };
+                let name = port.name.clone().unwrap_or_default();
+                found.ports.entry(name).or_default().insert(number);
+            }
+        }
+        found
+    }
+}
+
+/// The Service that a slice is of.
+pub(crate) fn service_of(slice: &EndpointSlice) -> Option<&str> {
+    slice.labels().get(SERVICE_NAME).map(String::as_str)
+}
 
 impl Targets {
     /// Those of each watched namespace; `None`: of all.
-    pub fn new(scopes: impl IntoIterator<Item = (Option<String>, Cache<Service>)>) -> Self {
+    pub fn new(scopes: impl IntoIterator<Item = (Option<String>, Caches)>) -> Self {
         Self(scopes.into_iter().collect())
+    }
+
+    /// What is behind the Service of that name; `None` where that cannot be known.
+    #[must_use]
+    pub fn endpoints(&self, namespace: &str, name: &str) -> Option<Endpoints> {
+        let slices = &self.scope(namespace)?.endpoint_slices;
+        slices.known().ok()?;
+        let is_of_it = |slice: &EndpointSlice| {
+            slice.meta().namespace.as_deref() == Some(namespace) && service_of(slice) == Some(name)
+        };
+        Some(Endpoints::of(&slices.watched.state_filter(is_of_it)))
+    }
+
+    fn scope(&self, namespace: &str) -> Option<&Caches> {
+        let watches = |scope: &Option<String>| scope.as_deref().is_none_or(|own| own == namespace);
+        let mut scopes = self.0.iter();
+        scopes.find_map(|(scope, caches)| watches(scope).then_some(caches))
     }
 
     /// The Service of that name; `None`, too, where nobody watches its namespace.
@@ -226,9 +282,8 @@ impl Targets {
     /// # Errors
     /// [`NotKnown`].
     pub fn get(&self, namespace: &str, name: &str) -> Result<Option<Arc<Service>>, NotKnown> {
-        let watches = |scope: &Option<String>| scope.as_deref().is_none_or(|own| own == namespace);
-        match self.0.iter().find(|(scope, _)| watches(scope)) {
-            Some((_, services)) => services.get(namespace, name),
+        match self.scope(namespace) {
+            Some(caches) => caches.services.get(namespace, name),
             None => Ok(None),
         }
     }
@@ -293,6 +348,12 @@ impl<K: Watched> Feed<K> {
         self.cache.clone()
     }
 
+    /// The object as the watch has brought it before.
+    #[must_use]
+    pub fn known(&self, object: &K) -> Option<Arc<K>> {
+        self.cache.watched.get(&reference(&key(object)))
+    }
+
     /// Takes one event of the watch.
     pub fn take(&mut self, event: Event<K>) -> Event<K> {
         let event = event.modify(slim);
@@ -330,11 +391,42 @@ fn slim<K: Watched>(object: &mut K) {
     let is_child = labels::is_child(object.labels());
     let meta: &mut ObjectMeta = object.meta_mut();
     meta.managed_fields = None;
+    if let Some(slice) = (object as &mut dyn Any).downcast_mut::<EndpointSlice>() {
+        return slim_slice(slice);
+    }
+    let meta: &mut ObjectMeta = object.meta_mut();
     // Of objects that are not ours, targets' Services above all, only names, ports and owners are read.
     let kind = K::kind(&());
     if !is_child && kind != MuxTunnel::kind(&()) && kind != MuxBenchmark::kind(&()) {
         meta.annotations = None;
         meta.labels = None;
+    }
+    // Of a ReplicaSet without pods, only its owner is read.
+    if let Some(set) = (object as &mut dyn Any).downcast_mut::<ReplicaSet>()
+        && let Some(spec) = &mut set.spec
+        && spec.replicas == Some(0)
+    {
+        spec.template = None;
+    }
+}
+
+/// That one endpoint is ready is all that is to be known of a thousand.
+fn slim_slice(slice: &mut EndpointSlice) {
+    let meta = &mut slice.metadata;
+    meta.annotations = None;
+    meta.owner_references = None;
+    if let Some(labels) = &mut meta.labels {
+        labels.retain(|key, _| key == SERVICE_NAME);
+    }
+    slice.endpoints.retain(|endpoint| {
+        let conditions = endpoint.conditions.as_ref();
+        conditions
+            .and_then(|conditions| conditions.ready)
+            .unwrap_or(true)
+    });
+    slice.endpoints.truncate(1);
+    for endpoint in &mut slice.endpoints {
+        *endpoint = Endpoint::default();
     }
 }
 
@@ -387,8 +479,10 @@ caches! {
     benchmarks: MuxBenchmark, "All of them.";
     deployments: Deployment, "Our children.";
     services: Service, "All of them: our children, and targets.";
+    endpoint_slices: EndpointSlice, "All of them: what is behind targets.";
     config_maps: ConfigMap, "Our children.";
     service_accounts: ServiceAccount, "Our children.";
+    replica_sets: ReplicaSet, "Those of our children.";
     pods: Pod, "Those of our children.";
     jobs: Job, "Our children.";
     network_policies: NetworkPolicy, "Our children.";

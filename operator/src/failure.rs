@@ -7,6 +7,9 @@ use muxtunnel_codes::Code;
 
 use crate::leader::NotLeader;
 
+/// Reconciliations that fail in a row before the status says so of what may yet succeed.
+const FAILURES_MIN: u32 = 3;
+
 /// An error with a code.
 pub trait Coded: Error {
     /// Its code.
@@ -33,6 +36,40 @@ pub fn code(error: &(dyn Error + 'static)) -> Code {
         Some(_) => Code::ApiUnavailable,
         None => Code::BuildFailed,
     }
+}
+
+/// Whether somebody has to be told of an error: the API server answered that it refuses; or, where it may yet change its
+/// mind, `failures` reconciliations in a row have failed before.
+#[must_use]
+pub fn is_refusal(error: &(dyn Error + 'static), failures: u32) -> bool {
+    let causes = || {
+        successors(Some(error), |error: &&(dyn Error + 'static)| {
+            Error::source(*error)
+        })
+    };
+    match causes().find_map(of_api) {
+        Some(kube::Error::Api(status)) => {
+            let is_final = (400..500).contains(&status.code) && !matches!(status.code, 409 | 429);
+            is_final || failures >= FAILURES_MIN
+        }
+        _ => false,
+    }
+}
+
+/// The error with its causes.
+#[must_use]
+pub fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let part = error.to_string();
+        if !text.ends_with(&part) {
+            text.push_str(": ");
+            text.push_str(&part);
+        }
+        source = error.source();
+    }
+    text
 }
 
 fn of_api<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {

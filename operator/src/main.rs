@@ -219,9 +219,8 @@ impl Operator {
             .into_iter()
             .map(|scope| (scope, Feeds::default()))
             .collect();
-        let services =
-            |(scope, feeds): &(Option<String>, Feeds)| (scope.clone(), feeds.services.cache());
-        let targets = Targets::new(scopes.iter().map(services));
+        let caches = |(scope, feeds): &(Option<String>, Feeds)| (scope.clone(), feeds.caches());
+        let targets = Targets::new(scopes.iter().map(caches));
         let controllers = scopes
             .into_iter()
             .flat_map(|(scope, feeds)| self.controllers_of(scope, feeds, targets.clone()));

@@ -547,6 +547,9 @@ impl World {
                 new.object.pointer_mut(parent).unwrap()[field] = value.clone();
             }
         }
+        if let Some(refusal) = kinds::bad_quantity(&new.object["spec"]["template"], false) {
+            return error(400, "BadRequest", &refusal);
+        }
         kinds::complete(path, &mut new.object);
         if let Some(old) = old {
             if let Some(refusal) = kinds::refusal(path, &old.object, &new.object) {

@@ -10,6 +10,7 @@ pub mod certify;
 pub mod dereference;
 pub mod observe;
 pub mod references;
+pub mod rollouts;
 mod sandbox;
 pub mod update_status;
 pub mod validate;
@@ -19,10 +20,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
-use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::applier;
@@ -30,13 +32,12 @@ use kube::runtime::controller::{Action, Config, Error as ControllerError};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Client, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel, tunnel_condition};
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel, MuxTunnelStatus, tunnel_condition};
 use tracing::{Instrument, info_span, warn};
 
 use crate::api_server::ApiServer;
-use crate::backoff::Backoffs;
+use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
 use crate::caches::{self, Cluster, Feed, NotKnown, Targets};
-use crate::conditions::is_true;
 use crate::events::Events;
 use crate::failure::{self, Coded};
 use crate::grants::Grants;
@@ -47,8 +48,15 @@ use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watches;
 
-/// How soon a tunnel that is not as asked is looked at again; its gateways are only seen by polling.
-const REQUEUE_PENDING: Duration = Duration::from_secs(2);
+/// How soon a tunnel that is not as asked is looked at again first, and up to as much more by chance; its gateways are
+/// only seen by polling.
+const PENDING_FIRST: Duration = Duration::from_secs(1);
+/// The longest pause, and up to as much more by chance, for what comes right by itself.
+const PENDING_LONGEST: Duration = Duration::from_secs(5);
+/// The same, for what a person ends by a Secret, of which no watch tells.
+const PENDING_SECRETS_LONGEST: Duration = Duration::from_secs(30);
+/// How soon a tunnel is looked at again whose gateways have not answered yet, where nothing wakes it before.
+const REQUEUE_AWAITED: Duration = Duration::from_secs(20);
 /// How soon a tunnel that is as asked is looked at again.
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Tunnels that are reconciled at once.
@@ -66,14 +74,17 @@ pub struct Context<G = observe::HttpGateways> {
     grants: Grants,
     api_server: ApiServer,
     events: Events,
-    gateways: G,
+    prober: observe::Prober<G>,
     calm: update_status::Calm,
     certifier: certify::Certifier,
+    rollouts: rollouts::Rollouts,
     backoffs: Backoffs,
+    /// Of tunnels that are not ready.
+    pending: Backoffs,
     figures: Tunnels,
 }
 
-impl<G> Context<G> {
+impl<G: observe::Gateways> Context<G> {
     /// A context of its own for one controller, which asks gateways by `gateways`, and adds up in `figures` what they say.
     #[must_use]
     pub fn new(
@@ -94,9 +105,11 @@ impl<G> Context<G> {
             grants,
             api_server,
             events,
-            gateways,
+            prober: observe::Prober::new(gateways),
             calm: update_status::Calm::default(),
+            rollouts: rollouts::Rollouts::default(),
             backoffs: Backoffs::default(),
+            pending: Backoffs::beginning_with(PENDING_FIRST),
             figures,
         }
     }
@@ -108,8 +121,12 @@ pub struct Feeds {
     pub tunnels: Feed<MuxTunnel>,
     /// Children.
     pub deployments: Feed<Deployment>,
+    /// Of children.
+    pub replica_sets: Feed<ReplicaSet>,
     /// Children and targets.
     pub services: Feed<Service>,
+    /// What is behind targets.
+    pub endpoint_slices: Feed<EndpointSlice>,
     /// Children.
     pub config_maps: Feed<ConfigMap>,
     /// Children.
@@ -133,7 +150,9 @@ impl Feeds {
         let of_tunnels = Self {
             tunnels: all.tunnels,
             deployments: all.deployments,
+            replica_sets: all.replica_sets,
             services: all.services,
+            endpoint_slices: all.endpoint_slices,
             config_maps: all.config_maps,
             service_accounts: all.service_accounts,
             pods: all.pods,
@@ -200,16 +219,29 @@ pub async fn run<G: observe::Gateways>(
     let store = feeds.tunnels.cache().store();
     let (naming, foreign) = (store.clone(), store.clone());
     metrics.say_tunnels(store.clone());
-    let named_by = move |service: &Service| tunnels_naming(&naming, service);
+    let behind = store.clone();
+    let named_by = move |service: &Service| tunnels_naming(&naming, &service.name_any(), service);
+    let reached_by = move |slice: &EndpointSlice| {
+        let service = caches::service_of(slice);
+        service.map_or_else(Vec::new, |name| tunnels_naming(&behind, name, slice))
+    };
     let granted = context.grants.changes();
     let triggers = stream::select_all([
         watches::objects(api(client, namespace), feeds.tunnels, clock),
         leadership.looks(&store),
+        context.prober.wakes(),
         granted
             .flat_map(move |()| stream::iter(tunnels_into_other_namespaces(&foreign)))
             .boxed(),
         watches::named(api(client, namespace), feeds.services, clock, named_by),
+        watches::targets(
+            api(client, namespace),
+            feeds.endpoint_slices,
+            clock,
+            reached_by,
+        ),
         watches::children(api(client, namespace), feeds.deployments, clock),
+        watches::children(api(client, namespace), feeds.replica_sets, clock),
         watches::children(api(client, namespace), feeds.service_accounts, clock),
         watches::children(api(client, namespace), feeds.network_policies, clock),
         watches::children(api(client, namespace), feeds.config_maps, clock),
@@ -227,7 +259,7 @@ pub async fn run<G: observe::Gateways>(
             queue.left(tunnel.as_ref());
             Box::pin(async move { leadership.if_held(look(tunnel, context, metrics)).await })
         },
-        |tunnel, _, context| context.backoffs.failed(tunnel.as_ref()),
+        |tunnel, error, context| context.backoffs.failed(tunnel.as_ref(), error),
         context.clone(),
         store,
         watches::batched(triggers.inspect(move |tunnel| joined.joined(tunnel)))
@@ -241,8 +273,9 @@ pub async fn run<G: observe::Gateways>(
             Err(ControllerError::ObjectNotFound(object)) => {
                 missed.missed(&object);
                 context.backoffs.is_gone(&object);
+                context.pending.is_gone(&object);
             }
-            Err(error) => warn!(error = %chain(&error), "a reconciliation failed"),
+            Err(error) => warn!(error = %failure::chain(&error), "a reconciliation failed"),
         }
     })
     .await;
@@ -267,11 +300,15 @@ async fn look<G: observe::Gateways>(
     ended
 }
 
-/// The tunnels of which a forward leads to the Service.
-fn tunnels_naming(known: &Store<MuxTunnel>, service: &Service) -> Vec<ObjectRef<MuxTunnel>> {
+/// The tunnels of which a forward leads to the Service `name` of the namespace of `object`.
+fn tunnels_naming<K: Resource>(
+    known: &Store<MuxTunnel>,
+    name: &str,
+    object: &K,
+) -> Vec<ObjectRef<MuxTunnel>> {
     let service = references::ServiceName {
-        namespace: service.namespace().unwrap_or_default(),
-        name: service.name_any(),
+        namespace: object.namespace().unwrap_or_default(),
+        name: name.to_owned(),
     };
     references_to(known, |tunnel| {
         let own = tunnel.namespace().unwrap_or_default();
@@ -312,20 +349,6 @@ where
     }
 }
 
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(error) = source {
-        let part = error.to_string();
-        if !text.ends_with(&part) {
-            text.push_str(": ");
-            text.push_str(&part);
-        }
-        source = error.source();
-    }
-    text
-}
-
 /// Brings one tunnel nearer to what its spec asks for, and says in its status how near it is.
 ///
 /// # Errors
@@ -351,16 +374,42 @@ async fn reconcile_in_span<G: observe::Gateways>(
         return Ok(Action::await_change());
     }
     let outcome = if is_paused(tunnel) {
-        update_status::Outcome::Paused
+        Ok(update_status::Outcome::Paused)
     } else {
-        bring_about(tunnel, context).await?
+        bring_about(tunnel, context).await
     };
-    if !matches!(outcome, update_status::Outcome::Observed(..)) {
-        // Nothing was applied.
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            if failure::is_refusal(&error, context.backoffs.failures(tunnel)) {
+                let refused = update_status::Outcome::Refused(observe::Problem {
+                    code: error.code(),
+                    detail: failure::chain(&error),
+                });
+                report(tunnel, context, &refused).await?;
+            }
+            return Err(error);
+        }
+    };
+    if !outcome.is_applied() {
         withdraw::withdraw(&context.cluster, &context.grants, tunnel).await?;
     }
+    if matches!(outcome, update_status::Outcome::Awaited(_)) {
+        // What is said of the tunnel follows from all answers.
+        return Ok(Action::requeue(REQUEUE_AWAITED));
+    }
+    let status = report(tunnel, context, &outcome).await?;
+    Ok(next_look(tunnel, context, &outcome, &status))
+}
+
+/// Writes the status, and the Events of what it changes.
+async fn report<G: observe::Gateways>(
+    tunnel: &MuxTunnel,
+    context: &Context<G>,
+    outcome: &update_status::Outcome,
+) -> Result<MuxTunnelStatus, Error> {
     let status =
-        update_status::update_status(&context.cluster, tunnel, &outcome, &context.calm).await?;
+        update_status::update_status(&context.cluster, tunnel, outcome, &context.calm).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events
@@ -370,13 +419,68 @@ async fn reconcile_in_span<G: observe::Gateways>(
             &status.conditions,
         )
         .await;
-    Ok(match outcome {
-        update_status::Outcome::Paused => Action::await_change(),
-        _ if is_true(&status.conditions, tunnel_condition::READY) => {
-            Action::requeue(REQUEUE_STEADY)
+    Ok(status)
+}
+
+/// When the tunnel is looked at again, if nothing changes before.
+fn next_look<G: observe::Gateways>(
+    tunnel: &MuxTunnel,
+    context: &Context<G>,
+    outcome: &update_status::Outcome,
+    status: &MuxTunnelStatus,
+) -> Action {
+    if matches!(outcome, update_status::Outcome::Paused) {
+        return Action::await_change();
+    }
+    let conditions = &status.conditions;
+    let mut ready = conditions.iter();
+    let ready = ready.find(|condition| condition.type_ == tunnel_condition::READY);
+    let pause = match ready {
+        Some(ready) if ready.status != "True" => {
+            let longest = longest_pause(&ready.reason);
+            context.pending.pause(tunnel, &ready.reason, longest)
         }
-        _ => Action::requeue(REQUEUE_PENDING),
-    })
+        _ => {
+            context.pending.succeeded(tunnel);
+            REQUEUE_STEADY
+        }
+    };
+    let due = match outcome {
+        update_status::Outcome::Observed(valid, ..) => {
+            context.rollouts.due(valid, context.certifier.now())
+        }
+        _ => None,
+    };
+    let due = due.map(|seconds| Duration::from_secs(seconds.max(1)));
+    Action::requeue(due.map_or(pause, |due| due.min(pause)))
+}
+
+/// How long a tunnel with that reason waits at most before it is looked at again.
+fn longest_pause(reason: &str) -> Duration {
+    match Code::from_reason(reason) {
+        Some(
+            Code::InvalidSpec
+            | Code::OwnedByOther
+            | Code::ImmutableField
+            | Code::ApiRefused
+            | Code::TargetServiceNotFound
+            | Code::TargetNotPermitted
+            | Code::SysctlForbidden
+            | Code::SandboxFailed
+            | Code::PodSecurityTooStrict
+            | Code::WanDisabled
+            | Code::WanUnsupported,
+        ) => LONGEST_FOR_PERSONS,
+        Some(
+            Code::CertificateSecretTaken
+            | Code::IssuerMissing
+            | Code::JoinBundleMissing
+            | Code::JoinBundleForbidden
+            | Code::JoinBundleInvalid
+            | Code::JoinBundleExpired,
+        ) => PENDING_SECRETS_LONGEST,
+        _ => PENDING_LONGEST,
+    }
 }
 
 fn is_paused(tunnel: &MuxTunnel) -> bool {
@@ -418,24 +522,27 @@ async fn converge<G: observe::Gateways>(
     let (cluster, certifier) = (&context.cluster, &context.certifier);
     let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
     valid.offer = certifier.offer(tunnel, &valid).await?;
+    valid.rollouts = context.rollouts.plan(cluster, &valid, certifier.now())?;
     let mut built = build::build(&valid, &context.settings)?;
     if built.is_held {
         withdraw::hold(cluster, &context.grants, tunnel, &mut built.config_maps)?;
     }
     let certified = certifier.issue(tunnel, &valid, joined).await?;
-    if let Some(problem) = certified.foreign() {
-        return Ok(update_status::Outcome::Uncertified(problem.clone()));
-    }
     let generation = tunnel.metadata.generation;
-    let applied = match apply::apply(cluster, &valid, generation, built).await? {
+    let failures = context.backoffs.failures(tunnel);
+    let built = (built, &certified.taken);
+    let applied = match apply::apply(cluster, &valid, generation, failures, built).await? {
         apply::Outcome::Applied(applied) => applied,
         apply::Outcome::Blocked(code, sentence) => {
             return Ok(update_status::Outcome::Blocked(code, sentence));
         }
     };
     let asks = certifier.asks(&valid, joined);
-    let seen = observe::observe(cluster, &context.gateways, &valid, asks).await?;
+    let Some(seen) = observe::observe(cluster, &context.prober, &valid, asks).await? else {
+        return Ok(update_status::Outcome::Awaited(applied.refusal.is_none()));
+    };
     context.figures.seen(&valid.namespace, &valid.name, &seen);
+    context.rollouts.learn(&valid, &seen, certifier.now());
     let facts = (&applied, &seen);
     let certified = certifier
         .settle(cluster, &valid, joined, facts, certified)

@@ -48,9 +48,14 @@ pub fn objects<K: Watched>(
 ) -> BoxStream<'static, ObjectRef<K>> {
     let cache = feed.cache();
     let config = watcher::Config::default();
-    events(api, config, feed, clock)
-        .flat_map(move |event| {
+    changes(api, config, feed, clock)
+        .flat_map(move |(event, old)| {
             stream::iter(match event {
+                Event::Apply(object)
+                    if old.is_some_and(|old| is_asked_alike(old.as_ref(), &object)) =>
+                {
+                    Vec::new()
+                }
                 Event::Apply(object) => vec![ObjectRef::from_obj(&object)],
                 // Only now the cache holds what the list brought.
                 Event::InitDone => cache.references(),
@@ -99,20 +104,76 @@ where
         .boxed()
 }
 
+/// Watches all objects of `api`: a reference to whatever `named_by` says that is concerned by one that is new, changed or
+/// gone. What the cache does not keep of it is no change.
+pub fn targets<K: Watched + PartialEq, Owner>(
+    api: Api<K>,
+    feed: Feed<K>,
+    clock: &Arc<WatchClock>,
+    named_by: impl Fn(&K) -> Vec<ObjectRef<Owner>> + Send + 'static,
+) -> BoxStream<'static, ObjectRef<Owner>>
+where
+    Owner: Resource<DynamicType = ()> + 'static,
+{
+    changes(api, watcher::Config::default(), feed, clock)
+        .flat_map(move |(event, old)| {
+            let concerned = changed(event)
+                .filter(|new| old.is_none_or(|old| !is_alike(old.as_ref(), new)))
+                .map(|new| named_by(&new));
+            stream::iter(concerned.unwrap_or_default())
+        })
+        .boxed()
+}
+
+/// Whether they differ in nothing but their version.
+fn is_alike<K: Watched + PartialEq>(old: &K, new: &K) -> bool {
+    let mut new = new.clone();
+    new.meta_mut().resource_version = old.meta().resource_version.clone();
+    new.meta_mut().generation = old.meta().generation;
+    *old == new
+}
+
+/// Whether the same is asked for by both: a status that was written, by whomever, asks for nothing.
+fn is_asked_alike<K: Watched>(old: &K, new: &K) -> bool {
+    let (old, new) = (old.meta(), new.meta());
+    old.uid == new.uid
+        && old.generation == new.generation
+        && old.annotations == new.annotations
+        && old.labels == new.labels
+        && old.owner_references == new.owner_references
+        && old.deletion_timestamp == new.deletion_timestamp
+}
+
 /// The events of a watch, once `feed` has taken them. One that fails is begun again by itself: errors
 /// end here.
 fn events<K: Watched>(
     api: Api<K>,
     config: watcher::Config,
-    mut feed: Feed<K>,
+    feed: Feed<K>,
     clock: &Arc<WatchClock>,
 ) -> impl Stream<Item = Event<K>> + Send + 'static {
+    changes(api, config, feed, clock).map(|(event, _)| event)
+}
+
+/// The same, with what was known before of each object that is new or changed.
+fn changes<K: Watched>(
+    api: Api<K>,
+    config: watcher::Config,
+    mut feed: Feed<K>,
+    clock: &Arc<WatchClock>,
+) -> impl Stream<Item = (Event<K>, Option<Arc<K>>)> + Send + 'static {
     clock.expect(api.resource_url());
     watcher(api, config.timeout(WATCH_SECONDS))
         .default_backoff()
         .filter_map(move |event| {
             let event = match event {
-                Ok(event) => Some(feed.take(event)),
+                Ok(event) => {
+                    let old = match &event {
+                        Event::Apply(object) => feed.known(object),
+                        _ => None,
+                    };
+                    Some((feed.take(event), old))
+                }
                 Err(error) => {
                     warn!(kind = %K::kind(&()), %error, "a watch failed and is begun again");
                     None

@@ -100,6 +100,7 @@ pub(super) fn condition(
             format!("kubectl describe pods -n {namespace} -l app.kubernetes.io/instance={name}")
         }
         Code::TargetServiceNotFound => format!("kubectl get services -n {namespace}"),
+        Code::TargetNotReady => format!("kubectl get endpointslices -n {namespace}"),
         Code::CarrierConnecting | Code::ConfigPending | Code::WanPending => format!(
             "kubectl logs -n {namespace} -l app.kubernetes.io/instance={name} --all-containers --prefix --tail=20"
         ),

@@ -66,7 +66,7 @@ fn is_ours(entry: &ManagedFieldsEntry) -> bool {
 }
 
 /// Whether a server-side apply met another manager's field, which no other conflict says.
-fn is_taken(status: &kube::core::Status) -> bool {
+pub(crate) fn is_taken(status: &kube::core::Status) -> bool {
     let causes = status.details.iter().flat_map(|details| &details.causes);
     status.code == 409
         && causes

@@ -61,6 +61,9 @@ fn seen(status: Status) -> Seen {
         pods: vec![SeenPod {
             end: End::Entry,
             name: "office-entry-x".to_owned(),
+            node: None,
+            made: None,
+            has_sysctls: true,
             ready: true,
             problem: None,
             waiting_since: None,

@@ -111,6 +111,21 @@ pub(super) fn refusal(path: &str, old: &Value, new: &Value) -> Option<String> {
     })
 }
 
+/// What the server says of a quantity that is none.
+pub(super) fn bad_quantity(value: &Value, quantities: bool) -> Option<String> {
+    match value {
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            let quantities = quantities || ["limits", "requests"].contains(&name.as_str());
+            bad_quantity(value, quantities)
+        }),
+        Value::Array(items) => items.iter().find_map(|item| bad_quantity(item, quantities)),
+        Value::String(text) if quantities && nanos(text).is_none() => Some(format!(
+            "unable to parse quantity's value {text}: quantities must match the regular expression"
+        )),
+        _ => None,
+    }
+}
+
 /// Writes quantities as the server does: with the largest suffix of their own sort that leaves a whole
 /// number. Drops what is null or an empty text.
 fn spell(value: &mut Value, quantities: bool) {

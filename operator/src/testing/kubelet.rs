@@ -31,7 +31,7 @@ impl FakeApi {
                 if self.get(&path).is_none() {
                     let number = self.lock().version;
                     let address = format!("10.{}.{}.1", number >> 8 & 255, number & 255);
-                    self.put(&path, pod(&template, &name, &address));
+                    self.put_pod_of(&name, &path, pod(&template, &name, &address));
                 }
             }
             let status = json!({
@@ -43,6 +43,80 @@ impl FakeApi {
                 self.put(&format!("deployments/{name}"), deployment);
             }
         }
+    }
+}
+
+impl FakeApi {
+    /// Puts a pod there that the ReplicaSet of a Deployment's newest template has made.
+    pub(crate) fn put_pod_of(&self, deployment: &str, path: &str, mut pod: Value) {
+        let set = self.replica_set(deployment);
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set["metadata"]["name"],
+            "uid": set["metadata"]["uid"], "controller": true,
+        }]);
+        self.put(path, pod);
+        // Its ready pods.
+        let mut set = self.replica_set(deployment);
+        let ready = {
+            let world = self.lock();
+            let is_of_it = |object: &Value| {
+                object["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]
+            };
+            let conditions = |object: &Value| object["status"]["conditions"].to_string();
+            let all = world.objects.iter();
+            all.filter(|(path, stored)| path.starts_with("pods/") && is_of_it(&stored.object))
+                .filter(|(_, stored)| conditions(&stored.object).contains("\"Ready\""))
+                .count()
+        };
+        if set["status"]["readyReplicas"] != json!(ready) {
+            set["status"] = json!({"replicas": ready, "readyReplicas": ready});
+            let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+            self.put(&format!("replicasets/{name}"), set);
+        }
+    }
+
+    /// The pod with that address.
+    pub(crate) fn pod_at(&self, address: &str) -> Option<Value> {
+        let world = self.lock();
+        let is_it = |object: &&Value| object["status"]["podIP"] == address;
+        let mut objects = world.objects.values().map(|stored| &stored.object);
+        objects.find(is_it).cloned()
+    }
+
+    /// The ReplicaSet of a Deployment's newest template, as its controller makes it.
+    fn replica_set(&self, deployment: &str) -> Value {
+        let deployment = self.get(&format!("deployments/{deployment}")).unwrap();
+        let mut template = deployment["spec"]["template"].clone();
+        let hash = muxtunnel_gateway_config::config_hash(&template.to_string())[..8].to_owned();
+        template["metadata"]["labels"]["pod-template-hash"] = json!(hash);
+        let name = format!(
+            "{}-{hash}",
+            deployment["metadata"]["name"].as_str().unwrap()
+        );
+        let path = format!("replicasets/{name}");
+        if self.get(&path).is_none() {
+            let sets = {
+                let world = self.lock();
+                let paths = world.objects.keys();
+                paths
+                    .filter(|path| path.starts_with("replicasets/"))
+                    .count()
+            };
+            self.put(&path, json!({
+                "apiVersion": "apps/v1", "kind": "ReplicaSet",
+                "metadata": {
+                    "name": name, "labels": template["metadata"]["labels"],
+                    "annotations": {"deployment.kubernetes.io/revision": (sets + 1).to_string()},
+                    "ownerReferences": [{
+                        "apiVersion": "apps/v1", "kind": "Deployment",
+                        "name": deployment["metadata"]["name"],
+                        "uid": deployment["metadata"]["uid"], "controller": true,
+                    }],
+                },
+                "spec": {"replicas": 1, "selector": deployment["spec"]["selector"], "template": template},
+            }));
+        }
+        self.get(&path).unwrap()
     }
 }
 
@@ -89,8 +163,10 @@ impl FakeApi {
 }
 
 fn pod(template: &Value, deployment: &str, address: &str) -> Value {
+    let mut annotations = template["metadata"]["annotations"].clone();
+    annotations["of"] = json!(deployment);
     json!({
-        "metadata": {"labels": template["metadata"]["labels"], "annotations": {"of": deployment}},
+        "metadata": {"labels": template["metadata"]["labels"], "annotations": annotations},
         "spec": template["spec"],
         "status": {
             "phase": "Running", "podIP": address,
@@ -118,12 +194,7 @@ impl Gateways for Healthy {
     }
 
     async fn status(&self, address: &str) -> Result<Status, String> {
-        let pod = {
-            let world = self.0.lock();
-            let is_it = |object: &&Value| object["status"]["podIP"] == address;
-            let mut objects = world.objects.values().map(|stored| &stored.object);
-            objects.find(is_it).cloned().ok_or("no such pod")?
-        };
+        let pod = self.0.pod_at(address).ok_or("no such pod")?;
         let label = |key: &str| pod["metadata"]["labels"][key].as_str().unwrap().to_owned();
         let component = label(labels::COMPONENT);
         let path = format!("configmaps/{}-{component}", label(labels::INSTANCE));

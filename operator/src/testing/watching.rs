@@ -119,6 +119,14 @@ impl Watches {
         bring(api, &mut feeds.tunnels, "muxtunnels", false, range);
         bring(api, &mut feeds.benchmarks, "muxbenchmarks", false, range);
         bring(api, &mut feeds.deployments, "deployments", true, range);
+        bring(
+            api,
+            &mut feeds.endpoint_slices,
+            "endpointslices",
+            false,
+            range,
+        );
+        bring(api, &mut feeds.replica_sets, "replicasets", true, range);
         bring(api, &mut feeds.services, "services", false, range);
         bring(api, &mut feeds.config_maps, "configmaps", true, range);
         bring(

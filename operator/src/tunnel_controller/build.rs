@@ -185,10 +185,19 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         if end == End::Exit && tunnel.connect_fallback.is_some() {
             resources.services.push(service::headless(tunnel, gateway));
         }
-        // Without its Deployment the failed pods go, and no more are made.
-        if resources.is_held || tunnel.refusal.is_some() {
+        if resources.is_held {
             continue;
         }
+        let held = tunnel
+            .rollout(end)
+            .and_then(|rollout| rollout.held.as_ref());
+        let deployment = match held {
+            Some(held) => deployment::held(deployment, held),
+            None => Some(deployment),
+        };
+        let Some(deployment) = deployment else {
+            continue;
+        };
         resources.deployments.push(deployment);
         resources
             .pod_disruption_budgets

@@ -12,7 +12,7 @@
 pub mod plan;
 pub mod renewal;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::ByteString;
@@ -32,12 +32,13 @@ use super::apply::Applied;
 use super::build::End;
 use super::observe::{Problem, Seen};
 use super::validate::{ISSUED_SUFFIX, ValidatedCertificates, ValidatedTunnel};
-use crate::apply::is_owned;
+use crate::apply::{is_immutable, is_owned, is_taken};
 use crate::caches::{Cluster, NotKnown};
 use crate::certificates::CertificateError;
 use crate::certificates::cert_manager::Certificate;
 use crate::certificates::join::Bundle;
 use crate::certificates::seed::{SeedError, SeedKeeper};
+use crate::failure;
 use crate::labels::{self, MANAGER};
 use crate::settings::Settings;
 use plan::{Reason, Wanted};
@@ -85,17 +86,10 @@ pub struct Certified {
     pub joined_until: Option<(i64, i64)>,
     /// Why none has come, where it was asked for.
     pub not_renewed: Option<String>,
+    /// The ends whose Secret is somebody else's: no further pod may mount it.
+    pub taken: BTreeSet<End>,
     /// When all this was looked at, in seconds since 1970.
     pub now: i64,
-}
-
-impl Certified {
-    /// That a Secret of a needed name is somebody else's: no pod may mount it.
-    #[must_use]
-    pub fn foreign(&self) -> Option<&Problem> {
-        let problem = self.problem.as_ref();
-        problem.filter(|problem| problem.code == Code::CertificateSecretTaken)
-    }
 }
 
 /// What tells the time, in seconds since 1970.
@@ -185,7 +179,11 @@ impl Certifier {
         (applied, seen): (&Applied, &Seen),
         mut certified: Certified,
     ) -> Result<Certified, CertifyError> {
-        if certified.problem.is_some() {
+        let problem = certified.problem.as_ref().map(|problem| problem.code);
+        if matches!(
+            problem,
+            Some(Code::AuthorityUnavailable | Code::IssuerMissing)
+        ) {
             return Ok(certified);
         }
         let waiting_since = |end| {
@@ -260,8 +258,10 @@ impl Certifier {
                     self.remember(uid, &certified.status, now);
                 }
                 Err(problem) => {
-                    certified.problem = Some(problem);
-                    return Ok(());
+                    if problem.code == Code::CertificateSecretTaken {
+                        certified.taken.insert(wanted.end);
+                    }
+                    certified.problem.get_or_insert(problem);
                 }
             }
         }
@@ -321,16 +321,28 @@ impl Certifier {
         match api.patch(&name, &how, &Patch::Apply(secret)).await {
             Ok(_) => Ok(Ok(())),
             // What differs belongs to another manager, or is the type, which never changes.
-            Err(kube::Error::Api(status)) if matches!(status.code, 409 | 422) => Ok(Err(Problem {
-                code: Code::CertificateSecretTaken,
-                detail: format!(
-                    "Secret {name} exists and is not the operator's: delete it, or rename the tunnel"
-                ),
-            })),
-            Err(source) => Err(CertifyError::Apply {
-                name,
-                source: Box::new(source),
-            }),
+            Err(kube::Error::Api(status)) if is_taken(&status) || is_immutable(&status) => {
+                Ok(Err(Problem {
+                    code: Code::CertificateSecretTaken,
+                    detail: format!(
+                        "Secret {name} exists and is not the operator's: delete it, or rename the tunnel"
+                    ),
+                }))
+            }
+            Err(source) => {
+                let error = CertifyError::Apply {
+                    name,
+                    source: Box::new(source),
+                };
+                // Another object may be applied all the same.
+                match failure::code(&error) {
+                    code @ (Code::ApiRefused | Code::WriteConflict) => Ok(Err(Problem {
+                        code,
+                        detail: failure::chain(&error),
+                    })),
+                    _ => Err(error),
+                }
+            }
         }
     }
 
@@ -350,7 +362,7 @@ impl Certifier {
             Ok(address) => address,
             Err(detail) => {
                 let code = Code::JoinAddressMissing;
-                certified.problem = Some(Problem { code, detail });
+                certified.problem.get_or_insert(Problem { code, detail });
                 return Ok(());
             }
         };
@@ -365,7 +377,7 @@ impl Certifier {
         let labels = labels::child(&valid.name, "join");
         let secret = secret(valid, &name, JOIN_SECRET_TYPE, labels, bundle.data());
         if let Err(problem) = self.apply_secret(valid, &secret).await? {
-            certified.problem = Some(problem);
+            certified.problem.get_or_insert(problem);
             return Ok(());
         }
         info!(
@@ -392,14 +404,20 @@ impl Certifier {
         certified: &mut Certified,
     ) -> Result<(), CertifyError> {
         certified.status = certified.status.emptied();
-        for wanted in plan::issued(valid, self.life) {
+        for (end, wanted) in plan::issued(valid, self.life) {
             let name = wanted.name_any();
             let problem = match self.apply_certificate(valid, wanted).await {
                 Ok(applied) => applied.pending().map(|message| Problem {
                     code: Code::CertificatePending,
                     detail: format!("Certificate {name}: {message}"),
                 }),
-                Err(error) => Some(plan::cert_manager_problem(&name, error)?),
+                Err(error) => {
+                    let problem = plan::cert_manager_problem(&name, error)?;
+                    if problem.code == Code::CertificateSecretTaken {
+                        certified.taken.insert(end);
+                    }
+                    Some(problem)
+                }
             };
             certified.problem = certified.problem.take().or(problem);
         }

@@ -18,7 +18,7 @@ use muxtunnel_crds::MuxTunnel;
 use super::certify::renewal::Joined;
 use super::observe::Problem;
 use super::references::{ServiceName, references};
-use crate::caches::{Cluster, NotKnown, Targets};
+use crate::caches::{Cluster, Endpoints, NotKnown, Targets};
 use crate::grants::{self, Grants};
 
 pub mod join;
@@ -40,6 +40,8 @@ pub enum DereferenceError {
 pub struct Dereferenced {
     /// The target Services that exist and may be named. At most one a forward.
     pub services: BTreeMap<ServiceName, Service>,
+    /// What is behind them, as far as it can be known.
+    pub endpoints: BTreeMap<ServiceName, Endpoints>,
     /// The Services of other namespaces that do not permit this tunnel to name them.
     pub forbidden: BTreeSet<ServiceName>,
     /// Where the API server is, which exits are kept from.
@@ -75,6 +77,9 @@ pub async fn dereference(
             continue;
         }
         if let Some(service) = targets.get(&named.namespace, &named.name)? {
+            if let Some(endpoints) = targets.endpoints(&named.namespace, &named.name) {
+                found.endpoints.insert(named.clone(), endpoints);
+            }
             found.services.insert(named, Arc::unwrap_or_clone(service));
         }
     }

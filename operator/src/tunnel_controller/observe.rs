@@ -3,11 +3,14 @@
 //! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
 //! is bounded in time and size, and is believed for its own tunnel's status alone.
 
+mod prober;
+
+use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::stream::{self, StreamExt};
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -19,9 +22,13 @@ use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::Status;
 use muxtunnel_gateway_config::{ADMIN_PORT, OFFER_BYTES_MAX};
 
+use prober::Asked;
+pub use prober::Prober;
+
 use super::build::{End, wan_container_name};
 use super::sandbox;
 use super::validate::ValidatedTunnel;
+use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
 use crate::labels;
 
@@ -35,8 +42,6 @@ const REFUSAL_BYTES_MAX: usize = 1 << 10;
 const OFFER_TIME_MAX: Duration = Duration::from_secs(12);
 /// Entries that are asked for an offer, one after another, until one has it.
 const OFFERS_ASKED: usize = 2;
-/// Gateways that are asked at once.
-const ASKED_AT_ONCE: usize = 16;
 /// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
 const PODS_MAX: usize = 128;
 
@@ -59,6 +64,12 @@ pub struct SeenPod {
     pub end: End,
     /// Its name.
     pub name: String,
+    /// Its node, once it has one.
+    pub node: Option<String>,
+    /// When it was made, in seconds since 1970.
+    pub made: Option<i64>,
+    /// Whether it has the sysctls that the spec asks for.
+    pub has_sysctls: bool,
     /// Whether its readiness probe passes.
     pub ready: bool,
     /// Why it does not run.
@@ -188,61 +199,98 @@ fn status_in(body: &[u8]) -> Result<Status, String> {
 }
 
 /// Looks at the pods of a tunnel and asks each gateway that runs; with `asks` also an entry for what the exit offers.
+/// `None`: not all have answered yet.
 ///
 /// # Errors
 /// [`NotKnown`] where no pod is known yet; a silent gateway is a fact, not an error.
-pub async fn observe(
+pub async fn observe<G: Gateways>(
     cluster: &Cluster,
-    gateways: &impl Gateways,
+    prober: &Prober<G>,
     tunnel: &ValidatedTunnel,
     asks: bool,
-) -> Result<Seen, NotKnown> {
-    let (namespace, components) = (&tunnel.namespace, End::ALL.map(End::component));
-    let known = &cluster.caches.pods;
-    let pods = known.children(namespace, &tunnel.name, &components)?;
+) -> Result<Option<Seen>, NotKnown> {
+    let namespace = &tunnel.namespace;
+    let pods = own_pods(cluster, tunnel)?;
     let counting: Vec<_> = pods
         .into_iter()
         .take(PODS_MAX)
         .filter_map(|pod| facts(&pod, tunnel).map(|seen| (pod, seen)))
         .collect();
-    let mut entries = Vec::new();
+    let address_of = |pod: &Pod| running_address(pod).map(str::to_owned);
+    let mut asked = Asked {
+        gateways: counting
+            .iter()
+            .filter_map(|(pod, _)| address_of(pod))
+            .collect(),
+        ..Asked::default()
+    };
     if asks {
         let running = counting
             .iter()
             .filter(|(_, seen)| seen.end == End::Entry && seen.ready);
-        let running = running.filter_map(|(pod, _)| running_address(pod).map(str::to_owned));
-        entries.extend(running.take(OFFERS_ASKED));
+        let running = running.filter_map(|(pod, _)| address_of(pod));
+        asked.entries.extend(running.take(OFFERS_ASKED));
     }
-    let mut pods: Vec<SeenPod> = stream::iter(counting)
-        .map(|(pod, mut seen)| async move {
-            if let Some(address) = running_address(&pod) {
-                seen.answer = Some(gateways.status(address).await);
-            }
-            if seen.problem.is_none() && !tunnel.tuning.is_empty() {
-                seen.problem = sandbox::failure(&cluster.client, namespace, &pod).await;
-            }
-            seen
-        })
-        .buffer_unordered(ASKED_AT_ONCE)
-        .collect()
-        .await;
+    let Some(mut answers) = prober.answers(namespace, &tunnel.name, asked).await else {
+        return Ok(None);
+    };
+    let mut pods = Vec::with_capacity(counting.len());
+    for (pod, mut seen) in counting {
+        if let Some(address) = running_address(&pod) {
+            seen.answer = answers.statuses.remove(address);
+        }
+        if seen.problem.is_none() && !tunnel.tuning.is_empty() {
+            seen.problem = sandbox::failure(&cluster.client, namespace, &pod).await;
+        }
+        pods.push(seen);
+    }
     pods.sort_by(|a, b| (a.end, &a.name).cmp(&(b.end, &b.name)));
-    let offer = offer(gateways, &entries).await;
-    Ok(Seen { pods, offer })
+    let offer = answers.offer;
+    Ok(Some(Seen { pods, offer }))
 }
 
-/// What the first of `entries` that has it says that the exit offers.
-async fn offer(gateways: &impl Gateways, entries: &[String]) -> Option<Result<String, String>> {
-    let mut offer = None;
-    for address in entries {
-        let asked = gateways.offer(address).await;
-        let has_it = asked.is_ok();
-        offer = Some(asked);
-        if has_it {
-            break;
-        }
-    }
-    offer
+/// The pods of the tunnel's gateways: those of ReplicaSets of its Deployments. Labels alone prove nothing, for anybody
+/// may make a pod with any.
+///
+/// # Errors
+/// [`NotKnown`].
+pub(super) fn own_pods(
+    cluster: &Cluster,
+    tunnel: &ValidatedTunnel,
+) -> Result<Vec<Arc<Pod>>, NotKnown> {
+    let (namespace, name) = (&tunnel.namespace, &tunnel.name);
+    let (caches, components) = (&cluster.caches, End::ALL.map(End::component));
+    let deployments: BTreeSet<_> = caches
+        .deployments
+        .children(namespace, name, &components)?
+        .into_iter()
+        .filter(|deployment| is_owned(deployment.as_ref(), &tunnel.owner))
+        .filter_map(|deployment| deployment.uid())
+        .collect();
+    let sets: BTreeSet<_> = caches
+        .replica_sets
+        .children(namespace, name, &components)?
+        .into_iter()
+        .filter(|set| is_of(set.as_ref(), &deployments))
+        .filter_map(|set| set.uid())
+        .collect();
+    let mut pods = caches.pods.children(namespace, name, &components)?;
+    pods.retain(|pod| is_of(pod.as_ref(), &sets));
+    Ok(pods)
+}
+
+/// Whether one of the objects with the UIDs `owners` controls `object`.
+pub(super) fn is_of<K: Resource>(object: &K, owners: &BTreeSet<String>) -> bool {
+    let mut references = object.meta().owner_references.iter().flatten();
+    references.any(|owner| owner.controller == Some(true) && owners.contains(&owner.uid))
+}
+
+/// The end that a pod serves.
+pub(super) fn end_of(pod: &Pod) -> Option<End> {
+    let component = pod.labels().get(labels::COMPONENT)?;
+    End::ALL
+        .into_iter()
+        .find(|end| end.component() == component)
 }
 
 fn running_address(pod: &Pod) -> Option<&str> {
@@ -261,14 +309,12 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     if pod.meta().deletion_timestamp.is_some() {
         return None;
     }
-    let component = pod.labels().get(labels::COMPONENT)?;
-    let end = End::ALL
-        .into_iter()
-        .find(|end| end.component() == component)?;
+    let end = end_of(pod)?;
     let status = pod.status.clone().unwrap_or_default();
     let ended = matches!(status.phase.as_deref(), Some("Failed" | "Succeeded"));
     // Failed pods of an earlier spec stay for as long as their ReplicaSet does.
-    if ended && !has_sysctls(pod, tunnel) {
+    let has_sysctls = has_sysctls(pod, tunnel);
+    if ended && !has_sysctls {
         return None;
     }
     let ready = status
@@ -279,6 +325,9 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     Some(SeenPod {
         end,
         name: pod.name_any(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+        made: pod.creation_timestamp().map(|made| made.0.as_second()),
+        has_sysctls,
         ready,
         problem: pod_problem(pod),
         waiting_since: waiting_since(pod, Timestamp::now().as_second()),

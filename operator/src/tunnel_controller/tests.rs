@@ -16,6 +16,7 @@ mod probe;
 mod reconcile;
 mod references;
 mod replicas;
+mod rollouts;
 mod running;
 mod scale;
 
@@ -98,6 +99,21 @@ fn shop_json() -> Value {
             {"name": "dns", "port": 80, "protocol": "UDP"},
             {"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080},
         ]},
+    })
+}
+
+/// What is behind it.
+fn slice_json(ready: bool) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "shop-1", "namespace": "site",
+            "labels": {"kubernetes.io/service-name": "shop"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.9.9.9"], "conditions": {"ready": ready}}],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
     })
 }
 

@@ -41,8 +41,24 @@ pub enum Outcome {
     Blocked(Code, String),
     /// There can be no certificates, so nothing was applied.
     Uncertified(Problem),
-    /// All is applied, and this was seen.
+    /// The API server refused a request; what runs goes on as it was.
+    Refused(Problem),
+    /// The children were applied, or not all of them, and the gateways have not answered yet.
+    Awaited(bool),
+    /// All is applied, or as much as the API server takes, and this was seen.
     Observed(Box<ValidatedTunnel>, Applied, Seen, Box<Certified>),
+}
+
+impl Outcome {
+    /// Whether the children are what was built: else what another namespace permits no more is still to be taken away.
+    #[must_use]
+    pub const fn is_applied(&self) -> bool {
+        match self {
+            Self::Observed(_, applied, ..) => applied.refusal.is_none(),
+            Self::Awaited(is_applied) => *is_applied,
+            Self::Paused | Self::Blocked(..) | Self::Uncertified(_) | Self::Refused(_) => false,
+        }
+    }
 }
 
 /// What was written and seen before, so that figures that move all the time are rarely written.
@@ -110,6 +126,9 @@ fn status(
     let generation = tunnel.metadata.generation;
     let (verdicts, mut status) = match outcome {
         Outcome::Paused => return paused(old, now),
+        // Nothing new is known.
+        Outcome::Awaited(_) => return old.clone(),
+        Outcome::Refused(problem) => return refused(problem, old, generation, now),
         Outcome::Blocked(code, sentence) => (blocked(*code, sentence), old.clone()),
         Outcome::Uncertified(problem) => {
             let mut verdicts = blocked(problem.code, &problem.detail);
@@ -151,6 +170,28 @@ fn paused(old: &MuxTunnelStatus, now: &Time) -> MuxTunnelStatus {
     let replaced = ready.map_or(0..0, |index| index..index + 1);
     status.conditions.splice(replaced, new);
     status
+}
+
+/// As it was, but that `Ready` says what the API server refused for this generation.
+fn refused(
+    problem: &Problem,
+    old: &MuxTunnelStatus,
+    generation: Option<i64>,
+    now: &Time,
+) -> MuxTunnelStatus {
+    let verdicts = blocked(problem.code, &problem.detail);
+    let mut new = conditions(&verdicts, &old.conditions, generation, now);
+    for new in new.iter_mut().filter(|new| new.type_ != condition::READY) {
+        let known = old.conditions.iter().find(|old| old.type_ == new.type_);
+        if let Some(known) = known {
+            *new = known.clone();
+        }
+    }
+    MuxTunnelStatus {
+        observed_generation: generation,
+        conditions: new,
+        ..old.clone()
+    }
 }
 
 /// Nothing was done: what runs, if anything, runs as before, and nobody looked.

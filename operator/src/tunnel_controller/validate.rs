@@ -22,10 +22,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
-use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     Backend, CongestionControl, Duration, Gateway, MuxBenchmark, MuxTunnel, PodTemplate, Profile,
-    Protocol, Rendezvous, Scope, ServiceType, Side, Tuning, tunnel_condition,
+    Protocol, Rendezvous, Scope, ServiceType, Side, Tuning,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{
@@ -33,8 +32,10 @@ use muxtunnel_gateway_config::{
 };
 
 use super::Error;
+use super::build::End;
 use super::dereference::{Dereferenced, SeenProbe};
 use super::observe::Problem;
+use super::rollouts::Rollout;
 use crate::apply::owner_reference;
 use crate::settings::Settings;
 
@@ -92,6 +93,8 @@ pub struct ValidatedTunnel {
     pub forwards: Vec<ValidatedForward>,
     /// A sentence for each forward whose target Service, or its port, does not exist.
     pub unresolved: Vec<String>,
+    /// A sentence for each forward whose target Service is there without a ready endpoint.
+    pub unready: Vec<String>,
     /// A sentence for each forward that another namespace does not permit. It is left out.
     pub forbidden: Vec<String>,
     /// What those forwards would dial: open streams to it end, since the permission may have been there before.
@@ -132,8 +135,8 @@ pub struct ValidatedTunnel {
     pub is_probed: bool,
     /// The Jobs that tried some.
     pub probes: Vec<SeenProbe>,
-    /// How a gateway's pod of this very spec was refused for a sysctl.
-    pub refusal: Option<Problem>,
+    /// What roll-outs of the ends have come to. Not of the spec.
+    pub rollouts: BTreeMap<End, Rollout>,
 }
 
 /// A target that another namespace does not permit.
@@ -238,12 +241,14 @@ fn valid(
     let name = tunnel.name_any();
     problem::problem(tunnel).map_or(Ok(()), Err)?;
     let mut forwards = Vec::new();
-    let (mut unresolved, mut forbidden, mut denied) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut unresolved, mut forbidden) = (Vec::new(), Vec::new());
+    let (mut denied, mut unready) = (Vec::new(), Vec::new());
     for forward in &spec.forwards {
         let limits =
             limits(forward).map_err(|problem| format!("forward {}: {problem}", forward.name))?;
         let (known, missing) = resolve(forward, limits, (&namespace, spec.side), named);
         forwards.extend(known);
+        let found = named;
         let named = |sentence: String| format!("forward {}: {sentence}", forward.name);
         match missing {
             Some(Missing::Service(sentence)) => unresolved.push(named(sentence)),
@@ -257,7 +262,7 @@ fn valid(
                 let reverse = is_reverse(forward);
                 denied.push(DeniedTarget { rule, reverse });
             }
-            None => {}
+            None => unready.extend(forward::unready(forward, &namespace, found).map(named)),
         }
     }
     let carrier = carrier::of(spec);
@@ -309,6 +314,7 @@ fn valid(
         owner,
         forwards,
         unresolved,
+        unready,
         forbidden,
         denied,
         benchmark: benchmark(tunnel),
@@ -329,7 +335,7 @@ fn valid(
             .as_ref()
             .is_some_and(|tuning| !tuning.sysctls.is_empty()),
         probes: named.probes.clone(),
-        refusal: refusal(tunnel),
+        rollouts: BTreeMap::new(),
     })
 }
 
@@ -359,24 +365,6 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
     Ok(Timeouts {
         idle_seconds: seconds("idle", asked.idle, default.idle_seconds)?,
         half_open_seconds: seconds("halfOpen", asked.half_open, default.half_open_seconds)?,
-    })
-}
-
-/// A ReplicaSet makes failed pods without end where the kubelet refuses a sysctl (kubernetes#72593), so
-/// a spec that was refused once is not tried again: only a new generation is.
-fn refusal(tunnel: &MuxTunnel) -> Option<Problem> {
-    let conditions = &tunnel.status.as_ref()?.conditions;
-    let condition = conditions.iter().find(|condition| {
-        condition.type_ == tunnel_condition::TUNING_APPLIED
-            && condition.observed_generation == tunnel.metadata.generation
-    })?;
-    let codes = [Code::SysctlForbidden, Code::SandboxFailed];
-    let code = codes
-        .into_iter()
-        .find(|code| code.reason() == condition.reason)?;
-    Some(Problem {
-        code,
-        detail: condition.message.clone(),
     })
 }
 

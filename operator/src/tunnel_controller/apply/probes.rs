@@ -34,10 +34,12 @@ pub(super) async fn apply(
         match &seen.outcome {
             _ if !is_asked_for => jobs.delete(seen).await?,
             ProbeOutcome::Failed { is_old: true, .. }
-            | ProbeOutcome::NotAdmitted { is_old: true, .. } => jobs.delete(seen).await?,
+            | ProbeOutcome::NotAdmitted { is_old: true, .. }
+            | ProbeOutcome::Refused { is_old: true, .. } => jobs.delete(seen).await?,
             ProbeOutcome::Refused {
                 problem,
                 is_remembered: false,
+                ..
             } => jobs.remember(seen, problem).await?,
             _ => {}
         }

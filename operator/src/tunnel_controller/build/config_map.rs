@@ -1,5 +1,6 @@
 //! The configuration of a gateway, and the ConfigMap that brings it to the pods.
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
@@ -11,8 +12,10 @@ use muxtunnel_gateway_config::{
     Protocol, ProxyProtocol, Role, Rule, Security, Target, WebSocket, config_hash,
 };
 
+use super::deployment::STATIC_HASH;
 use super::sizing::sizing;
 use super::{BuildError, End, metadata};
+use crate::tunnel_controller::rollouts::{Fallback, Rollout};
 use crate::tunnel_controller::validate::{
     ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedTunnel,
 };
@@ -252,7 +255,10 @@ fn policy(tunnel: &ValidatedTunnel) -> Policy {
 }
 
 /// The hash of what a running gateway cannot take over.
-pub(super) fn static_hash(config: &Config, end: End) -> Result<String, BuildError> {
+pub(in crate::tunnel_controller) fn static_hash(
+    config: &Config,
+    end: End,
+) -> Result<String, BuildError> {
     Ok(config_hash(&text(&config.static_part(), end)?))
 }
 
@@ -263,16 +269,53 @@ fn text(config: &Config, end: End) -> Result<String, BuildError> {
     })
 }
 
+/// The key of a ConfigMap under which it keeps a configuration whose static part has that hash, for a template that is
+/// gone back to.
+#[must_use]
+pub fn kept_key(hash: &str) -> String {
+    format!("static-{hash}.yaml")
+}
+
+/// The hash in such a key.
+#[must_use]
+pub fn hash_of_kept(key: &str) -> Option<&str> {
+    key.strip_prefix("static-")?.strip_suffix(".yaml")
+}
+
+/// With `config`, or, where the end goes back to an earlier template, with what that starts with and the rest of
+/// `config`. What ready gateways started with stays in it.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
     end: End,
     config: &Config,
 ) -> Result<ConfigMap, BuildError> {
+    let rollout = tunnel.rollout(end);
+    let earlier = rollout.and_then(|rollout| earlier(rollout, config));
+    let text = text(earlier.as_ref().unwrap_or(config), end)?;
+    let own = static_hash(earlier.as_ref().unwrap_or(config), end)?;
+    let kept = rollout.into_iter().flat_map(|rollout| &rollout.kept);
+    let mut data: BTreeMap<_, _> = kept
+        .filter(|(hash, _)| **hash != own)
+        .map(|(hash, text)| (kept_key(hash), text.clone()))
+        .collect();
+    data.insert(FILE.to_owned(), text);
     Ok(ConfigMap {
         metadata: metadata(tunnel, end),
-        data: Some([(FILE.to_owned(), text(config, end)?)].into()),
+        data: Some(data),
         ..ConfigMap::default()
     })
+}
+
+/// The configuration for the template that an end goes back to; `None`: that starts with `config`, too, or nothing is
+/// kept that a gateway would take.
+fn earlier(rollout: &Rollout, config: &Config) -> Option<Config> {
+    let Fallback::Template(template) = &rollout.held.as_ref()?.fallback else {
+        return None;
+    };
+    let annotations = template.metadata.as_ref()?.annotations.as_ref()?;
+    let kept = rollout.kept.get(annotations.get(STATIC_HASH)?)?;
+    let earlier = Config::from_yaml(kept).ok()?.reloaded(config);
+    earlier.check().is_ok().then_some(earlier)
 }
 
 /// What gateways report as `configHash` once they run the configuration in `config_map`.

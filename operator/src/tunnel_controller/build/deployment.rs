@@ -1,17 +1,18 @@
 //! The Deployment of a gateway. Meets the Pod Security level `restricted`, unless WAN emulation adds its
 //! container.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction,
-    KeyToPath, PodAffinityTerm, PodAntiAffinity, PodSecurityContext, PodSpec, PodTemplateSpec,
-    Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecretProjection,
-    SecretVolumeSource, SecurityContext, Sysctl, TopologySpreadConstraint, Volume, VolumeMount,
-    VolumeProjection, WeightedPodAffinityTerm,
+    KeyToPath, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
+    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, SecurityContext,
+    Sysctl, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
+    WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -23,6 +24,7 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::settings::Settings;
+use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{
     UsersFile, ValidatedCertificates, ValidatedGateway, ValidatedTunnel,
 };
@@ -46,7 +48,7 @@ const USERS_VOLUME: &str = "users";
 /// Of files from Secrets: for the group of the pod alone.
 const SECRET_MODE: i32 = 0o440;
 /// Annotation of pods: a change of it is a roll-out. Forwards are not part of it.
-const STATIC_HASH: &str = "muxtunnel.dev/static-config-hash";
+pub(in crate::tunnel_controller) const STATIC_HASH: &str = "muxtunnel.dev/static-config-hash";
 
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
@@ -71,11 +73,15 @@ pub(super) fn build(
     }
     let mut pod_labels = template.labels.clone();
     pod_labels.extend(own_labels.clone());
+    let mut own_metadata = metadata(tunnel, end);
+    own_metadata.annotations = avoided(tunnel, end).map(|rollout| {
+        let text = rollouts::avoided_text(rollout);
+        [(rollouts::AVOIDED_NODES.to_owned(), text)].into()
+    });
     Ok(Deployment {
-        metadata: metadata(tunnel, end),
+        metadata: own_metadata,
         spec: Some(DeploymentSpec {
-            // Without it the number is left to the autoscaler.
-            replicas: gateway.replicas.fixed(),
+            replicas: replicas(tunnel, end, gateway),
             selector: selector(own_labels),
             // The old pods serve until new ones do.
             strategy: Some(DeploymentStrategy {
@@ -99,6 +105,65 @@ pub(super) fn build(
     })
 }
 
+/// `None` leaves the number to the autoscaler, which begins with no Deployment that has no pods.
+fn replicas(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<i32> {
+    let is_stopped = tunnel
+        .rollout(end)
+        .is_some_and(|rollout| rollout.is_stopped);
+    let least = is_stopped.then(|| gateway.replicas.least());
+    gateway.replicas.fixed().or(least)
+}
+
+/// What `held` says that an end has instead of `deployment`; `None`: nothing.
+pub(super) fn held(mut deployment: Deployment, held: &Held) -> Option<Deployment> {
+    match &held.fallback {
+        Fallback::Template(template) => {
+            let spec = deployment.spec.as_mut()?;
+            spec.template = template.as_ref().clone();
+        }
+        Fallback::Stopped => {
+            deployment.spec.as_mut()?.replicas = Some(0);
+            let annotations = deployment.metadata.annotations.get_or_insert_default();
+            annotations.insert(rollouts::STOPPED.to_owned(), "true".to_owned());
+        }
+        Fallback::Nothing => return None,
+    }
+    Some(deployment)
+}
+
+/// How the end is rolled out, where it avoids nodes.
+fn avoided(tunnel: &ValidatedTunnel, end: End) -> Option<&Rollout> {
+    tunnel
+        .rollout(end)
+        .filter(|rollout| !rollout.avoided.is_empty())
+}
+
+/// The user's affinity, and none of the nodes that refused such a pod.
+fn away_from(nodes: &BTreeSet<String>, own: Option<Affinity>) -> Affinity {
+    let mut affinity = own.unwrap_or_default();
+    let of_nodes = affinity.node_affinity.get_or_insert_default();
+    let required = of_nodes
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_default();
+    if required.node_selector_terms.is_empty() {
+        required
+            .node_selector_terms
+            .push(NodeSelectorTerm::default());
+    }
+    // A field takes one value in each requirement.
+    let others = nodes.iter().map(|node| NodeSelectorRequirement {
+        key: "metadata.name".to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![node.clone()]),
+    });
+    let others: Vec<_> = others.collect();
+    for term in &mut required.node_selector_terms {
+        let fields = term.match_fields.get_or_insert_default();
+        fields.extend(others.iter().cloned());
+    }
+    affinity
+}
+
 fn pod(
     tunnel: &ValidatedTunnel,
     end: End,
@@ -109,7 +174,10 @@ fn pod(
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted(tunnel, end, gateway).into_iter().unzip();
     let reads_secrets = !end.secrets(tunnel).is_empty();
     volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
-    let placed = placed(&gateway.template);
+    let mut placed = placed(&gateway.template);
+    if let Some(rollout) = avoided(tunnel, end) {
+        placed.affinity = Some(away_from(&rollout.avoided, placed.affinity));
+    }
     PodSpec {
         service_account_name: Some(end.child_name(tunnel)),
         automount_service_account_token: Some(false),

@@ -96,7 +96,10 @@ fn placements(tunnel: &ValidatedTunnel) -> Vec<(String, End, &PodTemplate)> {
 }
 
 /// Of what decides whether a sysctl is taken: itself, and where the pod may land.
-fn hash(tunnel: &ValidatedTunnel, template: &PodTemplate) -> String {
+pub(in crate::tunnel_controller) fn hash(
+    tunnel: &ValidatedTunnel,
+    template: &PodTemplate,
+) -> String {
     let tried = json!({
         "sysctls": tunnel.sysctls(),
         "nodeSelector": template.node_selector,

@@ -204,7 +204,7 @@ pub fn joined<'a>(
 
 /// What is asked of cert-manager, for each end of `valid`.
 #[must_use]
-pub fn issued(valid: &ValidatedTunnel, life: i64) -> Vec<Certificate> {
+pub fn issued(valid: &ValidatedTunnel, life: i64) -> Vec<(End, Certificate)> {
     let ValidatedCertificates::Issued(identities, issuer) = &valid.certificates else {
         return Vec::new();
     };
@@ -224,7 +224,8 @@ pub fn issued(valid: &ValidatedTunnel, life: i64) -> Vec<Certificate> {
         };
         let secret = valid.certificates.secret(&valid.name, end.component());
         let (identity, issuer) = (identity.clone(), issuer.clone());
-        Certificate::of(metadata, secret, identity, purpose(end), life, issuer)
+        let wanted = Certificate::of(metadata, secret, identity, purpose(end), life, issuer);
+        (end, wanted)
     })
     .collect()
 }

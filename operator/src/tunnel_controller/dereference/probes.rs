@@ -26,6 +26,8 @@ const PODS_MAX: usize = 16;
 const NOT_CREATED: &str = "FailedCreate";
 /// What the API server says of a pod that the namespace's Pod Security level does not allow.
 const NOT_ADMITTED: &str = "violates PodSecurity";
+/// A Job that was refused is made again so long after it was made: another node may take what one did not.
+const REFUSED_RETRY_SECONDS: i64 = 600;
 /// A Job that ended without a finding is made again so long after its end.
 const RETRY_SECONDS: i64 = 60;
 
@@ -53,6 +55,8 @@ pub enum ProbeOutcome {
         problem: Problem,
         /// Whether the Job says so by itself.
         is_remembered: bool,
+        /// Whether it is to be made again.
+        is_old: bool,
     },
     /// The namespace's Pod Security level lets its pod not be made. No Job remembers it: another level, and it is made.
     NotAdmitted {
@@ -141,6 +145,9 @@ fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestam
         return ProbeOutcome::Refused {
             problem,
             is_remembered: true,
+            is_old: job
+                .creation_timestamp()
+                .is_some_and(|made| now.as_second() - made.0.as_second() >= REFUSED_RETRY_SECONDS),
         };
     }
     if has(job, "Complete") {
@@ -154,6 +161,7 @@ fn outcome(job: &Job, pod: Option<&Pod>, problem: Option<Problem>, now: Timestam
                 ..problem
             },
             is_remembered: false,
+            is_old: false,
         },
         Some(problem) if problem.code == Code::PodSecurityTooStrict => ProbeOutcome::NotAdmitted {
             detail: format!("Job {}: {}", job.name_any(), problem.detail),
@@ -260,6 +268,7 @@ mod tests {
         let ProbeOutcome::Refused {
             problem,
             is_remembered,
+            ..
         } = seen
         else {
             panic!("{seen:?}");
@@ -275,7 +284,8 @@ mod tests {
             later,
             ProbeOutcome::Refused {
                 problem,
-                is_remembered
+                is_remembered,
+                is_old: false,
             }
         );
     }

@@ -25,6 +25,7 @@ fn tunnel() -> ValidatedTunnel {
         policy: muxtunnel_gateway_config::Policy::default(),
         forwards: Vec::new(),
         unresolved: Vec::new(),
+        unready: Vec::new(),
         forbidden: Vec::new(),
         denied: Vec::new(),
         benchmark: None,
@@ -45,7 +46,7 @@ fn tunnel() -> ValidatedTunnel {
         wan_disabled: false,
         is_probed: false,
         probes: Vec::new(),
-        refusal: None,
+        rollouts: BTreeMap::new(),
     }
 }
 

@@ -115,7 +115,8 @@ impl Bench {
             "spec": {"containers": []},
             "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "True"}]},
         });
-        self.api.put("pods/p", pod);
+        let deployment = format!("office-{end}");
+        self.api.put_pod_of(&deployment, "pods/p", pod);
     }
 }
 
@@ -164,6 +165,7 @@ async fn a_tunnel_gets_its_certificates_before_its_pods_and_keeps_them() {
 #[tokio::test]
 async fn secrets_are_never_read_nor_forced_but_the_one_of_the_authorities() {
     let bench = Bench::new(MANAGED);
+    bench.reconcile().await.unwrap();
     bench.waiting_pod("exit");
     for now in [MADE, MADE + 100, MADE + DAY] {
         bench.at(now);
@@ -285,6 +287,16 @@ async fn a_secret_of_somebody_else_is_left_alone_and_no_pod_mounts_it() {
     bench.reconcile().await.unwrap();
     assert_eq!(bench.secret("office-exit-tls"), before);
     assert!(bench.api.get("deployments/office-exit").is_none());
+    for other in [
+        "secrets/office-entry-tls",
+        "deployments/office-entry",
+        "configmaps/office-exit",
+    ] {
+        assert!(
+            bench.api.get(other).is_some(),
+            "{other} has nothing to do with it"
+        );
+    }
     for type_ in ["CertificatesValid", "Ready"] {
         let condition = bench.condition(type_);
         assert_eq!(
@@ -301,6 +313,53 @@ async fn a_secret_of_somebody_else_is_left_alone_and_no_pod_mounts_it() {
     bench.reconcile().await.unwrap();
     assert_eq!(bench.condition("CertificatesValid")["status"], "True");
     assert!(bench.api.get("deployments/office-exit").is_some());
+}
+
+#[tokio::test]
+async fn gateways_that_run_stay_where_their_secret_becomes_somebody_elses() {
+    let bench = Bench::new(MANAGED);
+    bench.reconcile().await.unwrap();
+    let before = bench.api.get("deployments/office-exit").unwrap();
+    bench.api.remove("secrets/office-exit-tls");
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "office-exit-tls"}, "data": {"tls.crt": "YQ=="},
+    });
+    bench.api.put("secrets/office-exit-tls", theirs);
+    // One is due, and the template changes.
+    let mut tunnel = bench.api.get(TUNNEL).unwrap();
+    tunnel["status"]["certificates"] = json!({});
+    bench.api.put(TUNNEL, tunnel);
+    bench.at(MADE + 3600);
+    bench.edit(&format!("{MANAGED}tuning: {{profile: Wan}}\n"));
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.condition("Ready")["reason"], "CertificateSecretTaken");
+    assert_eq!(bench.api.get("deployments/office-exit").unwrap(), before);
+    let entry = bench.api.get("deployments/office-entry").unwrap();
+    assert!(
+        entry.to_string().contains("tcp_rmem"),
+        "the other end goes on"
+    );
+}
+
+#[tokio::test]
+async fn another_conflict_of_a_secret_stops_nothing_else_and_is_over_with_the_next_look() {
+    let bench = Bench::new(MANAGED);
+    // The seed is written first.
+    bench
+        .api
+        .fail_write(1, crate::testing::Failure::Before(409));
+    bench.reconcile().await.unwrap();
+    assert!(bench.secret("office-exit-tls").is_none());
+    assert!(bench.secret("office-entry-tls").is_some());
+    assert!(bench.api.get("deployments/office-exit").is_some());
+    assert_eq!(
+        bench.condition("CertificatesValid")["reason"],
+        "WriteConflict"
+    );
+    bench.reconcile().await.unwrap();
+    assert!(bench.secret("office-exit-tls").is_some());
+    assert_eq!(bench.condition("CertificatesValid")["status"], "True");
 }
 
 #[tokio::test]

@@ -297,5 +297,5 @@ async fn nothing_is_made_again_for_a_tunnel_that_is_gone() {
     // The caches still have its children, so nothing is to be done but the status of what is not there.
     assert!(ended.is_ok(), "{ended:?}");
     let left: Vec<_> = bench.api.snapshot().into_keys().collect();
-    assert_eq!(left, [SEED, "services/shop"]);
+    assert_eq!(left, ["endpointslices/shop-1", SEED, "services/shop"]);
 }

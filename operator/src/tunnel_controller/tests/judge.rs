@@ -68,6 +68,7 @@ fn case(spec: &str) -> Case {
             config_maps: built.config_maps.clone(),
             services: built.services,
             deployments,
+            refusal: None,
         },
         tunnel,
         seen: Seen { pods, offer: None },
@@ -85,6 +86,9 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
     SeenPod {
         end,
         name: format!("office-{}-0", end.component()),
+        node: Some("node-a".to_owned()),
+        made: None,
+        has_sysctls: true,
         ready: true,
         problem: None,
         waiting_since: None,

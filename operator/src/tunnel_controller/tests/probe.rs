@@ -1,5 +1,4 @@
-//! Sysctls that the spec names are tried before gateways get them, and a gateway's pod that is refused for one ends
-//! its Deployment.
+//! Sysctls that the spec names are tried before gateways get them.
 
 use serde_json::{Value, json};
 
@@ -307,6 +306,26 @@ async fn gateways_that_run_stay_as_they_are_while_other_sysctls_are_tried_and_re
 }
 
 #[tokio::test]
+async fn a_refused_job_is_made_again_once_it_is_ten_minutes_old() {
+    let bench = Bench::new(&tuned());
+    bench.reconcile().await.unwrap();
+    put_pod(&bench, &refused_by_the_kubelet());
+    end_job(&bench, "Failed");
+    bench.reconcile().await.unwrap();
+    let (path, mut refused) = job(&bench);
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.api.take_writes(), [""; 0]);
+    refused["metadata"]["creationTimestamp"] = json!("2020-01-01T00:00:00Z");
+    bench.api.put(&path, refused);
+    bench.reconcile().await.unwrap();
+    assert!(bench.api.get(&path).is_none());
+    bench.reconcile().await.unwrap();
+    let (_, again) = job(&bench);
+    assert!(again["metadata"]["annotations"]["muxtunnel.dev/refused"].is_null());
+}
+
+#[tokio::test]
 async fn a_value_that_the_kernel_does_not_take_is_named_from_the_kubelets_event() {
     let bench = Bench::new(&tuned());
     bench.reconcile().await.unwrap();
@@ -480,74 +499,6 @@ async fn a_job_of_the_needed_name_that_is_not_ours_is_not_touched() {
         bench.api.get(&path).unwrap()["spec"],
         json!({"own": "spec"})
     );
-}
-
-/// A gateway's pod with the sysctls of `spec`.
-fn gateway_pod(sysctls: &Value, status: &Value) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "p", "uid": "uid-p", "labels": crate::labels::child("office", "exit")},
-        "spec": {"containers": [], "securityContext": {"sysctls": sysctls}},
-        "status": status,
-    })
-}
-
-#[tokio::test]
-async fn a_gateway_that_is_refused_though_the_job_was_not_ends_its_deployment_until_the_spec_changes()
- {
-    let sysctls = json!([
-        {"name": "net.a", "value": "1"},
-        {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"},
-    ]);
-    let bench = Bench::new(&tuned());
-    bench.reconcile().await.unwrap();
-    end_job(&bench, "Complete");
-    bench.reconcile().await.unwrap();
-    bench
-        .api
-        .put("pods/p", gateway_pod(&sysctls, &refused_by_the_kubelet()));
-    bench.reconcile().await.unwrap();
-    assert_eq!(bench.condition("Ready")["reason"], "SysctlForbidden");
-    bench.reconcile().await.unwrap();
-    assert!(!has_deployments(&bench));
-    bench.api.remove("pods/p");
-    bench.api.take_requests();
-    bench.reconcile().await.unwrap();
-    assert!(bench.api.take_writes().is_empty());
-    let message = bench.condition("Ready")["message"].clone();
-    let message = message.as_str().unwrap();
-    assert!(
-        message.starts_with("MT0308 pod p: forbidden sysctl: \"net.a\""),
-        "{message}"
-    );
-    assert_eq!(message.matches("What to do").count(), 1, "{message}");
-    bench.edit(SMALLEST);
-    bench.reconcile().await.unwrap();
-    assert!(has_deployments(&bench));
-    assert_eq!(bench.condition("Ready")["reason"], "GatewaysNotReady");
-}
-
-#[tokio::test]
-async fn a_gateway_whose_sandbox_fails_for_a_sysctl_ends_its_deployment_too() {
-    let bench = Bench::new(&format!("{SMALLEST}tuning: {{profile: Wan}}\n"));
-    bench.reconcile().await.unwrap();
-    assert!(has_deployments(&bench));
-    let sysctls = json!([{"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"}]);
-    let waiting = json!({
-        "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "True"}],
-    });
-    bench.api.put("pods/p", gateway_pod(&sysctls, &waiting));
-    bench.api.put("events/p.1", json!({
-        "apiVersion": "events.k8s.io/v1", "kind": "Event",
-        "metadata": {"name": "p.1"}, "eventTime": null, "reason": "FailedCreatePodSandBox",
-        "regarding": {"uid": "uid-p"}, "note": "open /proc/sys/net/ipv4/tcp_rmem: permission denied",
-    }));
-    bench.reconcile().await.unwrap();
-    assert_eq!(bench.condition("TuningApplied")["reason"], "SandboxFailed");
-    bench.reconcile().await.unwrap();
-    assert!(!has_deployments(&bench));
 }
 
 #[tokio::test]

@@ -60,7 +60,7 @@ fn operator(
 ) -> (RefCell<Watches>, Arc<Context<Healthy>>) {
     let (watches, client) = (Watches::new(), api.client());
     let caches = watches.caches();
-    let targets = Targets::new([(None, caches.services.clone())]);
+    let targets = Targets::new([(None, caches.clone())]);
     let cluster = Cluster {
         client: client.clone(),
         caches,
@@ -91,6 +91,7 @@ impl Bench {
     pub(super) fn with(spec: &str, grants: Grants, clock: Clock) -> Self {
         let api = FakeApi::default();
         api.put("services/shop", shop_json());
+        api.put("endpointslices/shop-1", slice_json(true));
         let seed = json!({"name": "authorities", "namespace": "operators"});
         api.put(
             SEED,
@@ -660,4 +661,168 @@ async fn an_invalid_object_is_said_to_be_so_and_nothing_is_built() {
     assert_eq!(bench.api.take_writes(), ["PATCH muxtunnels/office/status"]);
     assert_eq!(bench.condition("Ready")["reason"], "InvalidSpec");
     assert_eq!(bench.condition("Available")["status"], "Unknown");
+}
+
+fn reasons_of_events(api: &FakeApi) -> Vec<String> {
+    api.take_requests()
+        .iter()
+        .filter(|request| request.method == Method::POST && request.path == "events")
+        .map(|request| request.body["reason"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+const BANANA: &str = "exit: {template: {resources: {limits: {cpu: banana}}}}\n";
+
+#[tokio::test]
+async fn what_the_api_server_refuses_is_in_the_status_and_what_runs_is_judged_all_the_same() {
+    for is_new in [true, false] {
+        let bench = Bench::new(&match is_new {
+            true => format!("{SMALLEST}{BANANA}"),
+            false => SMALLEST.to_owned(),
+        });
+        if !is_new {
+            bench.run().await;
+            bench.edit(&format!("{SMALLEST}{BANANA}"));
+        }
+        bench.api.take_requests();
+        bench.reconcile().await.unwrap();
+        let ready = bench.condition("Ready");
+        assert_eq!(ready["status"], "False");
+        assert_eq!(ready["reason"], "ApiRefused");
+        assert_eq!(ready["observedGeneration"], if is_new { 1 } else { 2 });
+        let message = ready["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("MT0336 cannot apply Deployment office-exit: ")
+                && message.contains("banana"),
+            "{message}"
+        );
+        let available = if is_new { "False" } else { "True" };
+        assert_eq!(bench.condition("Available")["status"], available);
+        let events = reasons_of_events(&bench.api);
+        assert!(events.contains(&"ApiRefused".to_owned()), "{events:?}");
+        bench.reconcile().await.unwrap();
+        assert!(reasons_of_events(&bench.api).is_empty());
+        bench.edit(SMALLEST);
+        bench.run().await;
+        assert_eq!(bench.condition("Ready")["status"], "True");
+    }
+}
+
+#[tokio::test]
+async fn what_fails_again_and_again_is_in_the_status_too() {
+    let bench = Bench::new(SMALLEST);
+    bench.run().await;
+    bench.edit(&SMALLEST.replace("443", "444"));
+    bench
+        .api
+        .trouble("configmaps", Some(crate::testing::Trouble::Status(500)));
+    for _ in 0..3 {
+        let error = bench.reconcile().await.unwrap_err();
+        assert_eq!(
+            bench.condition("Ready")["status"],
+            "True",
+            "it may be nothing"
+        );
+        let _later = bench
+            .context
+            .backoffs
+            .failed(bench.known().as_ref(), &error);
+    }
+    bench.reconcile().await.unwrap();
+    let ready = bench.condition("Ready");
+    assert_eq!(
+        (&ready["status"], &ready["reason"]),
+        (&json!("False"), &json!("ApiUnavailable"))
+    );
+    assert_eq!(ready["observedGeneration"], 2);
+}
+
+#[tokio::test]
+async fn so_is_what_is_refused_before_anything_is_applied() {
+    let spec = format!(
+        "side: Entry\n{}",
+        MANAGED.replace("{protocol: Jmux}", "{joinFrom: {secretName: far}}")
+    );
+    let bench = Bench::new(&spec);
+    bench.api.put("secrets/far", bundle().await);
+    bench.run().await;
+    let available = bench.condition("Available");
+    bench.api.deny("secrets/far", 400);
+    bench.reconcile().await.unwrap_err();
+    let ready = bench.condition("Ready");
+    assert_eq!(
+        (&ready["status"], &ready["reason"]),
+        (&json!("False"), &json!("ApiRefused"))
+    );
+    assert_eq!(bench.condition("Available"), available);
+}
+
+#[tokio::test]
+async fn a_tunnel_is_available_where_a_connection_reaches_a_target() {
+    let one = SMALLEST.replace(
+        "- name: db
+  listen: {port: 443}
+  target: {address: {host: DB.example.com, port: 5432}}
+",
+        "",
+    );
+    let bench = Bench::new(&one);
+    bench.run().await;
+    let available = || {
+        let condition = bench.condition("Available");
+        let texts = ["status", "reason", "message"];
+        texts.map(|field| condition[field].as_str().unwrap().to_owned())
+    };
+    assert_eq!(available()[..2], ["True", "Reconciled"]);
+    // There are pods, and none is ready.
+    bench.api.put("endpointslices/shop-1", slice_json(false));
+    bench.reconcile().await.unwrap();
+    let [status, reason, message] = available();
+    assert_eq!([status, reason], ["False", "TargetNotReady"]);
+    assert!(
+        message.contains("forward web: Service shop has no ready endpoints"),
+        "{message}"
+    );
+    assert_eq!(
+        bench.condition("Ready")["status"],
+        "True",
+        "the tunnel itself is as asked"
+    );
+    // There is no such Service.
+    bench.api.remove("services/shop");
+    bench.reconcile().await.unwrap();
+    assert_eq!(available()[..2], ["False", "TargetServiceNotFound"]);
+    // Another forward reaches its target.
+    bench.edit(SMALLEST);
+    bench.run().await;
+    let [status, _, message] = available();
+    assert_eq!(status, "True");
+    assert!(
+        message.contains("forward web: Service shop does not exist"),
+        "{message}"
+    );
+}
+
+#[tokio::test]
+async fn a_pod_that_only_has_the_labels_of_a_gateway_is_none() {
+    let bench = Bench::new(SMALLEST);
+    bench.run().await;
+    let before = bench.api.get(TUNNEL).unwrap()["status"].clone();
+    let mut stranger = bench.api.get("pods/office-exit-0").unwrap();
+    stranger["metadata"] = json!({
+        "name": "stranger", "labels": stranger["metadata"]["labels"],
+        "ownerReferences": [{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "office-exit-x", "uid": "own",
+            "controller": true,
+        }],
+    });
+    stranger["status"] = json!({
+        "phase": "Failed", "reason": "SysctlForbidden", "message": "forbidden sysctl",
+    });
+    bench.api.put("pods/stranger", stranger);
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+    }
+    assert_eq!(bench.api.get(TUNNEL).unwrap()["status"], before);
+    assert!(bench.api.get("deployments/office-exit").is_some());
 }

@@ -350,10 +350,8 @@ fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
         let mut service = shop_json();
         service["metadata"]["namespace"] = json!(namespace);
         service["metadata"]["name"] = json!(name);
-        names(tunnels_naming(
-            &known,
-            &serde_json::from_value(service).unwrap(),
-        ))
+        let service: Service = serde_json::from_value(service).unwrap();
+        names(tunnels_naming(&known, name, &service))
     };
     assert_eq!(changed("shops", "shop"), ["far"]);
     assert_eq!(changed("site", "shop"), ["near"]);
@@ -368,4 +366,38 @@ fn a_changed_grant_is_a_matter_of_the_tunnels_that_leave_their_namespace() {
         names(tunnels_into_other_namespaces(&known_tunnels())),
         ["far"]
     );
+}
+
+/// Where the forward `web` of [`SMALLEST`] leads, or what is said of it.
+fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
+    let mut service = shop_json();
+    service["spec"]["clusterIP"] = json!("None");
+    service["spec"]["ports"][1]["targetPort"] = target_port.clone();
+    let mut named = shop();
+    let name = super::named("site", "shop");
+    named
+        .services
+        .insert(name.clone(), serde_json::from_value(service).unwrap());
+    let endpoints = crate::caches::Endpoints {
+        ready: true,
+        ports: [("http".to_owned(), ports.iter().copied().collect())].into(),
+    };
+    named.endpoints.insert(name, endpoints);
+    let valid = valid_with(SMALLEST, &named, &settings());
+    let mut forwards = valid.forwards.iter();
+    let web = forwards.find(|forward| forward.name == "web");
+    web.and_then(|web| Some(web.target.as_ref()?.1))
+        .ok_or_else(|| valid.unresolved.join("; "))
+}
+
+#[test]
+fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
+    assert_eq!(led_to(&Value::Null, &[]), Ok(80));
+    assert_eq!(led_to(&json!(8080), &[]), Ok(8080));
+    assert_eq!(led_to(&json!("http"), &[8081]), Ok(8081));
+    for ports in [&[][..], &[8081, 8082]] {
+        let said = led_to(&json!("http"), ports).unwrap_err();
+        let begin = "forward web: Service shop is headless, and its port http leads to the port http of pods";
+        assert!(said.starts_with(begin), "{said}");
+    }
 }

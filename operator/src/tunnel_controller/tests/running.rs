@@ -63,7 +63,7 @@ impl Process {
         let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
         let all = AllFeeds::default();
         let caches = all.caches();
-        let targets = Targets::new([(None, caches.services.clone())]);
+        let targets = Targets::new([(None, caches.clone())]);
         let cluster = Cluster {
             client: client.clone(),
             caches,
@@ -294,4 +294,125 @@ async fn an_api_server_that_is_away_for_a_minute_costs_no_more_than_another() {
         "{:?}",
         back.elapsed()
     );
+}
+
+/// How often objects were looked at.
+fn looks(process: &Process) -> u64 {
+    let page = process.metrics.render().unwrap();
+    let counts = page
+        .lines()
+        .filter(|line| line.starts_with("muxtunnel_operator_reconcile_seconds_count"));
+    counts
+        .filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
+    let api = server();
+    let process = Process::alone(&api);
+    let mut tunnel = tunnel_json(&SMALLEST.replace("443", "8080"));
+    tunnel["metadata"]["uid"] = json!("uid-of-office");
+    api.put("muxtunnels/office", tunnel.clone());
+    sleep(Duration::from_hours(1)).await;
+    let reason =
+        || api.get("muxtunnels/office").unwrap()["status"]["conditions"][0]["reason"].clone();
+    assert_eq!(reason(), "InvalidSpec");
+    let looks = looks(&process);
+    assert!((5..50).contains(&looks), "{looks} looks in an hour");
+    // What the person does counts at once.
+    tunnel["spec"] = tunnel_json(SMALLEST)["spec"].clone();
+    tunnel["metadata"]["generation"] = json!(2);
+    let begin = Instant::now();
+    api.put("muxtunnels/office", tunnel);
+    until("children", || api.get("deployments/office-entry").is_some()).await;
+    assert!(begin.elapsed() < Duration::from_secs(2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_is_written_is_no_reason_to_look() {
+    let api = server();
+    put_tunnel(&api, "office");
+    let process = Process::alone(&api);
+    until("children", || api.get("deployments/office-entry").is_some()).await;
+    api.run_pods();
+    until("readiness", || is_ready(&api, "office")).await;
+    sleep(Duration::from_secs(10)).await;
+    let before = looks(&process);
+    for number in 0..10 {
+        let mut tunnel = api.get("muxtunnels/office").unwrap();
+        tunnel["status"]["carriers"]["up"] = json!(number);
+        api.put("muxtunnels/office", tunnel);
+        sleep(Duration::from_secs(1)).await;
+    }
+    let after = looks(&process);
+    assert!(
+        after - before <= 2,
+        "{} looks in ten seconds",
+        after - before
+    );
+}
+
+/// Gateways of which those of `silent-*` never answer.
+struct PartlySilent(FakeApi, Healthy);
+
+impl Gateways for PartlySilent {
+    async fn offer(&self, address: &str) -> Result<String, String> {
+        self.1.offer(address).await
+    }
+
+    async fn status(
+        &self,
+        address: &str,
+    ) -> Result<muxtunnel_gateway_config::status::Status, String> {
+        let pod = self.0.pod_at(address).ok_or("no such pod")?;
+        if pod["metadata"]["name"]
+            .as_str()
+            .unwrap()
+            .starts_with("silent")
+        {
+            // As long as a connection takes to be given up.
+            sleep(Duration::from_secs(2)).await;
+            return Err("no answer within 2 s".to_owned());
+        }
+        self.1.status(address).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn gateways_that_do_not_answer_hold_no_other_tunnel_up_and_are_named() {
+    let api = server();
+    for number in 0..32 {
+        let name = format!("silent-{number}");
+        let mut tunnel = tunnel_json(&format!("{SMALLEST}exit: {{replicas: 20}}\n"));
+        tunnel["metadata"]["name"] = json!(name);
+        tunnel["metadata"]["uid"] = json!(format!("uid-of-{name}"));
+        api.put(&format!("muxtunnels/{name}"), tunnel);
+    }
+    let gateways = PartlySilent(api.clone(), Healthy(api.clone()));
+    let _process = Process::of(api.client(), gateways, Leadership::always());
+    until("children", || {
+        (0..32).all(|number| {
+            api.get(&format!("deployments/silent-{number}-entry"))
+                .is_some()
+        })
+    })
+    .await;
+    api.run_pods();
+    sleep(Duration::from_secs(20)).await;
+    let begin = Instant::now();
+    put_tunnel(&api, "good");
+    until("children", || api.get("deployments/good-entry").is_some()).await;
+    api.run_pods();
+    until("readiness", || is_ready(&api, "good")).await;
+    assert!(
+        begin.elapsed() < Duration::from_secs(4),
+        "{:?}",
+        begin.elapsed()
+    );
+    until("what is silent", || {
+        let tunnel = api.get("muxtunnels/silent-7").unwrap();
+        tunnel["status"]["conditions"][0]["reason"] == "GatewayUnreachable"
+    })
+    .await;
 }

@@ -18,6 +18,7 @@ use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::{End, config_map::expected_hash, probe};
 use crate::tunnel_controller::certify::Certified;
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
+use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout, refused_pods};
 use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
 
 /// Sysctls in the status at most.
@@ -62,6 +63,9 @@ fn ready(
     parts: [&Verdict; 4],
 ) -> Verdict {
     let no = |code, detail: String| Verdict::no(condition::READY, code, detail);
+    if let Some(problem) = &applied.refusal {
+        return no(problem.code, problem.detail.clone());
+    }
     let foremost = parts.into_iter().find(|part| {
         part.holds == Some(false)
             && matches!(
@@ -75,6 +79,7 @@ fn ready(
                     | Code::WanUnsupported
                     | Code::AuthorityUnavailable
                     | Code::IssuerMissing
+                    | Code::CertificateSecretTaken
             )
     });
     if let Some(part) = foremost {
@@ -271,13 +276,36 @@ fn available(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let works = |(pod, status): (&SeenPod, &Status)| {
         pod.ready && (end != End::Entry || !status.carriers.is_empty())
     };
-    if answers(seen, end).any(works) {
-        return Verdict::yes(condition::AVAILABLE, Code::Reconciled);
+    if !answers(seen, end).any(works) {
+        let detail = "no ready gateway has a carrier".to_owned();
+        return no(Code::CarrierConnecting, detail);
     }
-    no(
-        Code::CarrierConnecting,
-        "no ready gateway has a carrier".to_owned(),
-    )
+    let lost = [
+        (Code::TargetNotPermitted, &tunnel.forbidden),
+        (Code::TargetServiceNotFound, &tunnel.unresolved),
+        (Code::TargetNotReady, &tunnel.unready),
+    ];
+    let lost: Vec<_> = lost
+        .into_iter()
+        .flat_map(|(code, sentences)| sentences.iter().map(move |sentence| (code, sentence)))
+        .collect();
+    let sentences: Vec<_> = lost.iter().map(|(_, sentence)| sentence.as_str()).collect();
+    match lost.first() {
+        Some((code, _)) if lost.len() >= tunnel.listen_ports.len() => {
+            no(*code, sentences.join("; "))
+        }
+        Some(_) => Verdict {
+            detail: format!(
+                "other forwards reach their targets; {}",
+                sentences.join("; ")
+            ),
+            ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
+        },
+        None => Verdict {
+            detail: "connections reach their targets".to_owned(),
+            ..Verdict::yes(condition::AVAILABLE, Code::Reconciled)
+        },
+    }
 }
 
 fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
@@ -306,21 +334,23 @@ fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
 
 fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
     let no = |code, detail| Verdict::no(condition::TUNING_APPLIED, code, detail);
-    let refusal = match probe::verdict(tunnel) {
-        probe::Verdict::Passed => None,
+    match probe::verdict(tunnel) {
+        probe::Verdict::Passed => {}
         probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
         probe::Verdict::NotAdmitted(detail) => return no(Code::PodSecurityTooStrict, detail),
         probe::Verdict::Failed(detail) => return no(Code::SysctlProbeFailed, detail),
-        probe::Verdict::Refused(problem) => Some(problem),
-    };
-    let problems = seen.pods.iter().filter_map(|pod| pod.problem.as_ref());
-    let refused =
-        |problem: &&Problem| matches!(problem.code, Code::SysctlForbidden | Code::SandboxFailed);
-    let refusal = refusal
-        .or_else(|| tunnel.refusal.clone())
-        .or_else(|| problems.clone().find(refused).cloned());
-    if let Some(Problem { code, detail }) = refusal {
-        return no(code, detail);
+        probe::Verdict::Refused(problem) => return no(problem.code, problem.detail),
+    }
+    let as_built = Rollout::default();
+    for end in End::ALL {
+        let rollout = tunnel.rollout(end).unwrap_or(&as_built);
+        if let Some(held) = &rollout.held {
+            return no(held.problem.code, held_sentence(end, held));
+        }
+        let refused = refused_pods(seen, end, rollout).find_map(|pod| pod.problem.clone());
+        if let Some(Problem { code, detail }) = refused {
+            return no(code, detail);
+        }
     }
     if tunnel.tuning.is_empty() {
         return no(Code::NotRequested, String::new());
@@ -340,11 +370,41 @@ fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
         }
     }
     if asked_any {
-        Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied)
+        Verdict {
+            detail: avoided_sentence(tunnel),
+            ..Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied)
+        }
     } else {
         let detail = "no gateway answers yet";
         Verdict::unknown(condition::TUNING_APPLIED, Code::GatewaysNotReady, detail)
     }
+}
+
+/// What was refused, and what the end has meanwhile.
+fn held_sentence(end: End, held: &Held) -> String {
+    let meanwhile = match held.fallback {
+        Fallback::Template(_) => "its gateways keep the settings that they had",
+        Fallback::Stopped | Fallback::Nothing => "it has no gateways",
+    };
+    format!(
+        "{}: {}; {meanwhile} until the spec is tried again, within 10 minutes",
+        end.component(),
+        held.problem.detail
+    )
+}
+
+/// The nodes that refused a sysctl though others took it; empty: there are none.
+fn avoided_sentence(tunnel: &ValidatedTunnel) -> String {
+    let ends = tunnel.rollouts.iter();
+    let ends = ends.filter(|(_, rollout)| !rollout.avoided.is_empty());
+    let sentences: Vec<_> = ends
+        .map(|(end, rollout)| {
+            let nodes: Vec<_> = rollout.avoided.iter().map(String::as_str).collect();
+            let (end, nodes) = (end.component(), nodes.join(", "));
+            format!("{end} gateways avoid nodes that refused a sysctl: {nodes}")
+        })
+        .collect();
+    sentences.join("; ")
 }
 
 fn folded(value: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::{
     AddressTarget, Auth, Forward, ForwardDirection, ListenProtocol, Priority, ProxyProtocol, Side,
@@ -11,6 +11,7 @@ use muxtunnel_crds::{
 use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_MIN};
 
 use super::Dereferenced;
+use crate::caches::Endpoints;
 use crate::tunnel_controller::references::{
     ServiceName, canonical_host, is_dialled_here, service_name, services_of_host,
 };
@@ -141,7 +142,8 @@ pub(super) fn resolve(
             let service = service_name(target, namespace);
             let host = format!("{}.{}.svc", service.name, service.namespace);
             let found = named.services.get(&service);
-            let port = service_port(&target.port, &service, namespace, found);
+            let endpoints = named.endpoints.get(&service);
+            let port = service_port(&target.port, &service, namespace, (found, endpoints));
             if let Some(forbidden) = forbidden(service, &host) {
                 return forbidden;
             }
@@ -173,6 +175,14 @@ pub(super) fn resolve(
         (None, Some(target)) => (Some(known(lower_case(&target.host), target.port)), None),
         (None, None) => (None, Some(Missing::Service("no target".to_owned()))),
     }
+}
+
+/// Why nothing answers behind the Service that a forward leads to; `None` where something does, or that is not known.
+pub(super) fn unready(forward: &Forward, namespace: &str, named: &Dereferenced) -> Option<String> {
+    let target = forward.target.as_ref()?.service.as_ref()?;
+    let service = service_name(target, namespace);
+    let endpoints = named.endpoints.get(&service)?;
+    (!endpoints.ready).then(|| format!("{} has no ready endpoints", said(&service, namespace)))
 }
 
 fn not_permitted(service: &ServiceName, namespace: &str) -> String {
@@ -222,7 +232,8 @@ fn address_problem(
         return leads_elsewhere(&said(name, namespace), service);
     }
     let port = IntOrString::Int(target.port.into());
-    match service_port(&port, name, namespace, Some(service)) {
+    let found = (Some(service), named.endpoints.get(name));
+    match service_port(&port, name, namespace, found) {
         Err(Unusable::Wrong(wrong)) => Some(wrong),
         Ok(_) | Err(Unusable::Absent(_)) => None,
     }
@@ -249,7 +260,7 @@ fn service_port(
     port: &IntOrString,
     name: &ServiceName,
     namespace: &str,
-    service: Option<&Service>,
+    (service, endpoints): (Option<&Service>, Option<&Endpoints>),
 ) -> Result<u16, Unusable> {
     let named = said(name, namespace);
     let service = service.ok_or_else(|| Unusable::Absent(format!("{named} does not exist")))?;
@@ -269,7 +280,43 @@ fn service_port(
         IntOrString::Int(number) => number.to_string(),
         IntOrString::String(name) => name.clone(),
     };
-    found
-        .and_then(|port| u16::try_from(port.port).ok())
-        .ok_or_else(|| Unusable::Wrong(format!("{named} has no TCP port {port_text}")))
+    let found =
+        found.ok_or_else(|| Unusable::Wrong(format!("{named} has no TCP port {port_text}")))?;
+    let is_headless = service
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.cluster_ip.as_deref() == Some("None"));
+    if is_headless {
+        return pod_port(found, endpoints).map_err(|problem| {
+            Unusable::Wrong(format!(
+                "{named} is headless, and its port {port_text} {problem}"
+            ))
+        });
+    }
+    number(found.port).map_err(|problem| Unusable::Wrong(format!("{named}: port {problem}")))
+}
+
+/// The port of pods that a port of a Service without an address leads to: nothing translates it on the way.
+fn pod_port(port: &ServicePort, endpoints: Option<&Endpoints>) -> Result<u16, String> {
+    let name = match &port.target_port {
+        None => return number(port.port),
+        Some(IntOrString::Int(port)) => return number(*port),
+        Some(IntOrString::String(name)) => name,
+    };
+    let own = port.name.as_deref().unwrap_or_default();
+    let numbers = endpoints.and_then(|endpoints| endpoints.ports.get(own));
+    let numbers: Vec<_> = numbers.into_iter().flatten().collect();
+    match numbers[..] {
+        [number] => Ok(*number),
+        [] => Err(format!(
+            "leads to the port {name} of pods, of which none has one: say the number as targetPort"
+        )),
+        _ => Err(format!(
+            "leads to the port {name} of pods, which have several numbers for it: say one as targetPort"
+        )),
+    }
+}
+
+fn number(port: i32) -> Result<u16, String> {
+    u16::try_from(port).map_err(|_| format!("{port} is none"))
 }

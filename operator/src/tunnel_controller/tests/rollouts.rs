@@ -1,0 +1,176 @@
+//! Gateways' pods that a node refuses: whatever runs goes on, a node at fault is avoided, and a spec that every node
+//! refuses is gone back from and tried again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde_json::{Value, json};
+
+use super::reconcile::{Bench, MADE};
+use super::*;
+use crate::certificates::join::date;
+use crate::grants::tests::known;
+use muxtunnel_gateway_config::{Config, Protocol};
+
+const WAN: &str = "tuning: {profile: Wan}\n";
+
+/// A tunnel and its operator's clock.
+fn bench(spec: &str) -> (Bench, Arc<AtomicI64>) {
+    let clock = Arc::new(AtomicI64::new(MADE));
+    let read = clock.clone();
+    let now = Arc::new(move || read.load(Ordering::Relaxed));
+    (Bench::with(spec, known([]), now), clock)
+}
+
+/// A pod of the newest template, which the kubelet of `node` refuses.
+fn refuse(bench: &Bench, end: &str, node: &str) {
+    let deployment = deployment(bench, end);
+    let mut spec = deployment["spec"]["template"]["spec"].clone();
+    spec["nodeName"] = json!(node);
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": format!("refused-{node}"), "creationTimestamp": date(MADE),
+            "labels": crate::labels::child("office", end),
+            "annotations": deployment["spec"]["template"]["metadata"]["annotations"],
+        },
+        "spec": spec,
+        "status": {
+            "phase": "Failed", "reason": "SysctlForbidden",
+            "message": format!("forbidden sysctl on {node}"),
+        },
+    });
+    let path = format!("pods/refused-{node}");
+    bench.api.put_pod_of(&format!("office-{end}"), &path, pod);
+}
+
+fn deployment(bench: &Bench, end: &str) -> Value {
+    let path = format!("deployments/office-{end}");
+    bench.api.get(&path).unwrap_or_else(|| panic!("no {path}"))
+}
+
+fn config(bench: &Bench, end: &str) -> Config {
+    let config_map = bench.api.get(&format!("configmaps/office-{end}")).unwrap();
+    Config::from_yaml(config_map["data"]["config.yaml"].as_str().unwrap()).unwrap()
+}
+
+fn message(bench: &Bench, type_: &str) -> String {
+    let condition = bench.condition(type_);
+    condition["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_node_that_refuses_one_pod_is_avoided_and_no_gateway_goes() {
+    for spec in [
+        format!("{SMALLEST}exit: {{replicas: 2}}\n{WAN}"),
+        format!(
+            "{SMALLEST}exit: {{replicas: 2, template: {{affinity: {{nodeAffinity: \
+             {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: [{{matchExpressions: \
+             [{{key: zone, operator: Exists}}]}}]}}}}}}}}}}\n{WAN}"
+        ),
+    ] {
+        let (mut bench, _) = bench(&spec);
+        bench.run().await;
+        let entry = deployment(&bench, "entry");
+        refuse(&bench, "exit", "node-b");
+        bench.api.take_requests();
+        for _ in 0..3 {
+            bench.reconcile().await.unwrap();
+        }
+        let writes = bench.api.take_writes();
+        let deleted = writes.iter().filter(|write| write.starts_with("DELETE"));
+        assert_eq!(deleted.count(), 0, "{writes:?}");
+        assert_eq!(deployment(&bench, "entry"), entry, "the other end");
+        let exit = deployment(&bench, "exit");
+        assert_eq!(exit["spec"]["replicas"], 2);
+        let terms = exit
+            .pointer(
+                "/spec/template/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/\
+                 nodeSelectorTerms",
+            )
+            .unwrap();
+        let away = json!([{"key": "metadata.name", "operator": "NotIn", "values": ["node-b"]}]);
+        assert_eq!(terms[0]["matchFields"], away);
+        let own = spec.contains("zone");
+        assert_eq!(
+            terms[0]["matchExpressions"].is_array(),
+            own,
+            "the user's own"
+        );
+        assert_eq!(bench.condition("TuningApplied")["status"], "True");
+        let said = message(&bench, "TuningApplied");
+        assert!(said.contains("refused a sysctl: node-b"), "{said}");
+        // Another process of the operator goes on with it, also once the pod is gone.
+        bench.api.remove("pods/refused-node-b");
+        bench.restart();
+        bench.reconcile().await.unwrap();
+        assert_eq!(deployment(&bench, "exit"), exit);
+        // What asks something else of nodes begins with all of them.
+        bench.edit(&spec.replace("Wan", "Lan"));
+        bench.reconcile().await.unwrap();
+        assert!(!deployment(&bench, "exit").to_string().contains("node-b"));
+    }
+}
+
+#[tokio::test]
+async fn a_spec_that_no_node_takes_is_gone_back_from_with_its_configuration_and_tried_again() {
+    let (bench, clock) = bench(SMALLEST);
+    bench.run().await;
+    let before = [deployment(&bench, "exit"), deployment(&bench, "entry")];
+    let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
+    bench.edit(&format!("{native}{WAN}"));
+    bench.reconcile().await.unwrap();
+    assert_eq!(config(&bench, "exit").protocol, Protocol::Native);
+    refuse(&bench, "exit", "node-a");
+    for _ in 0..3 {
+        bench.reconcile().await.unwrap();
+    }
+    let template = |deployment: &Value| deployment["spec"]["template"].clone();
+    assert_eq!(template(&deployment(&bench, "exit")), template(&before[0]));
+    assert_eq!(config(&bench, "exit").protocol, Protocol::Jmux);
+    // By end: the entry's pods were not refused.
+    assert_ne!(template(&deployment(&bench, "entry")), template(&before[1]));
+    for type_ in ["Ready", "TuningApplied"] {
+        assert_eq!(bench.condition(type_)["reason"], "SysctlForbidden");
+        let said = message(&bench, type_);
+        assert!(
+            said.contains("exit: pod refused-node-a: forbidden sysctl"),
+            "{said}"
+        );
+        assert!(said.contains("keep the settings that they had"), "{said}");
+    }
+    bench.api.take_requests();
+    bench.reconcile().await.unwrap();
+    assert_eq!(bench.api.take_writes(), [""; 0], "it rests");
+
+    clock.fetch_add(600, Ordering::Relaxed);
+    bench.reconcile().await.unwrap();
+    assert_ne!(template(&deployment(&bench, "exit")), template(&before[0]));
+    assert_eq!(config(&bench, "exit").protocol, Protocol::Native);
+}
+
+#[tokio::test]
+async fn without_ready_pods_a_refused_end_has_none_until_it_is_tried_again() {
+    for (exit, replicas) in [
+        ("{replicas: 3}", 3),
+        (
+            "{autoscaling: {minReplicas: 2, maxReplicas: 4}, template: {resources: {requests: {cpu: 1}}}}",
+            2,
+        ),
+    ] {
+        let (bench, clock) = bench(&format!("{SMALLEST}exit: {exit}\n{WAN}"));
+        bench.reconcile().await.unwrap();
+        refuse(&bench, "exit", "node-a");
+        for _ in 0..3 {
+            bench.reconcile().await.unwrap();
+        }
+        assert_eq!(deployment(&bench, "exit")["spec"]["replicas"], 0);
+        assert_eq!(deployment(&bench, "entry")["spec"]["replicas"], 1);
+        assert_eq!(bench.condition("Ready")["reason"], "SysctlForbidden");
+        clock.fetch_add(600, Ordering::Relaxed);
+        for _ in 0..3 {
+            bench.reconcile().await.unwrap();
+            assert_eq!(deployment(&bench, "exit")["spec"]["replicas"], replicas);
+        }
+    }
+}
