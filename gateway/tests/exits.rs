@@ -490,7 +490,7 @@ fn streams_of_an_exit_that_leaves_its_name_in_order_wait_for_its_path() {
     let mut tunnel = Vanishing::new("10.249.64", "10.249.64.4");
     tunnel.exits[0].signal("TERM");
     tunnel.namespace.set_hosts(&names(&tunnel.addresses[1..]));
-    let leaving = tunnel.entry.line(&["The exit takes no more streams"]);
+    let leaving = tunnel.entry.line(&["The session takes no more streams"]);
     assert!(leaving.contains(&tunnel.addresses[0]), "{leaving}");
     tunnel.cut(true);
     tunnel.until_dialled_in_vain(2);
