@@ -29,6 +29,7 @@ pub(crate) enum Local {
         target: Rc<str>,
         /// Its place in its forward.
         admission: Admission,
+        ended: Ended,
     },
     /// On the side that dials.
     Target {
@@ -43,10 +44,12 @@ pub(crate) enum Local {
     Own {
         /// The URL that it asks for.
         target: Rc<str>,
-        /// Hears why the stream ended, where it was open: a Unix socket knows no reset.
-        ended: RefCell<Option<oneshot::Sender<Reason>>>,
+        ended: Ended,
     },
 }
+
+/// Learns why the stream ended, where it was open and its local end is this gateway's: a Unix socket has no reset.
+pub(crate) type Ended = RefCell<Option<oneshot::Sender<Reason>>>;
 
 /// The account of one stream.
 #[derive(Debug)]
@@ -143,7 +146,7 @@ impl Account {
         error: Option<ErrorKind>,
     ) {
         self.count(telemetry, |streams| streams.closed(reason));
-        if let Local::Own { ended, .. } = &self.local
+        if let Local::Own { ended, .. } | Local::Client { ended, .. } = &self.local
             && let Some(ended) = ended.take()
         {
             // Who asked may have gone.
@@ -158,6 +161,7 @@ impl Account {
                 address,
                 target,
                 admission,
+                ..
             } => tracing::info!(
                 target: "muxgate::streams",
                 forward = admission.name,

@@ -7,6 +7,7 @@
 mod carriers;
 mod exits;
 mod gone;
+mod http;
 mod listen;
 mod offer;
 mod reverse;
@@ -76,6 +77,8 @@ struct Entry {
     greetings: Arc<Lobby>,
     /// Each connection that is not a stream yet has one of these; `None`: no more are taken.
     underway: RefCell<Option<Underway>>,
+    /// Each exchange with an HTTP client has one of these; `None`: no more are begun.
+    exchanges: RefCell<Option<Underway>>,
 }
 
 /// Of a connection on its way to a session. What is shut down waits until all of them are gone.
@@ -100,6 +103,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         ..
     } = worker;
     let (underway, mut arrived) = mpsc::channel(1);
+    let (exchanges, mut exchanged) = mpsc::channel(1);
     let entry = Rc::new(Entry {
         worker: index,
         config: config.clone(),
@@ -122,6 +126,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         unix_listeners,
         greetings: Lobby::new(GREETINGS_MAX),
         underway: RefCell::new(Some(underway)),
+        exchanges: RefCell::new(Some(exchanges)),
     });
     let first = Arc::clone(&config.borrow_and_update());
     if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
@@ -148,6 +153,9 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
             entry.sessions.go_away();
         }
         entry.sessions.drained().await;
+        // What their streams have delivered is still on its way to the clients.
+        drop(entry.exchanges.take());
+        let _ = exchanged.recv().await;
     };
     tokio::select! {
         () = drained => {}

@@ -7,7 +7,7 @@
 pub(crate) mod answer;
 mod detect;
 pub(crate) mod greeting;
-mod http;
+pub(crate) mod http;
 #[cfg(any(test, fuzzing))]
 pub(crate) mod oracle;
 pub(crate) mod socket;

@@ -11,7 +11,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Command, Output, Stdio};
 
 use common::tools::{curl, http_server, output, run, sshd, stdout};
@@ -121,6 +121,68 @@ fn a_request_for_an_absolute_url_comes_to_the_target_as_its_own() {
         "{seen}"
     );
     assert!(!seen.contains("Proxy-"), "{seen}");
+}
+
+#[test]
+fn each_request_of_a_client_reaches_its_own_target() {
+    let sites = [site(), site()];
+    let [(_, first, _), (_, second, _)] = &sites;
+    let tunnel = Tunnel::to(&[&first.to_string(), &second.to_string()], true);
+    let user = format!("alice:{SECRET}");
+    let urls = [first, second].map(|address| format!("http://{address}/echo"));
+    // curl uses one connection to a proxy for both, where it may.
+    for proxy in [&tunnel.http, &tunnel.auto] {
+        let way = ["--proxy", proxy, "--proxy-user", &user];
+        let seen = stdout(&curl(&[&way[..], &[&urls[0], &urls[1]]].concat()));
+        for address in [first, second] {
+            assert!(seen.contains(&format!("\r\nHost: {address}\r\n")), "{seen}");
+        }
+        assert!(!seen.contains("Proxy-"), "{seen}");
+    }
+}
+
+#[test]
+fn what_a_client_sends_behind_a_request_does_not_reach_its_target() {
+    let (listener, first) = target();
+    let (_other, second) = target();
+    let tunnel = Tunnel::to(&[&first.to_string(), &second.to_string()], false);
+    let mut client = connect(tunnel.http.parse().unwrap());
+    let request = |address: &SocketAddr| {
+        let fields = "Connection: keep-alive\r\nProxy-Authorization: Basic eDp5";
+        format!(
+            "GET http://{address}/ HTTP/1.1\r\nHost: x\r\nCookie: {address}\r\n{fields}\r\n\r\n"
+        )
+    };
+    let both = request(&first) + &request(&second);
+    client.write_all(both.as_bytes()).unwrap();
+    // A target that keeps its connection, whatever it is told.
+    let mut server = accept(&listener);
+    let mut seen = read_until(&server, b"\r\n\r\n");
+    let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    server.write_all(answer).unwrap();
+    let answer = String::from_utf8(read_until(&client, b"ok")).unwrap();
+    drop(client);
+    seen.extend(read_all(&server));
+    let seen = String::from_utf8(seen).unwrap();
+    assert!(seen.contains(&format!("\r\nCookie: {first}\r\n")), "{seen}");
+    assert!(!seen.contains(&second.to_string()), "{seen}");
+    assert!(!seen.contains("Proxy-"), "{seen}");
+    assert!(
+        answer.to_lowercase().contains("\r\nconnection: close\r\n"),
+        "{answer}"
+    );
+}
+
+/// What comes up to `end`, and with it.
+fn read_until(mut tcp: &TcpStream, end: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while !bytes.windows(end.len()).any(|found| found == end) {
+        let mut part = [0; 4096];
+        let length = tcp.read(&mut part).unwrap();
+        assert!(length > 0, "{}", String::from_utf8_lossy(&bytes));
+        bytes.extend(&part[..length]);
+    }
+    bytes
 }
 
 #[test]

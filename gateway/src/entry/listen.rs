@@ -9,14 +9,17 @@ use std::time::Instant;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_proto::{OpenError, Priority, Source};
+use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::exits::SESSIONLESS_MAX;
+use super::http::Exchange;
 use super::{Entry, Underway};
-use crate::account::Local;
+use crate::account::{Ended, Local};
 use crate::driver::{Connection, OpenEnd};
 use crate::forward::{Admission, Forward};
-use crate::listener::answer::code_of;
+use crate::listener::answer::{Answer, code_of};
 use crate::listener::greeting::{Heard, Manner};
 use crate::listener::socket::ListeningSocket;
 use crate::listener::{Rejection, Request};
@@ -220,30 +223,69 @@ impl Entry {
         heard: Heard,
         underway: Option<Underway>,
     ) {
+        let source = route.manner.tells(heard.source, &client.socket);
+        let Client { socket, refused } = client;
         let Request { url, head, answer } = heard.request;
-        let local = Local::Client {
-            address: client.refused.client.clone(),
-            target: Rc::clone(&url),
-            admission,
-        };
         let mut early = head;
         early.extend(heard.rest);
+        let mut ended = Ended::default();
+        let socket = match answer {
+            Answer::Http => match self.exchange(socket, std::mem::take(&mut early)) {
+                Ok((near, hears)) => {
+                    ended = hears;
+                    near
+                }
+                Err(error) => {
+                    let code = Code::OpenFailed;
+                    return refused.report(code, &format!("no socket for the request: {error}"));
+                }
+            },
+            _ => socket,
+        };
+        let local = Local::Client {
+            address: refused.client.clone(),
+            target: Rc::clone(&url),
+            admission,
+            ended,
+        };
         let opening = Opening {
             entry: Rc::clone(self),
             url,
             priority: route.priority,
-            refused: client.refused,
+            refused,
             until: Instant::now() + SESSIONLESS_MAX,
             _underway: underway,
         };
-        let source = route.manner.tells(heard.source, &client.socket);
         opening.open(Connection {
-            socket: client.socket,
+            socket,
             local,
             early,
             answer,
             source,
         });
+    }
+
+    /// Begins the exchange of one request with an HTTP client. Returns the local end of its stream, and who learns how
+    /// that ends.
+    fn exchange(
+        &self,
+        client: LocalSocket,
+        request: Vec<u8>,
+    ) -> std::io::Result<(LocalSocket, Ended)> {
+        let (near, target) = UnixStream::pair()?;
+        let (sender, ended) = oneshot::channel();
+        let exchange = Exchange {
+            client,
+            request,
+            target,
+            ended,
+        };
+        let guard = self.exchanges.borrow().clone();
+        tokio::task::spawn_local(async move {
+            exchange.run().await;
+            drop(guard);
+        });
+        Ok((LocalSocket::Unix(near), RefCell::new(Some(sender))))
     }
 }
 

@@ -17,7 +17,7 @@ use muxtunnel_proto::{Event, ListenId, Priority, Reason, Refusal, listen_target}
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::account::Local;
+use crate::account::{Ended, Local};
 use crate::claims::{ClaimError, Claimed, Claims};
 use crate::driver::{Connection, Driver, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
@@ -237,6 +237,7 @@ impl Listener {
                     address: client.into(),
                     target: self.forward.name.as_str().into(),
                     admission,
+                    ended: Ended::default(),
                 };
                 let connection = Connection {
                     socket,

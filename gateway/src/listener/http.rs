@@ -1,7 +1,8 @@
 //! An HTTP proxy's requests: CONNECT (RFC 9110, section 9.3.6), and one for an absolute `http://` URL
 //! (RFC 9112, section 3.2.2), which goes on in origin form.
 //!
-//! One request a connection: the target is told `Connection: close`, and bodies pass as they are. Names are
+//! The head of one request is read here: its user is checked, its target named, its framing judged and its fields
+//! rewritten for the target. `entry/http.rs` then forwards the request, and no other of the same connection. Names are
 //! resolved by the exit.
 
 use std::rc::Rc;
@@ -17,10 +18,11 @@ use super::{GREETING_BYTES_MAX, Judge, Rejection, Request, Step, url};
 /// The answer to a CONNECT.
 pub(super) const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
 /// Most header fields of a request.
-const FIELDS_MAX: usize = 96;
+pub(crate) const FIELDS_MAX: usize = 96;
 const SCHEME: &str = "http://";
-/// What is about the connection to the proxy, or would make more than one request of the other one.
-const HOP_BY_HOP: [&str; 5] = ["Connection", "Keep-Alive", "TE", "Upgrade", "Host"];
+/// Fields about one connection (RFC 9110, section 7.6.1), as are all that begin with `Proxy-`. Trailers are not
+/// forwarded, so they are not announced.
+const HOP_BY_HOP: [&str; 5] = ["Connection", "Keep-Alive", "TE", "Trailer", "Upgrade"];
 
 /// The head of a request, while it comes.
 #[derive(Debug, Clone, Copy, Default)]
@@ -106,6 +108,7 @@ fn forward(
     }
     let (host, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let url = authority(host, Some(80)).ok_or_else(|| invalid("has no host in its URL"))?;
+    check_framing(minor_version, fields)?;
     let path = path.split('#').next().unwrap_or_default();
     let path = match path {
         "" if method == "OPTIONS" => "*".to_owned(),
@@ -128,12 +131,48 @@ fn forward(
     })
 }
 
-/// Whether a field is for the target: not about the connection to the proxy, nor said to be.
-fn passes(name: &str, fields: &[Header<'_>]) -> bool {
-    let is = |other: &str| name.eq_ignore_ascii_case(other);
+/// Refuses a request whose body two readers could delimit in two ways (RFC 9112, sections 6.1 and 6.3).
+fn check_framing(minor_version: u8, fields: &[Header<'_>]) -> Result<(), Rejection> {
+    let values = |name: &'static str| {
+        let named = move |field: &&Header<'_>| field.name.eq_ignore_ascii_case(name);
+        fields.iter().filter(named).map(|field| field.value)
+    };
+    let (lengths, encodings) = (
+        values("Content-Length").count(),
+        values("Transfer-Encoding").count(),
+    );
+    if lengths + encodings > 1 || (encodings > 0 && minor_version == 0) {
+        return Err(invalid(
+            "states the length of its body in more than one way",
+        ));
+    }
+    let is_length = |value: &[u8]| !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    if !values("Content-Length").all(is_length) {
+        return Err(invalid("has a Content-Length that is not a number"));
+    }
+    let is_chunked = |value: &[u8]| value.eq_ignore_ascii_case(b"chunked");
+    if !values("Transfer-Encoding").all(is_chunked) {
+        let problem = "has a transfer coding other than chunked";
+        return Err(rejection("501 Not Implemented", problem));
+    }
+    Ok(())
+}
+
+/// Whether a field of that name is about one connection alone.
+pub(crate) fn is_hop_by_hop(name: &str) -> bool {
     let is_proxys = name
         .get(..6)
         .is_some_and(|begin| begin.eq_ignore_ascii_case("Proxy-"));
+    is_proxys
+        || HOP_BY_HOP
+            .iter()
+            .any(|other| name.eq_ignore_ascii_case(other))
+}
+
+/// Whether a field is for the target: not about the connection to the proxy, nor named by `Connection`. `Host` comes
+/// from the URL.
+fn passes(name: &str, fields: &[Header<'_>]) -> bool {
+    let is = |other: &str| name.eq_ignore_ascii_case(other);
     let mut named = fields
         .iter()
         .filter(|field| field.name.eq_ignore_ascii_case("Connection"))
@@ -141,7 +180,7 @@ fn passes(name: &str, fields: &[Header<'_>]) -> bool {
         .flat_map(|value| value.split(','));
     // How the body is framed is not for a client to take away.
     let frames = is("Content-Length") || is("Transfer-Encoding");
-    frames || !(is_proxys || HOP_BY_HOP.into_iter().any(is) || named.any(|other| is(other.trim())))
+    frames || !(is("Host") || is_hop_by_hop(name) || named.any(|other| is(other.trim())))
 }
 
 /// The URL of `host`, `host:port`, `[address]` or `[address]:port`.
@@ -198,20 +237,17 @@ fn with_field(status: &str, field: &str, text: &str) -> Vec<u8> {
 }
 
 fn invalid(problem: &'static str) -> Rejection {
-    Rejection {
-        reply: refusal("400 Bad Request", &format!("The request {problem}.")),
-        code: Code::ClientRequestInvalid,
-        problem,
-    }
+    rejection("400 Bad Request", problem)
 }
 
 fn too_large() -> Rejection {
     let problem = "has a head of more than 8 KiB or 96 fields";
+    rejection("431 Request Header Fields Too Large", problem)
+}
+
+fn rejection(status: &str, problem: &'static str) -> Rejection {
     Rejection {
-        reply: refusal(
-            "431 Request Header Fields Too Large",
-            &format!("The request {problem}."),
-        ),
+        reply: refusal(status, &format!("The request {problem}.")),
         code: Code::ClientRequestInvalid,
         problem,
     }

@@ -102,6 +102,7 @@ fn is_one_request(head: &[u8]) {
     };
     assert_eq!((count("Host"), count("Connection")), (1, 1));
     assert_eq!(count("Proxy-Authorization") + count("Proxy-Connection"), 0);
+    assert!(count("Content-Length") + count("Transfer-Encoding") <= 1);
 }
 
 /// Anything, said to a port that is SOCKS5's.

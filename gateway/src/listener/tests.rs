@@ -290,6 +290,34 @@ fn an_http_client_says_who_it_is_where_that_is_asked_for() {
 }
 
 #[test]
+fn a_request_whose_end_is_ambiguous_is_refused() {
+    for (fields, expected) in [
+        ("Content-Length: 4\r\nTransfer-Encoding: chunked", "400"),
+        ("Content-Length: 4\r\nContent-Length: 4", "400"),
+        ("Content-Length: 4, 4", "400"),
+        ("Content-Length: +4", "400"),
+        ("Content-Length:", "400"),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "400",
+        ),
+        ("Transfer-Encoding: gzip, chunked", "501"),
+        ("Transfer-Encoding: chunked, identity", "501"),
+        ("X: 1\r\n Content-Length: 4", "400"),
+        ("Content-Length : 4", "400"),
+    ] {
+        let request = format!("POST http://web/ HTTP/1.1\r\n{fields}\r\n\r\nbody");
+        assert_eq!(
+            status(whole(http(), None, request.as_bytes())),
+            expected,
+            "{fields}"
+        );
+    }
+    let old = b"POST http://web/ HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    assert_eq!(status(whole(http(), None, old)), "400");
+}
+
+#[test]
 fn one_port_tells_its_clients_by_as_few_bytes_as_can_be() {
     let raw = |bytes: &[u8]| whole(auto(Some("tcp://x:1")), None, bytes).end;
     for bytes in [
