@@ -242,6 +242,10 @@ struct ExitArgs {
         conflicts_with = "rendezvous"
     )]
     listen: Option<String>,
+    /// An origin of web pages whose browsers may open carriers at ws:// or wss://, such as https://app.example.com
+    /// (repeatable; none: no browser may).
+    #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "listen")]
+    allow_origin: Vec<String>,
     /// The one carrier is standard input and output, as for an entry's --connect-command "ssh HOST muxgate exit
     /// --stdio ..."; ends with it.
     #[arg(long, conflicts_with_all = ["listen", "rendezvous"])]
@@ -304,7 +308,12 @@ impl Cli {
             Command::Run { config } => Source::File(config),
             Command::Exit(args) => {
                 let base = base(Role::Exit, args.common, args.stdio)?;
-                let (listen, web_socket) = address::parse_option(args.listen, &base.security)?;
+                let (listen, mut web_socket) = address::parse_option(args.listen, &base.security)?;
+                match &mut web_socket {
+                    Some(web_socket) => web_socket.origins = args.allow_origin,
+                    None if args.allow_origin.is_empty() => {}
+                    None => return Err("--allow-origin needs --listen ws:// or wss://".to_owned()),
+                }
                 let listen = listen.or(args.stdio.then(|| LISTEN_STDIO.to_owned()));
                 Source::Flags(Box::new(Config {
                     listen,

@@ -21,6 +21,7 @@ use common::*;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use tungstenite::client::IntoClientRequest;
 use tungstenite::protocol::frame::Frame as Piece;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::{Error, Message, WebSocket};
@@ -152,6 +153,38 @@ fn a_request_for_another_path_is_answered_by_404() {
         panic!("{end:?}");
     };
     assert_eq!(answer.status(), 404);
+}
+
+/// The status that an exit with `more` answers a request of a page from `origins` with.
+fn status_for(origins: &[&str], more: &[&str]) -> u16 {
+    let (_exit, port) = exit("ws", &[&["--security", "none"], more].concat());
+    let mut request = format!("ws://127.0.0.1:{port}/carrier")
+        .into_client_request()
+        .unwrap();
+    for origin in origins {
+        request
+            .headers_mut()
+            .append("Origin", origin.parse().unwrap());
+    }
+    let tcp = connect(([127, 0, 0, 1], port).into());
+    match tungstenite::client(request, tcp) {
+        Ok((_, answer)) => answer.status().as_u16(),
+        Err(tungstenite::HandshakeError::Failure(Error::Http(answer))) => answer.status().as_u16(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_web_page_opens_no_carrier_unless_its_origin_is_configured() {
+    let (page, other) = ("https://app.example.com", "https://other.example.com");
+    for origin in [page, "null", "http://127.0.0.1"] {
+        assert_eq!(status_for(&[origin], &[]), 403, "{origin}");
+    }
+    let permitted = ["--allow-origin", page];
+    assert_eq!(status_for(&[page], &permitted), 101);
+    assert_eq!(status_for(&[], &permitted), 101, "a gateway");
+    assert_eq!(status_for(&[other], &permitted), 403);
+    assert_eq!(status_for(&[page, other], &permitted), 403);
 }
 
 /// A client that has no certificate, at `wss://`.

@@ -48,7 +48,7 @@ pub use security::{
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
-pub use web_socket::WebSocket;
+pub use web_socket::{ORIGINS_MAX, WebSocket};
 
 use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
@@ -342,7 +342,9 @@ impl Config {
         self.check_packet_bytes()?;
         self.security.check()?;
         server_tls::check(self)?;
-        self.web_socket.as_ref().map_or(Ok(()), WebSocket::check)?;
+        if let Some(web_socket) = &self.web_socket {
+            web_socket.check(self.role)?;
+        }
         forward::check(&self.forwards)?;
         policy::check(self)?;
         reverse::check(self)?;

@@ -613,6 +613,37 @@ fn a_web_socket_has_a_path() {
     assert_eq!((web_socket.path.as_str(), web_socket.host), ("/a", None));
 }
 
+#[test]
+fn origins_are_an_exits_and_written_as_browsers_send_them() {
+    let with = |base: &str, origins: &str| {
+        Config::from_yaml(&format!(
+            "{base}webSocket: {{path: /a, origins: [{origins}]}}\n"
+        ))
+    };
+    let error = with(ENTRY, "'https://a.example.com'").unwrap_err();
+    assert!(
+        error.to_string().contains("only an exit accepts carriers"),
+        "{error}"
+    );
+    for origin in [
+        "'null'",
+        "a.example.com",
+        "'https://a/b'",
+        "'ftp://a'",
+        "'https://'",
+    ] {
+        let error = with(EXIT, origin).unwrap_err();
+        assert!(
+            error.to_string().contains("is not SCHEME://HOST[:PORT]"),
+            "{error}"
+        );
+    }
+    let many = "'http://a',".repeat(ORIGINS_MAX + 1);
+    assert!(with(EXIT, &many).is_err());
+    let config = with(EXIT, "'https://a.example.com:8443', 'http://[::1]'").unwrap();
+    assert_eq!(config.web_socket.unwrap().origins.len(), 2);
+}
+
 const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
 
 #[test]

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ConfigError;
+use crate::{ConfigError, Role};
+
+/// Most origins in `webSocket.origins`.
+pub const ORIGINS_MAX: usize = 16;
 
 /// Carriers are WebSocket connections (RFC 6455): over TLS where that secures them, and below Noise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -13,21 +16,52 @@ pub struct WebSocket {
     /// Entry: what the request names as its host; absent: the exit's address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// Exit: origins (RFC 6454) of the web pages whose browsers may open carriers, such as `https://app.example.com`;
+    /// at most [`ORIGINS_MAX`]. Empty: none may. Gateways send no origin.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub origins: Vec<String>,
 }
 
 impl WebSocket {
-    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+    pub(crate) fn check(&self, role: Role) -> Result<(), ConfigError> {
         let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
         if !self.path.starts_with('/') || !plain(&self.path) || self.path.contains(['?', '#']) {
             let problem = format!("{:?} is not a path such as /carrier", self.path);
             return Err(ConfigError::field("webSocket.path", problem));
         }
+        self.check_origins(role)?;
         match &self.host {
             Some(host) if host.is_empty() || !plain(host) => {
                 let problem = format!("{host:?} is not HOST or HOST:PORT");
                 Err(ConfigError::field("webSocket.host", problem))
             }
             _ => Ok(()),
+        }
+    }
+
+    fn check_origins(&self, role: Role) -> Result<(), ConfigError> {
+        let field = "webSocket.origins";
+        if role != Role::Exit && !self.origins.is_empty() {
+            return Err(ConfigError::field(field, "only an exit accepts carriers"));
+        }
+        if self.origins.len() > ORIGINS_MAX {
+            let problem = format!("at most {ORIGINS_MAX} origins");
+            return Err(ConfigError::field(field, problem));
+        }
+        let is_origin = |text: &str| {
+            text.split_once("://").is_some_and(|(scheme, host)| {
+                let plain = |b: u8| b.is_ascii_graphic() && !b"/?#@".contains(&b);
+                matches!(scheme, "http" | "https") && !host.is_empty() && host.bytes().all(plain)
+            })
+        };
+        match self.origins.iter().find(|origin| !is_origin(origin)) {
+            Some(origin) => {
+                let problem = format!(
+                    "{origin:?} is not SCHEME://HOST[:PORT], such as https://app.example.com"
+                );
+                Err(ConfigError::field(field, problem))
+            }
+            None => Ok(()),
         }
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn parse(
     let web_socket = WebSocket {
         path: if path.is_empty() { "/" } else { path }.to_owned(),
         host: (!address.contains(',')).then(|| address.to_owned()),
+        origins: Vec::new(),
     };
     Ok((address.to_owned(), Some(web_socket)))
 }

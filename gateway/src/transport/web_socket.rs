@@ -142,6 +142,11 @@ fn judge(request: &httparse::Request<'_, '_>, config: &WebSocket) -> Answer {
     if path.split('?').next() != Some(&config.path) {
         return Err("404 Not Found");
     }
+    // A browser names the page that speaks through it; no gateway and no jetsocat does.
+    let mut origins = values(request.headers, "Origin");
+    if !origins.all(|origin| is_permitted(origin, config)) {
+        return Err("403 Forbidden");
+    }
     let has = |name, token: &str| {
         let value = field(request.headers, name).unwrap_or_default();
         let mut tokens = value.split(',');
@@ -159,11 +164,20 @@ fn judge(request: &httparse::Request<'_, '_>, config: &WebSocket) -> Answer {
         .ok_or("400 Bad Request")
 }
 
-fn field<'a>(fields: &'a [httparse::Header<'_>], name: &str) -> Option<&'a str> {
-    let found = fields
+fn is_permitted(origin: &[u8], config: &WebSocket) -> bool {
+    let mut permitted = config.origins.iter();
+    permitted.any(|permitted| permitted.as_bytes().eq_ignore_ascii_case(origin))
+}
+
+fn field<'a>(fields: &'a [httparse::Header<'_>], name: &'a str) -> Option<&'a str> {
+    std::str::from_utf8(values(fields, name).next()?).ok()
+}
+
+fn values<'a>(fields: &'a [httparse::Header<'_>], name: &'a str) -> impl Iterator<Item = &'a [u8]> {
+    let named = fields
         .iter()
-        .find(|field| field.name.eq_ignore_ascii_case(name))?;
-    std::str::from_utf8(found.value).ok()
+        .filter(move |field| field.name.eq_ignore_ascii_case(name));
+    named.map(|field| field.value)
 }
 
 /// Reads what there is behind `bytes`.

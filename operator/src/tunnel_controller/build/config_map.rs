@@ -106,9 +106,9 @@ pub(super) fn config(
 
 /// The host is the entry's to say.
 fn web_socket(tunnel: &ValidatedTunnel, end: End) -> Option<WebSocket> {
-    let WebSocket { path, host } = tunnel.web_socket.clone()?;
-    let host = host.filter(|_| end == End::Entry);
-    Some(WebSocket { path, host })
+    let web_socket = tunnel.web_socket.clone()?;
+    let host = web_socket.host.filter(|_| end == End::Entry);
+    Some(WebSocket { host, ..web_socket })
 }
 
 fn security(gateway: &ValidatedGateway) -> Security {

@@ -114,6 +114,7 @@ pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
     config::WebSocket {
         path: asked.path.clone(),
         host: asked.host.clone(),
+        origins: Vec::new(),
     }
 }
 
