@@ -29,11 +29,13 @@ pub(crate) enum Reason {
     Denied,
     /// Its peer may not connect any more.
     Revoked,
+    /// A fault of this gateway ended its session.
+    Fault,
 }
 
 impl Reason {
     /// All, in the order of their numbers.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Completed,
         Self::ClientReset,
         Self::TargetReset,
@@ -45,6 +47,7 @@ impl Reason {
         Self::Drained,
         Self::Denied,
         Self::Revoked,
+        Self::Fault,
     ];
 
     /// The value of the field `reason` and of the metrics' label.
@@ -61,6 +64,7 @@ impl Reason {
             Self::Drained => "drained",
             Self::Denied => "denied",
             Self::Revoked => "revoked",
+            Self::Fault => "fault",
         }
     }
 
@@ -77,6 +81,7 @@ impl Reason {
             Self::Drained => Some(Code::DrainDeadline),
             Self::Denied => Some(Code::StreamDenied),
             Self::Revoked => Some(Code::PeerRevoked),
+            Self::Fault => Some(Code::SessionPanicked),
         }
     }
 

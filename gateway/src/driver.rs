@@ -23,6 +23,7 @@ mod carrier;
 mod carrier_in;
 mod carrier_out;
 mod early;
+mod guard;
 mod idle;
 mod inbox;
 mod incoming;
@@ -119,6 +120,8 @@ pub(crate) struct Driver {
     carrier_gone: Notify,
     progress: watch::Sender<Progress>,
     ended: Cell<bool>,
+    /// A task of it has panicked: `session` is not asked for anything any more.
+    broken: Cell<bool>,
     /// Why it ended, for [`Self::run`].
     end: Cell<Option<CarrierEnd>>,
     end_wake: Notify,
@@ -164,6 +167,7 @@ impl Driver {
             carrier_gone: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),
             ended: Cell::new(false),
+            broken: Cell::new(false),
             end: Cell::new(None),
             end_wake: Notify::new(),
             was_shut_down: Cell::new(false),
@@ -178,16 +182,19 @@ impl Driver {
 
     /// Runs the session to its end; then every stream has been reset and every carrier is closed.
     pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
-        let end = tokio::select! {
-            end = self.run_timeouts() => Some(end),
-            never = idle::run(self) => match never {},
-            never = look::run(self) => match never {},
-            () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
-            () = self.end_wake.notified() => None,
+        let run = async {
+            let end = tokio::select! {
+                end = self.run_timeouts() => Some(end),
+                never = idle::run(self) => match never {},
+                never = look::run(self) => match never {},
+                () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
+                () = self.end_wake.notified() => None,
+            };
+            if let Some(end) = end {
+                self.end(end, None);
+            }
         };
-        if let Some(end) = end {
-            self.end(end, None);
-        }
+        Rc::clone(self).guard(run).await;
         loop {
             let gone = self.carrier_gone.notified();
             if self.carriers.borrow().is_empty() {
@@ -214,7 +221,7 @@ impl Driver {
             CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
                 self.session.borrow_mut().shut_down();
             }
-            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted => {}
+            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted | CarrierEnd::Panicked => {}
         }
         let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
         if matches!(
@@ -264,10 +271,18 @@ impl Driver {
         client: Connection,
         refused: Refused,
     ) -> Result<(), OpenError> {
-        let opened =
-            self.session
-                .borrow_mut()
-                .open(Instant::now(), target, priority, client.source);
+        if self.ended.get() {
+            client.turn_away();
+            return Err(OpenError::GoingAway);
+        }
+        let opened = guard::caught(|| {
+            let mut session = self.session.borrow_mut();
+            session.open(Instant::now(), target, priority, client.source)
+        });
+        let opened = opened.unwrap_or_else(|panic| {
+            self.panicked(&panic);
+            Err(OpenError::GoingAway)
+        });
         let stream = match opened {
             Ok(stream) => stream,
             Err(error) => {
@@ -423,7 +438,10 @@ impl Driver {
     }
 
     async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {
-        stream::run(self, &io).await;
+        if let Err(panic) = guard::unwound(stream::run(self, &io)).await {
+            self.panicked(&panic);
+            stream::report_fault(self, &io);
+        }
         self.streams.borrow_mut().remove(&io.id);
         self.publish();
         self.idle_wake.notify_waiters();
@@ -531,6 +549,9 @@ impl Driver {
     }
 
     fn wake_transmit(&self) {
+        if self.broken.get() {
+            return;
+        }
         let session = self.session.borrow();
         for (id, carrier) in &*self.carriers.borrow() {
             if session.wants_transmit(*id) {
@@ -542,6 +563,9 @@ impl Driver {
     /// Tells the status page, [`Self::run_timeouts`] when it sleeps too long, and those who wait for
     /// the session to be idle. Called once for all that was read or is to be written together.
     fn publish(&self) {
+        if self.broken.get() {
+            return;
+        }
         let session = self.session.borrow();
         let streams = session.stream_count() as u64;
         // Of several carriers one has the session's numbers, so that their sum is right.

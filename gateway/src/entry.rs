@@ -363,7 +363,7 @@ impl Entry {
                 driver.reached(Progress::GoingAway).await;
                 driver.idle().await;
                 driver.shut_down();
-                std::future::pending().await
+                std::future::pending::<()>().await;
             };
             // As long as there are streams, those of an exit that goes away as well.
             let carriers = async {
@@ -373,7 +373,7 @@ impl Entry {
                     "the exit is gone: it cannot be reached, and {} leads to others",
                     exit.name()
                 ));
-                std::future::pending().await
+                std::future::pending::<()>().await;
             };
             let listeners = async {
                 driver.reached(Progress::Ready).await;
@@ -383,12 +383,21 @@ impl Entry {
                 driver.reached(Progress::Ready).await;
                 carriers::renew(&driver, &entry.means).await
             };
+            let others = Rc::clone(&driver).guard(async {
+                tokio::select! {
+                    never = renewal => match never {},
+                    () = drained => {}
+                    () = carriers => {}
+                    never = listeners => match never {},
+                }
+            });
+            let others = async {
+                others.await;
+                std::future::pending().await
+            };
             let end = tokio::select! {
                 end = entry.sessions.run(&driver) => end,
-                never = renewal => match never {},
-                end = drained => end,
-                end = carriers => end,
-                never = listeners => match never {},
+                end = others => end,
             };
             entry.forget_outcomes(&asked);
             report(&driver, &exit, &end);

@@ -27,6 +27,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
         carriers_lost: telemetry.carriers_lost(),
         carriers_retired: telemetry.carriers_retired(),
         opens_retried: telemetry.opens_retried(),
+        session_panics: telemetry.session_panics(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -40,6 +41,7 @@ struct Snapshot {
     carriers_lost: u64,
     carriers_retired: u64,
     opens_retried: u64,
+    session_panics: u64,
     log_lines_dropped: u64,
 }
 
@@ -449,6 +451,14 @@ impl Snapshot {
                 "1: the newest configuration file was not taken over",
             ),
             [gauge(vec![], on(status.config_error.is_some()))],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_session_panics",
+                "Sessions that a fault of this gateway ended",
+            ),
+            [counter(vec![], self.session_panics)],
         )?;
         family(
             encoder,

@@ -48,6 +48,7 @@ pub(crate) struct Telemetry {
     carriers_lost: AtomicU64,
     carriers_retired: AtomicU64,
     opens_retried: AtomicU64,
+    session_panics: AtomicU64,
 }
 
 /// What one worker says of itself.
@@ -117,6 +118,7 @@ impl Telemetry {
             carriers_lost: AtomicU64::new(0),
             carriers_retired: AtomicU64::new(0),
             opens_retried: AtomicU64::new(0),
+            session_panics: AtomicU64::new(0),
         })
     }
 
@@ -255,6 +257,16 @@ impl Telemetry {
     /// Carriers that ended in order, since fewer were needed.
     pub(crate) fn carriers_retired(&self) -> u64 {
         self.carriers_retired.load(Relaxed)
+    }
+
+    /// A fault of this gateway ended a session.
+    pub(crate) fn count_session_panic(&self) {
+        self.session_panics.fetch_add(1, Relaxed);
+    }
+
+    /// Sessions that a fault of this gateway ended.
+    pub(crate) fn session_panics(&self) -> u64 {
+        self.session_panics.load(Relaxed)
     }
 
     /// An open that its exit did not take, since it goes away, is tried on another session.

@@ -53,6 +53,9 @@ pub(crate) enum CarrierEnd {
     /// This side shut the session down.
     #[error("this side shut the carrier down")]
     ShutDown,
+    /// A task of the session panicked.
+    #[error("a fault of this gateway ended the session")]
+    Panicked,
 }
 
 impl From<SessionError> for CarrierEnd {
@@ -264,10 +267,11 @@ impl Driver {
         carriers.insert(id, Rc::clone(&carrier));
         self.share.suffice_for(carriers.len());
         drop(carriers);
-        let driver = Rc::clone(self);
-        let task = driver.run_carrier(Rc::clone(&carrier), unread);
-        tokio::task::spawn_local(task);
-        self.handle_events();
+        let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
+        tokio::task::spawn_local(Rc::clone(self).guard(async move {
+            driver.handle_events();
+            driver.run_carrier(added, unread).await;
+        }));
         Ok(carrier)
     }
 
@@ -333,7 +337,7 @@ impl Driver {
     }
 
     fn remove(&self, carrier: &Carrier) {
-        if carrier.counted.get() {
+        if carrier.counted.replace(false) {
             let retired = carrier.retired.get();
             self.telemetry.remove_carrier(&carrier.stats, retired);
         }
@@ -343,6 +347,14 @@ impl Driver {
         self.carrier_gone.notify_waiters();
         self.idle_wake.notify_waiters();
         self.publish();
+    }
+
+    /// The session is broken, and is not told.
+    pub(super) fn drop_carrier(&self, carrier: &Carrier) {
+        carrier.lost.set(true);
+        carrier.set_state(State::Gone);
+        carrier.close_wake.notify_one();
+        self.remove(carrier);
     }
 
     /// Its hello is over.

@@ -51,12 +51,12 @@ impl Driver {
         let driver = Rc::clone(self);
         let peer = self.identity();
         let dial = (self.dialler)(target.clone(), peer, source);
-        let task = tokio::task::spawn_local(async move {
+        let task = tokio::task::spawn_local(Rc::clone(self).guard(async move {
             let dialled = dial.await;
             if let Some(io) = driver.dialled(stream, dialled) {
                 driver.run_stream(io).await;
             }
-        });
+        }));
         let incoming = Incoming {
             dial: task.abort_handle(),
             target,

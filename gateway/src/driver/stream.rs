@@ -249,6 +249,17 @@ impl StreamIo {
         });
     }
 
+    /// Ends both halves at once; the session is broken, and is not told.
+    pub(super) fn drop_with(&self, reason: Reason) {
+        self.answer_refused(None);
+        self.forget_arrived();
+        self.end(Cut {
+            deliver: false,
+            reason,
+            error: None,
+        });
+    }
+
     /// Cuts it from this side, because nothing can be delivered any more: the peer must learn it.
     /// `error`: what the local socket failed with.
     pub(super) fn abandon(&self, driver: &Driver, reason: Reason, error: Option<ErrorKind>) {
@@ -400,6 +411,16 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     } else {
         delivered(io).await;
     }
+}
+
+/// Of a stream whose [`run`] panicked.
+pub(super) fn report_fault(driver: &Driver, io: &StreamIo) {
+    if io.opened.get() {
+        let peer = driver.peer();
+        io.account
+            .closed(&driver.telemetry, &peer, Reason::Fault, None);
+    }
+    io.tell_refused(OpenEnd::Abandoned);
 }
 
 fn report(driver: &Driver, io: &StreamIo, clean: bool) {

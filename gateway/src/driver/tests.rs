@@ -27,6 +27,8 @@ struct Wishes {
     sent: Vec<(FrameHeader, Payload)>,
     again: VecDeque<(FrameHeader, Payload)>,
     released: VecDeque<Token>,
+    /// The next header is met by a panic.
+    panics: bool,
 }
 
 /// A session that has everything kept.
@@ -149,6 +151,7 @@ impl Session for Forgetful {
         carrier: CarrierId,
         bytes: &[u8],
     ) -> Result<Header, SessionError> {
+        assert!(!self.wishes.borrow().panics, "a fault of the session");
         self.inner.handle_header(now, carrier, bytes)
     }
 
@@ -354,6 +357,85 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
     let tasks = LocalSet::new();
     let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
     in_time.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_session_and_nothing_else() {
+    let test = async {
+        let (wishes, others) = (Rc::default(), Rc::default());
+        let (driver, mut far) = established(&wishes).await;
+        let (other, mut other_far) = established(&others).await;
+        let connection = |socket: TcpStream| Connection {
+            socket: socket.into(),
+            answer: Answer::None,
+            source: None,
+            local: Local::Target {
+                target: "tcp://x:1".to_owned(),
+                address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+                admission: None,
+            },
+            early: Vec::new(),
+        };
+        let (local, mut client) = pair().await;
+        let opened = driver.open(
+            "tcp://x:1",
+            Priority::Auto,
+            connection(local),
+            Box::new(|_| {}),
+        );
+        assert!(opened.is_ok());
+        client.write_all(b"bytes").await.unwrap();
+        assert_eq!(payload(&mut far).await, b"bytes");
+        wishes.borrow_mut().panics = true;
+        let word = codec::encode(&Frame::Ping(1));
+        far.write_all(&word).await.unwrap();
+        // Both ends of everything that it had learn that it is over.
+        let end = client.read(&mut [0]).await;
+        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+        let mut rest = Vec::new();
+        let _ = far.read_to_end(&mut rest).await;
+        driver.streams_gone().await;
+        assert!(driver.carriers.borrow().is_empty() && driver.streams.borrow().is_empty());
+        assert_eq!(driver.telemetry.session_panics(), 1);
+        let (local, mut late) = pair().await;
+        let opened = driver.open(
+            "tcp://x:1",
+            Priority::Auto,
+            connection(local),
+            Box::new(|_| {}),
+        );
+        assert!(matches!(opened, Err(OpenError::GoingAway)));
+        assert!(late.read(&mut [0]).await.is_err());
+        // The other one goes on.
+        let (local, mut client) = pair().await;
+        let opened = other.open(
+            "tcp://x:1",
+            Priority::Auto,
+            connection(local),
+            Box::new(|_| {}),
+        );
+        assert!(opened.is_ok());
+        client.write_all(b"more").await.unwrap();
+        assert_eq!(payload(&mut other_far).await, b"more");
+        assert_eq!(other.telemetry.session_panics(), 0);
+    };
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
+    in_time.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_of_a_dial_ends_its_session() {
+    let test = async {
+        let (driver, _far) = established(&Rc::default()).await;
+        let ended = Rc::clone(&driver);
+        let dial = Rc::clone(&driver).guard(async { panic!("a fault of a dial") });
+        tokio::task::spawn_local(dial).await.unwrap();
+        ended.streams_gone().await;
+        assert!(ended.carriers.borrow().is_empty() && ended.ended.get());
+        assert_eq!(ended.telemetry.session_panics(), 1);
+    };
+    LocalSet::new().run_until(test).await;
 }
 
 /// A socket whose other end has proved to be somebody.
