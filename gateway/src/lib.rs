@@ -41,6 +41,7 @@ mod metrics;
 pub mod oracles;
 mod pace;
 mod policy;
+mod printable;
 pub mod process;
 mod proxy;
 pub mod relay;

@@ -358,7 +358,7 @@ fn whoever_reset_a_stream_is_named() {
     let line = tunnel
         .entry
         .line(&["reason=\"client-reset\"", "code=MT0215"]);
-    assert!(line.contains("error=connection reset"), "{line}");
+    assert!(line.contains("error=\"connection reset"), "{line}");
     tunnel.exit.line(&["reason=\"peer-reset\"", "code=MT0216"]);
     let (client, server) = tunnel.stream();
     reset(server);

@@ -21,6 +21,7 @@ use crate::closing::Reason;
 use crate::driver::{Connection, OpenEnd};
 use crate::listener::answer::Answer;
 use crate::local::LocalSocket;
+use crate::printable::Printable;
 
 /// For one request, whatever it waits for.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -138,7 +139,9 @@ async fn fetch(entry: &Entry) -> Result<Vec<u8>, NoOffer> {
     let refused = Rc::clone(&refusal);
     let refused = Box::new(move |end| {
         refused.replace(Some(match end {
-            OpenEnd::Refused(refusal) => NoOffer::Refused(one_line(&refusal.description)),
+            OpenEnd::Refused(refusal) => {
+                NoOffer::Refused(Printable(&refusal.description).to_string())
+            }
             OpenEnd::Abandoned => NoOffer::Abandoned,
             OpenEnd::Returned(_) => NoOffer::GoingAway,
         }));
@@ -170,15 +173,6 @@ async fn read(far: UnixStream) -> Result<Vec<u8>, NoOffer> {
         true => Err(NoOffer::TooLong),
         false => Ok(bytes),
     }
-}
-
-/// What the other end says, as part of a line.
-fn one_line(text: &str) -> String {
-    let shown = |character: char| match character.is_control() {
-        true => ' ',
-        false => character,
-    };
-    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]
@@ -232,10 +226,5 @@ mod tests {
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
         drop(asked);
         assert!(matches!(offers.fetch().await, Err(NoOffer::NoSession)));
-    }
-
-    #[test]
-    fn what_an_exit_says_is_one_line() {
-        assert_eq!(one_line("a\nb\u{1b}c"), "a b c");
     }
 }

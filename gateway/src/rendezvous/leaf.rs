@@ -13,6 +13,7 @@ use super::proof::Greeted;
 use super::secrets::Secret;
 use super::wire::{read, write};
 use crate::files::{self, Unusable};
+use crate::printable::Printable;
 
 /// How long the rendezvous and the other leaf may take together.
 const MEET_MAX: Duration = Duration::from_secs(12);
@@ -145,7 +146,7 @@ fn refused(word: Word) -> Error {
     match word {
         Word::Refused { reason, .. } => Error::new(
             ErrorKind::ConnectionRefused,
-            format!("the rendezvous refuses: {reason}"),
+            format!("the rendezvous refuses: {}", Printable(&reason)),
         ),
         _ => Error::new(
             ErrorKind::InvalidData,

@@ -1,0 +1,58 @@
+//! Text of others in lines of the log, in answers and in errors: the one sanitizer.
+//!
+//! A peer, a client or a rendezvous may write anything. Shown as it is, a line break would begin a false line, an escape
+//! sequence would reach the terminal that shows the log, and ` code=` would look like a field of ours.
+
+use std::fmt::{self, Write};
+
+/// Shows text without control characters: these are escaped, as `\n` or `\u{1b}`.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Printable<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Printable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Escape(f).write_str(self.0)
+    }
+}
+
+/// Passes on what is written to it, without control characters.
+pub(crate) struct Escape<W>(pub(crate) W);
+
+impl<W: Write> Write for Escape<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let mut plain = 0;
+        for (at, character) in text.char_indices().filter(|(_, c)| is_hidden(*c)) {
+            self.0.write_str(&text[plain..at])?;
+            write!(self.0, "{}", character.escape_default())?;
+            plain = at + character.len_utf8();
+        }
+        self.0.write_str(&text[plain..])
+    }
+}
+
+/// Whether a character is not shown as itself: a control character, one that ends a line, or one that reorders others.
+fn is_hidden(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_shown_as_itself_is_escaped() {
+        for (text, shown) in [
+            ("db.internal:5432 é", "db.internal:5432 é"),
+            ("a\nb\r\tc", "a\\nb\\r\\tc"),
+            ("\u{1b}[31mred\u{7f}\u{9b}", "\\u{1b}[31mred\\u{7f}\\u{9b}"),
+            ("\u{202e}txt\u{2028}", "\\u{202e}txt\\u{2028}"),
+            ("", ""),
+        ] {
+            assert_eq!(Printable(text).to_string(), shown);
+        }
+    }
+}
