@@ -19,6 +19,17 @@ pub struct Policy {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub deny: Vec<PolicyRule>,
+    /// Prefixes behind which the exit's network translates IPv6 to IPv4 (NAT64, RFC 6052), of 32, 40, 48, 56, 64 or 96
+    /// bits. An address behind one needs the same rule as the IPv4 address in it. 64:ff9b::/96 is known.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        inner(
+            length(min = 3, max = 49),
+            regex(pattern = "^[0-9a-fA-F:.]+/(32|40|48|56|64|96)$")
+        )
+    )]
+    pub nat64_prefixes: Vec<String>,
 }
 
 /// Some targets: exactly one of `host` and `cidr`.

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
-    Config, CongestionControl, Drain, HALF_OPEN_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits,
+    Cidr, Config, CongestionControl, Drain, HALF_OPEN_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits,
     ListenRule, Memory, Policy, Pool, Protocol, ProxyError, Role, Rule, Security, Timeouts,
 };
 
@@ -259,6 +259,10 @@ struct ExitArgs {
     /// A target that may not be dialled, whatever is allowed (repeatable).
     #[arg(long, value_name = "HOST|*.DOMAIN|CIDR[:PORT[-PORT]]|unix:/PATH")]
     deny: Vec<Rule>,
+    /// A prefix behind which the network translates IPv6 to IPv4, other than 64:ff9b::/96 (repeatable): an address
+    /// behind it is as guarded as the IPv4 address in it.
+    #[arg(long, value_name = "CIDR")]
+    nat64_prefix: Vec<Cidr>,
     /// Where entries may have this side listen (repeatable; none: nowhere). ADDR is 127.0.0.1 unless it is
     /// written out; with a peer, only the entry of that identity.
     #[arg(long, value_name = "[ADDR:]PORT[-PORT][,peer=IDENTITY]")]
@@ -323,6 +327,7 @@ impl Cli {
                     allow: args.allow,
                     policy: Policy {
                         deny: args.deny,
+                        nat64_prefixes: args.nat64_prefix,
                         ..Policy::default()
                     },
                     allow_listen: args.allow_listen,

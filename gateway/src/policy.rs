@@ -15,13 +15,29 @@ use muxtunnel_gateway_config::{Cidr, Config, HostPattern, Policy, Rule, ends_in_
 
 use crate::surroundings::{ApiServer, Surroundings};
 
-/// Metadata services of large clouds that are not link-local.
-const METADATA: [IpAddr; 5] = [
-    IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
-    IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)),
-    IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
-    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
-    IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254)),
+/// Metadata services of large clouds that are not link-local: networks and the lengths of their prefixes. AWS has the
+/// whole of the first IPv6 one for services of an instance (254: metadata, 23: credentials of pods, 253: names), Google
+/// the second, Oracle and Scaleway one address each.
+const METADATA: [(IpAddr, u8); 7] = [
+    (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
+    (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
+    (IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)), 32),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0)),
+        32,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0)),
+        64,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
+        128,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
+        128,
+    ),
 ];
 /// The API server's own names in a cluster, whose rule may lead to its address.
 const API_SERVER_NAMES: [&str; 3] = [
@@ -140,7 +156,7 @@ impl<'a> Judge<'a> {
         self.denying(port).any(|rule| match &rule.host {
             HostPattern::Any => true,
             HostPattern::Name(_) | HostPattern::Below(_) => names(rule, host),
-            HostPattern::Network(cidr) => is_in(*cidr, address),
+            HostPattern::Network(cidr) => self.is_in(*cidr, address),
             HostPattern::Unix(_) => false,
         })
     }
@@ -160,7 +176,7 @@ impl<'a> Judge<'a> {
         let by_name = |exact: bool| {
             !self.is_own(address, port)
                 && (exact || !self.names_api_server(host))
-                && (guards_of(address).is_empty() || exact && is_localhost(host, address))
+                && (self.guards_of(address).is_empty() || exact && is_localhost(host, address))
                 && !self.is_protected(address, exact && is_api_server(host))
         };
         match &rule.host {
@@ -183,13 +199,31 @@ impl<'a> Judge<'a> {
     /// Whether a network that ends with `end` may lead to `address`: what guards one guards the other.
     fn is_literal(&self, address: IpAddr, end: IpAddr) -> bool {
         let mut protected = self.protected();
-        guards_of(address).is_within(guards_of(end))
-            && protected.all(|cidr| !is_in(cidr, address) || is_in(cidr, end))
+        self.guards_of(address).is_within(self.guards_of(end))
+            && protected.all(|cidr| !self.is_in(cidr, address) || self.is_in(cidr, end))
     }
 
     fn is_own(&self, address: IpAddr, port: u16) -> bool {
-        let mut all = embedded(address).chain([canonical(address)]);
+        let mut all = self.embedded(address).chain([canonical(address)]);
         all.any(|address| self.surroundings.is_own(address, port))
+    }
+
+    /// The IPv4 addresses that a router or a translator could take out of an IPv6 one.
+    fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let prefixes = self.policy.nat64_prefixes.iter();
+        embedded(address).chain(prefixes.filter_map(move |prefix| translated(*prefix, address)))
+    }
+
+    /// Of the address itself, and of those that are in it.
+    fn guards_of(&self, address: IpAddr) -> Guards {
+        let all = self.embedded(address).chain([canonical(address)]);
+        all.map(guards_of_one).fold(Guards::NONE, Guards::with)
+    }
+
+    /// Whether the network has the address, or one that is in it.
+    fn is_in(&self, cidr: Cidr, address: IpAddr) -> bool {
+        let mut all = self.embedded(address).chain([address]);
+        all.any(|address| ends(cidr, address).is_some())
     }
 
     /// The API server's name is as good as its address.
@@ -204,7 +238,7 @@ impl<'a> Judge<'a> {
         let configured = self.policy.protected.iter().copied();
         let api_server = self.api_server().filter(|_| !but_for_api_server);
         let mut protected = configured.chain(api_server);
-        protected.any(|cidr| is_in(cidr, address))
+        protected.any(|cidr| self.is_in(cidr, address))
     }
 
     fn protected(&self) -> impl Iterator<Item = Cidr> {
@@ -281,12 +315,6 @@ impl Guards {
     }
 }
 
-/// Of the address itself, and of those that are in it.
-fn guards_of(address: IpAddr) -> Guards {
-    let all = embedded(address).chain([canonical(address)]);
-    all.map(guards_of_one).fold(Guards::NONE, Guards::with)
-}
-
 fn guards_of_one(address: IpAddr) -> Guards {
     let is_translated = |v6: Ipv6Addr| v6.segments()[..3] == [0x64, 0xff9b, 1];
     match address {
@@ -295,12 +323,19 @@ fn guards_of_one(address: IpAddr) -> Guards {
         _ if address.is_loopback() => Guards::LOOPBACK,
         IpAddr::V4(v4) if v4.is_link_local() => Guards::LINK_LOCAL,
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Guards::LINK_LOCAL,
-        _ if METADATA.contains(&address) => Guards::METADATA,
+        _ if is_metadata(address) => Guards::METADATA,
         IpAddr::V4(v4) if v4.is_broadcast() => Guards::MULTICAST,
         _ if address.is_multicast() => Guards::MULTICAST,
         IpAddr::V6(v6) if is_translated(v6) => Guards::TRANSLATED,
         _ => Guards::NONE,
     }
+}
+
+fn is_metadata(address: IpAddr) -> bool {
+    let mut networks = METADATA.into_iter();
+    networks.any(|(network, length)| {
+        IpNet::new(network, length).is_ok_and(|network| network.contains(&address))
+    })
 }
 
 /// The one form of addresses that reach the same: IPv4 ones that are mapped (RFC 4291), which the kernel
@@ -341,15 +376,26 @@ fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
     found.into_iter().flatten()
 }
 
+/// The IPv4 address that a translator with that prefix takes out of an address behind it: the bits behind the prefix, but for
+/// those of byte 8 (RFC 6052, section 2.2).
+fn translated(prefix: Cidr, address: IpAddr) -> Option<IpAddr> {
+    let network = IpNet::new(prefix.address, prefix.length).ok()?;
+    let IpAddr::V6(v6) = address else {
+        return None;
+    };
+    let octets = v6.octets();
+    let behind = octets
+        .iter()
+        .enumerate()
+        .skip(usize::from(prefix.length) / 8);
+    let mut bytes = behind.filter(|(at, _)| *at != 8).map(|(_, byte)| *byte);
+    let v4 = [bytes.next()?, bytes.next()?, bytes.next()?, bytes.next()?];
+    network.contains(&address).then(|| IpAddr::V4(v4.into()))
+}
+
 fn v4(high: u16, low: u16) -> IpAddr {
     let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
     IpAddr::V4(Ipv4Addr::new(a, b, c, d))
-}
-
-/// Whether the network has the address, or one that is in it.
-fn is_in(cidr: Cidr, address: IpAddr) -> bool {
-    let mut all = embedded(address).chain([address]);
-    all.any(|address| ends(cidr, address).is_some())
 }
 
 /// The first and the last address of the network, if it has `address`.

@@ -33,8 +33,8 @@ pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;
 pub use offer::{OFFER_BYTES_MAX, OFFER_TARGET};
 pub use policy::{
-    Cidr, CidrError, HostPattern, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports, RULES_MAX, Rule,
-    RuleError, ends_in_number,
+    Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
+    RULES_MAX, Rule, RuleError, ends_in_number,
 };
 pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;

@@ -16,6 +16,8 @@ use crate::{Config, ConfigError, Role};
 pub const RULES_MAX: usize = 256;
 /// Most networks in `policy.protected`.
 pub const PROTECTED_MAX: usize = 64;
+/// Most prefixes in `policy.nat64Prefixes`.
+pub const NAT64_PREFIXES_MAX: usize = 8;
 /// Longest identity of a peer, bytes.
 pub const PEER_BYTES_MAX: usize = 256;
 
@@ -33,6 +35,10 @@ pub struct Policy {
     /// [`PROTECTED_MAX`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub protected: Vec<Cidr>,
+    /// Prefixes behind which the network translates IPv6 to IPv4 (NAT64, RFC 6052), of 32, 40, 48, 56, 64 or 96 bits; at
+    /// most [`NAT64_PREFIXES_MAX`]. An address behind one is as guarded as the IPv4 address in it. 64:ff9b::/96 is known.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nat64_prefixes: Vec<Cidr>,
 }
 
 impl Policy {
@@ -404,6 +410,9 @@ macro_rules! as_text {
 as_text!(Rule);
 as_text!(Cidr);
 
+/// RFC 6052, section 2.2.
+const NAT64_LENGTHS: [u8; 6] = [32, 40, 48, 56, 64, 96];
+
 /// Only an exit has rules that allow, and an entry what it does not dial for an exit; the lists are not too long; `allow`
 /// is written in one place.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
@@ -426,11 +435,21 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ("policy.allow", policy.allow.len(), RULES_MAX),
         ("policy.deny", policy.deny.len(), RULES_MAX),
         ("policy.protected", policy.protected.len(), PROTECTED_MAX),
+        (
+            "policy.nat64Prefixes",
+            policy.nat64_prefixes.len(),
+            NAT64_PREFIXES_MAX,
+        ),
     ] {
         if length > most {
             let problem = format!("{length} entries, at most {most}");
             return Err(ConfigError::field(field, problem));
         }
+    }
+    let is_prefix = |cidr: &&Cidr| cidr.address.is_ipv6() && NAT64_LENGTHS.contains(&cidr.length);
+    if let Some(wrong) = policy.nat64_prefixes.iter().find(|cidr| !is_prefix(cidr)) {
+        let problem = format!("{wrong} is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits");
+        return Err(ConfigError::field("policy.nat64Prefixes", problem));
     }
     if !config.allow.is_empty() && !policy.allow.is_empty() {
         let problem = "is the short form of policy.allow; write all rules in one of them";

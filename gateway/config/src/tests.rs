@@ -647,6 +647,19 @@ fn origins_are_an_exits_and_written_as_browsers_send_them() {
 const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
 
 #[test]
+fn a_prefix_of_nat64_has_a_length_of_rfc_6052() {
+    let with = |prefixes: &str| {
+        Config::from_yaml(&format!("{EXIT}policy: {{nat64Prefixes: [{prefixes}]}}\n"))
+    };
+    for wrong in ["'10.0.0.0/8'", "'2001:db8::/33'", "'2001:db8::1'"] {
+        let error = with(wrong).unwrap_err().to_string();
+        assert!(error.contains("is not an IPv6 prefix of 32, 40"), "{error}");
+    }
+    assert!(with(&"'2001:db8::/96',".repeat(NAT64_PREFIXES_MAX + 1)).is_err());
+    assert!(with("'2001:db8::/32', '2001:db8:1::/96'").is_ok());
+}
+
+#[test]
 fn a_policy_round_trips_and_reloads() {
     let text = format!(
         "{EXIT}policy:\n  allow: ['*.example.com:443', '10.0.0.0/8']\n  deny: ['10.1.0.0/16']\n  protected: [10.96.0.1, 'fd00::/64']\n"

@@ -251,6 +251,18 @@ const CASES: &[(&str, &str, &str, &str)] = &[
     (
         EXIT,
         "policy: {}",
+        "policy: {nat64Prefixes: ['2001:db8::/33']}",
+        "10:25: policy.nat64Prefixes: 2001:db8::/33 is not an IPv6 prefix of 32, 40, 48, 56, 64 or 96 bits",
+    ),
+    (
+        EXIT,
+        "policy: {}",
+        "policy: {}\nwebSocket: {path: /a, origins: ['null']}",
+        "11:32: webSocket.origins: \"null\" is not SCHEME://HOST[:PORT], such as https://app.example.com",
+    ),
+    (
+        EXIT,
+        "policy: {}",
         "policy: {}\noffer: text",
         "11:8: offer: is for entries that show a certificate: it needs security.mode MutualTls",
     ),

@@ -229,6 +229,50 @@ fn guarded_addresses_need_a_literal_rule_in_every_spelling() {
     }
 }
 
+/// RFC 6052, section 2.2: how each length of a prefix has 169.254.169.254 in it.
+const TRANSLATED: [(&str, &str); 6] = [
+    ("2001:db8::/32", "2001:db8:a9fe:a9fe::"),
+    ("2001:db8:100::/40", "2001:db8:1a9:fea9:fe::"),
+    ("2001:db8:122::/48", "2001:db8:122:a9fe:a9:fe00::"),
+    ("2001:db8:122:300::/56", "2001:db8:122:3a9:fe:a9fe::"),
+    ("2001:db8:122:344::/64", "2001:db8:122:344:a9:fea9:fe00::"),
+    ("2001:db8:122:344::/96", "2001:db8:122:344::a9fe:a9fe"),
+];
+
+#[test]
+fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_in_it() {
+    for (prefix, address) in TRANSLATED {
+        for allow in ["*", "::/0", "2001:db8::/32", "sneaky.example.com"] {
+            let rules = Rules::new(&format!(
+                "{{allow: ['{allow}'], nat64Prefixes: ['{prefix}']}}"
+            ));
+            let host = "sneaky.example.com";
+            assert!(
+                !rules.permit(host, address, 80),
+                "{allow} {prefix} {address}"
+            );
+            assert!(
+                !rules.permit(address, address, 80),
+                "{allow} {prefix} {address}"
+            );
+            // Without the prefix nothing tells that this is a metadata service.
+            let rules = Rules::new(&format!("{{allow: ['{allow}']}}"));
+            assert!(rules.permit(host, address, 80), "{allow} {address}");
+        }
+        let literal = Rules::new(&format!(
+            "{{allow: ['{address}'], nat64Prefixes: ['{prefix}']}}"
+        ));
+        assert!(literal.permit(address, address, 80), "{address}");
+    }
+    let prefix = "nat64Prefixes: ['2001:db8:122:344::/96']";
+    let denied = Rules::new(&format!(
+        "{{allow: ['*'], deny: ['10.1.0.0/16'], {prefix}}}"
+    ));
+    assert!(!denied.permit("a.example.com", "2001:db8:122:344::a01:203", 80));
+    assert!(denied.permit("a.example.com", "2001:db8:122:344::a02:203", 80));
+    assert!(denied.permit("a.example.com", "2001:db8:122:345::a01:203", 80));
+}
+
 #[test]
 fn numbers_that_resolvers_read_as_addresses_are_neither_names_nor_addresses() {
     let numbers = spellings::numbers();

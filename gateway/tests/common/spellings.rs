@@ -33,7 +33,7 @@ const GUARDED_V4: [&str; 18] = [
 ];
 
 /// IPv6 ones.
-const GUARDED_V6: [&str; 16] = [
+const GUARDED_V6: [&str; 22] = [
     "::",
     "::1",
     "fe80::1",
@@ -41,7 +41,13 @@ const GUARDED_V6: [&str; 16] = [
     "ff02::1",
     "ff05::1:3",
     "fd00:ec2::254",
+    "fd00:ec2::23",
+    "fd00:ec2::253",
+    "fd00:ec2:0:1::1",
     "fd20:ce::254",
+    "fd20:ce::1",
+    "fd00:c1::a9fe:a9fe",
+    "fd00:42::42",
     "64:ff9b:1::1",
     "64:ff9b:1:7f00:0:100::",
     "64:ff9b:1:ffff::7f00:1",

@@ -67,6 +67,7 @@ pub(super) fn config(
             End::Entry if dials(tunnel) => Policy {
                 protected: tunnel.policy.protected.clone(),
                 deny: denied(tunnel, true).collect(),
+                nat64_prefixes: tunnel.policy.nat64_prefixes.clone(),
                 ..Policy::default()
             },
             End::Entry | End::Rendezvous => Policy::default(),

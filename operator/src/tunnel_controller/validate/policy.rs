@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use muxtunnel_crds::{Policy, PolicyRule};
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, Ports, Rule, RuleError};
+use muxtunnel_gateway_config::{Cidr, CidrError, Ports, Rule, RuleError};
 
 /// `api_server`: its addresses, which a rule has to name literally.
 pub(super) fn policy(
@@ -24,7 +24,17 @@ pub(super) fn policy(
         allow: rules("allow", &asked.allow)?,
         deny: rules("deny", &asked.deny)?,
         protected: api_server.iter().copied().map(Cidr::single).collect(),
+        nat64_prefixes: prefixes(&asked.nat64_prefixes)?,
     })
+}
+
+fn prefixes(asked: &[String]) -> Result<Vec<Cidr>, String> {
+    let numbered = asked.iter().enumerate();
+    let prefix = numbered.map(|(index, text)| {
+        let prefix: Result<Cidr, CidrError> = text.parse();
+        prefix.map_err(|problem| format!("policy.nat64Prefixes[{index}]: {problem}"))
+    });
+    prefix.collect()
 }
 
 fn policy_rule(asked: &PolicyRule) -> Result<Rule, String> {
