@@ -67,8 +67,8 @@ pub struct Meeting {
     /// The name that the exit registers and the entry visits.
     #[schemars(length(min = 1, max = 63), regex(pattern = "^[-_.a-z0-9]+$"))]
     pub name: String,
-    /// The Secret with the name's secret, its key `secret`, in the tunnel's namespace: at least 16 bytes, the
-    /// same on both sides and at the rendezvous. A changed one is for the carriers to come.
+    /// The Secret with the name's secret for this side, its key `secret`, in the tunnel's namespace: at least 16
+    /// bytes, the same as at the rendezvous. Entry and exit have different ones. A changed one is for new carriers.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)

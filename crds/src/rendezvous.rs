@@ -10,7 +10,7 @@ use crate::{GatewayService, PodTemplate, rules};
 #[serde(rename_all = "camelCase")]
 pub struct Rendezvous {
     /// The Secret with the secrets of all names, in the tunnel's namespace: its key `names`, a line
-    /// `NAME SECRET` each. A changed one is for who comes next; pairs that have met go on.
+    /// `NAME EXIT-SECRET ENTRY-SECRET` each. A changed one is for who comes next; pairs that have met go on.
     #[schemars(
         length(min = 1, max = 253),
         regex(pattern = rules::SECRET_NAME)

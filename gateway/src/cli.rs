@@ -74,9 +74,9 @@ Examples:
   Two sides that cannot reach each other meet at a third, which both can:
     muxgate rendezvous --listen 0.0.0.0:64004 --secrets /etc/muxgate/secrets
     muxgate exit --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file db.secret --allow db.internal:5432
+      --secret-file exit.secret --allow db.internal:5432
     muxgate entry --security none --rendezvous meet.example.com:64004 --name db \\
-      --secret-file db.secret --forward 5432:db.internal:5432
+      --secret-file entry.secret --forward 5432:db.internal:5432
   With a jetsocat at the other end:
     muxgate entry --protocol jmux --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
@@ -146,7 +146,7 @@ struct LeafArgs {
     /// The name under which the exit is visited there.
     #[arg(long, requires = "rendezvous")]
     name: Option<String>,
-    /// The file with the name's secret, at least 16 bytes.
+    /// The file with the name's secret for this role, at least 16 bytes.
     #[arg(long, value_name = "FILE", requires = "rendezvous")]
     secret_file: Option<String>,
 }
@@ -163,7 +163,7 @@ struct RendezvousArgs {
     /// Where leaf gateways arrive.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: String,
-    /// The file with the secrets of all names: a line NAME SECRET each.
+    /// The file with the secrets of all names: a line NAME EXIT-SECRET ENTRY-SECRET each.
     #[arg(long, value_name = "FILE")]
     secrets: String,
     /// Serve /healthz, /readyz, /metrics and /status here.

@@ -3,7 +3,7 @@
 //! A leaf exit registers under a name; a leaf entry visits that name; for each visit the exit is invited,
 //! dials once more, and from then on both connections are one, through pipes ([`crate::relay`]). What passes is
 //! between the leaves: their hello, their security, their session. Nobody is heard without the proof that
-//! it knows the name's secret (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
+//! it knows the name's secret for its role (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
 //!
 //! Bounds: connections without a proof, those of the [lobby](crate::lobby), each for [`MEET_MAX`] and two words; one
 //! registration a name, of at most 4,096; `limits.carriers` visits, those that wait for the exit
@@ -198,7 +198,7 @@ impl Rendezvous {
             refuse(&mut tcp, Reason::NotAllowed, NOT_PROVED).await;
             return Ok(());
         };
-        let accepted = greeted.acceptance(secrets.of(name));
+        let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
         crate::driver::prepare_relayed(&tcp);
         write(&mut tcp, &Word::Accepted(accepted)).await?;
         tracing::info!(name, peer, "Leaf is registered");
@@ -256,7 +256,7 @@ impl Rendezvous {
             return Ok(());
         };
         let mut other = TcpStream::from_std(attendant.tcp)?;
-        let accepted = greeted.acceptance(secrets.of(name));
+        let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
         write(&mut other, &Word::Accepted(attendant.accepted)).await?;
         write(&mut tcp, &Word::Accepted(accepted)).await?;
         crate::driver::prepare_relayed(&tcp);
@@ -283,7 +283,7 @@ impl Rendezvous {
         ticket: Ticket,
         peer: &str,
     ) -> std::io::Result<()> {
-        let accepted = greeted.acceptance(secrets.of(&greeted.name));
+        let accepted = greeted.acceptance(secrets.of(&greeted.name, greeted.purpose));
         let attendant = meeting::Attendant {
             tcp: tcp.into_std()?,
             accepted,
@@ -305,7 +305,7 @@ impl Rendezvous {
     }
 }
 
-const NOT_PROVED: &str = "the name is not known, or its secret is another one";
+const NOT_PROVED: &str = "the name is not known, or its secret for this role is another one";
 
 /// Who did not prove that it knows a secret.
 struct Unheard {
@@ -346,7 +346,7 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Unheard
         challenge: rand::random(),
     };
     write(tcp, &Word::Challenge(greeted.challenge)).await?;
-    let secret = secrets.of(&greeted.name);
+    let secret = secrets.of(&greeted.name, greeted.purpose);
     let proved = match read(tcp).await? {
         Word::Proof(proof) => greeted.is_proved_by(secret, &proof),
         _ => false,

@@ -275,21 +275,20 @@ fn through_a_rendezvous_as_well() {
         path.display().to_string()
     };
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
-    let (secrets, secret) = (
-        file("names", &format!("db {SECRET}\n")),
-        file("secret", SECRET),
-    );
+    const VISITS: &str = "fedcba9876543210fedcba9876543210";
+    let secrets = file("names", &format!("db {SECRET} {VISITS}\n"));
     let meet = tunnel.carrier.to_string();
     let meet_gate = Gate::with_flags(&["rendezvous", "--listen", &meet, "--secrets", &secrets]);
-    let leaf = |role: &str, security: &str, more: &str| {
+    let leaf = |role: &str, secret: &str, security: &str, more: &str| {
+        let secret = file(role, secret);
         Gate::with_file(&format!(
             "role: {role}\nsecurity: {security}\nconnect: '{meet}'\nadmin: ADMIN\n\
              rendezvous: {{name: db, secretFile: '{secret}'}}\n{more}"
         ))
         .until_ready()
     };
-    let _exit = leaf("Exit", &tunnel.ends.exit, &offering("text"));
-    let entry = leaf("Entry", &tunnel.ends.entry, "");
+    let _exit = leaf("Exit", SECRET, &tunnel.ends.exit, &offering("text"));
+    let entry = leaf("Entry", VISITS, &tunnel.ends.entry, "");
     assert_eq!(entry.get("/offer"), (200, "text".to_owned()));
     assert_eq!(meet_gate.get("/offer").0, 404);
 }

@@ -19,6 +19,8 @@ use common::*;
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "fedcba9876543210fedcba9876543210";
+/// Of entries.
+const VISITS: &str = "00112233445566778899aabbccddeeff";
 
 fn loopback(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
@@ -30,6 +32,8 @@ struct Place {
     dir: tempfile::TempDir,
     secrets: PathBuf,
     right: PathBuf,
+    /// The entry's.
+    visits: PathBuf,
     wrong: PathBuf,
     /// The `security` of exit and entry.
     securities: [String; 2],
@@ -45,8 +49,12 @@ impl Place {
         };
         Self {
             port: free_port(),
-            secrets: file("secrets", &format!("# all\ndb {SECRET}\nweb {OTHER}\n")),
+            secrets: file(
+                "secrets",
+                &format!("# all\ndb {SECRET} {VISITS}\nweb {OTHER} {VISITS}\n"),
+            ),
             right: file("right", &format!("{SECRET}\n")),
+            visits: file("visits", &format!("{VISITS}\n")),
             wrong: file("wrong", OTHER),
             securities: std::array::from_fn(|_| "{mode: None}".to_owned()),
             dir,
@@ -115,13 +123,13 @@ fn leaves_prove_to_each_other_who_they_are_past_the_rendezvous() {
     let _rendezvous = place.rendezvous();
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.right, forward, address).until_ready();
+    let _entry = place.entry(&place.visits, forward, address).until_ready();
     exchange(forward, &listener, 4 << 20);
 
     // Who has the name's secret and another key is not let in.
     let stranger = keygen(place.dir.path(), "stranger");
     place.securities[1] = noise(&stranger.0, &keys[0].1);
-    let stranger = place.entry(&place.right, loopback(free_port()), address);
+    let stranger = place.entry(&place.visits, loopback(free_port()), address);
     stranger.line(&["No carrier"]);
     assert_eq!(stranger.get("/readyz").0, 503);
 }
@@ -132,7 +140,7 @@ fn leaves_meet_and_their_session_has_all_that_any_has() {
     let rendezvous = place.rendezvous();
     let exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let entry = place.entry(&place.right, forward, address).until_ready();
+    let entry = place.entry(&place.visits, forward, address).until_ready();
     until("there are three carriers", || {
         let carriers = |gate: &Gate| gate.status()["carriers"].as_array().unwrap().len();
         carriers(&entry) == 3 && carriers(&exit) == 3
@@ -163,15 +171,15 @@ fn who_has_another_secret_or_nobody_to_visit_is_refused_and_told_why() {
     let (place, (_listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let forward = loopback(free_port());
-    let entry = place.entry(&place.right, forward, address);
+    let entry = place.entry(&place.visits, forward, address);
     entry.line(&["WARN", "MT0221", "nobody is registered under the name"]);
     let stranger = place.entry(&place.wrong, loopback(free_port()), address);
-    stranger.line(&["WARN", "MT0221", "its secret is another one"]);
+    stranger.line(&["WARN", "MT0221", "is another one"]);
     let impostor = place.exit(&place.wrong, address);
-    impostor.line(&["WARN", "its secret is another one"]);
+    impostor.line(&["WARN", "is another one"]);
     assert_eq!(impostor.get("/readyz").0, 503);
     assert_eq!(entry.get("/readyz").0, 503);
-    rendezvous.line(&["WARN", "MT0221", "its secret is another one"]);
+    rendezvous.line(&["WARN", "MT0221", "is another one"]);
     assert!(metric(&rendezvous, "muxgate_opens_refused_total{code=\"MT0221\"}") >= 3);
     // It is not too late.
     let _exit = place.exit(&place.right, address).until_ready();
@@ -184,7 +192,7 @@ fn streams_outlive_a_rendezvous_that_is_replaced() {
     let rendezvous = place.rendezvous();
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.right, forward, address).until_ready();
+    let _entry = place.entry(&place.visits, forward, address).until_ready();
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
@@ -201,7 +209,7 @@ fn an_exit_that_is_replaced_is_visited_under_the_same_name() {
     let _rendezvous = place.rendezvous();
     let exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.right, forward, address).until_ready();
+    let _entry = place.entry(&place.visits, forward, address).until_ready();
     drop(exit);
     let _exit = place.exit(&place.right, address).until_ready();
     until("the new one has the carriers", || {
@@ -218,7 +226,7 @@ fn strangers_without_a_word_are_bounded_and_leave_room_for_leaves() {
     rendezvous.line(&["WARN", "MT0221", "oldest of too many"]);
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let _entry = place.entry(&place.right, forward, address).until_ready();
+    let _entry = place.entry(&place.visits, forward, address).until_ready();
     exchange(forward, &listener, 1 << 10);
     // Each was let go.
     for tcp in &silent {
@@ -236,23 +244,39 @@ fn replace(file: &Path, text: &str) {
 }
 
 #[test]
+fn the_secret_of_an_entry_registers_nothing_and_that_of_an_exit_visits_nothing() {
+    let (place, (listener, address)) = (Place::new(), target());
+    let rendezvous = place.rendezvous();
+    let intruder = place.exit(&place.visits, address);
+    intruder.line(&["Not registered", "is another one"]);
+    let _exit = place.exit(&place.right, address).until_ready();
+    let forward = loopback(free_port());
+    let _entry = place.entry(&place.visits, forward, address).until_ready();
+    exchange(forward, &listener, 1 << 10);
+    let visitor = place.entry(&place.right, loopback(free_port()), address);
+    visitor.line(&["No carrier", "is another one"]);
+    assert_eq!(intruder.get("/readyz").0, 503);
+    rendezvous.line(&["WARN", "MT0221", "name=\"db\"", "is another one"]);
+}
+
+#[test]
 fn changed_secrets_are_for_who_comes_next_and_meetings_go_on() {
     let (place, (listener, address)) = (Place::new(), target());
     let rendezvous = place.rendezvous();
     let exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let entry = place.entry(&place.right, forward, address).until_ready();
+    let entry = place.entry(&place.visits, forward, address).until_ready();
     let mut client = connect(forward);
     let target = accept(&listener);
     client.write_all(b"before ").unwrap();
     // A file that cannot be used changes nothing.
-    replace(&place.secrets, &format!("db {SECRET}\nweb"));
+    replace(&place.secrets, &format!("db {SECRET} {VISITS}\nweb"));
     rendezvous.line(&["ERROR", "MT0231", "line 2", "last good ones stay"]);
     assert_eq!(exit.get("/readyz").0, 200);
-    replace(&place.secrets, &format!("db {OTHER}\n"));
+    replace(&place.secrets, &format!("db {OTHER} {VISITS}\n"));
     rendezvous.line(&["INFO", "Secrets taken over", "registrations_ended=1"]);
     // The exit has to prove that it knows the new one, and does not.
-    exit.line(&["Not registered", "its secret is another one"]);
+    exit.line(&["Not registered", "is another one"]);
     client.write_all(b"after").unwrap();
     client.shutdown(std::net::Shutdown::Write).unwrap();
     assert_eq!(read_all(&target), b"before after");
@@ -261,7 +285,7 @@ fn changed_secrets_are_for_who_comes_next_and_meetings_go_on() {
     replace(&place.right, &format!("{OTHER}\n"));
     let _exit = exit.until_ready();
     let another = loopback(free_port());
-    let _entry = place.entry(&place.right, another, address).until_ready();
+    let _entry = place.entry(&place.visits, another, address).until_ready();
     exchange(another, &listener, 1 << 10);
     for log in [rendezvous.log(), entry.log()] {
         assert!(!log.contains(SECRET) && !log.contains(OTHER));
@@ -275,14 +299,14 @@ fn a_rendezvous_says_who_waits_who_meets_and_what_was_refused() {
     let about = || rendezvous.status()["rendezvous"].clone();
     assert_eq!(about()["names"], 2);
     assert_eq!(about()["registered"], serde_json::json!([]));
-    let early = place.entry(&place.right, loopback(free_port()), address);
+    let early = place.entry(&place.visits, loopback(free_port()), address);
     rendezvous.line(&["WARN", "MT0221", "name=\"db\"", "is its exit up"]);
     drop(early);
     let silent = connect(loopback(place.port));
     until("a stranger is there", || about()["strangers"] == 1);
     let _exit = place.exit(&place.right, address).until_ready();
     let forward = loopback(free_port());
-    let entry = place.entry(&place.right, forward, address).until_ready();
+    let entry = place.entry(&place.visits, forward, address).until_ready();
     until("all three carriers have met", || about()["meeting"] == 3);
     exchange(forward, &listener, 1 << 20);
     let said = about();

@@ -157,21 +157,24 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
 fn rendezvous(target: SocketAddr) -> Door {
     const SECRET: &str = "0123456789abcdef0123456789abcdef";
     let dir = tempfile::tempdir().unwrap();
-    let [secrets, own] = ["secrets", "own"].map(|name| dir.path().join(name));
-    std::fs::write(&secrets, format!("db {SECRET}\n")).unwrap();
+    const VISITS: &str = "fedcba9876543210fedcba9876543210";
+    let [secrets, own, visits] = ["secrets", "own", "visits"].map(|name| dir.path().join(name));
+    std::fs::write(&secrets, format!("db {SECRET} {VISITS}\n")).unwrap();
     std::fs::write(&own, SECRET).unwrap();
+    std::fs::write(&visits, VISITS).unwrap();
     let address = carrier_address();
     let listen = address.to_string();
     let secrets = secrets.to_str().unwrap();
     let gate = Gate::with_flags(&["rendezvous", "--listen", &listen, "--secrets", secrets]);
     let gate = gate.until_ready();
-    let leaf = format!("rendezvous: {{name: db, secretFile: '{}'}}", own.display());
+    let leaf = |file: &Path| format!("rendezvous: {{name: db, secretFile: '{}'}}", file.display());
+    let (own, visits) = (leaf(&own), leaf(&visits));
     let exit = Gate::with_file(&format!(
-        "role: Exit\nsecurity: {{mode: None}}\nconnect: '{address}'\nadmin: ADMIN\n{leaf}\nallow: ['{target}']\n"
+        "role: Exit\nsecurity: {{mode: None}}\nconnect: '{address}'\nadmin: ADMIN\n{own}\nallow: ['{target}']\n"
     ))
     .until_ready();
     let visit = move || {
-        let security = format!("{{mode: None}}\n{leaf}");
+        let security = format!("{{mode: None}}\n{visits}");
         let (_entry, forward) = entry(&security, "Native", address, target);
         echo_through(forward, |_| {});
     };

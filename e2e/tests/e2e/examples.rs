@@ -235,10 +235,13 @@ async fn an_entry_and_an_exit_in_other_namespaces_meet_at_a_rendezvous() -> Resu
 }
 
 async fn meet_in(meet: &TestNamespace, far: &TestNamespace, near: &TestNamespace) -> Result<()> {
-    let secret = "0123456789abcdef0123456789abcdef";
-    let names = format!("# of the test\nweb {secret}\n");
+    let (exit, entry) = (
+        "0123456789abcdef0123456789abcdef",
+        "fedcba9876543210fedcba9876543210",
+    );
+    let names = format!("# of the test\nweb {exit} {entry}\n");
     keys::secret(meet, "meet-names", &[("names", names)]).await?;
-    for ns in [far, near] {
+    for (ns, secret) in [(far, exit), (near, entry)] {
         keys::secret(ns, "web-meeting", &[("secret", secret)]).await?;
     }
     keys::certificates(&[(far, "far-exit"), (near, "near-entry")]).await?;

@@ -136,7 +136,7 @@ pub struct Config {
     /// Entry or exit: `connect` is a rendezvous, where they meet under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Leaf>,
-    /// Rendezvous: the file with the secrets of all names, a line `NAME SECRET` each.
+    /// Rendezvous: the file with the secrets of all names, a line `NAME EXIT-SECRET ENTRY-SECRET` each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets_file: Option<String>,
     /// `addr:port` of the admin endpoint; absent: none.

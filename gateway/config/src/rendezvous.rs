@@ -13,7 +13,7 @@ const NAME_LENGTH_MAX: usize = 63;
 pub struct Leaf {
     /// The name under which the exit is visited: 1 to 63 lower-case letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// The file with the name's secret, at least 16 bytes.
+    /// The file with the name's secret for this role, at least 16 bytes.
     pub secret_file: String,
 }
 

@@ -74,18 +74,39 @@ mod tests {
     }
 
     fn knows(secrets: &Secrets, greeted: &Greeted, proof: &[u8; 32]) -> bool {
-        greeted.is_proved_by(secrets.of(&greeted.name), proof)
+        greeted.is_proved_by(secrets.of(&greeted.name, greeted.purpose), proof)
     }
 
     #[test]
     fn a_proof_is_of_one_secret_and_of_all_that_was_said() {
         let secrets =
-            Secrets::parse("# all\n\ndb  0123456789abcdef\nweb fedcba9876543210\n").unwrap();
+            Secrets::parse("# all\n\ndb  exit-exit-exit-exit 0123456789abcdef\nweb fedcba9876543210 edcba9876543210f\n")
+                .unwrap();
         let secret = Secret::new("0123456789abcdef").unwrap();
         let proof = greeted().proof(&secret);
         assert!(knows(&secrets, &greeted(), &proof));
-        assert!(greeted().is_accepted_by(&secret, &greeted().acceptance(secrets.of("db"))));
+        assert!(greeted().is_accepted_by(
+            &secret,
+            &greeted().acceptance(secrets.of("db", Purpose::Visit))
+        ));
         assert!(!greeted().is_accepted_by(&secret, &proof), "said back");
+        // Each purpose is proved by the secret of its role.
+        let exit = Secret::new("exit-exit-exit-exit").unwrap();
+        for (purpose, is_exits) in [
+            (Purpose::Register, true),
+            (Purpose::Attend([0; 16]), true),
+            (Purpose::Visit, false),
+        ] {
+            let greeted = Greeted {
+                purpose,
+                ..greeted()
+            };
+            assert_eq!(knows(&secrets, &greeted, &greeted.proof(&exit)), is_exits);
+            assert_eq!(
+                knows(&secrets, &greeted, &greeted.proof(&secret)),
+                !is_exits
+            );
+        }
         let other = Secret::new("0123456789abcdeg").unwrap();
         assert!(!knows(&secrets, &greeted(), &greeted().proof(&other)));
         for said in [

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use muxtunnel_proto::rendezvous::is_name;
+use muxtunnel_proto::rendezvous::{Purpose, is_name};
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
 
@@ -17,7 +17,7 @@ const SECRET_BYTES_MIN: usize = 16;
 /// Most names.
 const NAMES_MAX: usize = 4096;
 
-/// What two leaves of a name and the rendezvous share.
+/// What a leaf and the rendezvous share.
 pub(crate) struct Secret(Zeroizing<Vec<u8>>);
 
 impl Secret {
@@ -54,16 +54,25 @@ impl fmt::Debug for Secret {
     }
 }
 
+/// The two secrets of a name, by role: who may visit a name may not register it, or it could take the exit's place.
+#[derive(Debug)]
+struct Roles {
+    /// Registers the name, and attends visits.
+    exit: Secret,
+    /// Visits the name.
+    entry: Secret,
+}
+
 /// The secrets of all names.
 #[derive(Debug)]
 pub(crate) struct Secrets {
-    by_name: BTreeMap<String, Secret>,
+    by_name: BTreeMap<String, Roles>,
     /// Of all other names, which nobody knows: they take as long.
     unknown: Secret,
 }
 
 impl Secrets {
-    /// Reads a file of lines `NAME SECRET`; empty ones and those that begin with `#` say nothing.
+    /// Reads a file of lines `NAME EXIT-SECRET ENTRY-SECRET`; empty ones and those that begin with `#` say nothing.
     ///
     /// # Errors
     /// It cannot be read, or a line is not of this form.
@@ -79,17 +88,27 @@ impl Secrets {
                 continue;
             }
             let at = |problem: String| format!("line {}: {problem}", index + 1);
-            let (name, secret) = line
-                .split_once(char::is_whitespace)
-                .ok_or_else(|| at("expected NAME SECRET".to_owned()))?;
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [name, exit, entry] = words[..] else {
+                return Err(at("expected NAME EXIT-SECRET ENTRY-SECRET".to_owned()));
+            };
             if !is_name(name) {
                 return Err(at(
                     "what is before the secret is not a name: 1 to 63 of a-z, 0-9, '-', '_' and '.'"
                         .to_owned(),
                 ));
             }
-            let secret = Secret::new(secret.trim()).map_err(at)?;
-            if by_name.insert(name.to_owned(), secret).is_some() {
+            let [exit, entry] = [exit, entry].map(Secret::new);
+            let roles = Roles {
+                exit: exit.map_err(at)?,
+                entry: entry.map_err(at)?,
+            };
+            if roles.exit.is(&roles.entry) {
+                return Err(at(
+                    "both secrets are the same, so an entry could register the name".to_owned(),
+                ));
+            }
+            if by_name.insert(name.to_owned(), roles).is_some() {
                 return Err(at(format!("{name:?} is there twice")));
             }
         }
@@ -100,15 +119,19 @@ impl Secrets {
         Ok(Self { by_name, unknown })
     }
 
-    /// That of a name, or one that nobody knows.
-    pub(super) fn of(&self, name: &str) -> &Secret {
-        self.by_name.get(name).unwrap_or(&self.unknown)
+    /// That of a name for a purpose, or one that nobody knows.
+    pub(super) fn of(&self, name: &str, purpose: Purpose) -> &Secret {
+        match (self.by_name.get(name), purpose) {
+            (Some(roles), Purpose::Register | Purpose::Attend(_)) => &roles.exit,
+            (Some(roles), Purpose::Visit) => &roles.entry,
+            (None, _) => &self.unknown,
+        }
     }
 
-    /// Whether a name has the same secret in both.
+    /// Whether a name has the same secret of an exit in both.
     pub(super) fn agree_on(&self, other: &Self, name: &str) -> bool {
         let both = self.by_name.get(name).zip(other.by_name.get(name));
-        both.is_some_and(|(one, another)| one.is(another))
+        both.is_some_and(|(one, another)| one.exit.is(&another.exit))
     }
 
     /// How many names there are.
@@ -124,14 +147,22 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_used_says_where() {
         for (text, problem) in [
-            ("db", "line 1: expected NAME SECRET"),
+            ("db", "line 1: expected NAME EXIT-SECRET ENTRY-SECRET"),
             (
-                "# x\nDB 0123456789abcdef",
+                "db 0123456789abcdef",
+                "line 1: expected NAME EXIT-SECRET ENTRY-SECRET",
+            ),
+            (
+                "db 0123456789abcdef 0123456789abcdef",
+                "line 1: both secrets are the same",
+            ),
+            (
+                "# x\nDB 0123456789abcdef 1123456789abcdef",
                 "line 2: what is before the secret is not a name",
             ),
-            ("db 0123", "line 1"),
+            ("db 0123 1123456789abcdef", "line 1"),
             (
-                "db 0123456789abcdef\ndb 0123456789abcdef",
+                "db 0123456789abcdef 1123456789abcdef\ndb 0123456789abcdef 1123456789abcdef",
                 "line 2: \"db\" is there twice",
             ),
         ] {
@@ -143,16 +174,24 @@ mod tests {
 
     #[test]
     fn nothing_shows_a_secret() {
-        let secrets = Secrets::parse("db hunter2hunter2hunter2").unwrap();
+        let secrets = Secrets::parse("db hunter2hunter2hunter2 hunter3hunter3hunter3").unwrap();
         assert!(!format!("{secrets:?}").contains("hunter"));
         assert!(!format!("{secrets:?}").contains("104"), "its bytes");
     }
 
     #[test]
     fn a_name_has_the_same_secret_or_not() {
-        let old = Secrets::parse("a 0123456789abcdef\nb 0123456789abcdef").unwrap();
-        let new = Secrets::parse("a 0123456789abcdef\nb 0123456789abcdeg\nc 0123456789abcdef");
-        let new = new.unwrap();
+        let lines = |lines: &[(&str, &str)]| {
+            let line =
+                |(name, secret): &(&str, &str)| format!("{name} {secret} entry-of-16-bytes\n");
+            Secrets::parse(&lines.iter().map(line).collect::<String>()).unwrap()
+        };
+        let old = lines(&[("a", "0123456789abcdef"), ("b", "0123456789abcdef")]);
+        let new = lines(&[
+            ("a", "0123456789abcdef"),
+            ("b", "0123456789abcdeg"),
+            ("c", "0123456789abcdef"),
+        ]);
         assert!(new.agree_on(&old, "a"));
         assert!(!new.agree_on(&old, "b") && !new.agree_on(&old, "c"));
     }

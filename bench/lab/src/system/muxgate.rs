@@ -18,7 +18,8 @@ const ACCEPTS: &str = "accepts.example.com";
 
 /// What visitor and visited show at the rendezvous.
 const MEETING: &str = "lab";
-const SECRET: &str = "a secret of the lab, 16 bytes at least";
+const SECRET: &str = "exit-secret-of-the-lab-16-bytes-at-least";
+const VISIT_SECRET: &str = "entry-secret-of-the-lab-16-bytes-at-least";
 
 /// How carriers are secured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,16 +99,17 @@ impl Gateways {
         });
         let mut launches = Vec::new();
         if self.way == Way::Visitor {
-            let secrets = setup.file("secrets", &format!("{MEETING} {SECRET}\n"))?;
+            let secrets = setup.file("secrets", &format!("{MEETING} {SECRET} {VISIT_SECRET}\n"))?;
             let own = json!({
                 "role": "Rendezvous",
                 "security": {"mode": "None"},
                 "listen": carrier,
                 "secretsFile": secrets,
             });
-            let leaf = json!({"name": MEETING, "secretFile": setup.file("secret", SECRET)?});
-            entry["rendezvous"] = leaf.clone();
-            exit["rendezvous"] = leaf;
+            let registers = setup.file("exit-secret", SECRET)?;
+            let visits = setup.file("entry-secret", VISIT_SECRET)?;
+            exit["rendezvous"] = json!({"name": MEETING, "secretFile": registers});
+            entry["rendezvous"] = json!({"name": MEETING, "secretFile": visits});
             exit["connect"] = json!(carrier);
             launches.push(
                 launch(setup, Place::Entry, "rendezvous", &own)?
