@@ -14,7 +14,9 @@ use tokio::sync::watch;
 
 use crate::files::{self, Unusable};
 use crate::telemetry::Telemetry;
-use crate::transport::{self, Noise, Proof, ServerTls, Side, Standing, Tls, Transport};
+use crate::transport::{
+    self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport,
+};
 
 /// How long the other end may take to prove who it is, as a rule.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
@@ -78,11 +80,17 @@ impl Credentials {
             Some(web_socket) => transport::upgrade(below, side, web_socket).await,
             None => Ok(below),
         };
+        let inside = match web_socket {
+            Some(_) => Inside::WebSocket,
+            None => Inside::Carrier,
+        };
         let proof = async {
             match self {
                 Self::None => upgraded(below).await,
-                Self::Tls(tls) => upgraded(tls.secure(below, side).await?).await,
-                Self::ServerTls(tls) => upgraded(tls.secure(below, side, host).await?).await,
+                Self::Tls(tls) => upgraded(tls.secure(below, side, inside).await?).await,
+                Self::ServerTls(tls) => {
+                    upgraded(tls.secure(below, side, host, inside).await?).await
+                }
                 Self::Noise(noise) => noise.secure(upgraded(below).await?, side).await,
             }
         };

@@ -29,7 +29,7 @@ pub(crate) use command::{Released, name as command_name, start as start_command}
 pub(crate) use noise::Noise;
 pub(crate) use pipes::Pipes;
 pub(crate) use tcp::Tcp;
-pub(crate) use tls::{ServerTls, Tls};
+pub(crate) use tls::{Inside, ServerTls, Tls};
 pub(crate) use unix::Unix;
 #[cfg(any(test, fuzzing))]
 pub(crate) use web_socket::oracle::web_socket as web_socket_oracle;

@@ -190,6 +190,41 @@ fn a_web_socket_is_answered_as_the_rfc_says_and_at_its_path_alone() {
     exit.line(&["not binary"]);
 }
 
+#[test]
+fn a_handshake_names_no_authority_and_knows_its_protocol() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, good, ends) = tls(dir.path(), &Authority::new());
+    let carrier = carrier_address();
+    let _exit = exit(&ends.exit, carrier, carrier);
+    let shown = |alpn: &[&str]| {
+        let mut command = Command::new("openssl");
+        command
+            .args(["s_client", "-connect", &carrier.to_string()])
+            .arg("-cert")
+            .arg(&good.certificate)
+            .arg("-key")
+            .arg(&good.key)
+            .arg("-CAfile")
+            .arg(&good.ca)
+            .args(alpn);
+        let done = command.stdin(Stdio::null()).output().unwrap();
+        String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned()
+    };
+    let carriers = shown(&["-alpn", "muxtunnel/1"]);
+    assert!(
+        carriers.contains("ALPN protocol: muxtunnel/1"),
+        "{carriers}"
+    );
+    assert!(
+        carriers.contains("No client certificate CA names sent"),
+        "{carriers}"
+    );
+    // jetsocat names none; a browser names others.
+    assert!(shown(&[]).contains("No ALPN negotiated"));
+    let browser = shown(&["-alpn", "h2,http/1.1"]);
+    assert!(browser.contains("no application protocol"), "{browser}");
+}
+
 /// What `openssl s_client` gets out of a carrier when it says what is no hello.
 fn s_client(carrier: SocketAddr, files: Option<&Files>) -> (Vec<u8>, String) {
     let mut command = Command::new("openssl");

@@ -33,11 +33,57 @@ use verify::{Judge, Root};
 
 pub(crate) use server::ServerTls;
 
+/// What runs inside TLS. Both sides name it in the handshake (ALPN, RFC 7301), so that no server of another protocol takes
+/// a carrier for its own client, and no carrier listener a browser's connection. A side that names nothing is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inside {
+    Carrier,
+    WebSocket,
+}
+
+impl Inside {
+    fn alpn(self) -> Vec<Vec<u8>> {
+        let name: &[u8] = match self {
+            Self::Carrier => b"muxtunnel/1",
+            Self::WebSocket => b"http/1.1",
+        };
+        vec![name.to_vec()]
+    }
+}
+
+/// The accepting side of a handshake, by what runs inside.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    carrier: Arc<ServerConfig>,
+    web_socket: Arc<ServerConfig>,
+}
+
+impl Servers {
+    fn new(config: ServerConfig) -> Self {
+        let with = |inside: Inside| {
+            let mut config = config.clone();
+            config.alpn_protocols = inside.alpn();
+            Arc::new(config)
+        };
+        Self {
+            carrier: with(Inside::Carrier),
+            web_socket: with(Inside::WebSocket),
+        }
+    }
+
+    fn of(&self, inside: Inside) -> Arc<ServerConfig> {
+        Arc::clone(match inside {
+            Inside::Carrier => &self.carrier,
+            Inside::WebSocket => &self.web_socket,
+        })
+    }
+}
+
 /// What both sides of a handshake need.
 #[derive(Debug)]
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
-    server: Arc<ServerConfig>,
+    servers: Servers,
     judge: Arc<Judge>,
     /// What a client asks for: the first of the peers that can be asked for.
     server_name: ServerName<'static>,
@@ -80,7 +126,7 @@ impl Tls {
         let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
         Ok(Self {
             client: Arc::new(client),
-            server: Arc::new(server),
+            servers: Servers::new(server),
             judge,
             server_name: names.flatten().next().unwrap_or(unnamed),
             certificate,
@@ -100,15 +146,17 @@ impl Tls {
         &self,
         below: Box<dyn Transport>,
         side: Side,
+        inside: Inside,
     ) -> Result<Box<dyn Transport>> {
         let mut made = match side {
             Side::Dials => {
-                let config = Arc::clone(&self.client);
-                let connection = UnbufferedClientConnection::new(config, self.server_name.clone());
+                let (config, name) = (Arc::clone(&self.client), self.server_name.clone());
+                let connection =
+                    UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
                 handshake::run(&*below, connection.map_err(invalid)?).await?
             }
             Side::Accepts => {
-                let connection = UnbufferedServerConnection::new(Arc::clone(&self.server));
+                let connection = UnbufferedServerConnection::new(self.servers.of(inside));
                 handshake::run(&*below, connection.map_err(invalid)?).await?
             }
         };

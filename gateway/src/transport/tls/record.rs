@@ -279,7 +279,7 @@ mod tests {
         let (near, far) = (Tcp::boxed(near), Tcp::boxed(far));
         let name = client.server_name.clone();
         let client = UnbufferedClientConnection::new(Arc::clone(&client.client), name).unwrap();
-        let server = UnbufferedServerConnection::new(Arc::clone(&server.server)).unwrap();
+        let server = UnbufferedServerConnection::new(Arc::clone(&server.servers.carrier)).unwrap();
         let (near, far) = tokio::join!(
             handshake::run(&*near, client),
             handshake::run(&*far, server)

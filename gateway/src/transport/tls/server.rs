@@ -11,14 +11,14 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-use super::{handshake, own, provider, roots, sealed};
+use super::{Inside, Servers, handshake, own, provider, roots, sealed};
 use crate::files::Unusable;
 use crate::transport::{Proof, Side, Transport, invalid};
 
 /// What one side of a handshake needs.
 #[derive(Debug)]
 pub(crate) enum ServerTls {
-    Server(Arc<ServerConfig>),
+    Server(Servers),
     Client {
         config: Arc<ClientConfig>,
         /// Who the other end has to be, whatever was dialled.
@@ -47,7 +47,7 @@ impl ServerTls {
             .with_cert_resolver(Arc::new(SingleCertAndKey::from(own(certificate, key)?)));
         server.send_tls13_tickets = 0;
         server.enable_secret_extraction = true;
-        Ok(Self::Server(Arc::new(server)))
+        Ok(Self::Server(Servers::new(server)))
     }
 
     fn client(config: &Configured) -> std::result::Result<Self, Unusable> {
@@ -78,10 +78,11 @@ impl ServerTls {
         below: Box<dyn Transport>,
         side: Side,
         host: &str,
+        inside: Inside,
     ) -> Result<Box<dyn Transport>> {
         match (self, side) {
-            (Self::Server(config), Side::Accepts) => {
-                let connection = UnbufferedServerConnection::new(Arc::clone(config));
+            (Self::Server(servers), Side::Accepts) => {
+                let connection = UnbufferedServerConnection::new(servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
                 Ok(sealed(below, made, None))
             }
@@ -89,7 +90,9 @@ impl ServerTls {
                 let name = name.as_deref().unwrap_or(host);
                 let asked = ServerName::try_from(name.to_owned())
                     .map_err(|_| invalid(format!("{name:?} can be no name in a certificate")))?;
-                let connection = UnbufferedClientConnection::new(Arc::clone(config), asked);
+                let config = Arc::clone(config);
+                let connection =
+                    UnbufferedClientConnection::new_with_alpn(config, asked, inside.alpn());
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
                 let proof = Proof::of(name.to_owned());
                 Ok(sealed(below, made, Some(proof)))
@@ -156,8 +159,8 @@ mod tests {
         let identity =
             |made: Result<Box<dyn Transport>>| made.map(|made| made.identity().map(str::to_owned));
         let (near, far) = tokio::join!(
-            client.secure(Tcp::boxed(near), Side::Dials, host),
-            server.secure(Tcp::boxed(far), Side::Accepts, "")
+            client.secure(Tcp::boxed(near), Side::Dials, host, Inside::Carrier),
+            server.secure(Tcp::boxed(far), Side::Accepts, "", Inside::Carrier)
         );
         (identity(near), identity(far))
     }
