@@ -3,18 +3,38 @@
 //! Its own thread and runtime: a busy worker never delays a probe, and a slow scraper never delays a
 //! byte. Changes nothing, and reaches no socket but its own; only `/offer` has a worker open a stream, one at a time
 //! and of bounded length ([`crate::entry`]).
+//!
+//! Bounds: [`CONNECTIONS_MAX`] connections of one request each, of which one more ends the oldest of the address that has
+//! most; [`HEAD_TIME`] for the head of the request, [`CONNECTION_TIME`] for all of it; [`HEAD_BYTES_MAX`].
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::entry::{NoOffer, Offers};
+use crate::lobby::{Lobby, Seat};
 use crate::metrics;
+use crate::process::ACCEPT_RETRY;
 use crate::telemetry::Telemetry;
+
+/// Most connections.
+const CONNECTIONS_MAX: usize = 64;
+/// How long the head of a request may take.
+const HEAD_TIME: Duration = Duration::from_secs(5);
+/// How long a connection may take, to the last byte of its response. `/offer` takes up to 10 s.
+const CONNECTION_TIME: Duration = Duration::from_secs(30);
+/// Most bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
 
 /// Serves until the process ends. `offers`: an entry's.
 pub(crate) async fn serve(
@@ -32,12 +52,40 @@ pub(crate) async fn serve(
         )
         .route("/offer", get(serve_offer).with_state(offers))
         .with_state(telemetry);
-    let served = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => axum::serve(listener, router).await,
-        Err(error) => Err(error),
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "The admin port failed");
+            return;
+        }
     };
-    if let Err(error) = served {
-        tracing::error!(%error, "The admin port failed");
+    let connections = Lobby::new(CONNECTIONS_MAX);
+    loop {
+        match listener.accept().await {
+            Ok((tcp, client)) => {
+                let seat = connections.enter(Some(client.ip()));
+                tokio::spawn(answer(tcp, router.clone(), seat));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Accepting on the admin port failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer(tcp: TcpStream, router: Router, mut seat: Seat) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME)
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
+    tokio::select! {
+        // A client that goes, or sends no HTTP, is not worth a line.
+        _ = timeout(CONNECTION_TIME, connection) => {}
+        () = seat.sent_away() => {}
     }
 }
 
@@ -81,5 +129,65 @@ const fn status_of(error: &NoOffer) -> StatusCode {
             StatusCode::BAD_GATEWAY
         }
         NoOffer::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtunnel_gateway_config::Config;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn admin() -> std::net::SocketAddr {
+        let yaml = "role: Exit\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n";
+        let telemetry = Telemetry::new(Config::from_yaml(yaml).unwrap(), "", 1, None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve(listener, telemetry, None));
+        address
+    }
+
+    async fn get(address: std::net::SocketAddr) -> String {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut tcp = socket.connect(address).await.unwrap();
+        tcp.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn silent_connections_keep_nobody_out_and_are_bounded() {
+        let address = admin().await;
+        let mut silent = Vec::new();
+        for _ in 0..2 * CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let answer = get(address).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"),
+            "{answer}"
+        );
+        // The oldest are ended at once.
+        for tcp in &mut silent[..CONNECTIONS_MAX] {
+            assert!(matches!(tcp.read(&mut [0]).await, Ok(0) | Err(_)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_finish_its_request_is_ended_in_time() {
+        let address = admin().await;
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET /healthz HTT").await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let mut answer = Vec::new();
+        let ended = timeout(4 * HEAD_TIME, slow.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "it is still there");
+        assert!(begun.elapsed() >= HEAD_TIME, "{:?}", begun.elapsed());
     }
 }
