@@ -221,7 +221,8 @@ impl Driver {
             CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
                 self.session.borrow_mut().shut_down();
             }
-            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted | CarrierEnd::Panicked => {}
+            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted | CarrierEnd::Panicked => {
+            }
         }
         let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
         if matches!(

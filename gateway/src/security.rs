@@ -14,9 +14,7 @@ use tokio::sync::watch;
 
 use crate::files::{self, Unusable};
 use crate::telemetry::Telemetry;
-use crate::transport::{
-    self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport,
-};
+use crate::transport::{self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport};
 
 /// How long the other end may take to prove who it is, as a rule.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
