@@ -36,7 +36,7 @@ mod local;
 pub mod log;
 mod measure;
 mod metrics;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "oracles"))]
 #[doc(hidden)]
 pub mod oracles;
 mod pace;

@@ -8,7 +8,7 @@ pub(crate) mod answer;
 mod detect;
 pub(crate) mod greeting;
 pub(crate) mod http;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
 pub(crate) mod socket;
 mod socks4;

@@ -89,7 +89,7 @@ pub(crate) fn header(source: Source) -> Vec<u8> {
 }
 
 /// What holds for whatever a sender in front may write: bounds, and what is read is what would be written.
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "oracles"))]
 pub(crate) fn oracle(input: &[u8]) {
     let Some((head, rest)) = input.split_first_chunk() else {
         return;

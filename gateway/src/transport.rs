@@ -31,7 +31,7 @@ pub(crate) use pipes::Pipes;
 pub(crate) use tcp::Tcp;
 pub(crate) use tls::{Inside, ServerTls, Tls};
 pub(crate) use unix::Unix;
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "oracles"))]
 pub(crate) use web_socket::oracle::web_socket as web_socket_oracle;
 pub(crate) use web_socket::upgrade;
 

@@ -1,7 +1,11 @@
 //! Anything, said to a SOCKS5 proxy.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use muxgate::oracles::named;
 
 fuzz_target!(|input: &[u8]| named("socks5")(input));
+
+/// Without libFuzzer it is compiled alone.
+#[cfg(not(feature = "libfuzzer"))]
+fn main() {}

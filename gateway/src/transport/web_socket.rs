@@ -3,7 +3,7 @@
 //! A request for an upgrade, its answer, then binary messages whose bounds mean nothing: their payload is the
 //! stream. A message is passed on as it comes, however long it says it is. Pings are answered.
 
-#[cfg(any(test, fuzzing))]
+#[cfg(any(test, feature = "oracles"))]
 pub(crate) mod oracle;
 
 use std::io::{Result, Write};

@@ -1,7 +1,11 @@
 //! Two honest sessions; the input decides what happens.
-#![no_main]
+#![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;
 use muxtunnel_proto_fuzz::sim::oracles;
 
 fuzz_target!(|input: &[u8]| oracles::pair(input));
+
+/// Without libFuzzer it is compiled alone.
+#[cfg(not(feature = "libfuzzer"))]
+fn main() {}
