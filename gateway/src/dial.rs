@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::forward::Admission;
 use crate::local::{LocalAddress, LocalSocket};
+use crate::lookup::Lookups;
 use crate::policy::{Host, Judge};
 use crate::telemetry::Telemetry;
 use crate::way::bare;
@@ -67,12 +68,13 @@ pub(crate) struct Dialled {
 ///
 /// # Errors
 /// [`DialError`] with the reason that fits the wire.
-pub(crate) async fn dial(target: &str, judge: Judge<'_>) -> Result<Dialled, DialError> {
-    dial_by(target, judge, async |host, port| {
-        let found = tokio::net::lookup_host((host, port)).await?;
-        Ok(found.collect())
-    })
-    .await
+pub(crate) async fn dial(
+    target: &str,
+    judge: Judge<'_>,
+    lookups: &Lookups,
+) -> Result<Dialled, DialError> {
+    let resolve = async |host: &str, port| lookups.addresses(host, port).await;
+    dial_by(target, judge, resolve).await
 }
 
 /// The same; `resolve` is asked for the addresses of names, once for each dial.

@@ -29,6 +29,7 @@ use crate::hello;
 use crate::listener::UnixListeners;
 use crate::listener::greeting::GREETINGS_MAX;
 use crate::lobby::Lobby;
+use crate::lookup::Lookups;
 use crate::process::{self, Phase, Worker, WorkerError, wait_for};
 use crate::sessions::Sessions;
 use crate::surroundings::Surroundings;
@@ -68,6 +69,8 @@ struct Entry {
     listeners: RefCell<BTreeMap<String, Listener>>,
     phase: watch::Receiver<Phase>,
     surroundings: Arc<Surroundings>,
+    /// Of the targets of forwards that exits listen for.
+    lookups: Lookups,
     /// What became of the forwards that exits are to listen for.
     outcomes: RefCell<Outcomes>,
     /// Sessions that were begun.
@@ -121,6 +124,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         listeners: RefCell::default(),
         phase: phase.clone(),
         surroundings,
+        lookups: Lookups::default(),
         outcomes: RefCell::default(),
         begun: Cell::new(0),
         unix_listeners,

@@ -23,6 +23,7 @@ use crate::dial::{DialError, Dialled};
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
 use crate::handover::{Handed, Handover, Place};
 use crate::hello::{self, Greeting};
+use crate::lookup::Lookups;
 use crate::policy::Judge;
 use crate::process::{Phase, Worker, WorkerError, wait_for};
 use crate::security::PROOF_MAX;
@@ -278,12 +279,16 @@ impl Exit {
     /// A new session, and its id.
     fn session(self: &Rc<Self>) -> (Rc<Driver>, [u8; 16]) {
         let exit = Rc::downgrade(self);
+        let lookups = Rc::new(Lookups::default());
         let dialler = Box::new(
             move |target: String, peer: Option<Rc<str>>, source| -> Dial {
-                let exit = exit.upgrade();
+                let (exit, lookups) = (exit.upgrade(), Rc::clone(&lookups));
                 Box::pin(async move {
                     match exit {
-                        Some(exit) => exit.dial(&target, peer.as_deref(), source).await,
+                        Some(exit) => {
+                            let peer = peer.as_deref();
+                            exit.dial(&target, peer, source, &lookups).await
+                        }
                         None => Err(draining()),
                     }
                 })
@@ -327,6 +332,7 @@ impl Exit {
         target: &str,
         peer: Option<&str>,
         source: Option<Source>,
+        lookups: &Lookups,
     ) -> Result<dial::Dialled, Refusal> {
         let config = Arc::clone(&self.worker.config.borrow());
         // Jmux has no GOAWAY. Native opens that come here came before it, so their openers count on an answer.
@@ -339,7 +345,7 @@ impl Exit {
             return offer::give(config.offer.as_deref(), peer).map_err(refused);
         }
         let judge = Judge::of(&config, &self.worker.surroundings, peer);
-        let dialled = dial::dial(target, judge)
+        let dialled = dial::dial(target, judge, lookups)
             .await
             .and_then(|dialled| match source {
                 Some(source) if !dialled.socket.send_at_once(&proxy::header(source)) => {

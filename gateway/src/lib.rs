@@ -34,6 +34,7 @@ mod listener;
 mod lobby;
 mod local;
 pub mod log;
+mod lookup;
 mod measure;
 mod metrics;
 #[cfg(any(test, feature = "oracles"))]

@@ -279,7 +279,7 @@ impl Entry {
             surroundings: &self.surroundings,
             peer,
         };
-        match dial::dial(&route.url, judge).await {
+        match dial::dial(&route.url, judge, &self.lookups).await {
             Ok(dialled) => Ok(Dialled {
                 admission: Some(admission),
                 url: Some(Rc::clone(&route.url)),
