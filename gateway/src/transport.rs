@@ -106,6 +106,11 @@ pub(crate) trait Transport: Debug {
     /// `WouldBlock`: it takes nothing, which the next readiness ends. Anything else ends the transport.
     fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
 
+    /// Whether it took bytes that the kernel has not taken from it: [`Self::poll_writable`] waits for that.
+    fn holds_back(&self) -> bool {
+        false
+    }
+
     /// Says that nothing more will be written.
     ///
     /// # Errors

@@ -187,7 +187,7 @@ fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
             {
                 driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
             }
-            Ok(length == total)
+            Ok(length == total && !carrier.transport.holds_back())
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
         Err(error) => Err(error),
