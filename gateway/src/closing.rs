@@ -31,11 +31,13 @@ pub(crate) enum Reason {
     Revoked,
     /// A fault of this gateway ended its session.
     Fault,
+    /// The local socket on one side took nothing for too long while other streams waited for credit.
+    Stalled,
 }
 
 impl Reason {
     /// All, in the order of their numbers.
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Completed,
         Self::ClientReset,
         Self::TargetReset,
@@ -48,6 +50,7 @@ impl Reason {
         Self::Denied,
         Self::Revoked,
         Self::Fault,
+        Self::Stalled,
     ];
 
     /// The value of the field `reason` and of the metrics' label.
@@ -65,6 +68,7 @@ impl Reason {
             Self::Denied => "denied",
             Self::Revoked => "revoked",
             Self::Fault => "fault",
+            Self::Stalled => "stalled",
         }
     }
 
@@ -82,6 +86,7 @@ impl Reason {
             Self::Denied => Some(Code::StreamDenied),
             Self::Revoked => Some(Code::PeerRevoked),
             Self::Fault => Some(Code::SessionPanicked),
+            Self::Stalled => Some(Code::StreamStalled),
         }
     }
 
@@ -91,6 +96,7 @@ impl Reason {
             Self::IdleTimeout => ResetCode::IdleTimeout,
             Self::HalfOpenTimeout => ResetCode::HalfOpenTimeout,
             Self::Drained => ResetCode::Draining,
+            Self::Stalled => ResetCode::Stalled,
             _ => ResetCode::Cancelled,
         }
     }
@@ -104,6 +110,7 @@ impl From<Outcome> for Reason {
             Outcome::PeerReset(ResetCode::IdleTimeout) => Self::IdleTimeout,
             Outcome::PeerReset(ResetCode::HalfOpenTimeout) => Self::HalfOpenTimeout,
             Outcome::PeerReset(ResetCode::Draining) => Self::Drained,
+            Outcome::Stalled | Outcome::PeerReset(ResetCode::Stalled) => Self::Stalled,
             Outcome::PeerReset(_) => Self::PeerReset,
         }
     }

@@ -491,6 +491,10 @@ fn native(config: &Config) -> NativeConfig {
         receive_budget: config.memory.receive.0,
         resume: config.resumes(),
         retain: config.memory.retain.0,
+        stall_timeout: match config.memory.stall_seconds {
+            0 => None,
+            seconds => Some(Duration::from_secs(seconds.into())),
+        },
         sources: true,
         ..default
     }

@@ -78,6 +78,8 @@ pub const STREAM_RECEIVE_MIN: ByteSize = ByteSize(16 << 10);
 pub const WORKERS_MAX: u16 = 64;
 /// Seconds after which a stream with one half closed and no byte is reset.
 pub const HALF_OPEN_SECONDS_DEFAULT: u32 = 3600;
+/// Seconds after which a stream that takes no data is reset, while others wait for receive memory.
+pub const STALL_SECONDS_DEFAULT: u32 = 60;
 /// Least packet of JMUX that can be asked for, bytes.
 pub const PACKET_BYTES_MIN: u16 = 1024;
 /// Longest time-out of a stream: 30 days.
@@ -249,6 +251,10 @@ pub struct Memory {
     /// least 1 MiB.
     #[serde(skip_serializing_if = "is_retain_default")]
     pub retain: ByteSize,
+    /// Protocol Native: while `receive` is used up, a stream whose local socket takes no data for this long is reset,
+    /// 0..=[`TIMEOUT_SECONDS_MAX`]; 0: never.
+    #[serde(skip_serializing_if = "is_stall_default")]
+    pub stall_seconds: u32,
 }
 
 impl Default for Memory {
@@ -256,12 +262,18 @@ impl Default for Memory {
         Self {
             receive: RECEIVE_DEFAULT,
             retain: RETAIN_DEFAULT,
+            stall_seconds: STALL_SECONDS_DEFAULT,
         }
     }
 }
 
 fn is_retain_default(retain: &ByteSize) -> bool {
     *retain == RETAIN_DEFAULT
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+const fn is_stall_default(seconds: &u32) -> bool {
+    *seconds == STALL_SECONDS_DEFAULT
 }
 
 const fn yes() -> bool {
@@ -393,6 +405,7 @@ impl Config {
         for (field, seconds) in [
             ("timeouts.idleSeconds", self.timeouts.idle_seconds),
             ("timeouts.halfOpenSeconds", self.timeouts.half_open_seconds),
+            ("memory.stallSeconds", self.memory.stall_seconds),
         ] {
             if seconds > TIMEOUT_SECONDS_MAX {
                 let problem = format!("must be 0..={TIMEOUT_SECONDS_MAX}");

@@ -133,6 +133,10 @@ fn bad_fields_are_named_by_path() {
             "memory.retain: 512Ki is below the least of 1Mi",
         ),
         (
+            "memory: {stallSeconds: 2592001}",
+            "memory.stallSeconds: must be 0..=2592000",
+        ),
+        (
             "admin: 0.0.0.0:64001",
             "pool: {min: 1, max: 17}",
             "pool.max: must be 1..=16",

@@ -13,6 +13,7 @@
 //! of one input call. A peer that exceeds one of them ends its session with a code that says which.
 //!
 //! Read next: `native/contract.rs` for what the driver calls, `native/stream.rs` for the life of one stream, `native/window.rs` for its credit,
+//! `native/stalled.rs` for those who take it from the others,
 //! `native/carrier.rs` and `native/log.rs` for what both ends have of a carrier, `native/input.rs` for
 //! what arrives, `native/transmit.rs` for what leaves, `native/resume.rs` for carriers that are
 //! lost, `native/pool.rs` for those that are asked for and retired, `native/listen.rs` for listeners that
@@ -29,6 +30,7 @@ mod pool;
 mod ranges;
 mod resume;
 mod rtt;
+mod stalled;
 mod stream;
 mod transmit;
 mod window;
@@ -49,11 +51,16 @@ use codec::{Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
 use listen::Listens;
 use pool::Wanted;
 use rtt::Rtt;
+use stalled::Stalled;
 use stream::{Phase, Stream, Unsent};
 use window::{SessionWindow, StreamWindow};
 
 /// Most carriers of a session at once, those that were lost and are not settled included.
 pub const CARRIERS_MAX: usize = 16;
+
+/// Bytes of memory that a batch takes beyond its payload while it may be wanted again, rounded up: its entries in
+/// the tables of the session and of the driver, and the allocator's. They count, so that small frames have a bound.
+pub const RETAINED_OVERHEAD_BYTES: u64 = 256;
 
 /// Which side of the carrier this is. The dialler's streams have even ids, the acceptor's odd ones.
 #[derive(Debug, Clone, Copy)]
@@ -135,6 +142,7 @@ pub struct NativeSession {
     ticket: Option<Ticket>,
     peer: PeerLimits,
     window: SessionWindow,
+    stalled: Stalled,
     /// Payload that waits to be transmitted or acknowledged, and batches that are not needed any more.
     retained: u64,
     released: VecDeque<Token>,
@@ -142,7 +150,7 @@ pub struct NativeSession {
     streams: BTreeMap<StreamId, Stream>,
     /// How many of them are ours.
     ours: usize,
-    /// Open time-outs, and when to see whether a grown window is idle.
+    /// Open time-outs, and when to see whether a window is idle.
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
@@ -212,6 +220,7 @@ impl NativeSession {
                 streams_opened: 0,
             },
             window: SessionWindow::new(config.receive_budget),
+            stalled: Stalled::default(),
             retained: 0,
             released: VecDeque::new(),
             rtt: Rtt::default(),
@@ -294,6 +303,15 @@ impl NativeSession {
     fn new_window(&mut self, now: Instant) -> StreamWindow {
         let initial = window::initial(self.config.receive_budget);
         StreamWindow::new(now, initial, &mut self.window)
+    }
+
+    /// The window of `stream` is a first one, which it keeps for as long as the stream consumes.
+    fn look_whether_idle(&mut self, now: Instant, stream: StreamId) {
+        if let Some(state) = self.streams.get_mut(&stream) {
+            let look = now + window::IDLE;
+            state.idle_look = Some(look);
+            self.deadlines.insert((look, stream));
+        }
     }
 
     /// Cuts a stream; what it will never send goes back to the session's credit.

@@ -58,7 +58,7 @@ pub trait Session: Debug {
     fn takes_bulk(&self, carrier: CarrierId) -> bool;
 
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
-    /// [`Event::Opened`] or [`Event::OpenFailed`], at the latest after the open timeout. `priority` is
+    /// [`Event::Opened`], [`Event::OpenFailed`] or [`Event::OpenReturned`], at the latest after the open timeout. `priority` is
     /// of what this side sends, and of what the peer does where the protocol can tell it. `source`: what the
     /// peer is to tell the target, if anything.
     ///
@@ -111,7 +111,7 @@ pub trait Session: Debug {
 
     /// `length` bytes of the local socket are in the driver's hands under `token`, at most the
     /// capacity. While it is [retained](Payload::retained) the batch takes `held` bytes of memory, at least
-    /// `length`. They come out of [`Self::poll_transmit`] in order, cut into frames of
+    /// `length`, and the tables' part, which the session knows. They come out of [`Self::poll_transmit`] in order, cut into frames of
     /// `payload_max` bytes, the last one shorter.
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token);
 
@@ -165,8 +165,8 @@ pub trait Session: Debug {
     fn handle_carrier_blocked(&mut self, carrier: CarrierId);
 
     /// The carrier is gone. What it did not deliver goes on over another one, now or when one is added.
-    /// Where the session cannot do that, every stream is reset, every open fails, and the session
-    /// [is over](Self::is_over) and empty after.
+    /// Where the session cannot do that, every stream is reset, every open fails or, where it never left, is
+    /// returned, and the session [is over](Self::is_over) and empty after.
     fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId);
 
     /// Lets what is overdue fail.

@@ -58,12 +58,15 @@ pub struct NativeConfig {
     pub resume_timeout: Duration,
     /// Whether the dialler may ask the acceptor to listen, where the other side agrees.
     pub listen: bool,
+    /// How long the local socket of a stream may take nothing of what came for it while the peer has used up the
+    /// session's credit; then the stream is reset. `None`: for ever.
+    pub stall_timeout: Option<Duration>,
 }
 
 impl Default for NativeConfig {
     /// 4,096 streams in 256 MiB, frames of 1 MiB, 15 s for an open (a peer's dial of 10 s and some
     /// round trips), 5 s for the hello;
-    /// resumed within 30 s out of 64 MiB; no sources.
+    /// resumed within 30 s out of 64 MiB; no sources; 60 s for a stalled stream.
     fn default() -> Self {
         Self {
             streams_max: 4096,
@@ -76,6 +79,7 @@ impl Default for NativeConfig {
             sources: false,
             resume_timeout: Duration::from_secs(30),
             listen: true,
+            stall_timeout: Some(Duration::from_secs(60)),
         }
     }
 }

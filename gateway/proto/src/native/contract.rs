@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use super::codec::{self, HEADER_BYTES};
 use super::stream::{Open, Phase, Stream};
 use super::{
-    CARRIERS_MAX, Carrier, GoAway, NativeSession, SessionCode, Side, State, carrier, input, window,
+    CARRIERS_MAX, Carrier, GoAway, NativeSession, RETAINED_OVERHEAD_BYTES, SessionCode, Side,
+    State, carrier, input,
 };
 use crate::session::{
     CarrierId, CreditView, Event, Header, ListenError, ListenId, OpenError, Outcome, Priority,
@@ -104,6 +105,7 @@ impl Session for NativeSession {
         self.data_ready.set_priority(stream, priority);
         self.ours += 1;
         self.deadlines.insert((deadline, stream));
+        self.look_whether_idle(now, stream);
         self.control_ready.push(stream);
         Ok(stream)
     }
@@ -165,7 +167,7 @@ impl Session for NativeSession {
     }
 
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
-        let held = held.max(length) as u64;
+        let held = held.max(length) as u64 + RETAINED_OVERHEAD_BYTES;
         if let Some(state) = self.streams.get_mut(&stream)
             && state.queue_batch(length, held, token)
         {
@@ -186,15 +188,16 @@ impl Session for NativeSession {
             return;
         };
         let rtt = self.rtt.get();
-        let window = &mut self.window;
-        if state.window.consume(now, length as u64, rtt, window) {
-            let look = now + window::IDLE;
-            state.idle_look = Some(look);
-            self.deadlines.insert((look, stream));
-        }
+        state
+            .window
+            .consume(now, length as u64, rtt, &mut self.window);
+        let unwatched = state.idle_look.is_none();
         if state.credit_due() {
             self.control_ready.push(stream);
             self.rtt.want(now);
+        }
+        if unwatched {
+            self.look_whether_idle(now, stream);
         }
         self.retire_if_done(stream);
     }
@@ -285,6 +288,7 @@ impl Session for NativeSession {
                     .extend(state.idle_look.map(|look| (look, stream)));
             }
         }
+        self.look_at_stalled(now);
         Ok(())
     }
 
@@ -294,7 +298,8 @@ impl Session for NativeSession {
         }
         let carriers = self.carriers.values().filter_map(Carrier::deadline);
         let streams = self.deadlines.first().map(|(deadline, _)| *deadline);
-        carriers.chain(streams).chain(self.resume_deadline()).min()
+        let others = self.resume_deadline().into_iter().chain(self.stall_look());
+        carriers.chain(streams).chain(others).min()
     }
 
     fn poll_event(&mut self) -> Option<Event> {

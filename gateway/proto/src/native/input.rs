@@ -81,7 +81,7 @@ impl NativeSession {
                     length,
                     fin,
                 };
-                let receive = self.handle_stream(carrier, frame)?;
+                let receive = self.handle_stream(now, carrier, frame)?;
                 if let Some(carrier) = self.carriers.get_mut(&carrier) {
                     carrier.take(now, HEADER_BYTES, self.resume);
                 }
@@ -144,7 +144,7 @@ impl NativeSession {
                 code,
                 final_size,
                 reason,
-            } => self.handle_reset(stream, ResetCode::from_code(code), final_size, reason)?,
+            } => self.handle_reset(now, stream, ResetCode::from_code(code), final_size, reason)?,
             Frame::StopSending { stream, code } => {
                 self.handle_stop(stream, ResetCode::from_code(code))?;
             }

@@ -103,7 +103,7 @@ pub(super) struct Stream {
     answered: bool,
     /// It waits for the session's credit.
     pub(super) blocked: bool,
-    /// When to see whether its grown window is idle.
+    /// When to see whether its window is idle.
     pub(super) idle_look: Option<Instant>,
     /// The application knows of the cut, or asked for it.
     cut_known: bool,
@@ -308,6 +308,11 @@ impl Stream {
     /// Payload at `start..end` has come.
     pub(super) fn insert_range(&mut self, start: u64, end: u64) {
         self.ranges.insert(start, end);
+    }
+
+    /// Since when the local socket takes nothing of what is there for it.
+    pub(super) fn stalled_since(&self) -> Option<Instant> {
+        self.window.stalled_since(self.ranges.prefix())
     }
 
     /// What the peer said of the end; `false`: it said something else before, or more has come.

@@ -25,8 +25,11 @@ const INITIAL_SHARE: u64 = 1024;
 const RETURN_SHARE: u64 = 8;
 /// ...or this many bytes.
 const RETURN_BYTES_MAX: u64 = 1 << 20;
-/// A stream that consumed nothing for this long has the window of a new one.
+/// A stream that consumed nothing for this long has the window of a new one, and only what it holds counts.
 pub(super) const IDLE: Duration = Duration::from_secs(10);
+
+/// A local socket that takes less than this, and not all, takes nothing.
+const PROGRESS_BYTES: u64 = 4 << 10;
 
 /// Bytes that all bulk streams together always have.
 const BULK_BYTES_MIN: u64 = 256 << 10;
@@ -79,6 +82,16 @@ impl SessionWindow {
         self.advertised
     }
 
+    /// Whether the peer has used up what it was told: its streams wait for more.
+    pub(super) fn is_used_up(&self) -> bool {
+        self.received == self.advertised
+    }
+
+    /// What the peer may send in all, once it is told.
+    pub(super) fn free(&self) -> u64 {
+        self.receive - self.buffered()
+    }
+
     fn ingest(&mut self, length: u64) -> Result<(), LimitExceeded> {
         if length > self.advertised - self.received {
             return Err(LimitExceeded);
@@ -116,6 +129,8 @@ impl SessionWindow {
 #[derive(Debug)]
 pub(super) struct StreamWindow {
     size: u64,
+    /// What of it counts among the windows of all streams.
+    counted: u64,
     share: StreamShare,
     initial: u64,
     advertised: u64,
@@ -124,7 +139,10 @@ pub(super) struct StreamWindow {
     /// When the measured stretch began, and what had been consumed then.
     since: Instant,
     consumed_before: u64,
-    last_consumed: Instant,
+    /// When it last consumed [`PROGRESS_BYTES`] or all that it held, or began to hold something.
+    progress: Instant,
+    /// Bytes consumed since.
+    crumbs: u64,
 }
 
 impl StreamWindow {
@@ -132,6 +150,7 @@ impl StreamWindow {
         session.windows += initial;
         Self {
             size: initial,
+            counted: initial,
             share: StreamShare::default(),
             initial,
             advertised: initial,
@@ -139,7 +158,8 @@ impl StreamWindow {
             consumed: 0,
             since: now,
             consumed_before: 0,
-            last_consumed: now,
+            progress: now,
+            crumbs: 0,
         }
     }
 
@@ -151,6 +171,11 @@ impl StreamWindow {
     /// Announced and not consumed, gaps included.
     pub(super) fn buffered(&self) -> u64 {
         self.received - self.consumed
+    }
+
+    /// Since when the local socket takes nothing, where something is there for it: payload up to `offset` has come.
+    pub(super) fn stalled_since(&self, offset: u64) -> Option<Instant> {
+        (offset > self.consumed).then_some(self.progress)
     }
 
     /// What the peer may still send.
@@ -168,6 +193,7 @@ impl StreamWindow {
     /// Payload up to offset `end` is about to arrive. Checked before a byte of it is stored.
     pub(super) fn ingest(
         &mut self,
+        now: Instant,
         end: u64,
         session: &mut SessionWindow,
     ) -> Result<(), LimitExceeded> {
@@ -175,48 +201,68 @@ impl StreamWindow {
             return Err(LimitExceeded);
         }
         session.ingest(end.saturating_sub(self.received))?;
+        if self.buffered() == 0 {
+            self.progress = now;
+            self.crumbs = 0;
+        }
         self.received = self.received.max(end);
+        let held = self.held();
+        if self.counted < held {
+            self.count(held, session);
+        }
         Ok(())
     }
 
-    /// The local socket took `length` bytes. Grows the window where it is what limits the stream;
-    /// returns whether it grew beyond the first one just now.
+    /// What counts of an idle stream's window: what it holds, at most a first window.
+    fn held(&self) -> u64 {
+        self.buffered().min(self.initial)
+    }
+
+    fn count(&mut self, counted: u64, session: &mut SessionWindow) {
+        session.windows = session.windows - self.counted + counted;
+        self.counted = counted;
+    }
+
+    /// The local socket took `length` bytes: all of the window counts. Grows it where it is what limits the stream.
     pub(super) fn consume(
         &mut self,
         now: Instant,
         length: u64,
         rtt: Duration,
         session: &mut SessionWindow,
-    ) -> bool {
+    ) {
         debug_assert!(length <= self.buffered());
         let length = length.min(self.buffered());
         self.consumed += length;
-        self.last_consumed = now;
+        self.crumbs += length;
+        if self.crumbs >= PROGRESS_BYTES || self.buffered() == 0 {
+            self.progress = now;
+            self.crumbs = 0;
+        }
         session.consume(length);
+        self.count(self.size, session);
         let most = session
             .share
             .consume(now, &mut self.share, length)
             .max(self.initial);
         if self.size > most {
-            session.windows -= self.size - most;
             self.size = most;
+            self.count(most, session);
         }
         if self.consumed - self.consumed_before < self.size / 2 {
-            return false;
+            return;
         }
         let limited = now.saturating_duration_since(self.since) < 2 * rtt;
         self.since = now;
         self.consumed_before = self.consumed;
-        let was_first = self.size == self.initial;
         if limited {
             let more = self
                 .size
                 .min(WINDOW_BYTES_MAX.min(most) - self.size)
                 .min(session.room());
             self.size += more;
-            session.windows += more;
+            self.count(self.size, session);
         }
-        was_first && self.size > self.initial
     }
 
     /// What is beyond `offset` will never be delivered.
@@ -233,15 +279,15 @@ impl StreamWindow {
         session.consume(buffered);
     }
 
-    /// Falls back to the first window after [`IDLE`] without consumption; else says when to look
-    /// again. What has been promised stays promised.
+    /// Falls back to a first window after [`IDLE`] without consumption, of which what it holds counts; else says when
+    /// to look again. What has been promised stays promised.
     pub(super) fn shrink(&mut self, now: Instant, session: &mut SessionWindow) -> Option<Instant> {
-        let idle_at = self.last_consumed + IDLE;
+        let idle_at = self.progress + IDLE;
         if now < idle_at {
             return Some(idle_at);
         }
-        session.windows -= self.size - self.initial;
         self.size = self.initial;
+        self.count(self.held(), session);
         None
     }
 
@@ -260,7 +306,7 @@ impl StreamWindow {
     /// The stream is gone.
     pub(super) fn release(&mut self, session: &mut SessionWindow) {
         self.discard(session);
-        session.windows -= self.size;
+        self.count(0, session);
         self.size = 0;
         self.initial = 0;
     }
@@ -284,22 +330,17 @@ mod tests {
         (now, session, stream)
     }
 
-    fn pass(
-        stream: &mut StreamWindow,
-        session: &mut SessionWindow,
-        now: Instant,
-        length: u64,
-    ) -> bool {
+    fn pass(stream: &mut StreamWindow, session: &mut SessionWindow, now: Instant, length: u64) {
         let end = stream.received() + length;
-        stream.ingest(end, session).unwrap();
-        stream.consume(now, length, RTT, session)
+        stream.ingest(now, end, session).unwrap();
+        stream.consume(now, length, RTT, session);
     }
 
     #[test]
     fn a_window_consumed_within_two_round_trips_doubles() {
         let (now, mut session, mut stream) = both();
         let size = stream.size;
-        assert!(pass(&mut stream, &mut session, now + RTT, size / 2));
+        pass(&mut stream, &mut session, now + RTT, size / 2);
         assert_eq!(stream.size, 2 * size);
         assert_eq!(stream.advertise(), size / 2 + 2 * size);
     }
@@ -308,7 +349,7 @@ mod tests {
     fn a_slow_stream_keeps_its_window() {
         let (now, mut session, mut stream) = both();
         let size = stream.size;
-        assert!(!pass(&mut stream, &mut session, now + 3 * RTT, size / 2));
+        pass(&mut stream, &mut session, now + 3 * RTT, size / 2);
         assert_eq!(stream.size, size);
     }
 
@@ -364,26 +405,80 @@ mod tests {
         let promised = stream.credit();
         assert_eq!(stream.shrink(now, &mut session), Some(now + IDLE));
         assert_eq!(stream.shrink(now + IDLE, &mut session), None);
-        assert_eq!((stream.size, session.windows), (first, first));
+        assert_eq!((stream.size, session.windows), (first, 0));
         assert_eq!((stream.credit(), stream.owed()), (promised, 0));
+        // What it holds counts, and with its next consumption all of its window.
+        stream
+            .ingest(now + IDLE, first + 100, &mut session)
+            .unwrap();
+        assert_eq!((stream.size, session.windows), (first, 100));
+        stream.consume(now + IDLE, 100, RTT, &mut session);
+        assert_eq!((stream.size, session.windows), (first, first));
+    }
+
+    #[test]
+    fn credit_that_is_owed_to_a_stream_is_given_back_however_long_it_was_idle() {
+        let (now, mut session, mut stream) = both();
+        let first = stream.size;
+        pass(&mut stream, &mut session, now, first);
+        let owed = stream.owed();
+        assert_eq!(stream.shrink(now + IDLE, &mut session), None);
+        assert!(owed > 0 && stream.owed() >= first && stream.due());
+    }
+
+    #[test]
+    fn idle_first_windows_leave_all_of_the_memory_to_a_stream_that_is_busy() {
+        let (now, mut session, mut stream) = both();
+        let mut idle: Vec<_> = (0..4096)
+            .map(|_| StreamWindow::new(now, initial(RECEIVE), &mut session))
+            .collect();
+        let mut now = now + IDLE;
+        for other in &mut idle {
+            assert_eq!(other.shrink(now, &mut session), None);
+        }
+        for _ in 0..100 {
+            now += RTT / 10;
+            let length = stream.credit();
+            pass(&mut stream, &mut session, now, length);
+            stream.advertise();
+            session.advertise();
+        }
+        assert!(stream.size > RECEIVE / 4, "{}", stream.size);
+    }
+
+    #[test]
+    fn a_local_socket_that_takes_crumbs_is_stalled_since_it_took_more() {
+        let (now, mut session, mut stream) = both();
+        let second = Duration::from_secs(1);
+        assert_eq!(stream.stalled_since(0), None);
+        stream.ingest(now + second, 10_000, &mut session).unwrap();
+        assert_eq!(stream.stalled_since(0), None, "a gap is not its fault");
+        assert_eq!(stream.stalled_since(10_000), Some(now + second));
+        stream.consume(now + 2 * second, 100, RTT, &mut session);
+        assert_eq!(stream.stalled_since(10_000), Some(now + second));
+        stream.consume(now + 3 * second, PROGRESS_BYTES, RTT, &mut session);
+        assert_eq!(stream.stalled_since(10_000), Some(now + 3 * second));
+        let rest = stream.buffered();
+        stream.consume(now + 4 * second, rest, RTT, &mut session);
+        assert_eq!(stream.stalled_since(10_000), None);
     }
 
     #[test]
     fn more_than_either_limit_is_refused_before_it_is_stored() {
         let (now, mut session, mut stream) = both();
         let beyond = stream.credit() + 1;
-        assert_eq!(stream.ingest(beyond, &mut session), Err(LimitExceeded));
+        assert_eq!(stream.ingest(now, beyond, &mut session), Err(LimitExceeded));
         assert_eq!((stream.buffered(), session.buffered()), (0, 0));
         let mut small = SessionWindow::new(10);
         let mut stream = StreamWindow::new(now, 100, &mut small);
-        assert_eq!(stream.ingest(11, &mut small), Err(LimitExceeded));
+        assert_eq!(stream.ingest(now, 11, &mut small), Err(LimitExceeded));
         assert_eq!(stream.buffered(), 0);
     }
 
     #[test]
     fn what_a_stream_leaves_behind_goes_back_to_the_session() {
-        let (_, mut session, mut stream) = both();
-        stream.ingest(1000, &mut session).unwrap();
+        let (now, mut session, mut stream) = both();
+        stream.ingest(now, 1000, &mut session).unwrap();
         stream.release(&mut session);
         assert_eq!((session.buffered(), session.windows), (0, 0));
     }
@@ -392,7 +487,7 @@ mod tests {
     fn credit_goes_round_where_stalled_streams_hold_nearly_all_of_it() {
         let (now, mut session, mut stalled) = both();
         stalled.advertised = RECEIVE;
-        stalled.ingest(RECEIVE - 1000, &mut session).unwrap();
+        stalled.ingest(now, RECEIVE - 1000, &mut session).unwrap();
         let mut stream = StreamWindow::new(now, initial(RECEIVE), &mut session);
         pass(&mut stream, &mut session, now, 400);
         assert!(!session.due());

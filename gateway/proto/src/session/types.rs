@@ -269,8 +269,8 @@ pub enum Event {
         /// Why.
         refusal: Refusal,
     },
-    /// The peer goes away, and did not and will not take our open: nothing of the stream has come
-    /// anywhere, and it may be opened on another session. Here it is gone.
+    /// The peer goes away, and did not and will not take our open, or the session ended before the open left: nothing
+    /// of the stream has come anywhere, and it may be opened on another session. Here it is gone.
     OpenReturned {
         /// The stream.
         stream: StreamId,
@@ -383,6 +383,9 @@ pub enum Outcome {
     CarrierLost,
     /// The peer sent more than its credit, or raised ours beyond what the protocol can count.
     PeerBrokeCredit,
+    /// Its local socket took nothing for too long while other streams waited for the session's credit: nothing of
+    /// what came is delivered.
+    Stalled,
 }
 
 /// Why an open stream is cut: the code of RESET_STREAM and STOP_SENDING (docs/protocol.md). JMUX
@@ -403,6 +406,8 @@ pub enum ResetCode {
     OffsetsExhausted,
     /// It was never opened, since that side goes away: it may be opened elsewhere.
     NotTaken,
+    /// Its socket took nothing for too long while other streams waited for the session's credit.
+    Stalled,
     /// It was never opened: the refusal, as answered to an open.
     Refused(Reason),
     /// Any other number.
@@ -421,6 +426,7 @@ impl ResetCode {
             Self::OpenTimeout => 5,
             Self::OffsetsExhausted => 6,
             Self::NotTaken => 7,
+            Self::Stalled => 8,
             Self::Refused(reason) => REFUSED | (reason.code().min(0xff) as u16),
             Self::Other(code) => code,
         }
@@ -437,6 +443,7 @@ impl ResetCode {
             5 => Self::OpenTimeout,
             6 => Self::OffsetsExhausted,
             7 => Self::NotTaken,
+            8 => Self::Stalled,
             0x100..=0x1ff => Self::Refused(Reason::from_code(u32::from(code & 0xff))),
             code => Self::Other(code),
         }

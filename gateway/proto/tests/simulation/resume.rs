@@ -7,6 +7,7 @@
 
 use std::time::Instant;
 
+use muxtunnel_proto::native::RETAINED_OVERHEAD_BYTES;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
     CarrierId, NativeConfig, NativeSession, Priority, Session, SessionError, StreamId, Token,
@@ -81,7 +82,7 @@ fn a_session_says_when_what_it_may_keep_gets_scarce() {
     let now = Instant::now();
     let (mut session, _) = ready(now);
     let (stream, before) = opened(&mut session, now);
-    let half = NativeConfig::default().retain / 2;
+    let half = NativeConfig::default().retain / 2 - RETAINED_OVERHEAD_BYTES;
     let mut sent = 0;
     for (held, scarce) in [(half as usize, false), (1, true)] {
         session.source_ready(stream, 1, held, Token(sent));
@@ -94,6 +95,24 @@ fn a_session_says_when_what_it_may_keep_gets_scarce() {
     let ack = Frame::Ack { received };
     hear(&mut session, now, CarrierId::FIRST, &ack);
     assert!(!session.send_capacity(stream).unwrap().retain_scarce);
+}
+
+/// 64 MiB of one-byte frames would be gigabytes of tables.
+#[test]
+fn small_frames_count_with_what_they_take_beyond_their_payload() {
+    let now = Instant::now();
+    let (mut session, _) = ready(now);
+    let (stream, _) = opened(&mut session, now);
+    let retain = NativeConfig::default().retain;
+    let mut frames = 0;
+    while session.send_capacity(stream).unwrap().bytes > 0 {
+        session.source_ready(stream, 1, 1, Token(frames));
+        while session.poll_transmit(CarrierId::FIRST).is_some() {}
+        frames += 1;
+    }
+    let each = 1 + RETAINED_OVERHEAD_BYTES;
+    assert_eq!(frames, retain.div_ceil(each));
+    assert_eq!(session.retained_bytes(), frames * each);
 }
 
 #[test]

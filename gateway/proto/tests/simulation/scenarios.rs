@@ -1,6 +1,8 @@
 //! Schedules that are made on purpose: one stalled reader, many, bulk beside small streams, a carrier
 //! that is lost. A round is one round trip of a carrier of one millisecond; nothing waits for a clock.
 
+use std::time::Duration;
+
 use muxtunnel_proto::{Priority, StreamId};
 
 use crate::sim::{Choices, ENTRY, EXIT, Ending, Profile, Protocol, World};
@@ -127,6 +129,67 @@ fn the_others_share_what_stalled_readers_leave_of_the_memory() {
         readers.iter().all(|bytes| *bytes > 8_000_000),
         "{readers:?}"
     );
+}
+
+/// Streams that do not read, with first windows of 16 KiB: more than 1 MiB.
+const STALLED: usize = 65;
+
+/// All of a memory of 1 MiB is with streams that do not read. Two others do.
+fn starved() -> (World, Vec<StreamId>) {
+    let mut world = world(Profile {
+        receive_budget: 1 << 20,
+        streams_max: 67,
+        ..Profile::plain(Protocol::Native)
+    });
+    let streams = open(&mut world, STALLED + 2);
+    for _ in 0..100 {
+        round(&mut world, &streams[..STALLED], STALLED as u32, usize::MAX);
+    }
+    let buffered = world.sides[EXIT].session.receive_budget_used();
+    assert_eq!(buffered, 1 << 20);
+    (world, streams)
+}
+
+#[test]
+fn stalled_readers_that_hold_all_of_the_memory_give_way_after_a_minute() {
+    let (mut world, streams) = starved();
+    for _ in 0..100 {
+        round(&mut world, &streams, STALLED as u32, usize::MAX);
+    }
+    assert_eq!(delivered(&world, STALLED..STALLED + 2), [0, 0], "they wait");
+    world.advance_to(world.now + Duration::from_secs(60));
+    for _ in 0..5_000 {
+        round(&mut world, &streams, STALLED as u32, usize::MAX);
+    }
+    let readers = delivered(&world, STALLED..STALLED + 2);
+    assert!(
+        readers.iter().all(|bytes| *bytes > 10_000_000),
+        "{readers:?}"
+    );
+    // No more than had to, and nobody who reads.
+    let left = world.sides[EXIT].session.stream_count();
+    assert!((57..67).contains(&left), "{left} streams are left");
+    for stream in &streams[STALLED..] {
+        assert!(world.sides[ENTRY].session.credit(*stream).is_some());
+    }
+}
+
+#[test]
+fn stalled_readers_keep_their_streams_while_nobody_waits_for_what_they_hold() {
+    let mut world = world(Profile {
+        receive_budget: 1 << 20,
+        streams_max: 66,
+        ..Profile::plain(Protocol::Native)
+    });
+    let streams = open(&mut world, 60);
+    for _ in 0..100 {
+        round(&mut world, &streams, 60, usize::MAX);
+    }
+    for _ in 0..600 {
+        world.advance_to(world.now + Duration::from_secs(1));
+        round(&mut world, &streams, 60, usize::MAX);
+    }
+    assert_eq!(world.sides[EXIT].session.stream_count(), 60);
 }
 
 #[test]

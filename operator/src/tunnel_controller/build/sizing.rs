@@ -94,6 +94,7 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
     Memory {
         receive: ByteSize(receive.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),
         retain: ByteSize(retain.clamp(RETAIN_MIN.0, RETAIN_DEFAULT.0)),
+        ..Memory::default()
     }
 }
 

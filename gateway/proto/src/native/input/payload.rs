@@ -1,5 +1,7 @@
 //! Payload that arrives: judged before a byte is stored, then told as it comes.
 
+use std::time::Instant;
+
 use super::violation;
 use crate::native::ranges::Unusable;
 use crate::native::stream::Stream;
@@ -19,6 +21,7 @@ impl NativeSession {
     /// Judges a payload frame against offset and credit before a byte of it is stored.
     pub(super) fn handle_stream(
         &mut self,
+        now: Instant,
         id: CarrierId,
         frame: StreamFrame,
     ) -> Result<Receive, SessionError> {
@@ -42,7 +45,7 @@ impl NativeSession {
         };
         let live = self.known(stream)?.filter(|state| !state.recv_ended());
         if live.is_some() {
-            self.judge_payload(frame)?;
+            self.judge_payload(now, frame)?;
             if self.streams.get(&stream).is_some_and(Stream::wants_payload) {
                 receive.stream = Some(stream);
             }
@@ -66,7 +69,7 @@ impl NativeSession {
         Ok(receive)
     }
 
-    fn judge_payload(&mut self, frame: StreamFrame) -> Result<(), SessionError> {
+    fn judge_payload(&mut self, now: Instant, frame: StreamFrame) -> Result<(), SessionError> {
         let StreamFrame {
             stream,
             offset,
@@ -106,7 +109,7 @@ impl NativeSession {
             let text = format!("stream {} goes on to {end} behind its end", stream.0);
             return Err(violation(SessionCode::FinalSizeError, text));
         }
-        if state.window.ingest(end, &mut self.window).is_err() {
+        if state.window.ingest(now, end, &mut self.window).is_err() {
             let text = format!(
                 "stream {}: {length} bytes, {} were granted",
                 stream.0,
@@ -117,6 +120,7 @@ impl NativeSession {
         if !state.wants_payload() {
             state.window.discard(&mut self.window);
         }
+        self.note_received(now);
         Ok(())
     }
 

@@ -35,6 +35,7 @@ impl NativeSession {
         let send_limit = self.peer.parameters.initial_max_stream_data;
         self.streams
             .insert(stream, Stream::accepting(stream, window, send_limit));
+        self.look_whether_idle(now, stream);
         if self.goaway.is_some() {
             // On another carrier this may come before the GOAWAY that says the same.
             self.cut(stream, ResetCode::NotTaken, "this side is shutting down");
@@ -73,6 +74,7 @@ impl NativeSession {
 
     pub(super) fn handle_reset(
         &mut self,
+        now: Instant,
         stream: StreamId,
         code: ResetCode,
         final_size: u64,
@@ -92,7 +94,11 @@ impl NativeSession {
         let Some(state) = self.streams.get_mut(&stream) else {
             return Ok(());
         };
-        if state.window.ingest(final_size, &mut self.window).is_err() {
+        if state
+            .window
+            .ingest(now, final_size, &mut self.window)
+            .is_err()
+        {
             let text = format!(
                 "stream {}: it ends at {final_size}, beyond its credit",
                 stream.0

@@ -1,5 +1,6 @@
 //! What the applications behind the sockets do: open, answer, send, end, read, fail.
 
+use muxtunnel_proto::native::RETAINED_OVERHEAD_BYTES;
 use muxtunnel_proto::{OpenError, Priority, Reason, ResetCode, StreamId, Token};
 
 use super::model::{Verdict, refusal};
@@ -13,7 +14,7 @@ const BATCH_BYTES_MAX: usize = 128 << 10;
 /// A batch holds at most so many times its payload.
 const HELD_TIMES: usize = 4;
 /// Bytes of memory beyond `retain`.
-pub const RETAIN_EXCESS_MAX: u64 = (HELD_TIMES * BATCH_BYTES_MAX) as u64;
+pub const RETAIN_EXCESS_MAX: u64 = (HELD_TIMES * BATCH_BYTES_MAX) as u64 + RETAINED_OVERHEAD_BYTES;
 
 impl World {
     pub fn draw_open(&mut self, side: usize) {
@@ -218,7 +219,7 @@ impl World {
             token,
             start: socket.sent,
             length,
-            held,
+            held: held + RETAINED_OVERHEAD_BYTES as usize,
             written: 0,
         });
         socket.sent += length as u64;

@@ -138,6 +138,14 @@ impl World {
         if cause == Outcome::CarrierLost && socket.cut.is_some() {
             return;
         }
+        if cause == Outcome::Stalled {
+            assert!(socket.held > 0 && socket.cut.is_none(), "it did not stall");
+            assert!(self.profile.stall_timeout.is_some(), "nobody has to read");
+            self.see(Seen::Stalled);
+            // The driver drops what came.
+            self.give_up(side, id, ResetCode::Stalled);
+            return;
+        }
         assert_eq!(socket.cut, None, "cut twice");
         assert_ne!(socket.phase, Phase::Opening, "an open fails, it is not cut");
         socket.cut = Some(cause);

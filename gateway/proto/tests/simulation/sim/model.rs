@@ -168,14 +168,15 @@ impl Model {
                 by_peer.is_some() && code == ResetCode::Cancelled
             }
             (Outcome::CarrierLost, _) => lost,
-            (Outcome::PeerBrokeCredit, _) => false,
+            (Outcome::PeerBrokeCredit | Outcome::Stalled, _) => false,
         };
         assert!(justified, "stream {label}: {cause:?} that nobody caused");
     }
 
     /// The session says that the other side has nothing of the stream and will not have it.
     pub fn see_returned(&mut self, label: u32, side: usize) {
-        let away = self.went_away[1 - side];
+        // Where the session was lost, the open had not left.
+        let away = self.went_away[1 - side] || self.lost[side];
         let stream = self.of(label);
         assert_eq!(stream.opener, side, "stream {label}");
         assert!(away && !stream.incoming, "stream {label} was taken");

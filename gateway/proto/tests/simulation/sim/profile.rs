@@ -39,6 +39,8 @@ pub struct Profile {
     pub resume: bool,
     pub retain: u64,
     pub resume_timeout: Duration,
+    /// How long a socket may stall while others wait for credit.
+    pub stall_timeout: Option<Duration>,
     /// Carriers at once that the entry dials.
     pub carriers_max: usize,
     /// Streams of the whole run.
@@ -122,6 +124,7 @@ impl Profile {
             resume,
             retain: choices.of(&[64 << 20, 1 << 20, 64 << 10]),
             resume_timeout: Duration::from_secs(choices.of(&[30, 5])),
+            stall_timeout: faults.stalls.then_some(Duration::from_secs(2)),
             carriers_max: if resume { choices.of(&[1, 2, 4]) } else { 1 },
             streams: 1 + choices.below(40) as u32,
             plan_bytes_max: choices.of(&[300_000, 1_000, 20_000, 4 << 20]),
@@ -145,6 +148,7 @@ impl Profile {
             resume: protocol == Protocol::Native,
             retain: 64 << 20,
             resume_timeout: Duration::from_secs(30),
+            stall_timeout: Some(Duration::from_secs(60)),
             carriers_max: 1,
             streams: 64,
             plan_bytes_max: 1 << 20,

@@ -59,6 +59,7 @@ pub enum Seen {
     CarrierRetiredByItsPeer,
     RetireCut,
     OpenReturned,
+    Stalled,
     Listening,
     ListenEnded,
     ListenGivenUp,
@@ -66,7 +67,7 @@ pub enum Seen {
 
 impl Seen {
     /// What only the native protocol can come to.
-    const NATIVE: [Self; 33] = [
+    const NATIVE: [Self; 34] = [
         Self::SessionCreditExhausted,
         Self::WindowShrunk,
         Self::EarlyData,
@@ -97,6 +98,7 @@ impl Seen {
         Self::CarrierRetiredByItsPeer,
         Self::RetireCut,
         Self::OpenReturned,
+        Self::Stalled,
         Self::Listening,
         Self::ListenEnded,
         Self::ListenGivenUp,

@@ -221,6 +221,7 @@ fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
                 hello_timeout: profile.hello_timeout,
                 resume: profile.resume,
                 retain: profile.retain,
+                stall_timeout: profile.stall_timeout,
                 sources: true,
                 resume_timeout: profile.resume_timeout,
                 listen: true,
