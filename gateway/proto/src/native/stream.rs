@@ -310,9 +310,10 @@ impl Stream {
         self.ranges.insert(start, end);
     }
 
-    /// Since when the local socket takes nothing of what is there for it.
+    /// Since when the local socket takes nothing of what is there for it. A stream that was cut has ended already.
     pub(super) fn stalled_since(&self) -> Option<Instant> {
-        self.window.stalled_since(self.ranges.prefix())
+        let since = self.window.stalled_since(self.ranges.prefix());
+        since.filter(|_| !self.cut_known)
     }
 
     /// What the peer said of the end; `false`: it said something else before, or more has come.
