@@ -49,6 +49,9 @@ impl World {
                     let socket = self.sides[side].sockets.remove(&stream);
                     let label = socket.expect("an open that was given up").label;
                     self.see(Seen::OpenReturned);
+                    if self.model.went_away[1 - side] {
+                        self.see(Seen::GoAwayCrossedOpen);
+                    }
                     self.model.see_returned(label, side);
                 }
                 Event::ListenAsked { .. }
