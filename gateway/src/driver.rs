@@ -544,6 +544,8 @@ impl Driver {
         match self.stream(stream) {
             Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
             Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),
+            // What came has its place no more.
+            Some(io) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
             Some(io) => io.cut(cause.into()),
             None => self.incoming_cut(stream, cause),
         }
