@@ -37,6 +37,7 @@ fn both_ends_have_carriers_as_web_socket_connections_and_the_entry_says_the_host
         Some(WebSocket {
             path: "/carrier".to_owned(),
             host: host.map(str::to_owned),
+            origins: Vec::new(),
         })
     };
     let of = |name| config(&tunnel, name).web_socket;
