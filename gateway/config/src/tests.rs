@@ -133,6 +133,7 @@ fn bad_fields_are_named_by_path() {
             "memory.retain: 512Ki is below the least of 1Mi",
         ),
         (
+            "admin: 0.0.0.0:64001",
             "memory: {stallSeconds: 2592001}",
             "memory.stallSeconds: must be 0..=2592000",
         ),
