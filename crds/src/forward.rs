@@ -1,5 +1,7 @@
 //! What is listened on, what is spoken there, and where it leads.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::KubeSchema;
 use schemars::JsonSchema;
@@ -102,6 +104,45 @@ pub struct Listen {
     /// What is spoken on it.
     #[serde(default)]
     pub protocol: ListenProtocol,
+    /// The clients that the gateways' NetworkPolicy lets in, where the cluster's network enforces NetworkPolicies. Required
+    /// where the Service of the port is no ClusterIP. Default: the pods of the tunnel's namespace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<ListenFrom>,
+}
+
+/// The clients of a listening port: pods and addresses, or all.
+#[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::listen_from_all_or_some())]
+pub struct ListenFrom {
+    /// Every client that reaches the port, in the cluster and outside of it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub all: bool,
+    /// The namespaces of the pods. Default, with `podLabels`: the tunnel's namespace.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        inner(
+            length(min = 1, max = 63),
+            regex(pattern = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+        )
+    )]
+    pub namespaces: Vec<String>,
+    /// The labels of the pods. Default, with `namespaces`: all pods there.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 16))]
+    pub pod_labels: BTreeMap<String, String>,
+    /// Networks of further clients, such as 192.0.2.0/24: behind a load balancer or a node port, these are the addresses
+    /// that the cluster's network shows the gateways.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 16),
+        inner(
+            length(min = 3, max = 49),
+            regex(pattern = "^[0-9a-fA-F:.]+/[0-9]{1,3}$")
+        )
+    )]
+    pub ip_blocks: Vec<String>,
 }
 
 /// What is spoken on the port of a forward.

@@ -31,15 +31,15 @@ pub use benchmark::{
 pub use carrier::{Carrier, CongestionControl, Meeting, Pool, Protocol, WebSocket};
 pub use duration::{Duration, DurationError};
 pub use forward::{
-    AddressTarget, Auth, Forward, ForwardDirection, ForwardLimits, Listen, ListenProtocol,
-    Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
+    AddressTarget, Auth, Forward, ForwardDirection, ForwardLimits, Listen, ListenFrom,
+    ListenProtocol, Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
 };
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
-pub use template::{PRIVILEGED_ANNOTATIONS, PodTemplate, Resources, is_privileged_annotation};
+pub use template::{PodTemplate, Resources};
 pub use tunnel::{
     Autoscaling, Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus,
     Direction, Gateway, GatewayService, GatewayStatus, JoinStatus, JoinedStatus, MuxTunnel,
@@ -61,6 +61,8 @@ pub mod tunnel_condition {
     pub const TUNING_APPLIED: &str = "TuningApplied";
     /// The delay asked for is in force.
     pub const WAN_EMULATED: &str = "WanEmulated";
+    /// The operator hears of changes. There only where it does not.
+    pub const WATCHES_CURRENT: &str = "WatchesCurrent";
 }
 
 /// Annotation of a tunnel of side Exit: a number, 0 where there is none. A greater one makes all join bundles worthless

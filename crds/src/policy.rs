@@ -40,7 +40,8 @@ pub struct Policy {
     validation = rules::policy_ports_in_order()
 )]
 pub struct PolicyRule {
-    /// A DNS name, `*.` and a domain for every name below it, or `*` for every name and address.
+    /// A DNS name, `*.` and a domain for every name below it, or `*` for every name and address. The name of a Service of
+    /// another namespace (NAME.NAMESPACE.svc) has to be permitted there, and `*.NAMESPACE.svc` by a grant that names no Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(
         length(min = 1, max = 253),

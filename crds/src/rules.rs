@@ -6,8 +6,6 @@
 
 use kube::core::{Message, Rule};
 
-use crate::template::{PRIVILEGED_ANNOTATIONS, SIDECAR_INJECT};
-
 /// Pattern of the name of a Secret. Source: RFC 1123 subdomains, as Kubernetes takes them, dots at either end
 /// aside.
 pub(crate) const SECRET_NAME: &str = "^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$";
@@ -194,6 +192,38 @@ pub(crate) fn service_needs_own_exit() -> Rule {
             "'forward %s: target.service cannot be used with side %s, where targets are dialled \
              elsewhere; use target.address'.format([self.forwards.filter(f, {elsewhere})[0].name, self.side])"
         ),
+    )
+}
+
+/// Without it the NetworkPolicy would let in the tunnel's namespace alone, and a public port would serve none outside.
+pub(crate) fn listen_from_needed(side: &str, service: &str) -> Rule {
+    let exposed = format!(
+        "(has(self.{side}) && has(self.{side}.{service}) && has(self.{side}.{service}.type) && \
+         self.{side}.{service}.type != 'ClusterIP')"
+    );
+    let open = format!("({} && !has(f.listen.from))", listens(side));
+    rule(
+        format!("!{exposed} || self.forwards.all(f, !{open})"),
+        format!(
+            "'forward %s: {side}.{service} of type %s needs listen.from, the clients that reach the port: namespaces, \
+             podLabels, ipBlocks, or all: true'.format([self.forwards.filter(f, {open})[0].name, \
+             self.{side}.{service}.type])"
+        ),
+    )
+}
+
+pub(crate) fn listen_from_all_or_some() -> Rule {
+    let some = "(has(self.namespaces) || has(self.podLabels) || has(self.ipBlocks))";
+    rule(
+        format!("(has(self.all) && self.all) != {some}"),
+        "'listen.from needs either all: true, or some of namespaces, podLabels and ipBlocks'",
+    )
+}
+
+pub(crate) fn reverse_service_is_of_the_exit() -> Rule {
+    rule(
+        "!has(self.entry) || !has(self.entry.reverseService)",
+        "'entry.reverseService: the exit listens for forwards with direction ExitToEntry: use exit.reverseService'",
     )
 }
 
@@ -535,22 +565,6 @@ pub(crate) fn sysctl_values() -> Rule {
              default, most) for tcp_rmem and tcp_wmem, two ports for \
              ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
              self.sysctls.filter(s, !{fits})[0].value])"
-        ),
-    )
-}
-
-/// What is chosen by an annotation is chosen all the same.
-pub(crate) fn annotations_without_privileges() -> Rule {
-    let prefixes = PRIVILEGED_ANNOTATIONS.map(|prefix| format!("'{prefix}'"));
-    let privileged = format!(
-        "(a != '{SIDECAR_INJECT}' && [{}].exists(p, a.startsWith(p)))",
-        prefixes.join(", ")
-    );
-    rule(
-        format!("!has(self.annotations) || self.annotations.all(a, !{privileged})"),
-        format!(
-            "'template.annotations %s: by it another program chooses images, volumes, networks or profiles of pods, \
-             which no tunnel may choose'.format([self.annotations.filter(a, {privileged})[0]])"
         ),
     )
 }

@@ -47,6 +47,9 @@ use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
     validation = rules::rendezvous_needed(),
     validation = rules::rendezvous_alone(),
     validation = rules::service_needs_own_exit(),
+    validation = rules::listen_from_needed("entry", "service"),
+    validation = rules::listen_from_needed("exit", "reverseService"),
+    validation = rules::reverse_service_is_of_the_exit(),
     validation = rules::keys_of_each_end(),
     validation = rules::reverse_is_native(),
     validation = rules::sources_are_native(),
@@ -148,9 +151,12 @@ pub struct Gateway {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 10, max = 86400))]
     pub drain_seconds: Option<u32>,
-    /// The Service in front of them.
+    /// The Service in front of them: of an entry with the ports of its forwards, of an exit with the carrier port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<GatewayService>,
+    /// The Service of an exit with the ports of forwards with direction ExitToEntry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reverse_service: Option<GatewayService>,
     /// Settings of their pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,

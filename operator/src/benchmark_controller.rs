@@ -20,7 +20,7 @@ pub mod validate;
 #[cfg(test)]
 mod scenarios;
 #[cfg(test)]
-mod test_support;
+pub(crate) mod test_support;
 
 use std::sync::Arc;
 use std::time::Duration;

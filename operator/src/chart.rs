@@ -1,7 +1,8 @@
 //! Tests of what the Helm chart renders, read from its golden files (`charts/tests/run` proves that these are what helm
 //! renders): that each document is what its kind has, what the operator may do, and that whatever the chart names
-//! exists. `UPDATE_GOLDEN=1` and `UPDATE_DOCS=1` write what is generated.
+//! exists; and what the admission policies refuse. `UPDATE_GOLDEN=1` and `UPDATE_DOCS=1` write what is generated.
 
+mod admission;
 mod documents;
 mod monitoring;
 mod rights;

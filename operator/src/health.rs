@@ -1,11 +1,13 @@
-//! Whether the operator still hears the API server.
+//! Liveness and readiness of the operator, and the age of its watches.
 //!
-//! A controller whose watches have died looks healthy and does nothing. Every watch is begun anew every
-//! [`crate::watches::WATCH_SECONDS`]; [`WatchClock`] notes each beginning that the server answered, by a
-//! layer of the client, and liveness is the age of the last one for each watch. Serves `/healthz`,
-//! `/readyz` and `/metrics`, of leaders and followers alike.
+//! Every watch begins again after [`crate::watches::WATCH_SECONDS`]; [`WatchClock`] records each begin that the API server
+//! answers, in a layer of the client. Stale watches are a metric and a condition of the tunnels that they serve; a restart
+//! repairs neither a missing right nor a missing definition. So liveness is the progress of the process alone
+//! ([`Progress`]), and readiness fails only where no watch is current. Serves `/healthz`, `/readyz` and `/metrics`, of
+//! leaders and followers alike.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,9 +26,45 @@ use tower::{Layer, Service};
 
 use crate::metrics::{self, Metrics};
 
-/// Age of the last answered beginning of a watch from which the operator is not alive. Three watches
-/// of 50 s, with the longest back-off of 30 s once.
-pub(crate) const STALE_AFTER: Duration = Duration::from_secs(180);
+/// Age of the last answered begin of a watch from which the watch is stale. Three watches of 50 s, with the longest
+/// back-off of 30 s once.
+const STALE_AFTER: Duration = Duration::from_secs(180);
+
+/// Pause between two beats of [`Progress`].
+const BEAT: Duration = Duration::from_secs(1);
+/// Age of the last beat from which the process makes no progress. A reconciliation computes for milliseconds between two
+/// waits, so this is thousands of times that.
+const STALLED_AFTER: Duration = Duration::from_secs(30);
+
+/// The progress of the task that drives the controllers. Clones share it.
+#[derive(Debug, Clone)]
+pub struct Progress(Arc<Mutex<Instant>>);
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Instant::now())))
+    }
+}
+
+impl Progress {
+    /// Beats for as long as it is polled: by the task that polls the controllers, so that the beat stops with them.
+    pub async fn beat(&self) -> Infallible {
+        loop {
+            *self.last() = Instant::now();
+            tokio::time::sleep(BEAT).await;
+        }
+    }
+
+    fn last(&self) -> MutexGuard<'_, Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For how long there was no beat, where that is too long.
+    fn stalled(&self, now: Instant) -> Option<Duration> {
+        let age = now.saturating_duration_since(*self.last());
+        (age > STALLED_AFTER).then_some(age)
+    }
+}
 
 /// When each watch was last begun. One entry a watch: a handful.
 #[derive(Debug, Default)]
@@ -38,6 +76,12 @@ pub struct WatchClock {
 struct Watch {
     last_good: Instant,
     ever_answered: bool,
+}
+
+impl Watch {
+    fn is_current(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.last_good) <= STALE_AFTER
+    }
 }
 
 impl WatchClock {
@@ -62,22 +106,28 @@ impl WatchClock {
         }
     }
 
-    /// The paths whose watches the server has not answered for too long.
-    fn stale(&self, now: Instant) -> Vec<String> {
+    /// The paths of the stale watches that serve objects of `namespace`: those of the namespace, and those of the whole
+    /// cluster.
+    #[must_use]
+    pub fn stale(&self, namespace: &str) -> Vec<String> {
+        let now = Instant::now();
+        let serves = |path: &str| {
+            let mut parts = path.split('/').skip_while(|part| *part != "namespaces");
+            parts.nth(1).is_none_or(|of| of == namespace)
+        };
         self.lock()
             .iter()
-            .filter(|(_, watch)| now.saturating_duration_since(watch.last_good) > STALE_AFTER)
+            .filter(|(path, watch)| !watch.is_current(now) && serves(path))
             .map(|(path, _)| path.clone())
             .collect()
     }
 
-    /// The paths whose watches the server has never answered.
-    fn unanswered(&self) -> Vec<String> {
-        self.lock()
-            .iter()
-            .filter(|(_, watch)| !watch.ever_answered)
-            .map(|(path, _)| path.clone())
-            .collect()
+    /// Whether the API server answers any watch.
+    fn is_any_current(&self) -> bool {
+        let now = Instant::now();
+        let watches = self.lock();
+        let mut answered = watches.values().filter(|watch| watch.ever_answered);
+        answered.any(|watch| watch.is_current(now))
     }
 
     /// The path of each watch, and how long before `now` the server last answered its beginning.
@@ -162,23 +212,38 @@ fn is_watch(uri: &http::Uri) -> bool {
 pub async fn serve(
     address: SocketAddr,
     clock: Arc<WatchClock>,
+    progress: Progress,
     metrics: Metrics,
 ) -> std::io::Result<()> {
     let router = Router::new()
-        .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
         .with_state(clock)
+        .route("/healthz", get(healthz).with_state(progress))
         .route("/metrics", get(move || async move { page(&metrics) }));
     let listener = tokio::net::TcpListener::bind(address).await?;
     axum::serve(listener, router).await
 }
 
-async fn healthz(State(clock): State<Arc<WatchClock>>) -> (StatusCode, String) {
-    answer("not answered for too long", &clock.stale(Instant::now()))
+async fn healthz(State(progress): State<Progress>) -> (StatusCode, String) {
+    match progress.stalled(Instant::now()) {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(age) => {
+            let text = format!("the controllers have not run for {} s\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+    }
 }
 
 async fn readyz(State(clock): State<Arc<WatchClock>>) -> (StatusCode, String) {
-    answer("not answered yet", &clock.unanswered())
+    if clock.is_any_current() {
+        (StatusCode::OK, "ok\n".to_owned())
+    } else {
+        let text = format!(
+            "the API server has answered no watch for {} s\n",
+            STALE_AFTER.as_secs()
+        );
+        (StatusCode::SERVICE_UNAVAILABLE, text)
+    }
 }
 
 fn page(metrics: &Metrics) -> (StatusCode, [(HeaderName, &'static str); 1], String) {
@@ -187,15 +252,6 @@ fn page(metrics: &Metrics) -> (StatusCode, [(HeaderName, &'static str); 1], Stri
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
     };
     (status, [(CONTENT_TYPE, metrics::CONTENT_TYPE)], page)
-}
-
-fn answer(what: &str, paths: &[String]) -> (StatusCode, String) {
-    if paths.is_empty() {
-        (StatusCode::OK, "ok\n".to_owned())
-    } else {
-        let text = format!("watches {what}: {}\n", paths.join(", "));
-        (StatusCode::SERVICE_UNAVAILABLE, text)
-    }
 }
 
 #[cfg(test)]
@@ -213,36 +269,72 @@ mod tests {
         service.call(request).await.unwrap();
     }
 
+    async fn ready(clock: &Arc<WatchClock>) -> bool {
+        readyz(State(clock.clone())).await.0.is_success()
+    }
+
     #[tokio::test]
     async fn an_answered_watch_makes_ready() {
         let clock = Arc::new(WatchClock::default());
+        assert!(!ready(&clock).await);
         clock.expect(PATH);
         call(&clock, PATH, 200).await;
         call(&clock, &format!("{PATH}?watch=true"), 403).await;
-        assert_eq!(clock.unanswered(), [PATH]);
+        assert!(!ready(&clock).await);
         call(&clock, &format!("{PATH}?limit=1&watch=true"), 200).await;
-        assert!(clock.unanswered().is_empty());
+        assert!(ready(&clock).await);
     }
 
-    #[test]
-    fn a_watch_that_is_no_longer_made_is_missed_by_nobody() {
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_is_no_longer_made_is_missed_by_nobody() {
         let clock = WatchClock::default();
         clock.expect(PATH);
         clock.forget(PATH);
-        assert!(clock.unanswered().is_empty());
-        let later = Instant::now() + STALE_AFTER + Duration::from_secs(1);
-        assert!(clock.stale(later).is_empty());
+        tokio::time::advance(STALE_AFTER * 2).await;
+        assert_eq!(clock.stale("site"), [""; 0]);
     }
 
-    #[test]
-    fn one_silent_watch_among_others_makes_the_operator_not_alive() {
-        let clock = WatchClock::default();
-        clock.expect(PATH);
-        clock.expect("/api/v1/pods");
-        let now = Instant::now();
-        assert!(clock.stale(now).is_empty());
-        let later = now + STALE_AFTER + Duration::from_secs(1);
-        clock.answered(PATH, later);
-        assert_eq!(clock.stale(later), ["/api/v1/pods"]);
+    /// A missing RoleBinding, a missing definition, an API server that is away: no restart repairs them.
+    #[tokio::test(start_paused = true)]
+    async fn stale_watches_cost_readiness_where_it_is_all_of_them_and_never_liveness() {
+        let clock = Arc::new(WatchClock::default());
+        let progress = Progress::default();
+        let beating = progress.clone();
+        tokio::spawn(async move { beating.beat().await });
+        let (own, other) = (
+            "/api/v1/namespaces/site/pods",
+            "/api/v1/namespaces/other/pods",
+        );
+        for path in [own, other, PATH] {
+            clock.expect(path);
+            call(&clock, &format!("{path}?watch=true"), 200).await;
+        }
+        tokio::time::sleep(STALE_AFTER + Duration::from_secs(1)).await;
+        call(&clock, &format!("{other}?watch=true"), 200).await;
+        assert!(ready(&clock).await);
+        assert_eq!(clock.stale("site"), [own, PATH]);
+        assert_eq!(clock.stale("other"), [PATH]);
+        assert!(healthz(State(progress.clone())).await.0.is_success());
+        tokio::time::sleep(STALE_AFTER + Duration::from_secs(1)).await;
+        assert!(!ready(&clock).await);
+        assert!(healthz(State(progress)).await.0.is_success());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_process_whose_controllers_do_not_run_is_not_alive() {
+        let progress = Progress::default();
+        let beating = progress.clone();
+        let controllers = tokio::spawn(async move { beating.beat().await });
+        tokio::time::sleep(STALLED_AFTER * 2).await;
+        let (status, _) = healthz(State(progress.clone())).await;
+        assert_eq!(status, StatusCode::OK);
+        controllers.abort();
+        tokio::time::sleep(STALLED_AFTER * 2).await;
+        let (status, text) = healthz(State(progress)).await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(
+            text.starts_with("the controllers have not run for "),
+            "{text}"
+        );
     }
 }

@@ -16,12 +16,13 @@ use muxtunnel_operator::caches::{Cluster, Feeds, Targets};
 use muxtunnel_operator::certificates::identity::trust_domain;
 use muxtunnel_operator::events::Events;
 use muxtunnel_operator::grants::Grants;
-use muxtunnel_operator::health::{self, WatchClock, WatchLayer};
+use muxtunnel_operator::health::{self, Progress, WatchClock, WatchLayer};
 use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
 use muxtunnel_operator::metrics::requests::RequestLayer;
-use muxtunnel_operator::settings::{AdminPeers, Settings};
+use muxtunnel_operator::settings::{AdminPeers, KeyPattern, Settings};
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
+use muxtunnel_operator::watches::WATCH_SECONDS;
 use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing::info;
@@ -63,6 +64,10 @@ struct RunArgs {
     #[arg(long, env = "WAN_EMULATION", default_value_t = false,
           action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     wan_emulation: bool,
+    /// Keys of labels and annotations that a MuxTunnel may give its pods: NAME, * (every name without a prefix), PREFIX/NAME
+    /// or PREFIX/*; repeatable. None: no keys.
+    #[arg(long = "pod-metadata", env = "POD_METADATA", value_delimiter = ',')]
+    pod_metadata: Vec<KeyPattern>,
     /// Namespace to watch; repeatable. None: all.
     #[arg(
         long = "watch-namespace",
@@ -153,6 +158,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         bench_image: args.bench_image,
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
+        pod_metadata: args.pod_metadata,
         network_policy: args.network_policy.then(|| AdminPeers {
             operator_namespace: args.namespace.clone(),
             operator_labels: args.pod_labels.into_iter().collect(),
@@ -185,10 +191,20 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     controllers.push(follow_api_server.boxed_local());
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let progress = Progress::default();
+    // On a thread of its own, so that `/healthz` answers where the controllers block theirs.
+    let health = tokio::spawn(health::serve(
+        args.health_listen,
+        clock,
+        progress.clone(),
+        metrics,
+    ));
     let ended = tokio::select! {
-        result = health::serve(args.health_listen, clock, metrics) => {
+        result = health => {
+            let result = result.context("serving /healthz ended by itself")?;
             result.with_context(|| format!("cannot listen on {}", args.health_listen))
         }
+        never = progress.beat() => match never {},
         // A controller ends only when its watches do, which is a fault: a restart begins them anew.
         _ = future::select_all(controllers) => Err(anyhow::anyhow!("a controller ended by itself")),
         () = elector.run() => Ok(()),
@@ -289,10 +305,16 @@ fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
 
 /// kube's own retries are off: what is refused for the moment is tried again by whoever asked, with a look at what is
 /// there then. A renewal that was written, and is sent again, would lose to itself; and every attempt is measured.
+/// A request that gets no byte ends, so that no list and no reconciliation hangs for ever.
 fn asking_once(mut config: kube::Config) -> kube::Config {
     config.default_retry = false;
+    config.read_timeout = Some(READ_TIMEOUT);
+    config.reset_reader_on_write = true;
     config
 }
+
+/// Time without a byte from the API server after which a request fails. Longer than a watch call, which may be silent.
+const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Competes for the Lease in the name of this very process, through a client of its own: the other one's
 /// writes wait for what it wins.
@@ -351,6 +373,8 @@ mod tests {
             let Command::Run(args) = Cli::try_parse_from(arguments).unwrap().command;
             assert!(args.network_policy, "{golden}");
             assert_eq!(args.pod_labels.len(), 3, "{golden}");
+            let permitted = if golden == "default" { 4 } else { 1 };
+            assert_eq!(args.pod_metadata.len(), permitted, "{golden}");
             assert_eq!(args.watch_namespaces.len(), namespaces, "{golden}");
             assert_eq!(
                 args.metrics_namespace_labels.is_empty(),
@@ -377,6 +401,15 @@ mod tests {
         let client = client(asking_once(config), &leadership, &clock, &metrics).unwrap();
         client.apiserver_version().await.unwrap_err();
         assert_eq!(asked.load(Ordering::Relaxed), 1);
+    }
+
+    /// Liveness restarts no operator whose lists hang.
+    #[test]
+    fn what_the_api_server_never_answers_ends() {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let limit = asking_once(config).read_timeout.unwrap();
+        assert!(limit > Duration::from_secs(WATCH_SECONDS.into()));
+        assert!(limit < Duration::from_secs(180), "watches are stale then");
     }
 
     #[test]

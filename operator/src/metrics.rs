@@ -2,7 +2,7 @@
 //! ([`tunnels`]).
 //!
 //! `docs/metrics.md` has all names; a test compares. Bounds: labels are kinds, codes, verbs, resources and
-//! statuses, which are few; the tunnels that there are, six conditions each; and what [`tunnels`] says.
+//! statuses, which are few; the tunnels that there are, seven conditions each; and what [`tunnels`] says.
 
 pub mod requests;
 pub mod tunnels;

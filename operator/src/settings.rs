@@ -1,6 +1,7 @@
 //! What the installation decides, for all objects alike.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Settings of the operator, from its flags.
@@ -16,6 +17,8 @@ pub struct Settings {
     pub image_pull_policy: String,
     /// Whether a tunnel may have WAN emulation, whose containers need NET_ADMIN.
     pub wan_emulation: bool,
+    /// The keys of labels and annotations that a tunnel may give its pods.
+    pub pod_metadata: Vec<KeyPattern>,
     /// Whether gateways get NetworkPolicies, and who reaches their admin port by them.
     pub network_policy: Option<AdminPeers>,
     /// The operator's own namespace.
@@ -32,6 +35,48 @@ pub struct Settings {
     pub authority_life: Duration,
 }
 
+/// Some keys of labels and annotations: `PREFIX/NAME`, or `NAME` for a key without a prefix; as the name, `*` is every one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyPattern {
+    prefix: Option<String>,
+    name: String,
+}
+
+impl KeyPattern {
+    /// Whether `key` is one of them.
+    #[must_use]
+    pub fn matches(&self, key: &str) -> bool {
+        let (prefix, name) = split(key);
+        prefix == self.prefix.as_deref() && (self.name == "*" || self.name == name)
+    }
+}
+
+impl FromStr for KeyPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (prefix, name) = split(text);
+        let is_part = |part: &str| {
+            let is_taken = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            !part.is_empty() && part.bytes().all(is_taken)
+        };
+        if prefix.is_none_or(is_part) && (name == "*" || is_part(name)) {
+            return Ok(Self {
+                prefix: prefix.map(str::to_owned),
+                name: name.to_owned(),
+            });
+        }
+        Err(format!(
+            "{text:?} is no pattern of keys: expected NAME, *, PREFIX/NAME or PREFIX/*"
+        ))
+    }
+}
+
+fn split(key: &str) -> (Option<&str>, &str) {
+    key.split_once('/')
+        .map_or((None, key), |(prefix, name)| (Some(prefix), name))
+}
+
 /// Who beside the kubelet reaches the admin port of gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdminPeers {
@@ -41,4 +86,43 @@ pub struct AdminPeers {
     pub operator_labels: BTreeMap<String, String>,
     /// Labels of the namespaces whose pods read metrics; empty: nobody does.
     pub metrics_namespace_labels: BTreeMap<String, String>,
+}
+
+/// What the chart permits unless it is told otherwise.
+#[cfg(test)]
+pub(crate) fn default_pod_metadata() -> Vec<KeyPattern> {
+    let patterns = [
+        "*",
+        "prometheus.io/*",
+        "cluster-autoscaler.kubernetes.io/*",
+        "karpenter.sh/*",
+    ];
+    patterns.map(|pattern| pattern.parse().unwrap()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_is_of_one_prefix_or_of_none() {
+        for (pattern, key, matches) in [
+            ("*", "team", true),
+            ("*", "prometheus.io/scrape", false),
+            ("team", "team", true),
+            ("team", "other", false),
+            ("prometheus.io/*", "prometheus.io/scrape", true),
+            ("prometheus.io/*", "scrape", false),
+            ("prometheus.io/*", "not-prometheus.io/scrape", false),
+            ("prometheus.io/*", "prometheus.io.example.com/scrape", false),
+            ("prometheus.io/port", "prometheus.io/port", true),
+            ("prometheus.io/port", "prometheus.io/path", false),
+        ] {
+            let parsed: KeyPattern = pattern.parse().unwrap();
+            assert_eq!(parsed.matches(key), matches, "{pattern}: {key}");
+        }
+        for wrong in ["", "/", "*/name", "a/", "a*", "a/b/c", "a b"] {
+            assert!(wrong.parse::<KeyPattern>().is_err(), "{wrong}");
+        }
+    }
 }

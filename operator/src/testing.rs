@@ -58,9 +58,12 @@ pub(crate) enum Failure {
 pub(crate) enum Trouble {
     /// They are answered so.
     Status(u16),
-    /// They are never answered.
+    /// They are never answered, so the client's read time-out ends them.
     Hangs,
 }
+
+/// That of the operator's client.
+const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[derive(Default)]
 struct World {
@@ -313,7 +316,10 @@ impl FakeApi {
         let resource = recorded.path.split('/').next().unwrap().to_owned();
         let trouble = self.lock().troubles.get(&resource).copied();
         match trouble {
-            Some(Trouble::Hangs) => std::future::pending().await,
+            Some(Trouble::Hangs) => {
+                tokio::time::sleep(READ_TIMEOUT).await;
+                return Err(std::io::ErrorKind::TimedOut.into());
+            }
             Some(Trouble::Status(code)) => {
                 self.lock().requests.push(recorded);
                 return Ok(respond(error(code, "Trouble", "in trouble")));

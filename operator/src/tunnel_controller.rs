@@ -63,7 +63,7 @@ const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 const CONCURRENCY: u16 = 16;
 
 /// Annotation: `"true"` leaves everything as it is, whatever the spec says; but what another namespace permits no more
-/// goes.
+/// goes, and certificates are renewed.
 pub const PAUSED: &str = "muxtunnel.dev/paused";
 
 /// What every reconciliation has at hand.
@@ -82,6 +82,7 @@ pub struct Context<G = observe::HttpGateways> {
     /// Of tunnels that are not ready.
     pending: Backoffs,
     figures: Tunnels,
+    watches: Arc<WatchClock>,
 }
 
 impl<G: observe::Gateways> Context<G> {
@@ -111,6 +112,7 @@ impl<G: observe::Gateways> Context<G> {
             backoffs: Backoffs::default(),
             pending: Backoffs::beginning_with(PENDING_FIRST),
             figures,
+            watches: Arc::default(),
         }
     }
 }
@@ -207,13 +209,14 @@ impl Coded for Error {
 /// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
 /// operator leads.
 pub async fn run<G: observe::Gateways>(
-    context: Context<G>,
+    mut context: Context<G>,
     namespace: Option<String>,
     feeds: Feeds,
     leadership: Leadership,
     metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
+    context.watches = clock.clone();
     let (namespace, clock) = (namespace.as_deref(), &clock);
     let client = &context.cluster.client;
     let store = feeds.tunnels.cache().store();
@@ -378,6 +381,19 @@ async fn reconcile_in_span<G: observe::Gateways>(
     } else {
         bring_about(tunnel, context).await
     };
+    let mut renewed = None;
+    if !matches!(
+        outcome,
+        Ok(update_status::Outcome::Observed(..) | update_status::Outcome::Awaited(_))
+    ) {
+        // The gateways run on, whatever the spec says.
+        let (cluster, settings) = (&context.cluster, &context.settings);
+        renewed = match context.certifier.renew(cluster, tunnel, settings).await {
+            Err(error) if outcome.is_ok() => return Err(error),
+            certified => certified.ok(),
+        };
+    }
+    let renewed = renewed.as_ref();
     let outcome = match outcome {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -386,7 +402,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
                     code: error.code(),
                     detail: failure::chain(&error),
                 });
-                report(tunnel, context, &refused).await?;
+                report(tunnel, context, (&refused, renewed)).await?;
             }
             return Err(error);
         }
@@ -398,7 +414,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
         // What is said of the tunnel follows from all answers.
         return Ok(Action::requeue(REQUEUE_AWAITED));
     }
-    let status = report(tunnel, context, &outcome).await?;
+    let status = report(tunnel, context, (&outcome, renewed)).await?;
     Ok(next_look(tunnel, context, &outcome, &status))
 }
 
@@ -406,10 +422,13 @@ async fn reconcile_in_span<G: observe::Gateways>(
 async fn report<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
-    outcome: &update_status::Outcome,
+    (outcome, renewed): (&update_status::Outcome, Option<&certify::Certified>),
 ) -> Result<MuxTunnelStatus, Error> {
+    let namespace = tunnel.namespace().unwrap_or_default();
+    let stale = context.watches.stale(&namespace);
+    let found = (outcome, renewed, &stale[..]);
     let status =
-        update_status::update_status(&context.cluster, tunnel, outcome, &context.calm).await?;
+        update_status::update_status(&context.cluster, tunnel, found, &context.calm).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events
@@ -430,7 +449,8 @@ fn next_look<G: observe::Gateways>(
     status: &MuxTunnelStatus,
 ) -> Action {
     if matches!(outcome, update_status::Outcome::Paused) {
-        return Action::await_change();
+        // Certificates are renewed all the same.
+        return Action::requeue(REQUEUE_STEADY);
     }
     let conditions = &status.conditions;
     let mut ready = conditions.iter();
@@ -556,4 +576,4 @@ async fn converge<G: observe::Gateways>(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

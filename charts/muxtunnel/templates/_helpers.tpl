@@ -139,3 +139,47 @@ with the whole object: `watchNamespaces` keeps that to the namespaces that are s
   resources: [events]
   verbs: [list, create, patch]
 {{- end }}
+
+{{/* Match conditions of the admission policies: the operator's account, but for the Secret of the authorities. */}}
+{{- define "muxtunnel.ofTheOperator" -}}
+- name: of-the-operator
+  expression: >-
+    request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ include "muxtunnel.serviceAccountName" . }}'
+- name: not-the-authorities
+  expression: >-
+    request.resource.resource != 'secrets' || request.namespace != '{{ .Release.Namespace }}' ||
+    request.name != '{{ .Values.certificates.caSecret }}'
+{{- end }}
+
+{{/* CEL: the object has the label of the operator's objects. */}}
+{{- define "muxtunnel.labelled" -}}
+has(object.metadata.labels) && 'app.kubernetes.io/managed-by' in object.metadata.labels &&
+      object.metadata.labels['app.kubernetes.io/managed-by'] == 'muxtunnel-operator'
+{{- end }}
+
+{{/* CEL: an object of that name is owned by a MuxTunnel or MuxBenchmark. */}}
+{{- define "muxtunnel.owned" -}}
+(has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
+      o.apiVersion.startsWith('muxtunnel.dev/') && o.kind in ['MuxTunnel', 'MuxBenchmark']))
+{{- end }}
+
+{{/* CEL: a Secret of that name has a type and an owner that the operator gives Secrets. */}}
+{{- define "muxtunnel.ownSecret" -}}
+has({{ . }}.type) && has({{ . }}.metadata.ownerReferences) && {{ . }}.metadata.ownerReferences.exists(o,
+      o.apiVersion.startsWith('muxtunnel.dev/') &&
+      (({{ . }}.type in ['kubernetes.io/tls', 'muxtunnel.dev/join'] && o.kind == 'MuxTunnel') ||
+      ({{ . }}.type == 'Opaque' && o.kind == 'MuxBenchmark')))
+{{- end }}
+
+{{/* CEL: container c has no privileges but what its capabilities add. */}}
+{{- define "muxtunnel.unprivileged" -}}
+has(c.securityContext) && has(c.securityContext.allowPrivilegeEscalation) &&
+      !c.securityContext.allowPrivilegeEscalation &&
+      !(has(c.securityContext.privileged) && c.securityContext.privileged) &&
+      !has(c.securityContext.procMount) &&
+      (!has(c.securityContext.seccompProfile) || c.securityContext.seccompProfile.type == 'RuntimeDefault') &&
+      has(c.securityContext.capabilities) && has(c.securityContext.capabilities.drop) &&
+      'ALL' in c.securityContext.capabilities.drop && !has(c.env) && !has(c.envFrom) && !has(c.lifecycle) &&
+      (!has(c.command) || c.command[0] in ['/usr/local/bin/muxgate', '/usr/local/bin/muxwan']) &&
+      (!has(c.ports) || c.ports.all(p, !has(p.hostPort)))
+{{- end }}

@@ -83,7 +83,7 @@ async fn the_reverse_tunnel_leads_to_what_the_entry_reaches() -> Result<()> {
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "intranet", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-reverse.yaml")?).await?;
-        let send = ["send-hashed.sh", "office-exit", "8080", "1000000"];
+        let send = ["send-hashed.sh", "office-exit-reverse", "8080", "1000000"];
         pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         Ok(())
     })

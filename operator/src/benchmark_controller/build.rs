@@ -205,7 +205,7 @@ warmUp: 2s
             let rmem = json!({"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"});
             assert!(sysctls.contains(&rmem), "{sysctls:?}");
             let wan = &spec["initContainers"][0];
-            assert_eq!(wan["image"], "example/netem:1");
+            assert_eq!(wan["image"], "example.com/netem:1");
             assert_eq!(
                 wan["securityContext"]["capabilities"]["add"],
                 json!(["NET_ADMIN"])

@@ -9,6 +9,7 @@ use muxtunnel_bench_api::runner::{Offer, State};
 use muxtunnel_crds::MuxBenchmark;
 use serde_json::{Value, json};
 
+use super::build::{self, results, runner};
 use super::runner_client::{RunnerApi, RunnerError};
 use crate::settings::Settings;
 use crate::testing::FakeApi;
@@ -33,11 +34,12 @@ pub(super) fn benchmark(spec: &str) -> MuxBenchmark {
 
 pub(super) fn settings() -> Settings {
     Settings {
-        gateway_image: "example/gateway:1".into(),
-        netem_image: "example/netem:1".into(),
-        bench_image: "example/bench:1".into(),
+        gateway_image: "example.com/gateway:1".into(),
+        netem_image: "example.com/netem:1".into(),
+        bench_image: "example.com/bench:1".into(),
         image_pull_policy: "IfNotPresent".into(),
         wan_emulation: true,
+        pod_metadata: crate::settings::default_pod_metadata(),
         network_policy: None,
         namespace: "operators".to_owned(),
         service_account: "operator".to_owned(),
@@ -46,6 +48,29 @@ pub(super) fn settings() -> Settings {
         certificate_life: Duration::from_secs(24 * 3600),
         authority_life: Duration::from_secs(365 * 24 * 3600),
     }
+}
+
+/// All objects that are made for a benchmark of everything.
+pub(crate) fn objects() -> Vec<Value> {
+    let spec = "
+tunnel: {carrier: {security: {mode: None}}}
+delays: [50ms, 0ms]
+tunings: [Wan]
+";
+    let valid = super::validate::validate(&benchmark(spec)).unwrap();
+    let mut objects = vec![
+        json!(runner::job(&settings(), &valid)),
+        json!(runner::secret(&valid, "token")),
+        json!(runner::operator_key(&valid, "hash".to_owned())),
+        json!(results::config_map(&valid, &[], None)),
+    ];
+    for environment in &valid.environments {
+        let made = build::environment(&settings(), &valid, environment).unwrap();
+        objects.extend(made.tunnels.iter().map(|object| json!(object)));
+        objects.extend(made.services.iter().map(|object| json!(object)));
+        objects.extend(made.agents.iter().map(|object| json!(object)));
+    }
+    objects
 }
 
 /// The runner: the real board, reached without a network. It knows the operator by what the kubelet

@@ -5,6 +5,8 @@
 //! Ed25519, whose signatures are no matter of chance, so that the same certificate comes out each time. Authorities
 //! take turns by the clock: see [`Schedule`].
 
+use kube::ResourceExt;
+use muxtunnel_crds::MuxTunnel;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SerialNumber,
@@ -15,6 +17,7 @@ use zeroize::Zeroizing;
 
 use super::CertificateError;
 use super::seal::{SealingKey, derived};
+use crate::settings::Settings;
 
 /// Length of a seed.
 pub const SEED_BYTES: usize = 32;
@@ -155,6 +158,19 @@ pub struct Subject {
 }
 
 impl Subject {
+    /// `tunnel`, under a join generation.
+    #[must_use]
+    pub fn of(tunnel: &MuxTunnel, generation: u32, settings: &Settings) -> Self {
+        let created = tunnel.creation_timestamp();
+        let life = i64::try_from(settings.authority_life.as_secs());
+        Self {
+            uid: tunnel.uid().unwrap_or_default(),
+            created: created.map_or(0, |time| time.0.as_second()),
+            generation,
+            life: life.unwrap_or(i64::MAX / 100),
+        }
+    }
+
     fn schedule(&self, purpose: Purpose) -> Schedule {
         let lives = match purpose {
             Purpose::Entry => 1,

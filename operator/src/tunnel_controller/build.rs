@@ -136,7 +136,7 @@ pub struct Resources {
     pub service_accounts: Vec<ServiceAccount>,
     /// One an end.
     pub config_maps: Vec<ConfigMap>,
-    /// One an end, and a headless one of the exits that our own entries dial.
+    /// One an end, one of the ports that exits listen on, and a headless one of the exits that our own entries dial.
     pub services: Vec<Service>,
     /// One an end, unless the installation has none.
     pub network_policies: Vec<NetworkPolicy>,
@@ -182,8 +182,11 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         resources
             .network_policies
             .extend(policy.map(|peers| network_policy::build(tunnel, end, peers)));
-        if end == End::Exit && tunnel.connect_fallback.is_some() {
-            resources.services.push(service::headless(tunnel, gateway));
+        if end == End::Exit {
+            resources.services.extend(service::reverse(tunnel, gateway));
+            let is_found = tunnel.connect_fallback.is_some();
+            let headless = is_found.then(|| service::headless(tunnel, gateway));
+            resources.services.extend(headless.flatten());
         }
         if resources.is_held {
             continue;

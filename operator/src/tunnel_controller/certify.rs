@@ -11,13 +11,14 @@
 
 pub mod plan;
 pub mod renewal;
+mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::ObjectMeta;
@@ -90,6 +91,24 @@ pub struct Certified {
     pub taken: BTreeSet<End>,
     /// When all this was looked at, in seconds since 1970.
     pub now: i64,
+}
+
+/// The tunnel that certificates are for.
+#[derive(Clone, Copy)]
+struct Holder<'a> {
+    name: &'a str,
+    namespace: &'a str,
+    owner: &'a OwnerReference,
+}
+
+impl<'a> From<&'a ValidatedTunnel> for Holder<'a> {
+    fn from(valid: &'a ValidatedTunnel) -> Self {
+        Self {
+            name: &valid.name,
+            namespace: &valid.namespace,
+            owner: &valid.owner,
+        }
+    }
 }
 
 /// What tells the time, in seconds since 1970.
@@ -234,12 +253,24 @@ impl Certifier {
                 return Ok(());
             }
         };
-        let uid = &valid.owner.uid;
         certified.status.keep(valid);
         if let ValidatedCertificates::Managed(_, subject) = &valid.certificates {
             let generation = Some(i64::from(subject.generation));
             certified.status.join_generation = generation.filter(|generation| *generation > 0);
         }
+        self.issue_due(valid.into(), wanted, certified, waiting_since)
+            .await
+    }
+
+    /// Issues those of `wanted` for which there is a reason.
+    async fn issue_due(
+        &self,
+        holder: Holder<'_>,
+        wanted: Vec<Wanted<'_>>,
+        certified: &mut Certified,
+        waiting_since: impl Fn(End) -> Option<i64>,
+    ) -> Result<(), CertifyError> {
+        let (uid, now) = (&holder.owner.uid, certified.now);
         for wanted in wanted {
             let record = certified.status.of(wanted.end);
             let since = waiting_since(wanted.end);
@@ -252,7 +283,7 @@ impl Certifier {
                      and every join bundle that it had published is worthless"
                 );
             }
-            match self.issue_one(valid, &wanted, now, reason).await? {
+            match self.issue_one(holder, &wanted, now, reason).await? {
                 Ok(record) => {
                     certified.status.set(wanted.end, record);
                     self.remember(uid, &certified.status, now);
@@ -270,7 +301,7 @@ impl Certifier {
 
     async fn issue_one(
         &self,
-        valid: &ValidatedTunnel,
+        holder: Holder<'_>,
         wanted: &Wanted<'_>,
         now: i64,
         reason: Reason,
@@ -286,9 +317,9 @@ impl Certifier {
         ]
         .map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec())))
         .into();
-        let labels = labels::child(&valid.name, wanted.end.component());
-        let secret = secret(valid, &wanted.secret, "kubernetes.io/tls", labels, data);
-        if let Err(problem) = self.apply_secret(valid, &secret).await? {
+        let labels = labels::child(holder.name, wanted.end.component());
+        let secret = secret(holder, &wanted.secret, "kubernetes.io/tls", labels, data);
+        if let Err(problem) = self.apply_secret(holder, &secret).await? {
             return Ok(Err(problem));
         }
         info!(
@@ -312,11 +343,11 @@ impl Certifier {
     /// Without force, so that nothing of somebody else's is written over.
     async fn apply_secret(
         &self,
-        valid: &ValidatedTunnel,
+        holder: Holder<'_>,
         secret: &Secret,
     ) -> Result<Result<(), Problem>, CertifyError> {
         let name = secret.name_any();
-        let api: Api<Secret> = Api::namespaced(self.client.clone(), &valid.namespace);
+        let api: Api<Secret> = Api::namespaced(self.client.clone(), holder.namespace);
         let how = PatchParams::apply(MANAGER);
         match api.patch(&name, &how, &Patch::Apply(secret)).await {
             Ok(_) => Ok(Ok(())),
@@ -375,8 +406,8 @@ impl Certifier {
             return Ok(());
         }
         let labels = labels::child(&valid.name, "join");
-        let secret = secret(valid, &name, JOIN_SECRET_TYPE, labels, bundle.data());
-        if let Err(problem) = self.apply_secret(valid, &secret).await? {
+        let secret = secret(valid.into(), &name, JOIN_SECRET_TYPE, labels, bundle.data());
+        if let Err(problem) = self.apply_secret(valid.into(), &secret).await? {
             certified.problem.get_or_insert(problem);
             return Ok(());
         }
@@ -543,7 +574,7 @@ impl Records for CertificatesStatus {
 }
 
 fn secret(
-    valid: &ValidatedTunnel,
+    holder: Holder<'_>,
     name: &str,
     type_: &str,
     labels: BTreeMap<String, String>,
@@ -552,9 +583,9 @@ fn secret(
     Secret {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            namespace: Some(valid.namespace.clone()),
+            namespace: Some(holder.namespace.to_owned()),
             labels: Some(labels),
-            owner_references: Some(vec![valid.owner.clone()]),
+            owner_references: Some(vec![holder.owner.clone()]),
             ..ObjectMeta::default()
         },
         type_: Some(type_.to_owned()),

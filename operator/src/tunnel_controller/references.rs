@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use muxtunnel_crds::{AddressTarget, Carrier, Forward, MuxTunnelSpec, ServiceTarget, Side, Target};
+use muxtunnel_crds::{
+    AddressTarget, Carrier, Forward, MuxTunnelSpec, Policy, PolicyRule, ServiceTarget, Side, Target,
+};
 
 use super::validate::is_reverse;
 
@@ -29,7 +31,7 @@ pub struct ServiceName {
 pub struct References {
     /// Services that are looked up: targets that are Services, or DNS names of Services.
     pub services: BTreeSet<ServiceName>,
-    /// Services of other namespaces, by whatever field: each has to be permitted there.
+    /// Services of other namespaces, by whatever field: each has to be permitted there. The name [`EVERY`] is that of all.
     pub foreign: BTreeSet<ServiceName>,
 }
 
@@ -45,8 +47,7 @@ pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
         rendezvous: _,
         forwards,
         carrier,
-        // Which of the addresses that clients name may be dialled: networks and patterns, no objects.
-        policy: _,
+        policy,
         timeouts: _,
         tuning: _,
         wan: _,
@@ -58,7 +59,34 @@ pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
     if let Some(carrier) = carrier {
         of_carrier(carrier);
     }
+    if let Some(policy) = policy {
+        of_policy(policy, namespace, &mut found);
+    }
     found
+}
+
+/// What clients may name themselves. What is denied names nothing that would have to be permitted.
+fn of_policy(policy: &Policy, namespace: &str, found: &mut References) {
+    let Policy {
+        allow,
+        deny: _,
+        nat64_prefixes: _,
+    } = policy;
+    for rule in allow {
+        let PolicyRule {
+            host,
+            // Raw addresses are the matter of NetworkPolicies.
+            cidr: _,
+            port: _,
+            end_port: _,
+            peer: _,
+        } = rule;
+        let named = host
+            .iter()
+            .flat_map(|host| services_of_rule(host, namespace));
+        let foreign = named.filter(|named| named.namespace != namespace);
+        found.foreign.extend(foreign);
+    }
 }
 
 fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut References) {
@@ -166,6 +194,53 @@ pub fn services_of_host(target: &AddressTarget, namespace: &str) -> BTreeSet<Ser
             name: name.to_owned(),
         })
         .collect()
+}
+
+/// The name that stands for all Services of a namespace, or for all namespaces.
+pub const EVERY: &str = "*";
+/// The domain of the cluster, as nearly all have it.
+const CLUSTER_DOMAIN: &str = "cluster.local";
+
+/// The Services that the host of a rule of `policy.allow` may be the name of, where a pod of `namespace` resolves what a
+/// client names: as [`services_of_host`]; of a pattern within the cluster's domain [`EVERY`] Service that it covers. The
+/// pattern `*` has every address, too, which is the matter of NetworkPolicies, so it names none.
+#[must_use]
+pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
+    let Some(domain) = host.strip_prefix("*.") else {
+        let target = AddressTarget {
+            host: host.to_owned(),
+            // It is not looked at.
+            port: 0,
+        };
+        return match host {
+            EVERY => BTreeSet::new(),
+            _ => services_of_host(&target, namespace),
+        };
+    };
+    let domain = domain.trim_end_matches('.').to_ascii_lowercase();
+    let labels: Vec<&str> = domain.split('.').collect();
+    let service = |of: &str, name: &str| ServiceName {
+        namespace: of.to_owned(),
+        name: name.to_owned(),
+    };
+    let is_above = domain == CLUSTER_DOMAIN || CLUSTER_DOMAIN.ends_with(&format!(".{domain}"));
+    let before_svc = (0..labels.len()).filter_map(|index| match labels[..=index] {
+        ["svc"] => Some(service(EVERY, EVERY)),
+        [of, "svc"] => Some(service(of, EVERY)),
+        [.., name, of, "svc"] => Some(service(of, name)),
+        _ => None,
+    });
+    let all = is_above.then(|| service(EVERY, EVERY));
+    before_svc.chain(all).collect()
+}
+
+/// The one spelling of the host of a rule, as [`canonical_host`]. A pattern stays as it is.
+#[must_use]
+pub fn canonical_rule(host: &str, namespace: &str) -> String {
+    match host.starts_with(EVERY) {
+        true => host.to_owned(),
+        false => canonical_host(host, namespace),
+    }
 }
 
 /// The one spelling of a host that is dialled by pods of `namespace`.

@@ -11,7 +11,7 @@ mod handover;
 mod judge;
 mod listeners;
 mod network_policy;
-mod privileges;
+pub(crate) mod privileges;
 mod probe;
 mod reconcile;
 mod references;
@@ -62,6 +62,7 @@ fn settings() -> Settings {
         bench_image: "example.com/bench:1".to_owned(),
         image_pull_policy: "IfNotPresent".to_owned(),
         wan_emulation: true,
+        pod_metadata: crate::settings::default_pod_metadata(),
         network_policy: Some(AdminPeers {
             operator_namespace: "mux".to_owned(),
             operator_labels: [("app".to_owned(), "operator".to_owned())].into(),

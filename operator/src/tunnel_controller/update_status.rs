@@ -12,11 +12,13 @@ mod telemetry;
 pub use bottleneck::BottleneckHold;
 pub use telemetry::TelemetryClock;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition as condition};
+use muxtunnel_crds::{
+    CertificatesStatus, MuxTunnel, MuxTunnelStatus, tunnel_condition as condition,
+};
 use serde_json::json;
 
 use super::apply::Applied;
@@ -68,18 +70,24 @@ pub struct Calm {
     bottlenecks: BottleneckHold,
 }
 
-/// Writes the status of `outcome`, unless it stands there already. Returns it.
+/// Writes the status of `outcome`, unless it stands there already. `renewed`: the certificates, where they were renewed
+/// whatever the spec says; `stale`: the watches that bring nothing. Returns it.
 ///
 /// # Errors
 /// [`UpdateStatusError`] where the API server refuses, or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     tunnel: &MuxTunnel,
-    outcome: &Outcome,
+    (outcome, renewed, stale): (&Outcome, Option<&Certified>, &[String]),
     calm: &Calm,
 ) -> Result<MuxTunnelStatus, UpdateStatusError> {
     let old = tunnel.status.clone().unwrap_or_default();
-    let mut new = status(tunnel, outcome, &old, &Time(whole_second()));
+    let mut new = status(
+        tunnel,
+        (outcome, renewed, stale),
+        &old,
+        &Time(whole_second()),
+    );
     let uid = tunnel.uid().unwrap_or_default();
     if let Some(carriers) = &mut new.carriers {
         let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
@@ -119,13 +127,20 @@ fn whole_second() -> k8s_openapi::jiff::Timestamp {
 /// The status that follows from `outcome`. Pure.
 fn status(
     tunnel: &MuxTunnel,
-    outcome: &Outcome,
+    (outcome, renewed, stale): (&Outcome, Option<&Certified>, &[String]),
     old: &MuxTunnelStatus,
     now: &Time,
 ) -> MuxTunnelStatus {
     let generation = tunnel.metadata.generation;
-    let (verdicts, mut status) = match outcome {
-        Outcome::Paused => return paused(old, now),
+    let old = &MuxTunnelStatus {
+        certificates: renewed.map_or_else(
+            || old.certificates.clone(),
+            |renewed| certificates_of(renewed, old),
+        ),
+        ..old.clone()
+    };
+    let (mut verdicts, mut status) = match outcome {
+        Outcome::Paused => return paused(old, renewed, now),
         // Nothing new is known.
         Outcome::Awaited(_) => return old.clone(),
         Outcome::Refused(problem) => return refused(problem, old, generation, now),
@@ -144,16 +159,45 @@ fn status(
             judge::facts(valid, applied, seen, certified),
         ),
     };
+    if let Some(problem) = renewed.and_then(not_renewed) {
+        verdicts.retain(|verdict| verdict.type_ != condition::CERTIFICATES_VALID);
+        verdicts.push(problem);
+    }
+    verdicts.extend(watches_current(stale));
     status.observed_generation = generation;
     status.conditions = conditions(&verdicts, &old.conditions, generation, now);
     status
 }
 
-/// As it was, but that `Ready` says why nothing happens. Nobody looked, so no verdict and no generation moves.
-fn paused(old: &MuxTunnelStatus, now: &Time) -> MuxTunnelStatus {
+/// There only where it does not hold.
+fn watches_current(stale: &[String]) -> Option<Verdict> {
+    (!stale.is_empty()).then(|| {
+        let detail = format!(
+            "the API server has not answered these watches for three minutes: {}",
+            stale.join(", ")
+        );
+        Verdict::no(condition::WATCHES_CURRENT, Code::WatchUnanswered, detail)
+    })
+}
+
+/// The certificates as they are by now; none where there were none.
+fn certificates_of(renewed: &Certified, old: &MuxTunnelStatus) -> Option<CertificatesStatus> {
+    let is_there = old.certificates.is_some() || renewed.status != CertificatesStatus::default();
+    is_there.then(|| renewed.status.clone())
+}
+
+fn not_renewed(renewed: &Certified) -> Option<Verdict> {
+    let problem = renewed.problem.as_ref()?;
+    let (code, detail) = (problem.code, problem.detail.as_str());
+    Some(Verdict::no(condition::CERTIFICATES_VALID, code, detail))
+}
+
+/// As it was, but that `Ready` says why nothing happens, and that certificates are renewed. Nobody looked, so no other
+/// verdict and no generation moves.
+fn paused(old: &MuxTunnelStatus, renewed: Option<&Certified>, now: &Time) -> MuxTunnelStatus {
     let mut status = old.clone();
-    let is_ready = |old: &Condition| old.type_ == condition::READY;
-    let ready = old.conditions.iter().position(is_ready);
+    let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
+    let ready = place(condition::READY);
     let before = ready.map(|index| &old.conditions[index]);
     let verdict = Verdict {
         type_: condition::READY,
@@ -169,6 +213,13 @@ fn paused(old: &MuxTunnelStatus, now: &Time) -> MuxTunnelStatus {
     let new = conditions(&[verdict], &old.conditions, generation, now);
     let replaced = ready.map_or(0..0, |index| index..index + 1);
     status.conditions.splice(replaced, new);
+    if let Some(problem) = renewed.and_then(not_renewed) {
+        let new = conditions(&[problem], &old.conditions, generation, now);
+        status
+            .conditions
+            .retain(|old| old.type_ != condition::CERTIFICATES_VALID);
+        status.conditions.extend(new);
+    }
     status
 }
 

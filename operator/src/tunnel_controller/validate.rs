@@ -15,7 +15,7 @@ mod replicas;
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{ISSUED_SUFFIX, Identities, ValidatedCertificates};
 pub(super) use forward::is_reverse;
-pub use forward::{ListenPort, UsersFile, ValidatedForward};
+pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
 pub use replicas::Replicas;
 
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{
-    Backend, CongestionControl, Duration, Gateway, MuxBenchmark, MuxTunnel, PodTemplate, Profile,
-    Protocol, Rendezvous, Scope, ServiceType, Side, Tuning,
+    Backend, CongestionControl, Duration, Gateway, GatewayService, MuxBenchmark, MuxTunnel,
+    PodTemplate, Profile, Protocol, Rendezvous, Scope, ServiceType, Side, Tuning,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{
@@ -95,7 +95,7 @@ pub struct ValidatedTunnel {
     pub unresolved: Vec<String>,
     /// A sentence for each forward whose target Service is there without a ready endpoint.
     pub unready: Vec<String>,
-    /// A sentence for each forward that another namespace does not permit. It is left out.
+    /// A sentence for each forward, and each rule of the policy, that another namespace does not permit. It is left out.
     pub forbidden: Vec<String>,
     /// What those forwards would dial: open streams to it end, since the permission may have been there before.
     pub denied: Vec<DeniedTarget>,
@@ -159,6 +159,8 @@ pub struct ValidatedGateway {
     pub service_type: ServiceType,
     /// Annotations of the Service.
     pub service_annotations: BTreeMap<String, String>,
+    /// Of an exit: the Service of what it listens for.
+    pub reverse_service: GatewayService,
     /// How their carriers are secured.
     pub security: ValidatedSecurity,
     /// Settings of the pods.
@@ -239,7 +241,7 @@ fn valid(
 ) -> Result<ValidatedTunnel, String> {
     let spec = &tunnel.spec;
     let name = tunnel.name_any();
-    problem::problem(tunnel).map_or(Ok(()), Err)?;
+    problem::problem(tunnel, &settings.pod_metadata).map_or(Ok(()), Err)?;
     let mut forwards = Vec::new();
     let (mut unresolved, mut forbidden) = (Vec::new(), Vec::new());
     let (mut denied, mut unready) = (Vec::new(), Vec::new());
@@ -265,6 +267,8 @@ fn valid(
             None => unready.extend(forward::unready(forward, &namespace, found).map(named)),
         }
     }
+    let (policy, unpermitted) = policy::policy(spec.policy.as_ref(), &namespace, named)?;
+    forbidden.extend(unpermitted);
     let carrier = carrier::of(spec);
     let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
     let joined = joined.map(|joined| &joined.bundle);
@@ -303,9 +307,10 @@ fn valid(
                 name: forward.name.clone(),
                 port: forward.listen.port,
                 reverse: is_reverse(forward),
+                clients: Clients::of(forward.listen.from.as_ref()),
             })
             .collect(),
-        policy: policy::policy(spec.policy.as_ref(), &named.api_server)?,
+        policy,
         advertised: carrier.address.clone().filter(|_| side == Side::Exit),
         certificates,
         offer: None,
@@ -379,6 +384,7 @@ fn gateway(asked: Option<&Gateway>, security: ValidatedSecurity) -> ValidatedGat
             .unwrap_or(DRAIN_DEADLINE_SECONDS_DEFAULT),
         service_type: service.type_.unwrap_or_default(),
         service_annotations: service.annotations,
+        reverse_service: asked.reverse_service.unwrap_or_default(),
         security,
         template: asked.template.unwrap_or_default(),
     }

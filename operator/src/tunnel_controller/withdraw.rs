@@ -10,14 +10,14 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
-use muxtunnel_crds::{AddressTarget, MuxTunnel};
+use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::{Config, Direction, Forward, HostPattern, Role, Rule, Target};
 
 use super::Error;
 use super::build::End;
 use super::build::config_map::FILE;
 use super::dereference::DereferenceError;
-use super::references::{ServiceName, services_of_host};
+use super::references::{ServiceName, services_of_rule};
 use crate::apply::{Children, apply, is_owned, owner_reference};
 use crate::caches::Cluster;
 use crate::grants::Grants;
@@ -109,11 +109,7 @@ fn lessened(
             refused.insert(service);
         }
     }
-    let rules = tunnel.spec.policy.iter().flat_map(|policy| &policy.allow);
-    let said: BTreeSet<String> = rules
-        .filter_map(|rule| rule.host.as_ref().map(|host| host.to_ascii_lowercase()))
-        .collect();
-    let text = without(&config, &namespace, &refused, &said).and_then(|less| less.to_yaml().ok());
+    let text = without(&config, &namespace, &refused).and_then(|less| less.to_yaml().ok());
     Ok(text.map(|text| ConfigMap {
         data: Some([(FILE.to_owned(), text)].into()),
         ..bare(live)
@@ -146,24 +142,20 @@ fn led_to(config: &Config, namespace: &str) -> BTreeSet<ServiceName> {
     let targets = config
         .forwards
         .iter()
-        .filter_map(|forward| target(forward.target.as_ref()?));
+        .filter_map(|forward| target(forward.target.as_ref()?))
+        .map(str::to_owned);
     let allowed = config
         .policy
         .allow
         .iter()
         .filter_map(|rule| named(&rule.host));
     let hosts = targets.chain(allowed);
-    hosts.flat_map(|host| foreign(host, namespace)).collect()
+    hosts.flat_map(|host| foreign(&host, namespace)).collect()
 }
 
-/// The configuration without forwards to `refused`, and without rules for them but those of hosts that the spec's policy
-/// has `said`, and with rules that deny what was dialled by them, which end the open streams; `None`: there were none.
-fn without(
-    config: &Config,
-    namespace: &str,
-    refused: &BTreeSet<ServiceName>,
-    said: &BTreeSet<String>,
-) -> Option<Config> {
+/// The configuration without forwards to `refused`, and without rules for them, and with rules that deny what was dialled
+/// by them, which end the open streams; `None`: there were none.
+fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) -> Option<Config> {
     let is_refused = |host: &str| !foreign(host, namespace).is_disjoint(refused);
     let mut less = config.clone();
     less.forwards.retain(|forward| {
@@ -171,7 +163,8 @@ fn without(
         !host.is_some_and(is_refused)
     });
     let is_withdrawn = |rule: &Rule| {
-        named(&rule.host).is_some_and(|host| is_refused(host) && !said.contains(host))
+        let host = named(&rule.host);
+        host.is_some_and(|host| is_refused(&host))
     };
     less.policy.allow.retain(|rule| !is_withdrawn(rule));
     let here = |forward: &&Forward| {
@@ -179,13 +172,15 @@ fn without(
     };
     let targets = config.forwards.iter().filter(here);
     let dialled = targets.filter_map(|forward| forward.target.as_ref().map(Rule::of_target));
-    let withdrawn = dialled.filter(|rule| named(&rule.host).is_some_and(is_refused));
+    let withdrawn = dialled.filter(is_withdrawn);
     let withdrawn = withdrawn.chain(
         config
             .policy
             .allow
             .iter()
             .filter(|rule| is_withdrawn(rule))
+            // A pattern may cover what others still permit.
+            .filter(|rule| matches!(rule.host, HostPattern::Name(_)))
             .cloned(),
     );
     for rule in withdrawn {
@@ -203,20 +198,16 @@ fn target(target: &Target) -> Option<&str> {
     }
 }
 
-fn named(host: &HostPattern) -> Option<&str> {
+fn named(host: &HostPattern) -> Option<String> {
     match host {
-        HostPattern::Name(name) => Some(name),
+        HostPattern::Name(name) => Some(name.clone()),
+        HostPattern::Below(domain) => Some(format!("*.{domain}")),
         _ => None,
     }
 }
 
 fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
-    let target = AddressTarget {
-        host: host.to_owned(),
-        // It is not looked at.
-        port: 0,
-    };
-    let mut services = services_of_host(&target, namespace);
+    let mut services = services_of_rule(host, namespace);
     services.retain(|service| service.namespace != namespace);
     services
 }

@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
-    Carrier, Duration, Forward, Listen, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol,
-    ServiceTarget, Side, Target, Tuning, Wan,
+    Carrier, Duration, Forward, Listen, ListenFrom, ListenProtocol, MuxTunnel, MuxTunnelSpec,
+    Protocol, ServiceTarget, Side, Target, Tuning, Wan,
 };
 
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
@@ -35,13 +35,14 @@ pub fn tunnel(
     });
     let asked = &benchmark.carrier;
     let native = protocol == Protocol::Native;
+    let agent = (benchmark.namespace.as_str(), server.as_str());
     let spec = MuxTunnelSpec {
         side: Side::Both,
         entry: benchmark.entry.clone(),
         exit: benchmark.exit.clone(),
         forwards: vec![
-            forward("iperf", IPERF_PORT, &server),
-            forward("echo", ECHO_PORT, &server),
+            forward("iperf", IPERF_PORT, agent),
+            forward("echo", ECHO_PORT, agent),
         ],
         rendezvous: None,
         carrier: Some(Carrier {
@@ -80,13 +81,18 @@ pub fn tunnel(
     }
 }
 
-fn forward(name: &str, port: u16, server: &str) -> Forward {
+/// Its clients are agents of `namespace`, however the entry's Service is exposed.
+fn forward(name: &str, port: u16, (namespace, server): (&str, &str)) -> Forward {
     Forward {
         name: name.to_owned(),
         direction: None,
         listen: Listen {
             port,
             protocol: ListenProtocol::Tcp,
+            from: Some(ListenFrom {
+                namespaces: vec![namespace.to_owned()],
+                ..ListenFrom::default()
+            }),
         },
         target: Some(Target {
             service: Some(ServiceTarget {

@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::networking::v1::{
-    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
+    IPBlock, NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPeer, NetworkPolicyPort,
     NetworkPolicySpec,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
@@ -18,7 +18,7 @@ use super::{End, metadata};
 use crate::benchmark_controller::names::RUNNER;
 use crate::labels;
 use crate::settings::AdminPeers;
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::validate::{Clients, ValidatedTunnel};
 
 /// Label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -27,11 +27,16 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
     let carriers = end
         .is_dialled(tunnel)
         .then(|| rule(carrier_peers(tunnel), [CARRIER_PORT]));
-    let listened = tunnel.listen_ports.iter();
-    let listened = listened.filter(|port| port.reverse == (end == End::Exit));
-    let listened: Vec<u16> = listened.map(|port| port.port).collect();
-    // No rule rather than one without ports, which would be all of them.
-    let listened = (!listened.is_empty()).then(|| rule(Vec::new(), listened));
+    // Ports with the same clients share a rule. Without ports there is none: one without ports would be all of them.
+    let mut listened: BTreeMap<&Clients, Vec<u16>> = BTreeMap::new();
+    for port in &tunnel.listen_ports {
+        if port.reverse == (end == End::Exit) {
+            listened.entry(&port.clients).or_default().push(port.port);
+        }
+    }
+    let listened = listened
+        .into_iter()
+        .map(|(clients, ports)| rule(client_peers(clients), ports));
     let admin = rule(admin_peers(tunnel, peers), [ADMIN_PORT]);
     NetworkPolicy {
         metadata: metadata(tunnel, end),
@@ -47,6 +52,41 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
             ),
             egress: None,
         }),
+    }
+}
+
+/// The clients of listening ports (none: anybody).
+fn client_peers(clients: &Clients) -> Vec<NetworkPolicyPeer> {
+    let Clients::Some {
+        pods: of,
+        ip_blocks,
+    } = clients
+    else {
+        return Vec::new();
+    };
+    let of = of.iter().map(|(namespaces, labels)| NetworkPolicyPeer {
+        namespace_selector: (!namespaces.is_empty()).then(|| named(namespaces)),
+        ..pods(None, labels.clone())
+    });
+    let blocks = ip_blocks.iter().map(|cidr| NetworkPolicyPeer {
+        ip_block: Some(IPBlock {
+            cidr: cidr.clone(),
+            except: None,
+        }),
+        ..NetworkPolicyPeer::default()
+    });
+    of.chain(blocks).collect()
+}
+
+/// Namespaces by their names.
+fn named(namespaces: &[String]) -> LabelSelector {
+    LabelSelector {
+        match_labels: None,
+        match_expressions: Some(vec![LabelSelectorRequirement {
+            key: NAMESPACE_NAME.to_owned(),
+            operator: "In".to_owned(),
+            values: Some(namespaces.to_vec()),
+        }]),
     }
 }
 
@@ -89,7 +129,7 @@ fn pods(
 
 fn having(labels: BTreeMap<String, String>) -> LabelSelector {
     LabelSelector {
-        match_labels: Some(labels),
+        match_labels: (!labels.is_empty()).then_some(labels),
         match_expressions: None,
     }
 }

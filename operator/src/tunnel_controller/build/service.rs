@@ -1,9 +1,14 @@
-//! The Services of gateways: in front of each side with the ports of the forwards that it listens for, in front of
-//! what carriers lead to with their port as well, and a headless one, by which entries find each exit's pod: the
-//! carriers of a session lead to one.
+//! The Services of gateways: of an entry with the ports of the forwards that it listens for, of an exit or a rendezvous with
+//! the carrier port, of an exit with the ports that it listens for, and a headless one, by which entries find each exit's
+//! pod: the carriers of a session lead to one.
+//!
+//! Carriers and listening ports of an exit never share a Service: a join makes that of carriers public.
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_crds::ServiceType;
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, metadata};
@@ -16,23 +21,53 @@ pub(super) fn build(
     end: End,
     gateway: &ValidatedGateway,
 ) -> Option<Service> {
+    let ports = match end {
+        End::Entry => listened(tunnel, end),
+        End::Exit | End::Rendezvous => {
+            let carriers = end.is_dialled(tunnel);
+            let carriers = carriers.then(|| carrier_port(tunnel, gateway));
+            carriers.into_iter().collect()
+        }
+    };
+    let exposure = (gateway.service_type, &gateway.service_annotations);
+    service(tunnel, end, None, exposure, ports)
+}
+
+/// That of the ports that an exit listens on.
+pub(super) fn reverse(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
+    let asked = &gateway.reverse_service;
+    let exposure = (asked.type_.unwrap_or_default(), &asked.annotations);
+    let ports = listened(tunnel, End::Exit);
+    service(tunnel, End::Exit, Some("reverse"), exposure, ports)
+}
+
+pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
+    let exposure = (ServiceType::ClusterIP, &BTreeMap::new());
+    let ports = vec![carrier_port(tunnel, gateway)];
+    let mut service = service(tunnel, End::Exit, Some("headless"), exposure, ports)?;
+    service.spec.get_or_insert_default().cluster_ip = Some("None".to_owned());
+    Some(service)
+}
+
+/// In front of the pods of `end`. `None`: without ports there can be none.
+fn service(
+    tunnel: &ValidatedTunnel,
+    end: End,
+    suffix: Option<&str>,
+    (type_, annotations): (ServiceType, &BTreeMap<String, String>),
+    ports: Vec<ServicePort>,
+) -> Option<Service> {
     let mut metadata = metadata(tunnel, end);
-    if !gateway.service_annotations.is_empty() {
-        metadata.annotations = Some(gateway.service_annotations.clone());
+    if let Some(suffix) = suffix {
+        metadata.name = Some(format!("{}-{suffix}", end.child_name(tunnel)));
     }
-    let carriers = end
-        .is_dialled(tunnel)
-        .then(|| carrier_port(tunnel, gateway));
-    let listened = tunnel.listen_ports.iter();
-    let listened = listened.filter(|port| port.reverse == (end == End::Exit));
-    let ports: Vec<_> = carriers
-        .into_iter()
-        .chain(listened.map(|listened| port(&listened.name, listened.port)))
-        .collect();
+    if !annotations.is_empty() {
+        metadata.annotations = Some(annotations.clone());
+    }
     (!ports.is_empty()).then(|| Service {
         metadata,
         spec: Some(ServiceSpec {
-            type_: Some(gateway.service_type.as_str().to_owned()),
+            type_: Some(type_.as_str().to_owned()),
             selector: Some(labels::child(&tunnel.name, end.component())),
             ports: Some(ports),
             ..ServiceSpec::default()
@@ -41,20 +76,13 @@ pub(super) fn build(
     })
 }
 
-pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Service {
-    let mut metadata = metadata(tunnel, End::Exit);
-    metadata.name = Some(format!("{}-headless", End::Exit.child_name(tunnel)));
-    Service {
-        metadata,
-        spec: Some(ServiceSpec {
-            type_: Some("ClusterIP".to_owned()),
-            cluster_ip: Some("None".to_owned()),
-            selector: Some(labels::child(&tunnel.name, End::Exit.component())),
-            ports: Some(vec![carrier_port(tunnel, gateway)]),
-            ..ServiceSpec::default()
-        }),
-        status: None,
-    }
+/// The ports of the forwards that `end` listens for.
+fn listened(tunnel: &ValidatedTunnel, end: End) -> Vec<ServicePort> {
+    let listened = tunnel.listen_ports.iter();
+    let listened = listened.filter(|port| port.reverse == (end == End::Exit));
+    listened
+        .map(|listened| port(&listened.name, listened.port))
+        .collect()
 }
 
 /// What is in front of it is told where carriers are WebSocket connections (Kubernetes' standard names).

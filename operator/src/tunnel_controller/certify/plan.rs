@@ -163,24 +163,43 @@ pub fn managed(
     now: i64,
 ) -> Result<Vec<Wanted<'static>>, CertificateError> {
     let ends = [
-        (End::Exit, &identities.exit, Purpose::Entry),
-        (End::Entry, &identities.entry, Purpose::Exit),
+        (End::Exit, &identities.exit),
+        (End::Entry, &identities.entry),
     ];
     ends.into_iter()
         .filter(|(end, ..)| end.gateway(valid).is_some())
-        .map(|(end, identity, other)| {
-            let own = purpose(end);
-            let accepted = subject.trusted(seed, own, now)?;
-            Ok(Wanted {
-                end,
-                secret: valid.certificates.secret(&valid.name, end.component()),
-                identity: identity.clone(),
-                trust: pem(&subject.trusted(seed, other, now)?),
-                signer: Signer::Derived(Box::new(subject.signing(seed, own, now)?)),
-                accepted: accepted.into_iter().map(|one| one.fingerprint).collect(),
-            })
+        .map(|(end, identity)| {
+            let secret = valid.certificates.secret(&valid.name, end.component());
+            derived(end, (secret, identity.clone()), subject, seed, now)
         })
         .collect()
+}
+
+/// A certificate of `end` with `identity`, in `secret`, by an authority of `subject`.
+///
+/// # Errors
+/// [`CertificateError`].
+pub fn derived(
+    end: End,
+    (secret, identity): (String, String),
+    subject: &Subject,
+    seed: &Seed,
+    now: i64,
+) -> Result<Wanted<'static>, CertificateError> {
+    let own = purpose(end);
+    let other = match own {
+        Purpose::Entry => Purpose::Exit,
+        Purpose::Exit => Purpose::Entry,
+    };
+    let accepted = subject.trusted(seed, own, now)?;
+    Ok(Wanted {
+        end,
+        secret,
+        identity,
+        trust: pem(&subject.trusted(seed, other, now)?),
+        signer: Signer::Derived(Box::new(subject.signing(seed, own, now)?)),
+        accepted: accepted.into_iter().map(|one| one.fingerprint).collect(),
+    })
 }
 
 /// What the operator issues for the entry, by a bundle.
@@ -190,12 +209,19 @@ pub fn joined<'a>(
     identities: &Identities,
     bundle: &'a Bundle,
 ) -> Wanted<'a> {
+    let secret = valid
+        .certificates
+        .secret(&valid.name, End::Entry.component());
+    bundled((secret, identities.entry.clone()), bundle)
+}
+
+/// A certificate of an entry with `identity`, in `secret`, by `bundle`.
+#[must_use]
+pub fn bundled((secret, identity): (String, String), bundle: &Bundle) -> Wanted<'_> {
     Wanted {
         end: End::Entry,
-        secret: valid
-            .certificates
-            .secret(&valid.name, End::Entry.component()),
-        identity: identities.entry.clone(),
+        secret,
+        identity,
         trust: bundle.exit_authorities.clone(),
         accepted: vec![bundle.entry_authority.fingerprint.clone()],
         signer: Signer::Bundled(&bundle.entry_authority),

@@ -133,38 +133,54 @@ impl Certifier {
         tunnel: &MuxTunnel,
         copy: Result<Bundle, Problem>,
     ) -> Result<Result<Joined, Problem>, CertifyError> {
+        let carrier = tunnel.spec.carrier.as_ref();
+        let from = carrier.and_then(|carrier| carrier.join_from.as_ref());
+        let secret_name = from.map_or_else(String::new, |from| from.secret_name.clone());
+        let joined = match self.followed(cluster, tunnel, &secret_name, copy).await? {
+            Ok(joined) => joined,
+            Err(problem) => return Ok(Err(problem)),
+        };
+        let leads = carrier.is_some_and(|carrier| {
+            let address = joined.bundle.address.as_ref();
+            carrier.address.is_some() || carrier.rendezvous.is_some() || address.is_some()
+        });
+        if !leads {
+            let detail = format!(
+                "Secret {secret_name} has no key address: say where the exit is by carrier.address or \
+                 carrier.rendezvous"
+            );
+            let code = Code::JoinBundleInvalid;
+            return Ok(Err(Problem { code, detail }));
+        }
+        Ok(Ok(joined))
+    }
+
+    /// `copy`, of the Secret `secret_name`, or the bundle that followed it; or why neither is good.
+    pub(super) async fn followed(
+        &self,
+        cluster: &Cluster,
+        tunnel: &MuxTunnel,
+        secret_name: &str,
+        copy: Result<Bundle, Problem>,
+    ) -> Result<Result<Joined, Problem>, CertifyError> {
         let copy = match copy {
             Ok(copy) => copy,
             Err(problem) => return Ok(Err(problem)),
         };
-        let carrier = tunnel.spec.carrier.as_ref();
-        let from = carrier.and_then(|carrier| carrier.join_from.as_ref());
-        let secret_name = from.map_or_else(String::new, |from| from.secret_name.clone());
-        let problem = |code, what: &str| {
-            let detail = format!("Secret {secret_name} {what}");
-            Ok(Err(Problem { code, detail }))
-        };
         let kept = self.kept(cluster, tunnel, &copy).await?;
         let kept = kept.filter(|kept| kept.expires() >= copy.expires());
-        let mut joined = Joined::by_copy(&secret_name, copy);
+        let mut joined = Joined::by_copy(secret_name, copy);
         if let Some(kept) = kept {
             joined.bundle = kept;
             joined.is_renewed = true;
         }
-        let bundle = &joined.bundle;
-        if let Err(expired) = bundle.good_at(self.now()) {
-            return problem(expired.code, &expired.what);
-        }
-        let leads = carrier.is_some_and(|carrier| {
-            carrier.address.is_some() || carrier.rendezvous.is_some() || bundle.address.is_some()
-        });
-        if !leads {
-            return problem(
-                Code::JoinBundleInvalid,
-                "has no key address: say where the exit is by carrier.address or carrier.rendezvous",
-            );
-        }
-        Ok(Ok(joined))
+        Ok(match joined.bundle.good_at(self.now()) {
+            Ok(()) => Ok(joined),
+            Err(expired) => Err(Problem {
+                code: expired.code,
+                detail: format!("Secret {secret_name} {}", expired.what),
+            }),
+        })
     }
 
     /// The bundle that was kept and follows `copy`.

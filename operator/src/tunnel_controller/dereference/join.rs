@@ -33,9 +33,22 @@ pub async fn join(
         return Ok(None);
     };
     let namespace = tunnel.namespace().unwrap_or_default();
-    let name = &from.secret_name;
-    let problem = |code, detail| Ok(Some(Err(Problem { code, detail })));
-    let api: Api<Secret> = Api::namespaced(client.clone(), &namespace);
+    let copy = copy(client, &namespace, &from.secret_name, settings).await?;
+    Ok(Some(copy))
+}
+
+/// The bundle in the Secret `name`, good or expired, or why it has none.
+///
+/// # Errors
+/// As of [`join`].
+pub async fn copy(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    settings: &Settings,
+) -> Result<Result<Bundle, Problem>, JoinError> {
+    let problem = |code, detail| Ok(Err(Problem { code, detail }));
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let secret = match api.get_opt(name).await {
         Ok(Some(secret)) => secret,
         Ok(None) => {
@@ -45,20 +58,18 @@ pub async fn join(
             return problem(Code::JoinBundleMissing, detail);
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            return problem(
-                Code::JoinBundleForbidden,
-                forbidden(settings, &namespace, name),
-            );
+            let detail = forbidden(settings, namespace, name);
+            return problem(Code::JoinBundleForbidden, detail);
         }
         Err(source) => {
-            let name = name.clone();
+            let name = name.to_owned();
             return Err(JoinError { name, source });
         }
     };
-    Ok(Some(Bundle::read(&secret).map_err(|problem| Problem {
+    Ok(Bundle::read(&secret).map_err(|problem| Problem {
         code: problem.code,
         detail: format!("Secret {name} {}", problem.what),
-    })))
+    }))
 }
 
 /// The commands that give the right to read that one Secret.

@@ -376,6 +376,39 @@ fn emulation_is_left_out_where_it_is_switched_off_or_the_delay_is_zero() {
     assert!(valid(&with("wan: {delay: 0ms, loss: 1%}")).wan.is_some());
 }
 
+/// A join makes the Service of carriers public.
+#[test]
+fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise() {
+    let spec = |exit: &str| {
+        let native = with(&format!(
+            "exit: {{service: {{type: LoadBalancer}}{exit}}}\n"
+        ));
+        native
+            .replace("protocol: Jmux", "protocol: Native")
+            .replace(
+                "listen: {port: 8080}",
+                "direction: ExitToEntry\n  listen: {port: 8080, from: {all: true}}",
+            )
+    };
+    let type_of = |spec: &str, name: &str| {
+        let service = child(&built(spec).services, name);
+        let public = service["metadata"]["annotations"]["example.com/pool"].clone();
+        (service["spec"]["type"].clone(), public)
+    };
+    let asked = spec("");
+    assert_eq!(type_of(&asked, "office-exit").0, "LoadBalancer");
+    assert_eq!(type_of(&asked, "office-exit-reverse").0, "ClusterIP");
+    let asked = spec(", reverseService: {type: NodePort, annotations: {example.com/pool: b}}");
+    assert_eq!(
+        type_of(&asked, "office-exit"),
+        (json!("LoadBalancer"), Value::Null)
+    );
+    assert_eq!(
+        type_of(&asked, "office-exit-reverse"),
+        (json!("NodePort"), json!("b"))
+    );
+}
+
 #[test]
 fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
     let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
@@ -386,7 +419,8 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         let number = |port: Value| port["port"].as_i64().unwrap();
         ports.into_iter().map(number).collect::<Vec<_>>()
     };
-    assert_eq!(ports("office-exit"), [64000, 8080]);
+    assert_eq!(ports("office-exit"), [64000]);
+    assert_eq!(ports("office-exit-reverse"), [8080]);
     assert_eq!(ports("office-entry"), [443]);
     let (exit, entry) = (
         config(&tunnel, "office-exit"),
@@ -417,7 +451,10 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         .iter()
         .map(|s| s.metadata.name.clone().unwrap())
         .collect();
-    assert_eq!(names, ["office-exit", "office-exit-headless"]);
+    assert_eq!(
+        names,
+        ["office-exit", "office-exit-reverse", "office-exit-headless"]
+    );
 }
 
 #[test]
@@ -595,7 +632,11 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
 
 #[test]
 fn the_template_of_a_side_reaches_its_pods_and_own_labels_win() {
-    let resources = built(&with(
+    let mut settings = settings();
+    settings
+        .pod_metadata
+        .push("app.kubernetes.io/*".parse().unwrap());
+    let spec = with(
         "
 entry:
   replicas: 2
@@ -608,7 +649,11 @@ entry:
     labels: {team: edge, app.kubernetes.io/instance: other}
     imagePullSecrets: [{name: registry}]
 ",
-    ));
+    );
+    let spec = spec
+        .replace("{port: 8080}", "{port: 8080, from: {all: true}}")
+        .replace("{port: 443}", "{port: 443, from: {all: true}}");
+    let resources = build(&valid_with(&spec, &shop(), &settings), &settings).unwrap();
     let deployment = child(&resources.deployments, "office-entry");
     assert_eq!(deployment["spec"]["replicas"], 2);
     let template = &deployment["spec"]["template"];

@@ -106,9 +106,10 @@ fn an_entry_and_an_exit_that_meet_both_dial_the_rendezvous() {
 fn an_exit_that_is_met_has_a_service_of_what_it_listens_for_alone() {
     let reverse = FORWARDS.replace("listen:", "direction: ExitToEntry\n  listen:");
     let tunnel = built(&format!("side: Exit\n{reverse}{LEAF}"));
-    let ports = child(&tunnel.services, "office-exit")["spec"]["ports"].clone();
+    let ports = child(&tunnel.services, "office-exit-reverse")["spec"]["ports"].clone();
     assert_eq!(ports.as_array().map(Vec::len), Some(1));
     assert_eq!(ports[0]["name"], "db");
+    assert_eq!(tunnel.services.len(), 1);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::certificates::tests::handshake::{Files, shake_hands};
 use crate::grants::tests::known;
 use crate::testing::Failure;
 use crate::testing::kubelet::OFFER;
+use crate::tunnel_controller::PAUSED;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::certify::plan;
 use crate::tunnel_controller::reconcile;
@@ -201,6 +202,78 @@ async fn certificates_are_renewed_once_two_thirds_of_their_life_are_over() {
     let entry = bench.files("office-entry-tls", EXIT);
     shake_hands(&entry, &before, due).unwrap();
     assert_ne!(before.key, bench.files("office-exit-tls", ENTRY).key);
+}
+
+/// A pause, a spec that a newer version refuses, and both at once after an edit.
+#[tokio::test]
+async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() {
+    let pause = |bench: &Bench| bench.annotate(PAUSED, Some("true"));
+    let refuse = |bench: &Bench| {
+        let labels = json!({"template": {"labels": {"example.com/refused": "yes"}}});
+        let mut object = bench.api.get(TUNNEL).unwrap();
+        object["spec"]["exit"] = labels;
+        object["metadata"]["generation"] = json!(2);
+        bench.api.put(TUNNEL, object);
+    };
+    let unsecure = |bench: &Bench| {
+        let mut object = bench.api.get(TUNNEL).unwrap();
+        object["spec"]["carrier"]["security"] = json!({"mode": "None"});
+        bench.api.put(TUNNEL, object);
+    };
+    let cases: [(&str, &[&dyn Fn(&Bench)], &str); 3] = [
+        ("paused", &[&pause], "Paused"),
+        ("refused", &[&refuse], "InvalidSpec"),
+        ("paused and edited", &[&pause, &unsecure], "Paused"),
+    ];
+    for (case, changes, reason) in cases {
+        let mut bench = Bench::new(MANAGED);
+        bench.reconcile().await.unwrap();
+        for change in changes {
+            change(&bench);
+        }
+        let mut peer = None;
+        // Many lives of certificates, and a restart among them.
+        for step in 1..=20 {
+            bench.at(MADE + step * 2 * DAY / 3);
+            if step == 10 {
+                bench.restart();
+            }
+            assert_eq!(bench.secrets().await, BOTH_ISSUED, "{case}: {step}");
+            let ready = bench.condition("Ready");
+            assert_eq!(ready["reason"], reason, "{case}");
+            // Each end accepts the newest certificate of the other.
+            let (entry, exit) = (
+                bench.files("office-entry-tls", EXIT),
+                bench.files("office-exit-tls", ENTRY),
+            );
+            assert!(peer.replace(entry.certificate.clone()) != Some(entry.certificate.clone()));
+            shake_hands(&entry, &exit, MADE + step * 2 * DAY / 3).unwrap();
+            // And nothing is issued twice.
+            assert_eq!(bench.secrets().await, [""; 0], "{case}: {step}");
+        }
+        // Without gateways there is nothing to renew.
+        for end in ["entry", "exit"] {
+            bench.api.remove(&format!("deployments/office-{end}"));
+        }
+        bench.at(MADE + 100 * DAY);
+        assert_eq!(bench.secrets().await, [""; 0], "{case}");
+    }
+}
+
+#[tokio::test]
+async fn a_paused_entry_is_renewed_by_the_bundle_that_it_joined_by_and_says_where_that_is_gone() {
+    let (_exit, bundle) = published(DIRECT).await;
+    let entry = joining(Some(&bundle));
+    entry.reconcile().await.unwrap();
+    entry.annotate(PAUSED, Some("true"));
+    entry.at(MADE + 2 * DAY / 3);
+    assert_eq!(entry.secrets().await, ["PATCH secrets/office-entry-tls"]);
+    entry.api.remove("secrets/far");
+    entry.at(MADE + 2 * DAY);
+    assert_eq!(entry.secrets().await, [""; 0]);
+    let valid = entry.condition("CertificatesValid");
+    assert_eq!(valid["reason"], "JoinBundleMissing");
+    assert_eq!(entry.condition("Ready")["reason"], "Paused");
 }
 
 #[test]

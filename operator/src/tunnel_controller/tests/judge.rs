@@ -627,7 +627,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     let mut written = Vec::new();
     for _ in 0..3 {
         let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
-        let status = update_status(&cluster, &tunnel, &outcome, &calm)
+        let status = update_status(&cluster, &tunnel, (&outcome, None, &[]), &calm)
             .await
             .unwrap();
         written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));

@@ -59,14 +59,18 @@ fn peers() -> Vec<(&'static str, Peer)> {
 }
 
 fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-    assert!(
-        selector.match_expressions.is_none(),
-        "the oracle knows none"
-    );
+    let expressions = selector.match_expressions.iter().flatten();
     let wanted = selector.match_labels.iter().flatten();
     wanted
         .into_iter()
         .all(|(key, value)| labels.get(key) == Some(value))
+        && expressions.into_iter().all(|expression| {
+            assert_eq!(expression.operator, "In", "the oracle knows no other");
+            let values = expression.values.iter().flatten();
+            values
+                .into_iter()
+                .any(|value| labels.get(&expression.key) == Some(value))
+        })
 }
 
 /// Whether a connection from `from` to `port` of the pod with `labels` in `namespace` passes.
@@ -94,7 +98,12 @@ fn passes(
         return true;
     }
     let comes_from = |peer: &k8s_openapi::api::networking::v1::NetworkPolicyPeer| {
-        assert!(peer.ip_block.is_none(), "the oracle knows none");
+        if let Some(block) = &peer.ip_block {
+            assert!(peer.namespace_selector.is_none() && peer.pod_selector.is_none());
+            // Pods have addresses of 10.0.0.0/8, and what is outside 192.0.2.1.
+            let network = if from.is_some() { "10." } else { "192.0.2." };
+            return block.cidr.starts_with(network);
+        }
         let Some((of, of_labels, pod)) = from else {
             return false;
         };
@@ -145,24 +154,85 @@ fn with_both_sides_carriers_come_from_the_own_entry_alone() {
         ("entry", &[8080, 443, 22, 64000, 64001]),
         ("exit", &[8080, 443, 22, 64000, 64001]),
     ];
-    let anybody = "entry:8080 entry:443";
-    let watching = "entry:8080 entry:443 entry:64001 exit:64001";
+    let inside = "entry:8080 entry:443";
     assert_eq!(
         matrix(&valid(SMALLEST), ends),
         [
-            format!("client: {anybody}"),
-            format!("own-entry: {anybody} exit:64000"),
-            format!("own-exit: {anybody}"),
-            format!("other-tunnel: {anybody}"),
-            format!("namesake: {anybody}"),
-            format!("operator: {watching}"),
-            format!("impostor: {anybody}"),
-            format!("neighbour: {anybody}"),
-            format!("prometheus: {watching}"),
-            format!("runner: {anybody}"),
-            format!("outside: {anybody}"),
+            format!("client: {inside}"),
+            format!("own-entry: {inside} exit:64000"),
+            format!("own-exit: {inside}"),
+            format!("other-tunnel: {inside}"),
+            "namesake: ".to_owned(),
+            "operator: entry:64001 exit:64001".to_owned(),
+            format!("impostor: {inside}"),
+            "neighbour: ".to_owned(),
+            "prometheus: entry:64001 exit:64001".to_owned(),
+            format!("runner: {inside}"),
+            "outside: ".to_owned(),
         ]
     );
+}
+
+/// Those that reach the listening port of a forward with `from`.
+fn clients(direction: &str, from: &str) -> Vec<&'static str> {
+    let tunnel = valid(&format!(
+        "
+forwards:
+- name: web
+  direction: {direction}
+  listen: {{port: 8080{from}}}
+  target: {{address: {{host: db, port: 5432}}}}
+carrier: {{security: {{mode: None}}}}
+"
+    ));
+    let end = match direction {
+        "ExitToEntry" => "exit",
+        _ => "entry",
+    };
+    let lines = matrix(&tunnel, &[(end, &[8080])]);
+    let reaches = peers().into_iter().zip(lines);
+    reaches
+        .filter(|(_, line)| line.ends_with(":8080"))
+        .map(|((name, _), _)| name)
+        .collect()
+}
+
+#[test]
+fn listening_ports_are_for_those_that_listen_from_names() {
+    let site = [
+        "client",
+        "own-entry",
+        "own-exit",
+        "other-tunnel",
+        "impostor",
+        "runner",
+    ];
+    let everybody: Vec<_> = peers().into_iter().map(|(name, _)| name).collect();
+    let mut but_outside = everybody.clone();
+    but_outside.pop();
+    for direction in ["EntryToExit", "ExitToEntry"] {
+        for (from, wanted) in [
+            ("", site.to_vec()),
+            (", from: {all: true}", everybody.clone()),
+            (
+                ", from: {namespaces: [mux, elsewhere]}",
+                vec!["namesake", "operator", "neighbour"],
+            ),
+            (", from: {podLabels: {app: client}}", vec!["client"]),
+            (
+                ", from: {namespaces: [mux, site], podLabels: {app: operator}}",
+                vec!["operator", "impostor"],
+            ),
+            (", from: {ipBlocks: [192.0.2.0/24]}", vec!["outside"]),
+            (", from: {ipBlocks: [10.0.0.0/8]}", but_outside.clone()),
+            (
+                ", from: {namespaces: [monitoring], ipBlocks: [192.0.2.0/24, '2001:db8::/32']}",
+                vec!["prometheus", "outside"],
+            ),
+        ] {
+            assert_eq!(clients(direction, from), wanted, "{direction}{from}");
+        }
+    }
 }
 
 #[test]
@@ -211,7 +281,7 @@ carrier:
 }
 
 #[test]
-fn where_the_exit_listens_its_ports_are_open_and_the_entrys_are_not() {
+fn where_the_exit_listens_its_ports_are_for_clients_and_the_entrys_are_not() {
     let tunnel = valid(
         "
 forwards:
@@ -226,10 +296,8 @@ carrier: {security: {mode: None}}
         &tunnel,
         &[("entry", &[8080, 64000]), ("exit", &[8080, 64000])],
     );
-    assert!(
-        lines.contains(&"outside: exit:8080".to_owned()),
-        "{lines:?}"
-    );
+    assert!(lines.contains(&"client: exit:8080".to_owned()), "{lines:?}");
+    assert!(lines.contains(&"outside: ".to_owned()), "{lines:?}");
     assert!(
         lines.contains(&"own-entry: exit:8080 exit:64000".to_owned()),
         "{lines:?}"

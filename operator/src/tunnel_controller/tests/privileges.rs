@@ -7,7 +7,6 @@ use std::path::Path;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
-use muxtunnel_crds::PRIVILEGED_ANNOTATIONS;
 
 use super::*;
 use crate::certificates::tests::any_bundle;
@@ -57,8 +56,34 @@ fn good_tunnels() -> Vec<(String, Value)> {
     found
 }
 
+/// All objects that are made for the good tunnels, each with the file of its tunnel.
+pub(crate) fn objects() -> Vec<(String, Value)> {
+    fn json<K: serde::Serialize>(objects: &[K]) -> impl Iterator<Item = Value> + '_ {
+        let objects = objects.iter();
+        objects.map(|object| serde_json::to_value(object).unwrap())
+    }
+    let mut all = Vec::new();
+    for (name, object) in good_tunnels() {
+        let built = resources(&object).unwrap();
+        let objects = json(&built.service_accounts)
+            .chain(json(&built.config_maps))
+            .chain(json(&built.services))
+            .chain(json(&built.network_policies))
+            .chain(json(&built.deployments))
+            .chain(json(&built.pod_disruption_budgets))
+            .chain(json(&built.autoscalers))
+            .chain(json(&built.probe_jobs));
+        all.extend(objects.map(|object| (name.clone(), object)));
+    }
+    all
+}
+
 /// Its pods, of Deployments and of Jobs, by the name of their account; `None`: the object is not valid.
 fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
+    resources(object).as_ref().map(pods_of)
+}
+
+fn resources(object: &Value) -> Option<Resources> {
     let tunnel: MuxTunnel = serde_json::from_value(object.clone()).ok()?;
     let carrier = tunnel.spec.carrier.as_ref();
     let named = Dereferenced {
@@ -80,7 +105,7 @@ fn pods(object: &Value) -> Option<Vec<(String, Value)>> {
                 let tried = build(&valid, &settings()).ok()?.probe_jobs;
                 valid.probes = tried.iter().map(passed).collect();
             }
-            Some(pods_of(&build(&valid, &settings()).ok()?))
+            build(&valid, &settings()).ok()
         }
         Validation::Invalid(_) | Validation::Unjoined(_) => None,
     }
@@ -259,29 +284,52 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     assert!(emulating > 0, "no good object emulates a network");
 }
 
-/// Other programs give pods what they ask for by annotations.
+/// Other programs of a cluster give pods images, volumes and networks by labels and annotations, each by keys of its own.
 #[test]
-fn no_annotation_chooses_a_privilege() {
-    let template = |key: &str| {
-        let annotations = json!({"example.com/team": "tunnels", key: "any"});
-        json!({"template": {"annotations": annotations}})
-    };
+fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() {
+    let refused = [
+        "config.linkerd.io/proxy-image",
+        "container.apparmor.security.beta.kubernetes.io/muxgate",
+        "sidecar.istio.io/proxyImage",
+        "k8s.v1.cni.cncf.io/networks",
+        "azure.workload.identity/use",
+        "muxtunnel.dev/static-config-hash",
+        "app.kubernetes.io/instance",
+        "not-prometheus.io/scrape",
+    ];
+    let permitted = [
+        "team",
+        "prometheus.io/scrape",
+        "cluster-autoscaler.kubernetes.io/safe-to-evict",
+        "karpenter.sh/do-not-disrupt",
+    ];
     for end in ["entry", "exit"] {
-        for prefix in PRIVILEGED_ANNOTATIONS {
-            let mut object = tunnel_json(SMALLEST);
-            let key = format!("{prefix}muxgate");
-            object["spec"][end] = template(&key);
-            let tunnel: MuxTunnel = serde_json::from_value(object).unwrap();
-            match validate(&tunnel, &shop(), &settings()).unwrap() {
-                Validation::Invalid(problem) => assert!(problem.contains(&key), "{problem}"),
-                _ => panic!("{end}: {key} is taken"),
+        for field in ["labels", "annotations"] {
+            let with = |key: &str| {
+                let mut object = tunnel_json(SMALLEST);
+                object["spec"][end] = json!({"template": {field: {key: "any"}}});
+                object
+            };
+            for key in refused {
+                let tunnel: MuxTunnel = serde_json::from_value(with(key)).unwrap();
+                match validate(&tunnel, &shop(), &settings()).unwrap() {
+                    Validation::Invalid(problem) => assert!(problem.contains(key), "{problem}"),
+                    _ => panic!("{end}: {field}: {key} is taken"),
+                }
+            }
+            for key in permitted {
+                let (plain, with) = (pods(&tunnel_json(SMALLEST)), pods(&with(key)));
+                assert!(plain.is_some() && plain == with, "{end}: {field}: {key}");
             }
         }
-        for key in ["sidecar.istio.io/inject", "prometheus.io/scrape"] {
-            let mut object = tunnel_json(SMALLEST);
-            object["spec"][end] = template(key);
-            let (plain, annotated) = (pods(&tunnel_json(SMALLEST)), pods(&object));
-            assert!(plain.is_some() && plain == annotated, "{end}: {key}");
-        }
     }
+}
+
+/// Load balancers are set up by annotations of their Services, which reach no pod.
+#[test]
+fn annotations_of_services_are_free() {
+    let mut object = tunnel_json(SMALLEST);
+    let annotations = json!({"service.beta.kubernetes.io/aws-load-balancer-type": "external"});
+    object["spec"]["entry"] = json!({"service": {"annotations": annotations}});
+    assert_eq!(pods(&object), pods(&tunnel_json(SMALLEST)));
 }

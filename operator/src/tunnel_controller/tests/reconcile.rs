@@ -488,6 +488,35 @@ async fn a_permission_that_is_taken_back_takes_the_forward_from_running_gateways
     assert_eq!(bench.condition("Ready")["reason"], "TargetNotPermitted");
 }
 
+/// What clients may name comes and goes with the grant, as a target does.
+#[tokio::test]
+async fn a_rule_of_the_policy_for_another_namespace_needs_its_grant() {
+    let spec = format!("policy: {{allow: [{{host: '*.shops.svc', port: 80}}]}}\n{SMALLEST}");
+    let bench = Bench::with_grants(&spec, known([]));
+    let has_rule = |bench: &Bench| exits_policy(bench).contains("*.shops.svc:80");
+    bench.reconcile().await.unwrap();
+    assert!(!has_rule(&bench));
+    assert_eq!(bench.condition("Ready")["reason"], "TargetNotPermitted");
+    let (one, mut every) = (
+        grant("shops", "site", "shop"),
+        grant("shops", "site", "any"),
+    );
+    every.metadata.name = Some("every".to_owned());
+    every.data["spec"]["to"][0]["name"] = Value::Null;
+    bench.grants.handle(0, Event::Apply(one));
+    bench.reconcile().await.unwrap();
+    assert!(!has_rule(&bench), "a grant of one Service is none of all");
+    bench.grants.handle(0, Event::Apply(every.clone()));
+    bench.reconcile().await.unwrap();
+    assert!(has_rule(&bench));
+    assert_ne!(bench.condition("Ready")["reason"], "TargetNotPermitted");
+    // Also while the tunnel is paused.
+    bench.pause(true);
+    bench.grants.handle(0, Event::Delete(every));
+    bench.reconcile().await.unwrap();
+    assert!(!has_rule(&bench));
+}
+
 #[tokio::test]
 async fn nor_does_a_tunnel_keep_it_that_is_not_applied() {
     type Hinder = fn(&Bench);

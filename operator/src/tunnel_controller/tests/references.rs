@@ -401,3 +401,96 @@ fn a_service_without_an_address_is_dialled_at_the_port_of_its_pods() {
         assert!(said.starts_with(begin), "{said}");
     }
 }
+
+/// What clients may name is a reference like any other.
+#[test]
+fn names_and_patterns_in_the_policy_refer_to_what_they_cover_of_other_namespaces() {
+    let foreign = |host: &str| {
+        let mut object = tunnel_json(SMALLEST);
+        object["spec"]["policy"] = json!({"allow": [{"host": host}]});
+        let tunnel: MuxTunnel = serde_json::from_value(object).unwrap();
+        let found = references(&tunnel.spec, "site").foreign.into_iter();
+        let found = found.map(|service| format!("{}/{}", service.namespace, service.name));
+        found.collect::<Vec<_>>()
+    };
+    for (host, wanted) in [
+        ("web.shops.svc", &["shops/web"][..]),
+        ("WEB.Shops.SVC.cluster.local.", &["shops/web"]),
+        ("web-0.web.shops.svc.example.org", &["shops/web"]),
+        ("*.web.shops.svc", &["shops/web"]),
+        ("*.shops.svc", &["shops/*"]),
+        ("*.Shops.svc.cluster.local", &["shops/*"]),
+        ("*.svc", &["*/*"]),
+        ("*.svc.cluster.local", &["*/*"]),
+        ("*.cluster.local", &["*/*"]),
+        ("*.local", &["*/*"]),
+        ("web.site.svc", &[]),
+        ("*.site.svc", &[]),
+        ("web", &[]),
+        ("web.shops", &[]),
+        ("example.com", &[]),
+        ("*.example.com", &[]),
+        // Every name and address: NetworkPolicies bound these.
+        ("*", &[]),
+    ] {
+        assert_eq!(foreign(host), wanted, "{host}");
+    }
+}
+
+#[test]
+fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
+    let spec = format!(
+        "policy: {{allow: [{{host: web.shops.svc}}, {{host: '*.shops.svc'}}, {{host: '*.svc'}}, {{host: web.other}}, \
+         {{host: '*.example.com'}}, {{cidr: 10.0.0.0/8}}], deny: [{{host: db.shops.svc}}]}}\n{SMALLEST}"
+    );
+    let mut dereferenced = shop();
+    dereferenced.forbidden = [named("shops", "web"), named("shops", "*"), named("*", "*")].into();
+    let tunnel = valid_with(&spec, &dereferenced, &settings());
+    let rules = allowed(&build(&tunnel, &settings()).unwrap());
+    assert_eq!(
+        rules,
+        [
+            "web.other.",
+            "*.example.com",
+            "10.0.0.0/8",
+            "shop.site.svc:80",
+            "db.example.com.:5432"
+        ]
+    );
+    for (index, sentence) in [
+        "policy.allow[0]: namespace shops does not permit MuxTunnels of namespace site to refer to a Service web: it takes",
+        "policy.allow[1]: namespace shops does not permit MuxTunnels of namespace site to refer to all its Services: it",
+        "policy.allow[2]: the pattern covers the Services of all namespaces, which no grant permits: name *.NAMESPACE.svc",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert!(tunnel.forbidden[index].starts_with(sentence), "{}", tunnel.forbidden[index]);
+    }
+    assert_eq!(tunnel.forbidden.len(), 3);
+    // Permitted, it is as written.
+    dereferenced.forbidden.clear();
+    let tunnel = valid_with(&spec, &dereferenced, &settings());
+    assert!(tunnel.forbidden.is_empty());
+    let rules = allowed(&build(&tunnel, &settings()).unwrap());
+    assert_eq!(rules[..3], ["web.shops.svc", "*.shops.svc", "*.svc"]);
+}
+
+/// A grant of a namespace that names a Service is for that one, not for a pattern.
+#[test]
+fn a_pattern_needs_a_grant_for_the_whole_namespace() {
+    let spec = |name: Option<&str>| muxtunnel_crds::MuxGrantSpec {
+        from: vec![
+            serde_json::from_value(json!({
+                "group": "muxtunnel.dev", "kind": "MuxTunnel", "namespace": "site",
+            }))
+            .unwrap(),
+        ],
+        to: vec![
+            serde_json::from_value(json!({"group": "", "kind": "Service", "name": name})).unwrap(),
+        ],
+    };
+    let every = crate::tunnel_controller::references::EVERY;
+    assert!(spec(None).permits("site", every));
+    assert!(!spec(Some("web")).permits("site", every));
+}

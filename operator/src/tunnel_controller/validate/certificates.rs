@@ -71,17 +71,8 @@ impl ValidatedCertificates {
                             carrier.security.entry, the keys of its gateways";
             return Err(sentence.to_owned());
         }
-        let created = tunnel.creation_timestamp();
-        let life = i64::try_from(settings.authority_life.as_secs());
-        Ok(Self::Managed(
-            identities,
-            Subject {
-                uid: tunnel.uid().unwrap_or_default(),
-                created: created.map_or(0, |time| time.0.as_second()),
-                generation: join_generation(tunnel)?,
-                life: life.unwrap_or(i64::MAX / 100),
-            },
-        ))
+        let subject = Subject::of(tunnel, join_generation(tunnel)?, settings);
+        Ok(Self::Managed(identities, subject))
     }
 
     /// Who both sides are, where that is decided here.

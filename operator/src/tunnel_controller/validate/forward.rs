@@ -1,19 +1,20 @@
 //! Where forwards listen and where they lead. Pure.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::{
-    AddressTarget, Auth, Forward, ForwardDirection, ListenProtocol, Priority, ProxyProtocol, Side,
-    UsersSecret,
+    AddressTarget, Auth, Forward, ForwardDirection, ListenFrom, ListenProtocol, Priority,
+    ProxyProtocol, Side, UsersSecret,
 };
 use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_MIN};
 
 use super::Dereferenced;
 use crate::caches::Endpoints;
 use crate::tunnel_controller::references::{
-    ServiceName, canonical_host, is_dialled_here, service_name, services_of_host,
+    EVERY, ServiceName, canonical_host, is_dialled_here, service_name, services_of_host,
 };
 
 /// The key of a Secret with users, unless the spec says another.
@@ -28,6 +29,38 @@ pub struct ListenPort {
     pub port: u16,
     /// Whether the exit listens.
     pub reverse: bool,
+    /// The clients that the NetworkPolicy lets in.
+    pub clients: Clients,
+}
+
+/// The clients of a port.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Clients {
+    /// Every client.
+    All,
+    /// Some.
+    Some {
+        /// Pods with these labels, of these namespaces; without namespaces, of the tunnel's.
+        pods: Option<(Vec<String>, BTreeMap<String, String>)>,
+        /// Networks.
+        ip_blocks: Vec<String>,
+    },
+}
+
+impl Clients {
+    /// Those of `listen.from`; by default the pods of the tunnel's namespace.
+    pub(super) fn of(asked: Option<&ListenFrom>) -> Self {
+        let asked = asked.cloned().unwrap_or_default();
+        if asked.all {
+            return Self::All;
+        }
+        let has_pods = !asked.namespaces.is_empty() || !asked.pod_labels.is_empty();
+        Self::Some {
+            pods: (has_pods || asked.ip_blocks.is_empty())
+                .then_some((asked.namespaces, asked.pod_labels)),
+            ip_blocks: asked.ip_blocks,
+        }
+    }
 }
 
 /// A forward whose target is known, or named by each client.
@@ -185,14 +218,22 @@ pub(super) fn unready(forward: &Forward, namespace: &str, named: &Dereferenced) 
     (!endpoints.ready).then(|| format!("{} has no ready endpoints", said(&service, namespace)))
 }
 
-fn not_permitted(service: &ServiceName, namespace: &str) -> String {
+pub(super) fn not_permitted(service: &ServiceName, namespace: &str) -> String {
     let ServiceName {
         namespace: of,
         name,
     } = service;
+    if of == EVERY {
+        return "the pattern covers the Services of all namespaces, which no grant permits: name *.NAMESPACE.svc of each"
+            .to_owned();
+    }
+    let (services, grant) = match name.as_str() {
+        EVERY => ("all its Services".to_owned(), " that names no Service"),
+        _ => (format!("a Service {name}"), ""),
+    };
     format!(
-        "namespace {of} does not permit MuxTunnels of namespace {namespace} to refer to a Service {name}: it takes a \
-         ReferenceGrant or MuxGrant there"
+        "namespace {of} does not permit MuxTunnels of namespace {namespace} to refer to {services}: it takes a \
+         ReferenceGrant or MuxGrant there{grant}"
     )
 }
 

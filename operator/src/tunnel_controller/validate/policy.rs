@@ -1,31 +1,58 @@
 //! What may be dialled beside the targets of forwards, as gateways read it. Pure.
 
-use std::net::IpAddr;
-
 use muxtunnel_crds::{Policy, PolicyRule};
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{Cidr, CidrError, Ports, Rule, RuleError};
+use muxtunnel_gateway_config::{Cidr, CidrError, HostPattern, Ports, Rule, RuleError};
 
-/// `api_server`: its addresses, which a rule has to name literally.
+use super::Dereferenced;
+use super::forward::not_permitted;
+use crate::tunnel_controller::references::{canonical_rule, services_of_rule};
+
+/// The rules for pods of `namespace`, and a sentence for each that another namespace does not permit, which is left out.
+/// The API server's addresses are those that a rule has to name literally.
 pub(super) fn policy(
     asked: Option<&Policy>,
-    api_server: &[IpAddr],
-) -> Result<config::Policy, String> {
+    namespace: &str,
+    named: &Dereferenced,
+) -> Result<(config::Policy, Vec<String>), String> {
     let asked = asked.cloned().unwrap_or_default();
     let rules = |name: &str, rules: &[PolicyRule]| {
         let numbered = rules.iter().enumerate();
         let rule = numbered.map(|(index, rule)| {
-            let rule = policy_rule(rule);
-            rule.map_err(|problem| format!("policy.{name}[{index}]: {problem}"))
+            let parsed = policy_rule(rule, namespace);
+            parsed.map_err(|problem| format!("policy.{name}[{index}]: {problem}"))
         });
         rule.collect::<Result<Vec<_>, String>>()
     };
-    Ok(config::Policy {
-        allow: rules("allow", &asked.allow)?,
-        deny: rules("deny", &asked.deny)?,
-        protected: api_server.iter().copied().map(Cidr::single).collect(),
+    let mut forbidden = Vec::new();
+    let mut allow = rules("allow", &asked.allow)?.into_iter();
+    let mut deny = rules("deny", &asked.deny)?;
+    let mut permitted = Vec::new();
+    for (index, rule) in asked.allow.iter().enumerate() {
+        let host = rule.host.as_deref();
+        let services = host.map(|host| services_of_rule(host, namespace));
+        let mut services = services.into_iter().flatten();
+        let refused = services.find(|service| named.forbidden.contains(service));
+        let rule = allow.next();
+        match refused {
+            Some(service) => {
+                let why = not_permitted(&service, namespace);
+                forbidden.push(format!("policy.allow[{index}]: {why}"));
+                // Open streams to it end. A pattern may cover what others permit.
+                let named = rule.filter(|rule| matches!(rule.host, HostPattern::Name(_)));
+                deny.extend(named);
+            }
+            None => permitted.extend(rule),
+        }
+    }
+    let protected = named.api_server.iter().copied().map(Cidr::single);
+    let policy = config::Policy {
+        allow: permitted,
+        deny,
+        protected: protected.collect(),
         nat64_prefixes: prefixes(&asked.nat64_prefixes)?,
-    })
+    };
+    Ok((policy, forbidden))
 }
 
 fn prefixes(asked: &[String]) -> Result<Vec<Cidr>, String> {
@@ -37,9 +64,9 @@ fn prefixes(asked: &[String]) -> Result<Vec<Cidr>, String> {
     prefix.collect()
 }
 
-fn policy_rule(asked: &PolicyRule) -> Result<Rule, String> {
+fn policy_rule(asked: &PolicyRule, namespace: &str) -> Result<Rule, String> {
     let hosts = match (&asked.host, &asked.cidr) {
-        (Some(host), None) => host,
+        (Some(host), None) => &canonical_rule(host, namespace),
         (None, Some(cidr)) => cidr,
         _ => return Err("needs exactly one of host and cidr".to_owned()),
     };

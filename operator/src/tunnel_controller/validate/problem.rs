@@ -1,17 +1,19 @@
-//! What the schema's rules refuse, for objects that were stored before the rules. Pure.
+//! What the schema's rules refuse, for objects that were stored before the rules; and what the installation does not
+//! permit. Pure.
 
 use std::collections::BTreeSet;
 
 use muxtunnel_crds::{
-    Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol, Side, is_privileged_annotation,
+    Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol, ServiceType, Side,
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
 use super::forward::is_reverse;
 use crate::certificates::join::is_address;
+use crate::settings::KeyPattern;
 
-/// The first thing that cannot be built, as a sentence.
-pub(super) fn problem(tunnel: &MuxTunnel) -> Option<String> {
+/// The first thing that cannot be built, as a sentence. `permitted`: the keys of labels and annotations of pods.
+pub(super) fn problem(tunnel: &MuxTunnel, permitted: &[KeyPattern]) -> Option<String> {
     let spec = &tunnel.spec;
     if spec.forwards.len() > FORWARDS_MAX {
         let count = spec.forwards.len();
@@ -32,23 +34,46 @@ pub(super) fn problem(tunnel: &MuxTunnel) -> Option<String> {
         if let Some(problem) = of_forward(forward, spec) {
             return named(problem);
         }
+        if forward.listen.from.is_none() && is_exposed(forward, spec) {
+            return named("its Service is no ClusterIP, which needs listen.from");
+        }
     }
     if let Some(problem) = of_side(spec) {
         return Some(problem.to_owned());
     }
+    of_pods(spec, permitted)
+}
+
+/// By labels and annotations other programs of a cluster give pods images, volumes and networks.
+fn of_pods(spec: &MuxTunnelSpec, permitted: &[KeyPattern]) -> Option<String> {
     let gateways = [&spec.entry, &spec.exit].into_iter().flatten();
     let rendezvous = spec.rendezvous.iter();
-    let mut templates = gateways
+    let templates = gateways
         .filter_map(|gateway| gateway.template.as_ref())
         .chain(rendezvous.filter_map(|rendezvous| rendezvous.template.as_ref()));
-    let annotation = templates.find_map(|template| {
-        let mut keys = template.annotations.keys();
-        keys.find(|key| is_privileged_annotation(key))
-    })?;
+    let mut keys = templates.flat_map(|template| {
+        let labels = template.labels.keys().map(|key| ("labels", key));
+        labels.chain(template.annotations.keys().map(|key| ("annotations", key)))
+    });
+    let is_permitted = |key: &str| permitted.iter().any(|pattern| pattern.matches(key));
+    let (field, key) = keys.find(|(_, key)| !is_permitted(key))?;
     Some(format!(
-        "template.annotations {annotation}: by it another program chooses images, volumes, networks or profiles of \
-         pods, which no tunnel may choose"
+        "template.{field} {key}: the installation does not permit this key on pods: remove it, or have it added to the \
+         chart's value podMetadata.permitted"
     ))
+}
+
+/// Whether clients outside of the cluster may reach its port.
+fn is_exposed(forward: &Forward, spec: &MuxTunnelSpec) -> bool {
+    let service = if is_reverse(forward) {
+        spec.exit
+            .as_ref()
+            .and_then(|exit| exit.reverse_service.as_ref())
+    } else {
+        spec.entry.as_ref().and_then(|entry| entry.service.as_ref())
+    };
+    let type_ = service.and_then(|service| service.type_);
+    type_.unwrap_or_default() != ServiceType::ClusterIP
 }
 
 fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {

@@ -1,0 +1,482 @@
+//! What the admission policies of the chart let the operator's account write: all that it builds, and nothing that would give
+//! who takes it over more. The expressions are evaluated here as an API server does.
+
+use std::collections::BTreeSet;
+
+use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator, VapExpression};
+use serde_json::{Value, json};
+
+use super::{documents_of, golden, of_kind, read};
+use crate::benchmark_controller::test_support::objects as of_benchmarks;
+use crate::tunnel_controller::tests::privileges::objects as of_tunnels;
+
+/// The images that tests build with, as the chart names them.
+const IMAGES: [&str; 3] = ["gateway", "netem", "bench"];
+
+/// The policies with all values of the chart, WAN emulation among them, or with the default ones.
+fn policies(name: &str) -> Vec<Value> {
+    let mut text = read(&format!("charts/tests/golden/{name}.yaml"));
+    for image in IMAGES {
+        let flag = format!("--{image}-image=");
+        let (_, rest) = text.split_once(&flag).unwrap();
+        let of_the_chart = rest.lines().next().unwrap().to_owned();
+        text = text.replace(
+            &format!("'{of_the_chart}'"),
+            &format!("'example.com/{image}:1'"),
+        );
+    }
+    let documents = documents_of(&text);
+    let policies = of_kind(&documents, "ValidatingAdmissionPolicy");
+    policies.into_iter().cloned().collect()
+}
+
+/// A request of the operator's account of the chart with all values, and what it is about.
+struct Asked<'a> {
+    operation: &'a str,
+    object: Option<&'a Value>,
+    old: Option<&'a Value>,
+    username: &'a str,
+}
+
+const OPERATOR: &str = "system:serviceaccount:mux:account";
+const OPERATOR_OF_DEFAULT: &str = "system:serviceaccount:mux:tunnels-muxtunnel";
+
+fn created(object: &Value) -> Asked<'_> {
+    Asked {
+        operation: "CREATE",
+        object: Some(object),
+        old: None,
+        username: OPERATOR,
+    }
+}
+
+fn updated<'a>(old: &'a Value, object: &'a Value) -> Asked<'a> {
+    Asked {
+        operation: "UPDATE",
+        object: Some(object),
+        old: Some(old),
+        username: OPERATOR,
+    }
+}
+
+fn deleted(old: &Value) -> Asked<'_> {
+    Asked {
+        operation: "DELETE",
+        object: None,
+        old: Some(old),
+        username: OPERATOR,
+    }
+}
+
+/// The resource of a kind, as requests name it.
+fn resource(object: &Value) -> GroupVersionResource {
+    let api_version = object["apiVersion"].as_str().unwrap();
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let plural = match object["kind"].as_str().unwrap() {
+        "NetworkPolicy" => "networkpolicies".to_owned(),
+        kind => kind.to_lowercase() + "s",
+    };
+    GroupVersionResource {
+        group: group.to_owned(),
+        version: version.to_owned(),
+        resource: plural,
+    }
+}
+
+fn holds(list: &Value, wanted: &str) -> bool {
+    list.as_array().unwrap().iter().any(|one| one == wanted)
+}
+
+/// The messages of the validations that refuse it.
+fn refusals(policies: &[Value], asked: &Asked<'_>) -> BTreeSet<String> {
+    let object = asked.object.or(asked.old).unwrap();
+    let resource = resource(object);
+    let request = AdmissionRequest {
+        operation: asked.operation.to_owned(),
+        username: asked.username.to_owned(),
+        name: object["metadata"]["name"].as_str().unwrap().to_owned(),
+        namespace: object["metadata"]["namespace"].as_str().unwrap().to_owned(),
+        resource: resource.clone(),
+        ..AdmissionRequest::default()
+    };
+    let mut evaluator = VapEvaluator::builder().request(request);
+    if let Some(object) = asked.object {
+        evaluator = evaluator.object(object.clone());
+    }
+    if let Some(old) = asked.old {
+        evaluator = evaluator.old_object(old.clone());
+    }
+    let evaluator = evaluator.build();
+    let is_true = |list: &Value| {
+        let expressions: Vec<_> = list.as_array().unwrap().iter().map(expression).collect();
+        evaluator.evaluate(&expressions)
+    };
+    let mut refused = BTreeSet::new();
+    for policy in policies {
+        let spec = &policy["spec"];
+        let rules = spec["matchConstraints"]["resourceRules"]
+            .as_array()
+            .unwrap();
+        let is_meant = rules.iter().any(|rule| {
+            holds(&rule["apiGroups"], &resource.group)
+                && holds(&rule["apiVersions"], &resource.version)
+                && holds(&rule["resources"], &resource.resource)
+                && holds(&rule["operations"], asked.operation)
+        });
+        let conditions = is_true(&spec["matchConditions"]);
+        if !is_meant || !conditions.iter().all(|condition| condition.passed) {
+            continue;
+        }
+        let failed = is_true(&spec["validations"]).into_iter();
+        refused.extend(failed.filter_map(|result| result.message));
+    }
+    refused
+}
+
+/// The evaluator escapes all keys as Kubernetes does those of fields; keys of labels are none.
+fn escaped(key: &str) -> String {
+    key.replace('.', "__dot__")
+        .replace('-', "__dash__")
+        .replace('/', "__slash__")
+}
+
+fn expression(validation: &Value) -> VapExpression {
+    let mut text = validation["expression"].as_str().unwrap().to_owned();
+    for name in ["managed-by", "instance"] {
+        let key = format!("app.kubernetes.io/{name}");
+        text = text.replace(&format!("'{key}'"), &format!("'{}'", escaped(&key)));
+    }
+    VapExpression {
+        expression: text,
+        message: validation["message"].as_str().map(str::to_owned),
+        message_expression: None,
+    }
+}
+
+/// Everything that is built for good objects.
+fn built() -> Vec<(String, Value)> {
+    let benchmarks = of_benchmarks().into_iter();
+    let benchmarks = benchmarks.map(|object| ("benchmark".to_owned(), object));
+    let all: Vec<_> = of_tunnels().into_iter().chain(benchmarks).collect();
+    assert!(all.len() > 100, "{}", all.len());
+    all
+}
+
+#[test]
+fn all_that_the_operator_builds_is_let_pass() {
+    let policies = policies("all-values");
+    let mut kinds = BTreeSet::new();
+    for (name, object) in built() {
+        kinds.insert(object["kind"].as_str().unwrap().to_owned());
+        for asked in [
+            created(&object),
+            updated(&object, &object),
+            deleted(&object),
+        ] {
+            let refused = refusals(&policies, &asked);
+            assert_eq!(refused, BTreeSet::new(), "{name}: {object}");
+        }
+    }
+    assert_eq!(
+        kinds.iter().map(String::as_str).collect::<Vec<_>>(),
+        [
+            "ConfigMap",
+            "Deployment",
+            "HorizontalPodAutoscaler",
+            "Job",
+            "MuxTunnel",
+            "NetworkPolicy",
+            "PodDisruptionBudget",
+            "Secret",
+            "Service",
+            "ServiceAccount",
+        ]
+    );
+}
+
+/// Every kind that the operator has the right to write is judged, but Events, Leases, statuses, and what cert-manager reads.
+#[test]
+fn every_kind_that_it_may_write_is_judged() {
+    let documents = golden("default");
+    let role = of_kind(&documents, "ClusterRole")[0];
+    let mut written = BTreeSet::new();
+    for rule in role["rules"].as_array().unwrap() {
+        let writes = ["create", "update", "patch", "delete"];
+        if writes.iter().any(|verb| holds(&rule["verbs"], verb)) {
+            let resources = rule["resources"].as_array().unwrap().iter();
+            written.extend(resources.map(|resource| resource.as_str().unwrap().to_owned()));
+        }
+    }
+    let mut judged: BTreeSet<_> = ["events", "muxtunnels/status", "muxbenchmarks/status"]
+        .map(str::to_owned)
+        .into();
+    for policy in policies("default") {
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+            .as_array()
+            .unwrap()
+        {
+            let resources = rule["resources"].as_array().unwrap().iter();
+            judged.extend(resources.map(|resource| resource.as_str().unwrap().to_owned()));
+        }
+    }
+    assert_eq!(judged, written);
+}
+
+#[test]
+fn every_policy_is_bound_and_denies() {
+    for name in super::GOLDEN {
+        let documents = golden(name);
+        let bindings = of_kind(&documents, "ValidatingAdmissionPolicyBinding");
+        let policies = of_kind(&documents, "ValidatingAdmissionPolicy");
+        let bound: Vec<_> = bindings
+            .iter()
+            .map(|binding| {
+                assert_eq!(binding["spec"]["validationActions"], json!(["Deny"]));
+                &binding["spec"]["policyName"]
+            })
+            .collect();
+        let named: Vec<_> = policies
+            .iter()
+            .map(|policy| {
+                assert_eq!(policy["spec"]["failurePolicy"], "Fail");
+                &policy["metadata"]["name"]
+            })
+            .collect();
+        assert_eq!(bound, named, "{name}");
+    }
+}
+
+fn one(kind: &str, component: &str) -> Value {
+    let is_meant = |object: &Value| {
+        object["kind"] == kind
+            && object["metadata"]["labels"]["app.kubernetes.io/component"] == component
+    };
+    let found = built().into_iter().map(|(_, object)| object).find(is_meant);
+    found.unwrap_or_else(|| panic!("no {kind} of {component}"))
+}
+
+/// `object` with the value at `pointer` set, or removed.
+fn with(object: &Value, pointer: &str, value: Value) -> Value {
+    let mut changed = object.clone();
+    let (parent, field) = pointer.rsplit_once('/').unwrap();
+    let parent = changed.pointer_mut(parent).unwrap();
+    if value.is_null() {
+        parent.as_object_mut().unwrap().remove(field);
+    } else if let Some(list) = parent.as_array_mut() {
+        list.push(value);
+    } else {
+        parent[field] = value;
+    }
+    changed
+}
+
+#[test]
+fn secrets_of_others_are_neither_written_nor_shown() {
+    let policies = policies("all-values");
+    let own = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": {
+            "name": "office-entry-tls", "namespace": "one",
+            "labels": crate::labels::child("office", "entry"),
+            "ownerReferences": [{
+                "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnel", "name": "office", "uid": "u",
+            }],
+        },
+    });
+    assert_eq!(refusals(&policies, &created(&own)), BTreeSet::new());
+    assert_eq!(refusals(&policies, &updated(&own, &own)), BTreeSet::new());
+    let token = one("Secret", "runner");
+    assert_eq!(refusals(&policies, &created(&token)), BTreeSet::new());
+    let owner = "/metadata/ownerReferences";
+    let kind = "/metadata/ownerReferences/0/kind";
+    let manager = "/metadata/labels/app.kubernetes.io~1managed-by";
+    let mut unlabelled = own.clone();
+    *unlabelled.pointer_mut(manager).unwrap() = json!("Helm");
+    for other in [
+        with(&own, owner, Value::Null),
+        with(&own, kind, json!("MuxBenchmark")),
+        with(&own, kind, json!("Deployment")),
+        with(&own, "/type", json!("Opaque")),
+        with(&own, "/type", json!("kubernetes.io/service-account-token")),
+        with(&own, "/metadata/labels", Value::Null),
+        unlabelled,
+    ] {
+        assert!(!refusals(&policies, &created(&other)).is_empty(), "{other}");
+    }
+    // A patch is answered with what is stored.
+    let foreign = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": {"name": "office-entry-tls", "namespace": "one"},
+    });
+    for (old, new) in [(&foreign, &own), (&foreign, &foreign)] {
+        let refused = refusals(&policies, &updated(old, new));
+        assert!(
+            refused
+                .iter()
+                .any(|message| message.starts_with("the stored Secret is no")),
+            "{refused:?}"
+        );
+    }
+    // The seed of the authorities is the operator's by its name alone, and others are not judged.
+    let mut authorities = foreign.clone();
+    authorities["metadata"] = json!({"name": "authorities", "namespace": "mux"});
+    let is_free = |asked: &Asked<'_>| refusals(&policies, asked).is_empty();
+    assert!(is_free(&updated(&authorities, &authorities)));
+    authorities["metadata"]["namespace"] = json!("one");
+    assert!(!is_free(&updated(&authorities, &authorities)));
+    assert!(is_free(&Asked {
+        username: "somebody",
+        ..updated(&foreign, &foreign)
+    }));
+}
+
+#[test]
+fn workloads_have_our_images_accounts_and_privileges_alone() {
+    let policies = policies("all-values");
+    let spec = "/spec/template/spec";
+    let at = |field: &str| format!("{spec}/{field}");
+    let of_container = |field: &str| format!("{spec}/containers/0/{field}");
+    let context = |field: &str| of_container(&format!("securityContext/{field}"));
+    let changes = [
+        (of_container("image"), json!("example.com/other:1")),
+        (of_container("image"), json!("example.com/netem:1")),
+        (of_container("command"), json!(["/bin/sh"])),
+        (of_container("env"), json!([{"name": "A", "value": "b"}])),
+        (
+            of_container("envFrom"),
+            json!([{"secretRef": {"name": "s"}}]),
+        ),
+        (
+            of_container("ports"),
+            json!([{"containerPort": 1, "hostPort": 1}]),
+        ),
+        (of_container("securityContext"), Value::Null),
+        (context("privileged"), json!(true)),
+        (context("allowPrivilegeEscalation"), json!(true)),
+        (context("runAsUser"), json!(0)),
+        (context("runAsNonRoot"), json!(false)),
+        (context("procMount"), json!("Unmasked")),
+        (context("seccompProfile"), json!({"type": "Unconfined"})),
+        (
+            context("capabilities"),
+            json!({"drop": ["ALL"], "add": ["NET_ADMIN"]}),
+        ),
+        (context("capabilities"), json!({"drop": ["CHOWN"]})),
+        (
+            at("containers/-"),
+            json!({"name": "more", "image": "example.com/other:1"}),
+        ),
+        (
+            at("initContainers"),
+            json!([{"name": "wan", "image": "example.com/other:1"}]),
+        ),
+        (
+            at("initContainers"),
+            json!([{"name": "wan", "image": "example.com/netem:1", "securityContext": {
+                "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"], "add": ["SYS_ADMIN"]},
+            }}]),
+        ),
+        (at("hostNetwork"), json!(true)),
+        (at("hostPID"), json!(true)),
+        (at("hostIPC"), json!(true)),
+        (at("securityContext/runAsNonRoot"), Value::Null),
+        (
+            at("securityContext/seccompProfile"),
+            json!({"type": "Unconfined"}),
+        ),
+        (at("automountServiceAccountToken"), json!(true)),
+        (at("automountServiceAccountToken"), Value::Null),
+        (at("serviceAccountName"), json!("cluster-admin")),
+        (
+            at("volumes"),
+            json!([{"name": "host", "hostPath": {"path": "/"}}]),
+        ),
+        (
+            at("volumes"),
+            json!([{"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}}]),
+        ),
+        ("/metadata/ownerReferences".to_owned(), Value::Null),
+        ("/metadata/labels".to_owned(), Value::Null),
+    ];
+    for object in [
+        one("Deployment", "entry"),
+        one("Job", "sysctl-probe"),
+        one("Job", "runner"),
+    ] {
+        let kind = &object["kind"];
+        for (pointer, value) in &changes {
+            let changed = with(&object, pointer, value.clone());
+            if changed == object {
+                continue;
+            }
+            let refused = refusals(&policies, &created(&changed));
+            assert!(!refused.is_empty(), "{kind}: {pointer}: {value}");
+            assert!(
+                !refused.iter().any(|why| why.contains("error")),
+                "{refused:?}"
+            );
+            let refused = refusals(&policies, &updated(&object, &changed));
+            assert!(!refused.is_empty(), "{kind}: {pointer}: {value}");
+        }
+    }
+}
+
+#[test]
+fn what_is_of_others_is_neither_changed_nor_deleted() {
+    let policies = policies("all-values");
+    let mut kinds = BTreeSet::new();
+    for (_, object) in built() {
+        if object["kind"] == "Secret" || !kinds.insert(object["kind"].to_string()) {
+            continue;
+        }
+        let foreign = with(&object, "/metadata/ownerReferences", Value::Null);
+        for asked in [updated(&foreign, &object), deleted(&foreign)] {
+            let refused = refusals(&policies, &asked);
+            assert!(
+                refused
+                    .iter()
+                    .any(|why| why.starts_with("the stored object is not of")),
+                "{object}: {refused:?}"
+            );
+        }
+        let by_a_person = Asked {
+            username: "somebody",
+            ..deleted(&foreign)
+        };
+        assert_eq!(refusals(&policies, &by_a_person), BTreeSet::new());
+    }
+}
+
+/// By annotations clouds give accounts rights: those that a person gave one stay.
+#[test]
+fn accounts_get_no_annotations_of_the_operator() {
+    let policies = policies("all-values");
+    let account = one("ServiceAccount", "exit");
+    let annotations = json!({"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/admin"});
+    let annotated = with(&account, "/metadata/annotations", annotations);
+    for asked in [created(&annotated), updated(&account, &annotated)] {
+        assert!(!refusals(&policies, &asked).is_empty());
+    }
+    assert_eq!(
+        refusals(&policies, &updated(&annotated, &annotated)),
+        BTreeSet::new()
+    );
+}
+
+#[test]
+fn without_wan_emulation_no_workload_has_an_init_container() {
+    let policies = policies("default");
+    let (mut emulating, mut others) = (0, 0);
+    for (name, object) in built() {
+        let asked = Asked {
+            username: OPERATOR_OF_DEFAULT,
+            ..created(&object)
+        };
+        let refused = refusals(&policies, &asked);
+        let emulates = object["spec"]["template"]["spec"]["initContainers"].is_array();
+        assert_eq!(!refused.is_empty(), emulates, "{name}: {refused:?}");
+        emulating += usize::from(emulates);
+        others += usize::from(!emulates);
+    }
+    assert!(emulating > 0 && others > 0);
+}
