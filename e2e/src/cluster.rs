@@ -61,7 +61,25 @@ impl Cluster {
         self.client_by(false).await
     }
 
+    /// A client in the name of another user, whom the API server takes an administrator to be.
+    ///
+    /// # Errors
+    /// If it is not there.
+    pub async fn client_as(self, user: &str, groups: &[&str]) -> Result<Client> {
+        let mut config = self.config().await?;
+        config.auth_info.impersonate = Some(user.to_owned());
+        config.auth_info.impersonate_groups =
+            Some(groups.iter().map(|group| (*group).to_owned()).collect());
+        Ok(Client::try_from(config)?)
+    }
+
     async fn client_by(self, asks_again: bool) -> Result<Client> {
+        let mut config = self.config().await?;
+        config.default_retry = asks_again;
+        Ok(Client::try_from(config)?)
+    }
+
+    async fn config(self) -> Result<Config> {
         let how = match self {
             Self::First => "run `make install`",
             Self::Second => "run `make second`",
@@ -70,9 +88,7 @@ impl Cluster {
         let connect = async {
             let config = Kubeconfig::read_from(&file)?;
             let options = KubeConfigOptions::default();
-            let mut config = Config::from_custom_kubeconfig(config, &options).await?;
-            config.default_retry = asks_again;
-            anyhow::Ok(Client::try_from(config)?)
+            anyhow::Ok(Config::from_custom_kubeconfig(config, &options).await?)
         };
         connect
             .await

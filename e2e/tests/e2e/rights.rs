@@ -1,11 +1,17 @@
-//! The operator's rights in the cluster, asked of the API server; and an operator that has them in one namespace.
+//! The operator's rights in the cluster, asked of the API server; what its account may write by them, tried in its name;
+//! and an operator that has its rights in one namespace.
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use kube::api::ListParams;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, with_temp_ns_in};
+use muxtunnel_e2e::{
+    Cluster, PodSecurity, TestNamespace, tunnel, turn, with_temp_ns, with_temp_ns_in,
+};
+use serde_json::{Value, json};
 
 /// What the operator can do in a namespace, as `kubectl auth can-i` says it.
 async fn operator_can(
@@ -58,6 +64,168 @@ async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> 
         );
     }
     Ok(())
+}
+
+/// The account of the operator that `e2e/install` installs, and the groups that the API server adds.
+const ACCOUNT: &str = "system:serviceaccount:muxtunnel-system:muxtunnel";
+const GROUPS: [&str; 3] = [
+    "system:serviceaccounts",
+    "system:serviceaccounts:muxtunnel-system",
+    "system:authenticated",
+];
+
+/// What the API server answers to a write in the operator's name: `None` where it takes it.
+fn refusal<T>(answer: kube::Result<T>) -> Result<Option<String>> {
+    match answer {
+        Ok(_) => Ok(None),
+        Err(kube::Error::Api(status)) => Ok(Some(status.message.clone())),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A dry run of a write of the Deployment in the operator's name.
+async fn try_write(
+    operator: &Api<Deployment>,
+    deployment: &Deployment,
+    pointer: &str,
+    value: Value,
+) -> Result<Option<String>> {
+    let name = deployment.metadata.name.as_deref().unwrap_or_default();
+    let (parent, field) = pointer.rsplit_once('/').context("no pointer")?;
+    let mut changed = serde_json::to_value(deployment)?;
+    for field in ["managedFields", "resourceVersion"] {
+        changed["metadata"][field] = Value::Null;
+    }
+    let parent = changed.pointer_mut(parent).context("no such field")?;
+    parent[field] = value;
+    let how = PatchParams {
+        dry_run: true,
+        ..PatchParams::default()
+    };
+    refusal(operator.patch(name, &how, &Patch::Merge(&changed)).await)
+}
+
+/// The admission policies of the chart, for what RBAC cannot say. Without them each of these writes is taken.
+#[tokio::test]
+async fn in_the_operators_name_nothing_is_written_but_what_the_operator_makes() -> Result<()> {
+    let _turn = turn::beside().await?;
+    with_temp_ns("bounds", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Echo).await?;
+        tunnel::up(ns, TUNNEL).await?;
+        let operator = Cluster::First.client_as(ACCOUNT, &GROUPS).await?;
+        secrets_are_bounded(ns, &operator).await?;
+        workloads_are_bounded(ns, &operator).await?;
+        others_are_bounded(ns, &operator).await
+    })
+    .await
+}
+
+async fn secrets_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(operator.clone(), &ns.name);
+    let foreign = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "foreign"},
+        "stringData": {"password": "never-shown"},
+    });
+    let foreign: Secret = serde_json::from_value(foreign)?;
+    ns.api::<Secret>()
+        .create(&PostParams::default(), &foreign)
+        .await?;
+    let nothing = Patch::Merge(json!({}));
+    let labelled = Patch::Merge(json!({"metadata": {"labels": {
+        "app.kubernetes.io/managed-by": "muxtunnel-operator",
+    }}}));
+    for patch in [&nothing, &labelled] {
+        for dry_run in [true, false] {
+            let how = PatchParams {
+                dry_run,
+                ..PatchParams::default()
+            };
+            let refused = refusal(secrets.patch("foreign", &how, patch).await)?;
+            let refused = refused.context("a Secret of somebody else is shown")?;
+            ensure!(refused.contains("the stored Secret is no"), "{refused}");
+            ensure!(!refused.contains("never-shown"), "{refused}");
+        }
+    }
+    let mut new = foreign.clone();
+    new.metadata.name = Some("new".to_owned());
+    let refused = refusal(secrets.create(&PostParams::default(), &new).await)?;
+    ensure!(refused.is_some(), "a Secret without our label is made");
+    let own = refusal(
+        secrets
+            .patch("t-entry-tls", &PatchParams::default(), &nothing)
+            .await,
+    )?;
+    ensure!(own.is_none(), "its own certificate: {own:?}");
+    Ok(())
+}
+
+async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
+    let deployments: Api<Deployment> = Api::namespaced(operator.clone(), &ns.name);
+    let own = ns.api::<Deployment>().get("t-exit").await?;
+    let spec = "/spec/template/spec";
+    let same = try_write(&deployments, &own, "/spec/replicas", json!(1)).await?;
+    ensure!(same.is_none(), "its own Deployment: {same:?}");
+    let container = |field: &str, value: Value| {
+        let mut container = serde_json::to_value(&own).unwrap_or_default()["spec"]["template"]
+            ["spec"]["containers"][0]
+            .clone();
+        container[field] = value;
+        (format!("{spec}/containers"), json!([container]))
+    };
+    for (pointer, value) in [
+        container("image", json!("example.com/other:1")),
+        container("securityContext", json!({"privileged": true})),
+        container("command", json!(["/bin/sh"])),
+        (format!("{spec}/hostNetwork"), json!(true)),
+        (format!("{spec}/automountServiceAccountToken"), json!(true)),
+        (format!("{spec}/serviceAccountName"), json!("default")),
+        (
+            format!("{spec}/volumes"),
+            json!([{"name": "host", "hostPath": {"path": "/"}}]),
+        ),
+        ("/metadata/ownerReferences".to_owned(), json!([])),
+    ] {
+        let refused = try_write(&deployments, &own, &pointer, value.clone()).await?;
+        let refused = refused.with_context(|| format!("{pointer}: {value} is taken"))?;
+        ensure!(
+            refused.contains("ValidatingAdmissionPolicy"),
+            "{pointer}: {refused}"
+        );
+    }
+    Ok(())
+}
+
+/// What is of others is neither changed nor deleted, and accounts get no annotations.
+async fn others_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<()> {
+    let is_bounded = |refused: Option<String>, what: &str| {
+        let refused = refused.with_context(|| format!("{what} is taken"))?;
+        ensure!(
+            refused.contains("ValidatingAdmissionPolicy"),
+            "{what}: {refused}"
+        );
+        Ok(())
+    };
+    let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "foreign"}});
+    let foreign: ConfigMap = serde_json::from_value(foreign)?;
+    ns.api::<ConfigMap>()
+        .create(&PostParams::default(), &foreign)
+        .await?;
+    let config_maps: Api<ConfigMap> = Api::namespaced(operator.clone(), &ns.name);
+    let how = PatchParams::default();
+    let patch = Patch::Merge(json!({"data": {"a": "b"}}));
+    let patched = config_maps.patch("foreign", &how, &patch).await;
+    is_bounded(
+        refusal(patched)?,
+        "a change of a ConfigMap of somebody else",
+    )?;
+    let deleted = config_maps
+        .delete("foreign", &DeleteParams::default())
+        .await;
+    is_bounded(refusal(deleted)?, "the end of a ConfigMap of somebody else")?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(operator.clone(), &ns.name);
+    let role = json!({"metadata": {"annotations": {"eks.amazonaws.com/role-arn": "any"}}});
+    let annotated = accounts.patch("t-exit", &how, &Patch::Merge(role)).await;
+    is_bounded(refusal(annotated)?, "an annotation of an account")
 }
 
 /// A tunnel whose certificates the operator issues.
