@@ -72,8 +72,17 @@ pub(crate) enum OpenEnd {
     Refused(Refusal),
     /// The stream was cut before the answer.
     Abandoned,
-    /// The peer goes away and did not take it: it may be opened on another session.
+    /// The peer goes away and did not take it, or the session ended before it left: it may be opened on another
+    /// session.
     Returned(Connection),
+}
+
+/// A session did not begin an open.
+pub(crate) struct NotOpened {
+    /// Why.
+    pub(crate) error: OpenError,
+    /// As it was: it may be opened on another session.
+    pub(crate) connection: Connection,
 }
 
 /// Called where an open came to nothing.
@@ -264,17 +273,20 @@ impl Driver {
     /// agree, the client is told or reset, unless the peer leaves the open to another one, and `refused` called.
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side; the client has been told or reset.
+    /// There is no stream, for a reason on this side. `refused` is not called.
     pub(crate) fn open(
         self: &Rc<Self>,
         target: &str,
         priority: Priority,
         client: Connection,
         refused: Refused,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), Box<NotOpened>> {
         if self.ended.get() {
-            client.turn_away();
-            return Err(OpenError::GoingAway);
+            let error = OpenError::GoingAway;
+            return Err(Box::new(NotOpened {
+                error,
+                connection: client,
+            }));
         }
         let opened = guard::caught(|| {
             let mut session = self.session.borrow_mut();
@@ -287,8 +299,8 @@ impl Driver {
         let stream = match opened {
             Ok(stream) => stream,
             Err(error) => {
-                client.turn_away();
-                return Err(error);
+                let connection = client;
+                return Err(Box::new(NotOpened { error, connection }));
             }
         };
         let io = self.add(StreamIo::opening(stream, client, refused));
@@ -324,6 +336,11 @@ impl Driver {
     /// How far it has come.
     pub(crate) fn progress(&self) -> Progress {
         *self.progress.borrow()
+    }
+
+    /// Whether it takes no more of anything: [`Self::run`] is about to return, or has.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get()
     }
 
     /// Streams that are open or being opened.
@@ -528,8 +545,16 @@ impl Driver {
     }
 
     fn open_returned(&self, stream: StreamId) {
-        if let Some(io) = self.stream(stream) {
-            io.returned();
+        match self.stream(stream) {
+            // This gateway ends, and all of its sessions.
+            Some(io) if self.was_shut_down.get() => {
+                io.refused(Refusal::new(
+                    muxtunnel_proto::Reason::General,
+                    "the gateway shuts down",
+                ));
+            }
+            Some(io) => io.returned(),
+            None => {}
         }
     }
 

@@ -88,6 +88,22 @@ impl LocalSocket {
         }
     }
 
+    /// Waits until the connection has failed, as by a reset. An end of what the other end sends is no failure.
+    pub(crate) async fn failed(&self) {
+        let failed = match self {
+            Self::Tcp(tcp) => tcp.ready(Interest::ERROR).await,
+            Self::Unix(unix) => unix.ready(Interest::ERROR).await,
+        };
+        // The runtime's own failure is its end.
+        drop(failed);
+    }
+
+    /// With what the connection failed. What is unread is lost: it reads as ended from now on.
+    pub(crate) fn take_failure(&self) -> std::io::Error {
+        let failure = SockRef::from(self).take_error().ok().flatten();
+        failure.unwrap_or_else(|| ErrorKind::ConnectionReset.into())
+    }
+
     /// As readv(2).
     ///
     /// # Errors

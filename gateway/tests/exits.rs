@@ -18,9 +18,14 @@ use common::*;
 use muxtunnel_proto::native::codec::{Frame, HEADER_BYTES};
 
 fn exit(carrier: SocketAddr, target: SocketAddr) -> Gate {
+    exit_with("", carrier, target)
+}
+
+/// As [`exit`], with further lines of the file.
+fn exit_with(lines: &str, carrier: SocketAddr, target: SocketAddr) -> Gate {
     Gate::with_file(&format!(
         "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\n\
-         workers: 1\nallow: ['{target}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n"
+         {lines}workers: 1\nallow: ['{target}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 20}}\n"
     ))
 }
 
@@ -107,6 +112,23 @@ fn streams_spread_over_exits_and_those_of_a_lost_one_alone_end() {
         streams.push(Stream::open(forward, &listener));
     }
     assert_eq!(open_streams(&other), 10);
+    assert_eq!(entry.status()["streams"]["refused"], serde_json::json!({}));
+}
+
+#[test]
+fn streams_that_a_full_exit_does_not_take_go_to_another_one() {
+    let (listener, target) = target();
+    let addresses = [local(free_port()), local(free_port())];
+    let full = exit_with("limits: {streams: 1}\n", addresses[0], target).until_ready();
+    let other = exit(addresses[1], target).until_ready();
+    let forward = local(free_port());
+    let connect = format!("{},{}", addresses[0], addresses[1]);
+    let entry = entry(&connect, forward, target).until_ready();
+    until("there is a session with each exit", || {
+        carriers(&entry) == 2
+    });
+    let _streams: Vec<Stream> = (0..6).map(|_| Stream::open(forward, &listener)).collect();
+    assert_eq!((open_streams(&full), open_streams(&other)), (1, 5));
     assert_eq!(entry.status()["streams"]["refused"], serde_json::json!({}));
 }
 

@@ -262,7 +262,8 @@ impl Session for JmuxSession {
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
             let event = match self.streams.get(&stream).map(|state| state.phase) {
-                Some(Phase::Opening { .. }) => Event::OpenFailed {
+                Some(Phase::Opening { sent: false, .. }) => Event::OpenReturned { stream },
+                Some(Phase::Opening { sent: true, .. }) => Event::OpenFailed {
                     stream,
                     refusal: Refusal::new(Reason::General, "the carrier was lost"),
                 },

@@ -22,6 +22,10 @@ pub(crate) const LARGE_BYTES: usize = 256 << 10;
 pub(crate) const SMALL_MAX: usize = 64;
 /// Large buffers that the sources of a session hold for each carrier: 2 MiB.
 pub(crate) const LARGE_MAX: usize = 8;
+/// Small and large buffers that streams with a rate limit hold beyond that, of a session: 1.25 MiB. They are of their
+/// own, for such a stream has its turn of all sessions while it takes one, so it cannot wait behind others.
+const PACED_SMALL_MAX: usize = 16;
+const PACED_LARGE_MAX: usize = 4;
 /// A buffer of which less than this part is used is not kept for long.
 const FITTED_SHARE: usize = 4;
 /// Idle buffers that a worker keeps: 1 MiB of small ones...
@@ -104,6 +108,8 @@ pub(crate) struct Share {
     carriers: Cell<usize>,
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
+    paced_small: Arc<Semaphore>,
+    paced_large: Arc<Semaphore>,
 }
 
 impl Share {
@@ -113,6 +119,8 @@ impl Share {
             carriers: Cell::new(1),
             small: Arc::new(Semaphore::new(SMALL_MAX)),
             large: Arc::new(Semaphore::new(LARGE_MAX)),
+            paced_small: Arc::new(Semaphore::new(PACED_SMALL_MAX)),
+            paced_large: Arc::new(Semaphore::new(PACED_LARGE_MAX)),
         }
     }
 
@@ -142,10 +150,31 @@ impl Share {
         Some(self.pool.hand_out(size, Some(permit)))
     }
 
+    fn paced_permits(&self, size: Size) -> &Arc<Semaphore> {
+        match size {
+            Size::Small => &self.paced_small,
+            Size::Large => &self.paced_large,
+        }
+    }
+
+    /// A buffer for a stream with a rate limit that has its turn; `None`: [`Self::wait_for_paced`] without it.
+    pub(crate) fn try_acquire_paced(&self, size: Size) -> Option<Buffer> {
+        let permits = Arc::clone(self.paced_permits(size));
+        let permit = permits.try_acquire_owned().ok()?;
+        Some(self.pool.hand_out(size, Some(permit)))
+    }
+
+    /// Waits until [`Self::try_acquire_paced`] may give one, or the share is closed.
+    pub(crate) async fn wait_for_paced(&self, size: Size) {
+        drop(self.paced_permits(size).acquire().await);
+    }
+
     /// No buffer is handed out any more.
     pub(crate) fn close(&self) {
         self.small.close();
         self.large.close();
+        self.paced_small.close();
+        self.paced_large.close();
     }
 }
 

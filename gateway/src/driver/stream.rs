@@ -239,6 +239,9 @@ impl StreamIo {
 
     /// The peer cut it, or the carrier ended.
     pub(super) fn cut(&self, reason: Reason) {
+        if self.cut.get().is_some() {
+            return;
+        }
         tracing::debug!(stream = self.id.number(), ?reason, "Stream was cut");
         // Before the answer to a request nothing of the target's is delivered.
         let told = self.answer_refused(None);
@@ -475,7 +478,14 @@ async fn sink(driver: &Driver, io: &StreamIo) -> End {
                 Err(error) => fail(driver, io, &error),
             };
         } else {
-            io.sink_wake.notified().await;
+            tokio::select! {
+                biased;
+                () = io.sink_wake.notified() => {}
+                // Until it has ended, the source sees it.
+                () = io.socket.failed(), if io.ended.get() => {
+                    return fail(driver, io, &io.socket.take_failure());
+                }
+            }
         }
     }
 }

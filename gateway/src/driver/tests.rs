@@ -1,11 +1,12 @@
-//! What the driver does with batches that a session wants again, against a session that asks for them
-//! without having lost a carrier.
+//! One driver against a peer that a test plays: batches that the session wants again, without a lost carrier; clients
+//! that go away, or have a rate limit, while their session stalls.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
+use muxtunnel_gateway_config::{BitRate, ForwardLimits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
     CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority, Receive,
@@ -17,6 +18,7 @@ use tokio::task::LocalSet;
 
 use super::*;
 use crate::account::Local;
+use crate::forward::Forwards;
 use crate::listener::answer::Answer;
 use crate::transport::{Detached, Tcp, Transport};
 
@@ -247,6 +249,11 @@ async fn payload(tcp: &mut TcpStream) -> Vec<u8> {
 }
 
 async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
+    established_with(wishes, 1 << 20).await
+}
+
+/// The peer grants `credit` bytes to the session and to each stream.
+async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driver>, TcpStream) {
     let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
     let wishes = Rc::clone(wishes);
     let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
@@ -272,8 +279,8 @@ async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
         session_id: [1; 16],
         token: [1; 32],
         parameters: Parameters {
-            initial_max_data: 1 << 20,
-            initial_max_stream_data: 1 << 20,
+            initial_max_data: credit,
+            initial_max_stream_data: credit,
             initial_max_streams: 1,
             frame_max: codec::FRAME_BYTES_MIN,
         },
@@ -283,26 +290,214 @@ async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
     (driver, far)
 }
 
+/// A client's connection, and the client.
+async fn connection(local: Local) -> (Connection, TcpStream) {
+    let (socket, client) = pair().await;
+    let connection = Connection {
+        socket: socket.into(),
+        answer: Answer::None,
+        source: None,
+        local,
+        early: Vec::new(),
+    };
+    (connection, client)
+}
+
+/// Opens a stream; returns its client.
+async fn opened(driver: &Rc<Driver>, local: Local) -> TcpStream {
+    let (connection, client) = connection(local).await;
+    let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+    assert!(opened.is_ok());
+    client
+}
+
+fn target() -> Local {
+    Local::Target {
+        target: "tcp://x:1".to_owned(),
+        address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+        admission: None,
+    }
+}
+
+/// A client of the forward `web`, all of whose streams share `rate`.
+fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
+    let limits = ForwardLimits {
+        rate: Some(rate),
+        ..ForwardLimits::default()
+    };
+    let forward = forwards.named("web", limits);
+    Local::Client {
+        address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+        target: "tcp://x:1".into(),
+        admission: forward.admit(Instant::now()).unwrap(),
+    }
+}
+
+/// The code of the RESET_STREAM that comes next on `tcp`, whatever comes before it.
+async fn reset_code(tcp: &mut TcpStream) -> u16 {
+    loop {
+        if let (Decoded::Frame { frame, .. }, _) = frame(tcp).await
+            && let Frame::ResetStream { code, .. } = frame
+        {
+            return code;
+        }
+    }
+}
+
+async fn in_time(test: impl Future<Output = ()>) {
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
+    in_time.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_that_stalls_keeps_no_other_session_of_the_same_rate_waiting() {
+    in_time(async {
+        let forwards = Forwards::default();
+        let rate = BitRate(80_000_000);
+        let (stalled, mut stalled_far) = established(&Rc::default()).await;
+        let mut held = Vec::new();
+        for _ in 0..buffers::SMALL_MAX {
+            held.push(stalled.share.acquire(buffers::Size::Small).await);
+        }
+        held.extend(std::iter::from_fn(|| {
+            stalled
+                .share
+                .try_acquire_paced(buffers::Size::Small)
+                .map(Some)
+        }));
+        let mut waits = opened(&stalled, client_with_rate(&forwards, rate)).await;
+        waits.write_all(b"waits").await.unwrap();
+        // Its turn has come and there was no buffer for it.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (flows, mut far) = established(&Rc::default()).await;
+        let mut client = opened(&flows, client_with_rate(&forwards, rate)).await;
+        client.write_all(b"flows").await.unwrap();
+        assert_eq!(payload(&mut far).await, b"flows");
+        // It goes on once there is a buffer.
+        held.clear();
+        assert_eq!(payload(&mut stalled_far).await, b"waits");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_while_its_stream_has_no_credit_ends_the_stream() {
+    in_time(async {
+        let (driver, mut far) = established_with(&Rc::default(), 1000).await;
+        let mut client = opened(&driver, target()).await;
+        client.write_all(&[7; 1000]).await.unwrap();
+        assert_eq!(payload(&mut far).await.len(), 1000);
+        client.set_zero_linger().unwrap();
+        drop(client);
+        assert_eq!(reset_code(&mut far).await, ResetCode::Cancelled.code());
+        driver.streams_gone().await;
+        assert!(driver.streams.borrow().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_client_sent_before_its_reset_is_sent_where_there_is_credit_for_it() {
+    in_time(async {
+        let (driver, mut far) = established_with(&Rc::default(), 1000).await;
+        let mut client = opened(&driver, target()).await;
+        client.write_all(&[7; 1500]).await.unwrap();
+        assert_eq!(payload(&mut far).await.len(), 1000);
+        client.set_zero_linger().unwrap();
+        drop(client);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let stream = driver.session.borrow().streams()[0];
+        let limit = Frame::MaxStreamData {
+            stream,
+            limit: 2000,
+        };
+        for frame in [limit, Frame::MaxData(2000)] {
+            far.write_all(&codec::encode(&frame)).await.unwrap();
+        }
+        assert_eq!(payload(&mut far).await.len(), 500);
+        assert_eq!(reset_code(&mut far).await, ResetCode::Cancelled.code());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_after_its_end_of_file_ends_the_stream() {
+    in_time(async {
+        let (driver, mut far) = established(&Rc::default()).await;
+        let mut client = opened(&driver, target()).await;
+        client.shutdown().await.unwrap();
+        loop {
+            if let (Decoded::Stream { fin: true, .. }, _) = frame(&mut far).await {
+                break;
+            }
+        }
+        let stream = driver.session.borrow().streams()[0];
+        let opened = Frame::Opened {
+            stream,
+            address: String::new(),
+        };
+        far.write_all(&codec::encode(&opened)).await.unwrap();
+        client.set_zero_linger().unwrap();
+        drop(client);
+        loop {
+            if let (Decoded::Frame { frame, .. }, _) = frame(&mut far).await
+                && let Frame::StopSending { code, .. } = frame
+            {
+                break assert_eq!(code, ResetCode::Cancelled.code());
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
+    in_time(async {
+        let (driver, _far) = established(&Rc::default()).await;
+        let (connection, mut client) = connection(target()).await;
+        client.write_all(b"request").await.unwrap();
+        let ends = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&ends);
+        let seen = Box::new(move |end| seen.borrow_mut().push(end));
+        assert!(
+            driver
+                .open("tcp://x:1", Priority::Auto, connection, seen)
+                .is_ok()
+        );
+        // The OPEN leaves once the carrier's writer runs.
+        driver.give_up("gone".to_owned());
+        driver.streams_gone().await;
+        assert!(driver.has_ended());
+        let returned = match ends.take().pop() {
+            Some(OpenEnd::Returned(returned)) => returned,
+            _ => panic!("it was not returned"),
+        };
+        let mut bytes = returned.early;
+        while bytes.len() < 7 {
+            returned.socket.readable().await.unwrap();
+            let mut more = [0; 7];
+            let length = returned.socket.try_read(&mut more).unwrap_or(0);
+            bytes.extend(&more[..length]);
+        }
+        assert_eq!(bytes, b"request");
+        // Nothing was told to the client, and nothing is open on the session.
+        assert_eq!(driver.stream_count(), 0);
+        drop(returned.socket);
+        assert!(client.read(&mut [0]).await.is_err());
+        let (connection, _client) = self::connection(target()).await;
+        let again = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+        assert_eq!(again.unwrap_err().error, OpenError::NotReady);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
-    let test = async {
+    in_time(async {
         let wishes = Rc::default();
         let (driver, mut far) = established(&wishes).await;
-        let (local, mut client) = pair().await;
-        let target = Local::Target {
-            target: "tcp://x:1".to_owned(),
-            address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
-            admission: None,
-        };
-        let connection = Connection {
-            socket: local.into(),
-            answer: Answer::None,
-            source: None,
-            local: target,
-            early: Vec::new(),
-        };
-        let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
-        assert!(opened.is_ok());
+        let mut client = opened(&driver, target()).await;
         let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
         client.write_all(&bytes).await.unwrap();
         let mut come = Vec::new();
@@ -353,10 +548,8 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             }
         };
         assert_eq!(word, 0);
-    };
-    let tasks = LocalSet::new();
-    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
-    in_time.await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test]

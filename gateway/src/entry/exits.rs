@@ -51,14 +51,26 @@ impl Links {
         }
     }
 
+    /// The sessions that take streams.
+    fn ready(&self) -> impl Iterator<Item = &Rc<Driver>> {
+        self.by_place.values().filter_map(|link| match link {
+            Link::Up(session) if session.progress() == Progress::Ready && !session.has_ended() => {
+                Some(session)
+            }
+            Link::Up(_) | Link::Down | Link::Replacing => None,
+        })
+    }
+
     /// The session with the fewest streams; one without a carrier only where all are.
     pub(super) fn best(&self) -> Option<Rc<Driver>> {
-        let sessions = self.by_place.values().filter_map(|link| match link {
-            Link::Up(session) if session.progress() == Progress::Ready => Some(session),
-            Link::Up(_) | Link::Down | Link::Replacing => None,
-        });
-        let load = |session: &&Rc<Driver>| (session.pool().up == 0, session.stream_count());
-        sessions.min_by_key(load).cloned()
+        self.ready().min_by_key(|session| load(session)).cloned()
+    }
+
+    /// All that take streams, [`Self::best`] first.
+    pub(super) fn by_load(&self) -> Vec<Rc<Driver>> {
+        let mut sessions: Vec<_> = self.ready().cloned().collect();
+        sessions.sort_by_key(load);
+        sessions
     }
 
     /// Whether connections find a session, or wait for one that is there soon.
@@ -78,6 +90,10 @@ impl Links {
             None => self.none_since.or(Some(now)),
         };
     }
+}
+
+fn load(session: &Rc<Driver>) -> (bool, usize) {
+    (session.pool().up == 0, session.stream_count())
 }
 
 impl Entry {

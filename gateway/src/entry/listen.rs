@@ -248,14 +248,14 @@ impl Entry {
             admission,
             ended,
         };
-        let opening = Opening {
+        let opening = Rc::new(Opening {
             entry: Rc::clone(self),
             url,
             priority: route.priority,
             refused,
             until: Instant::now() + SESSIONLESS_MAX,
             _underway: underway,
-        };
+        });
         opening.open(Connection {
             socket,
             local,
@@ -307,21 +307,41 @@ struct Opening {
 }
 
 impl Opening {
-    fn open(self, connection: Connection) {
-        let best = self.entry.links.borrow().best();
-        let Some(session) = best else {
-            // Between the GOAWAY of one session and the next.
-            if self.entry.links.borrow().is_linked() && Instant::now() < self.until {
-                drop(tokio::task::spawn_local(self.wait_and_open(connection)));
-                return;
+    /// Opens it on the first session that takes it; waits for one where one is about to be there.
+    fn open(self: Rc<Self>, mut connection: Connection) {
+        let sessions = self.entry.links.borrow().by_load();
+        let mut problem = None;
+        for session in sessions {
+            let opening = Rc::clone(&self);
+            let ended = Box::new(move |end| opening.ended(end));
+            match session.open(&self.url, self.priority, connection, ended) {
+                Ok(()) => return,
+                Err(not_opened) => {
+                    connection = not_opened.connection;
+                    problem.get_or_insert(not_opened.error);
+                }
             }
-            let text = "there is no carrier to an exit";
-            self.refused.report(Code::CarrierConnecting, text);
-            return connection.turn_away();
-        };
-        let (url, priority) = (Rc::clone(&self.url), self.priority);
-        let refused = self.refused.clone();
-        let ended = move |end: OpenEnd| match end {
+        }
+        // Between the end of one session, or its GOAWAY, and the next.
+        let passes = problem.as_ref().is_none_or(is_passing);
+        if passes && self.entry.links.borrow().is_linked() && Instant::now() < self.until {
+            drop(tokio::task::spawn_local(self.wait_and_open(connection)));
+            return;
+        }
+        match problem {
+            Some(error) => self
+                .refused
+                .report(code_of_open(&error), &error.to_string()),
+            None => self
+                .refused
+                .report(Code::CarrierConnecting, "there is no carrier to an exit"),
+        }
+        connection.turn_away();
+    }
+
+    /// Nothing came of it on one session.
+    fn ended(self: Rc<Self>, end: OpenEnd) {
+        match end {
             OpenEnd::Refused(refusal) => {
                 let code = code_of(refusal.reason);
                 self.refused.report(code, &refusal.description);
@@ -333,18 +353,15 @@ impl Opening {
             OpenEnd::Returned(connection) => {
                 drop(tokio::task::spawn_local(self.open_again(connection)));
             }
-        };
-        if let Err(error) = session.open(&url, priority, connection, Box::new(ended)) {
-            refused.report(code_of_open(&error), &error.to_string());
         }
     }
 
-    async fn open_again(self, connection: Connection) {
+    async fn open_again(self: Rc<Self>, connection: Connection) {
         self.refused.telemetry.count_retried();
         self.wait_and_open(connection).await;
     }
 
-    async fn wait_and_open(self, connection: Connection) {
+    async fn wait_and_open(self: Rc<Self>, connection: Connection) {
         self.entry.has_session_until(self.until).await;
         self.open(connection);
     }
@@ -412,6 +429,11 @@ pub(super) fn priority(configured: config::Priority) -> Priority {
         config::Priority::Interactive => Priority::Interactive,
         config::Priority::Bulk => Priority::Bulk,
     }
+}
+
+/// Whether another session may be about to take what this one did not.
+fn is_passing(error: &OpenError) -> bool {
+    matches!(error, OpenError::NotReady | OpenError::GoingAway)
 }
 
 pub(crate) fn code_of_open(error: &OpenError) -> Code {

@@ -148,7 +148,7 @@ async fn fetch(entry: &Entry) -> Result<Vec<u8>, NoOffer> {
     });
     session
         .open(&url, Priority::Auto, connection, refused)
-        .map_err(NoOffer::NotOpened)?;
+        .map_err(|not_opened| NoOffer::NotOpened(not_opened.error))?;
     let offer = read(far).await?;
     match end.await {
         Ok(Reason::Completed) => Ok(offer),

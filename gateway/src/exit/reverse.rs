@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::account::{Ended, Local};
 use crate::claims::{ClaimError, Claimed, Claims};
-use crate::driver::{Connection, Driver, OpenEnd, Progress};
+use crate::driver::{Connection, Driver, NotOpened, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
 use crate::forward::Forward;
 use crate::listener::answer::{Answer, code_of};
@@ -271,8 +271,10 @@ impl Listener {
             }
         };
         let target = listen_target(listen);
-        if let Err(error) = session.open(&target, priority, connection, Box::new(ended)) {
+        if let Err(not_opened) = session.open(&target, priority, connection, Box::new(ended)) {
+            let NotOpened { error, connection } = *not_opened;
             refused.report(code_of_open(&error), &error.to_string());
+            connection.turn_away();
         }
     }
 }

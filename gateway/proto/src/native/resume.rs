@@ -242,7 +242,8 @@ impl NativeSession {
         }
     }
 
-    /// The session is over: every stream is reset, every open fails.
+    /// The session is over: every stream is reset, every open fails, but for those that never left: they may be opened
+    /// elsewhere.
     fn end(&mut self) {
         self.state = State::Closed;
         self.carriers.clear();
@@ -256,9 +257,12 @@ impl NativeSession {
             let opening = state
                 .as_ref()
                 .is_some_and(|s| matches!(s.phase, Phase::Opening(_)));
+            let unsent = state.as_ref().is_some_and(|s| s.is_unsent());
             let news = state.is_some_and(Stream::tell_cut);
             self.retire(stream);
-            if opening {
+            if opening && unsent {
+                self.events.push_back(Event::OpenReturned { stream });
+            } else if opening {
                 let refusal = Refusal::new(Reason::General, "the carrier was lost");
                 self.events.push_back(Event::OpenFailed { stream, refusal });
             } else if news {

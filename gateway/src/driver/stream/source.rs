@@ -2,17 +2,23 @@
 //!
 //! Reads only when there is credit and a buffer, one batch at a time, so streams take turns. Bulk goes
 //! through a pipe, without being copied, while the worker has one; through two where it has to be kept.
+//! A stream that has its forward's turn never waits: other sessions wait for the same turn.
 
 use std::io::{ErrorKind, IoSliceMut};
+use std::time::Duration;
 
 use muxtunnel_proto::SendCapacity;
+use tokio::time::Instant;
 
-use super::{End, Ready, StreamIo, fail, turn};
+use super::{End, Ready, StreamIo, fail};
 use crate::driver::Driver;
 use crate::driver::batch::{Appetite, Batch, Layout, SLOTS_MAX};
 use crate::driver::buffers::{Buffer, Size};
 use crate::driver::pipe::{Pipe, SPLICE_BYTES_MIN};
 use crate::pace::Turn;
+
+/// How long a stream whose local socket has failed waits for credit, to send what came before the failure.
+const FAILED_DELIVERY_MAX: Duration = Duration::from_secs(10);
 
 /// What a read gave.
 enum Read {
@@ -29,6 +35,7 @@ enum Read {
 pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
     let mut wait = None;
+    let mut failed = None;
     loop {
         if io.cut.get().is_some() {
             return End::Cut;
@@ -37,12 +44,17 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         let Some(capacity) = capacity else {
             return End::Cut;
         };
-        if capacity.bytes == 0 || io.batch.borrow().is_some() {
-            // Nothing of it waits to be sent: what lacks is leave.
-            if io.is_open() && io.batch.borrow().is_none() {
+        if io.batch.borrow().is_some() {
+            io.source_wake.notified().await;
+            continue;
+        }
+        if capacity.bytes == 0 {
+            if io.is_open() {
                 wait.get_or_insert_with(|| driver.telemetry.credit.wait());
             }
-            io.source_wake.notified().await;
+            if let Err(error) = wait_for_credit(io, &mut failed).await {
+                return fail(driver, io, &error);
+            }
             continue;
         }
         wait = None;
@@ -57,7 +69,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         }
         let mut paced = None;
         if let Some(pace) = io.account.up() {
-            let Some(turn) = turn(pace, io, &io.source_wake).await else {
+            let Some(turn) = until_cut(io, Box::pin(pace.turn())).await else {
                 return End::Cut;
             };
             paced = Some(turn);
@@ -65,10 +77,26 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
         let read = match splice(driver, io, appetite, capacity, limit) {
             Some(read) => read,
-            None => match copy(driver, io, &mut appetite, limit).await {
-                Some(read) => read,
-                None => return End::Cut,
-            },
+            None => {
+                let size = appetite.size();
+                let buffer = if paced.is_none() {
+                    until_cut(io, driver.share.acquire(size)).await.flatten()
+                } else if let Some(buffer) = driver.share.try_acquire_paced(size) {
+                    Some(buffer)
+                } else {
+                    // Uncharged, the turn is another stream's.
+                    drop(paced);
+                    match until_cut(io, driver.share.wait_for_paced(size)).await {
+                        Some(()) => continue,
+                        None => return End::Cut,
+                    }
+                };
+                let read = buffer.and_then(|buffer| copy(driver, io, &mut appetite, buffer, limit));
+                match read {
+                    Some(read) => read,
+                    None => return End::Cut,
+                }
+            }
         };
         if let (Some(turn), Ok(Read::Some { length, .. })) = (paced, &read) {
             turn.charge(*length);
@@ -97,6 +125,47 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
             Ok(_) => return End::Cut,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return fail(driver, io, &error),
+        }
+    }
+}
+
+/// Waits until there may be credit, and sees a local socket that fails meanwhile: `failed` is since when it has.
+///
+/// # Errors
+/// The local socket has failed, and nothing that came before is left to be sent, or there was no credit for it in
+/// [`FAILED_DELIVERY_MAX`].
+async fn wait_for_credit(io: &StreamIo, failed: &mut Option<Instant>) -> std::io::Result<()> {
+    tokio::select! {
+        biased;
+        () = io.source_wake.notified() => return Ok(()),
+        () = io.socket.failed() => {}
+    }
+    let since = *failed.get_or_insert_with(Instant::now);
+    let unread = io.early.is_there() || rustix::io::ioctl_fionread(&io.socket).unwrap_or(0) > 0;
+    if unread {
+        let until = since + FAILED_DELIVERY_MAX;
+        if tokio::time::timeout_at(until, io.source_wake.notified())
+            .await
+            .is_ok()
+        {
+            return Ok(());
+        }
+    }
+    Err(io.socket.take_failure())
+}
+
+/// Waits for `ready`; `None`: the stream was cut meanwhile. What waits keeps its place when something else wakes the
+/// stream.
+async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T> {
+    let mut ready = std::pin::pin!(ready);
+    loop {
+        tokio::select! {
+            biased;
+            ready = &mut ready => return Some(ready),
+            () = io.source_wake.notified() => {}
+        }
+        if io.cut.get().is_some() {
+            return None;
         }
     }
 }
@@ -156,15 +225,15 @@ fn keep(driver: &Driver, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Res
     }
 }
 
-/// Reads into a buffer, once there is one; `None`: the session is over.
-async fn copy(
+/// Reads into `buffer`; `None`: the session is over.
+fn copy(
     driver: &Driver,
     io: &StreamIo,
     appetite: &mut Appetite,
+    mut buffer: Buffer,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
     let batch_max = driver.batch_max();
-    let mut buffer = driver.share.acquire(appetite.size()).await?;
     // While this stream waited, others may have used up the credit that it saw.
     let capacity = driver.session.borrow_mut().send_capacity(io.id)?;
     if capacity.bytes == 0 {
