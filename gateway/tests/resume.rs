@@ -9,9 +9,11 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::path::Path;
@@ -66,18 +68,69 @@ impl Tunnel {
         });
     }
 
-    /// Bytes in both directions while `meanwhile` happens.
+    /// Bytes in both directions, without a pause for as long as `meanwhile` lasts.
     fn carry(&self, meanwhile: impl FnOnce(&Self)) {
         let client = connect(self.forward);
         let server = accept(&self.listener);
-        let (up, down) = (pattern(1, 96 * MIB), pattern(2, 96 * MIB));
-        send_in_background(&client, up.clone(), true);
-        send_in_background(&server, down.clone(), true);
-        let at_server = std::thread::spawn(move || read_all(&server));
-        let at_client = std::thread::spawn(move || read_all(&client));
+        let stop = Arc::new(AtomicBool::new(false));
+        let sent = [(&client, 1), (&server, 2)].map(|(tcp, seed)| send_until(tcp, seed, &stop));
+        let come = [(client, 2), (server, 1)]
+            .map(|(tcp, seed)| std::thread::spawn(move || read_repeated(&tcp, seed)));
+        self.until_bulk_flows();
         meanwhile(self);
-        assert!(at_server.join().unwrap() == up);
-        assert!(at_client.join().unwrap() == down);
+        stop.store(true, Ordering::Relaxed);
+        let [up, down] = sent.map(|thread| thread.join().unwrap());
+        let [at_client, at_server] = come.map(|thread| thread.join().unwrap());
+        assert_eq!((at_server, at_client), (up, down));
+    }
+
+    /// Both sides send bulk now: it is on its way.
+    fn until_bulk_flows(&self) {
+        let gates = [&self.entry, &self.exit];
+        let sent = || gates.map(|gate| gate.status()["streams"]["bytesSent"].as_u64().unwrap());
+        let before = sent();
+        until("bulk is on its way in both directions", || {
+            let now = sent();
+            (0..2).all(|side| now[side] >= before[side] + 8 * MIB as u64)
+        });
+    }
+
+    /// Payload that did not come on a carrier that was cut, of both sides.
+    fn sent_again(&self) -> u64 {
+        let gates = [&self.entry, &self.exit];
+        let again = gates.map(|gate| gate.status()["resume"]["bytesSentAgain"].as_u64());
+        again.into_iter().flatten().sum()
+    }
+}
+
+/// Sends [`pattern`]s of a MiB, until `stop`, then the end; returns how many bytes.
+fn send_until(tcp: &TcpStream, seed: u64, stop: &Arc<AtomicBool>) -> JoinHandle<usize> {
+    let (mut tcp, stop) = (tcp.try_clone().unwrap(), Arc::clone(stop));
+    std::thread::spawn(move || {
+        let bytes = pattern(seed, MIB);
+        let mut sent = 0;
+        while !stop.load(Ordering::Relaxed) {
+            tcp.write_all(&bytes).unwrap();
+            sent += bytes.len();
+        }
+        tcp.shutdown(Shutdown::Write).unwrap();
+        sent
+    })
+}
+
+/// Reads what [`send_until`] sent, to its end; returns how many bytes.
+fn read_repeated(mut tcp: &TcpStream, seed: u64) -> usize {
+    let expected = pattern(seed, MIB);
+    let (mut bytes, mut read) = (vec![0; 256 << 10], 0);
+    loop {
+        let at = read % MIB;
+        let most = bytes.len().min(MIB - at);
+        let length = tcp.read(&mut bytes[..most]).unwrap();
+        if length == 0 {
+            return read;
+        }
+        assert!(bytes[..length] == expected[at..at + length], "at {read}");
+        read += length;
     }
 }
 
@@ -86,11 +139,12 @@ fn bytes_arrive_exactly_while_one_carrier_after_another_is_cut() {
     let tunnel = tunnel(3);
     tunnel.carry(|tunnel| {
         for _ in 0..6 {
-            std::thread::sleep(Duration::from_millis(100));
             tunnel.path.cut_one();
+            tunnel.until_bulk_flows();
         }
     });
     tunnel.until_carriers(3);
+    assert!(tunnel.sent_again() > 0, "nothing was on its way");
     assert_eq!(
         tunnel.entry.status()["streams"]["closed"]["carrier-lost"],
         0
@@ -102,23 +156,18 @@ fn a_session_of_one_carrier_goes_on_over_the_next() {
     let tunnel = tunnel(1);
     tunnel.carry(|tunnel| {
         for _ in 0..3 {
-            std::thread::sleep(Duration::from_millis(300));
             tunnel.path.cut_one();
+            tunnel.until_bulk_flows();
         }
     });
     tunnel.until_carriers(1);
+    assert!(tunnel.sent_again() > 0, "nothing was on its way");
 }
 
 #[test]
 fn streams_wait_while_there_is_no_path() {
     let tunnel = tunnel(2);
     tunnel.carry(|tunnel| {
-        let sends = |gate: &Gate| gate.status()["streams"]["bytesSent"].as_u64();
-        until("bulk is on its way in both directions", || {
-            [&tunnel.entry, &tunnel.exit]
-                .iter()
-                .all(|gate| sends(gate) > Some(8 * MIB as u64))
-        });
         tunnel.path.lets(false);
         tunnel.path.cut_all();
         until("the entry notices", || tunnel.entry.get("/readyz").0 == 503);

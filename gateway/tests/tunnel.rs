@@ -11,6 +11,7 @@ mod common;
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
+use std::time::{Duration, Instant};
 
 use common::*;
 
@@ -169,11 +170,18 @@ fn a_client_that_resets_resets_the_target(protocol: &str) {
     assert_reset(&server);
 }
 
-/// Some of them while their target is being dialled.
+/// Some of them while their target is being dialled. At least half of the targets are reached.
 fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &str) {
     let (listener, address) = target();
     let pair = Pair::to(protocol, address);
-    (0..60).for_each(|_| reset(pair.connect()));
+    let mut targets = Vec::new();
+    for number in 0..60 {
+        let client = pair.connect();
+        if number % 2 == 0 {
+            targets.push(accept(&listener));
+        }
+        reset(client);
+    }
     until("they are gone", || {
         [&pair.entry, &pair.exit]
             .iter()
@@ -183,8 +191,10 @@ fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &st
     while let Ok((target, _)) = listener.accept() {
         target.set_nonblocking(false).unwrap();
         target.set_read_timeout(Some(PATIENCE)).unwrap();
-        assert_reset(&target);
+        targets.push(target);
     }
+    assert!(targets.len() >= 30);
+    targets.iter().for_each(assert_reset);
 }
 
 /// The case that plain JMUX cannot say: after the client's end of file, the server's half is cut.
@@ -495,15 +505,34 @@ fn a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline(prot
     let (carrier, forward) = (free_port(), free_port());
     let exit = Gate::with_file(&format!(
         "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
-         allow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 2}}\n"
+         allow: ['{address}']\ndrain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n"
     ));
-    let _entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
-    let client = connect(([127, 0, 0, 1], forward).into());
-    let server = accept(&listener);
+    let entry = Gate::entry(protocol, carrier, &[(forward, address)]).until_ready();
+    let open = || {
+        let client = connect(([127, 0, 0, 1], forward).into());
+        (client, accept(&listener))
+    };
+    let (client, server) = open();
+    let (mut ends, mut ending) = open();
+    let before = Instant::now();
     exit.signal("TERM");
+    until("the exit drains", || exit.get("/readyz").0 == 503);
+    // One ends in order, after what it had to say.
+    ends.write_all(b"still here").unwrap();
+    ends.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(read_all(&ending), b"still here");
+    ending.write_all(b"done").unwrap();
+    drop(ending);
+    assert_eq!(read_all(&ends), b"done");
     assert!(exit.wait().success());
+    assert!(
+        before.elapsed() >= Duration::from_secs(5),
+        "before its deadline"
+    );
     assert_reset(&client);
     assert_reset(&server);
+    let closed = &entry.status()["streams"]["closed"];
+    assert_eq!(closed["completed"], 1, "{closed}");
 }
 
 #[test]
