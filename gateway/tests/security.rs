@@ -364,13 +364,62 @@ fn noise_refuses_who_has_another_key_or_another_secret() {
     for (security, at_exit) in [
         (wrong_exit, ["MT0230", "the handshake failed"]),
         (wrong_entry, ["MT0230", "not among the peers"]),
-        // Only who dials finds out; the other end hears nothing more.
-        (wrong_psk, ["MT0202", "the peer closed the carrier"]),
+        // The entry finds out by the answer, and confirms nothing.
+        (wrong_psk, ["MT0230", "during the handshake"]),
     ] {
         let (entry, _) = entry(&security, "Native", carrier, carrier);
         entry.line(&["No carrier"]);
         exit.line(&at_exit);
         assert_eq!(entry.get("/readyz").0, 503);
+    }
+}
+
+/// The first thing that an entry sends to its exit.
+fn first_message(security: &str) -> Vec<u8> {
+    let (listener, exit) = target();
+    let (_entry, _) = entry(security, "Jmux", exit, exit);
+    let mut tcp = accept(&listener);
+    let mut message = vec![0; 4 + 2];
+    tcp.read_exact(&mut message).unwrap();
+    let length = u16::from_be_bytes([message[4], message[5]]);
+    message.resize(message.len() + usize::from(length), 0);
+    tcp.read_exact(&mut message[6..]).unwrap();
+    message
+}
+
+#[test]
+fn a_first_message_of_noise_that_is_replayed_takes_no_place() {
+    const CARRIERS_MAX: usize = 2;
+    for psk in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let ends = noise(dir.path(), psk, false);
+        let recorded = first_message(&ends.entry);
+        let (listener, target) = target();
+        let carrier = carrier_address();
+        let exit = Gate::with_file(&format!(
+            "role: Exit\nprotocol: Jmux\nsecurity: {}\nlisten: '{carrier}'\nadmin: ADMIN\n\
+             allow: ['{target}']\nlimits: {{carriers: {CARRIERS_MAX}}}\n",
+            ends.exit
+        ))
+        .until_ready();
+        let replay = |more: &[u8]| {
+            let mut tcp = connect(carrier);
+            tcp.write_all(&[&recorded[..], more].concat()).unwrap();
+            // The exit takes the copy for a new message, so it answers.
+            tcp.read_exact(&mut [0; 2]).unwrap();
+            tcp
+        };
+        let _replayed: Vec<_> = (0..2 * CARRIERS_MAX).map(|_| replay(&[])).collect();
+        let (entry, forward) = entry(&ends.entry, "Jmux", carrier, target);
+        let _entry = entry.until_ready();
+        until("the entry alone has a carrier", || {
+            exit.status()["carriers"].as_array().unwrap().len() == 1
+        });
+        let client = connect(forward);
+        assert_bulk(&client, accept(&listener), MIB);
+        // Nor does one that goes on with what is sealed with other keys.
+        let _forged = replay(&[&[0, 16][..], &[0; 16]].concat());
+        exit.line(&["MT0230", "the handshake failed"]);
     }
 }
 

@@ -77,7 +77,7 @@ fn doors(dir: &Path) -> Vec<Door> {
         carriers(
             "Noise",
             noise,
-            b"MN\x01\x01\x01\0aaaaaaaaaaaaaaaaaaaa",
+            b"MN\x02\x01\x01\0aaaaaaaaaaaaaaaaaaaa",
             target,
         ),
         carriers("plain", plain(), b"\x01\0\0\0\0\0\0\xff", target),
@@ -275,7 +275,7 @@ fn no_more_than_sixteen_kib_are_taken_of_what_never_ends() {
     let endless = |head: &str| [head.as_bytes(), &[b'x'; (16 << 10) + 1]].concat();
     let refused = [
         ("TLS", records, "the handshake is too long"),
-        ("Noise", endless("MN\x01\x01"), "the handshake is too long"),
+        ("Noise", endless("MN\x02\x01"), "the handshake is too long"),
         (
             "WebSocket",
             endless("GET /carrier HTTP/1.1\r\nX: "),

@@ -5,6 +5,9 @@
 //! else XX. With a shared secret, IKpsk2 and XXpsk3. Then come messages, each behind its length in 2 bytes, big
 //! endian: those of the handshake are empty inside, later ones carry bytes, and an empty one says that there
 //! are no more. Each direction changes its key after [`REKEY_BYTES`] (section 11.3).
+//!
+//! The first message of IK can be replayed: the responder cannot tell a copy from a new one. So the initiator then sends
+//! one empty message that is sealed with the new keys, and the responder waits for it before the connection counts.
 
 use std::fmt;
 use std::io::{Error, ErrorKind, Result};
@@ -18,8 +21,8 @@ use super::sealed::{Gather, Next, Opened, Records, Sealed};
 use super::{Proof, Side, Standing, Transport, invalid};
 use crate::files::{Unusable, read_text};
 
-/// What a dialling side says first; then [`IK`] or [`XX`].
-const PREAMBLE: [u8; 3] = *b"MN\x01";
+/// What a dialling side says first, its last byte being the version; then [`IK`] or [`XX`].
+const PREAMBLE: [u8; 3] = *b"MN\x02";
 const IK: u8 = 1;
 const XX: u8 = 2;
 
@@ -73,11 +76,17 @@ impl Noise {
         below: Box<dyn Transport>,
         side: Side,
     ) -> Result<Box<dyn Transport>> {
-        let (mut state, peer) = match side {
+        let (mut state, pattern, peer) = match side {
             Side::Dials => self.dial(&*below).await?,
             Side::Accepts => self.accept(&*below).await?,
         };
-        let records = NoiseRecords::new(&mut state, side)?;
+        let mut records = NoiseRecords::new(&mut state, side)?;
+        // With XX, the third message of the handshake has confirmed the keys.
+        match side {
+            Side::Dials if pattern == IK => records.confirm(&*below).await?,
+            Side::Accepts if pattern == IK => records.await_confirmation(&*below).await?,
+            Side::Dials | Side::Accepts => {}
+        }
         let proof = Some(Proof::of(peer.to_string()));
         Ok(Sealed::boxed(below, records, proof, &[], Vec::new()))
     }
@@ -91,7 +100,7 @@ impl Noise {
         }
     }
 
-    async fn dial(&self, below: &dyn Transport) -> Result<(HandshakeState, PublicKey)> {
+    async fn dial(&self, below: &dyn Transport) -> Result<(HandshakeState, u8, PublicKey)> {
         let (pattern, known) = match &self.peers[..] {
             [peer] => (IK, Some(peer)),
             _ => (XX, None),
@@ -113,15 +122,22 @@ impl Noise {
             let last = message(&mut state)?;
             super::write_all(below, &last).await?;
         }
-        Ok((state, peer))
+        Ok((state, pattern, peer))
     }
 
-    async fn accept(&self, below: &dyn Transport) -> Result<(HandshakeState, PublicKey)> {
+    async fn accept(&self, below: &dyn Transport) -> Result<(HandshakeState, u8, PublicKey)> {
         let mut prologue = [0; PREAMBLE.len() + 1];
         read_exact(below, &mut prologue).await?;
-        let pattern = prologue[PREAMBLE.len()];
-        if prologue[..PREAMBLE.len()] != PREAMBLE || ![IK, XX].contains(&pattern) {
+        let [a, b, version, pattern] = prologue;
+        if [a, b] != PREAMBLE[..2] || ![IK, XX].contains(&pattern) {
             return Err(invalid("the other end does not speak Noise as we do"));
+        }
+        if version != PREAMBLE[2] {
+            let known = PREAMBLE[2];
+            return Err(invalid(format!(
+                "the other end sends version {version} of the Noise handshake, this gateway takes version {known}: \
+                 run the same version of muxgate at both ends"
+            )));
         }
         // Nothing is computed for who says less than a whole message.
         let first = Message::read(below).await?;
@@ -138,7 +154,7 @@ impl Noise {
             Message::read(below).await?.judge(&mut state)?;
         }
         let peer = self.judge(&state)?;
-        Ok((state, peer))
+        Ok((state, pattern, peer))
     }
 
     fn builder<'a>(&'a self, pattern: u8, prologue: &'a [u8]) -> Result<Builder<'a>> {
@@ -208,13 +224,14 @@ impl Message {
     fn judge(&self, state: &mut HandshakeState) -> Result<()> {
         state
             .read_message(&self.bytes[..self.length], &mut [0; HANDSHAKE_MESSAGE_MAX])
-            .map_err(|_| {
-                let text =
-                    "the handshake failed: do both ends have each other's key, and the same psk?";
-                Error::new(ErrorKind::PermissionDenied, text)
-            })?;
+            .map_err(|_| handshake_failed())?;
         Ok(())
     }
+}
+
+fn handshake_failed() -> Error {
+    let text = "the handshake failed: do both ends have each other's key, and the same psk?";
+    Error::new(ErrorKind::PermissionDenied, text)
 }
 
 async fn read_exact(below: &dyn Transport, bytes: &mut [u8]) -> Result<()> {
@@ -310,6 +327,23 @@ impl NoiseRecords {
             sealing: Key::new(&*sealing)?,
             opening: Key::new(&*opening)?,
         })
+    }
+
+    /// Sends the first message of this direction, an empty one: only an end that has the keys can seal it.
+    async fn confirm(&mut self, below: &dyn Transport) -> Result<()> {
+        let mut sealed = [0; OVERHEAD_BYTES];
+        self.write(Some(&[]), 0, &mut sealed)?;
+        super::write_all(below, &sealed).await
+    }
+
+    /// Waits for what [`Self::confirm`] sends at the other end.
+    async fn await_confirmation(&mut self, below: &dyn Transport) -> Result<()> {
+        let mut sealed = [0; OVERHEAD_BYTES];
+        read_exact(below, &mut sealed).await?;
+        match self.open(&sealed, &mut []) {
+            Ok(Opened::End) => Ok(()),
+            _ => Err(handshake_failed()),
+        }
     }
 
     /// Makes `plain` a message in `out`; `None`: the `length` bytes that are in their place there.
