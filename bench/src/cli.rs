@@ -62,7 +62,7 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 3)]
     pub rounds: u32,
     /// Where the operator's requests arrive.
-    #[arg(long, default_value_t = format!("0.0.0.0:{HTTP_PORT}"))]
+    #[arg(long, default_value_t = format!("[::]:{HTTP_PORT}"))]
     pub listen: String,
     /// File with the bearer token that runner and agents share.
     #[arg(long)]
@@ -85,10 +85,10 @@ pub struct RunArgs {
 #[derive(Debug, Args)]
 pub struct AgentArgs {
     /// Where the runner's requests arrive.
-    #[arg(long, default_value_t = format!("0.0.0.0:{HTTP_PORT}"))]
+    #[arg(long, default_value_t = format!("[::]:{HTTP_PORT}"))]
     pub listen: String,
     /// Where round-trip probes are echoed.
-    #[arg(long, default_value_t = format!("0.0.0.0:{ECHO_PORT}"))]
+    #[arg(long, default_value_t = format!("[::]:{ECHO_PORT}"))]
     pub echo_listen: String,
     /// File with the bearer token that runner and agents share.
     #[arg(long)]

@@ -50,12 +50,22 @@ pub fn guarded(routes: Router, admission: Admission) -> Router {
         .route("/healthz", get(|| async { "ok\n" }))
 }
 
-/// Listens on `address` (`addr:port`).
+/// Listens on `address` (`addr:port`). `[::]` is all addresses of both families, or those of IPv4 where the kernel has no
+/// IPv6.
 ///
 /// # Errors
 /// The address cannot be listened on; the message names it.
 pub async fn listen(address: &str) -> anyhow::Result<TcpListener> {
-    TcpListener::bind(address)
+    let listen = async {
+        match address.strip_prefix("[::]:") {
+            Some(port) => match TcpListener::bind(address).await {
+                Ok(listener) => Ok(listener),
+                Err(_) => TcpListener::bind(format!("0.0.0.0:{port}")).await,
+            },
+            None => TcpListener::bind(address).await,
+        }
+    };
+    listen
         .await
         .with_context(|| format!("cannot listen on {address}"))
 }

@@ -53,7 +53,7 @@ pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
         Serve::Echo => each(&["cat"]),
         Serve::Hash => each(&["sha256sum"]),
         Serve::Source => each(&["perl", "/scripts/source.pl"]),
-        Serve::Load => vec!["muxbench", "target", "--listen=0.0.0.0:8080"],
+        Serve::Load => vec!["muxbench", "target", "--listen=[::]:8080"],
     };
     let mut pod = pod(name, &command);
     pod["spec"]["containers"][0]["readinessProbe"] =

@@ -16,7 +16,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::forward::Admission;
-use crate::local::{LocalAddress, LocalSocket};
+use crate::local::{LocalAddress, LocalSocket, canonical};
 use crate::lookup::Lookups;
 use crate::policy::{Host, Judge};
 use crate::telemetry::Telemetry;
@@ -106,6 +106,7 @@ where
         };
         let permitted = addresses
             .into_iter()
+            .map(canonical)
             .filter(|address| judge.permits(host, address.ip(), port));
         connect(text, permitted.collect(), port).await
     };

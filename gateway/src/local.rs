@@ -276,6 +276,15 @@ impl From<TcpStream> for LocalSocket {
     }
 }
 
+/// An IPv4 address as itself: a socket of both families has it as a mapped one, `::ffff:192.0.2.1`.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(v4) => (v4, address.port()).into(),
+        // With its scope.
+        IpAddr::V6(_) => address,
+    }
+}
+
 /// Who is at its other end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LocalAddress {
@@ -308,7 +317,7 @@ impl fmt::Display for LocalAddress {
 
 impl From<SocketAddr> for LocalAddress {
     fn from(address: SocketAddr) -> Self {
-        Self::Tcp(address)
+        Self::Tcp(canonical(address))
     }
 }
 

@@ -6,7 +6,7 @@
 //! configuration, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
 //! with them.
 
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ use crate::claims::Claims;
 use crate::entry::{Asker, Offers};
 use crate::handover::{Handed, Handover};
 use crate::listener::{UnixListeners, UsersError};
+use crate::local::canonical;
 use crate::rendezvous::Meets;
 use crate::security::{self, Credentials};
 use crate::surroundings::Surroundings;
@@ -438,15 +439,38 @@ fn bind(address: &str, shared: bool) -> std::io::Result<socket2::Socket> {
     let parsed: SocketAddr = address
         .parse()
         .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not ADDRESS:PORT"))?;
+    let all = parsed.ip() == Ipv6Addr::UNSPECIFIED;
+    match bind_to(canonical(parsed), shared) {
+        Err(error) if all && lacks_ipv6(&error) => {
+            bind_to((Ipv4Addr::UNSPECIFIED, parsed.port()).into(), shared)
+        }
+        bound => bound,
+    }
+}
+
+/// `[::]` is all addresses of both families.
+fn bind_to(address: SocketAddr, shared: bool) -> std::io::Result<socket2::Socket> {
+    let domain = socket2::Domain::for_address(address);
     let socket = socket2::Socket::new(
-        socket2::Domain::for_address(parsed),
+        domain,
         socket2::Type::STREAM.nonblocking(),
         Some(socket2::Protocol::TCP),
     )?;
+    if domain == socket2::Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(shared)?;
-    socket.bind(&parsed.into())?;
+    socket.bind(&address.into())?;
     Ok(socket)
+}
+
+/// Whether a bind failed since the kernel has no IPv6, or the network namespace has no IPv6 address at all.
+fn lacks_ipv6(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
+    )
 }
 
 /// A session of the configured protocol for the side that connects.

@@ -29,6 +29,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::files::{self, Unusable};
 use crate::lobby::Seat;
+use crate::local::canonical;
 use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, wait_for};
 use crate::relay;
 use leaf::Leaf;
@@ -144,7 +145,7 @@ async fn accept(rendezvous: &Rc<Rendezvous>, listener: TcpListener) {
             Ok((tcp, peer)) => {
                 let seat = rendezvous.meeting.lobby.enter(Some(peer.ip()));
                 let rendezvous = Rc::clone(rendezvous);
-                let peer = peer.to_string();
+                let peer = canonical(peer).to_string();
                 drop(tokio::task::spawn_local(async move {
                     rendezvous.serve(tcp, &peer, seat).await;
                 }));

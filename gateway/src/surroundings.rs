@@ -7,6 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use muxtunnel_gateway_config::Config;
 
+use crate::local::canonical;
+
 /// In every pod: the address of the API server's Service, on some platforms its name.
 const API_SERVER: &str = "KUBERNETES_SERVICE_HOST";
 
@@ -44,7 +46,10 @@ impl Surroundings {
         let listened = config.listen.iter().chain(&config.admin);
         Self {
             api_server,
-            own: listened.filter_map(|text| text.parse().ok()).collect(),
+            own: listened
+                .filter_map(|text| text.parse().ok())
+                .map(canonical)
+                .collect(),
             is_local,
         }
     }

@@ -25,6 +25,7 @@ use std::task::{Context, Poll};
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
+use crate::local::canonical;
 pub(crate) use command::{Released, name as command_name, start as start_command};
 pub(crate) use noise::Noise;
 pub(crate) use pipes::Pipes;
@@ -141,7 +142,8 @@ pub(crate) trait Transport: Debug {
     /// Where the other end is, as far as can be said.
     fn peer(&self) -> String {
         let peer = self.tcp().and_then(|tcp| tcp.peer_addr().ok());
-        peer.map(|peer| peer.to_string()).unwrap_or_default()
+        peer.map(|peer| canonical(peer).to_string())
+            .unwrap_or_default()
     }
 
     /// Takes it from this thread's event loop.

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -21,6 +21,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::get;
 use http::{Request, Response};
+use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tower::{Layer, Service};
 
@@ -220,8 +221,18 @@ pub async fn serve(
         .with_state(clock)
         .route("/healthz", get(healthz).with_state(progress))
         .route("/metrics", get(move || async move { page(&metrics) }));
-    let listener = tokio::net::TcpListener::bind(address).await?;
+    let listener = TcpListener::bind(&listened(address)[..]).await?;
     axum::serve(listener, router).await
+}
+
+/// What to listen on, the first that there is: `[::]` takes both families, and a kernel without IPv6 has no such address.
+fn listened(address: SocketAddr) -> Vec<SocketAddr> {
+    let fallback = SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port()));
+    let all = address.ip() == Ipv6Addr::UNSPECIFIED;
+    [address]
+        .into_iter()
+        .chain(all.then_some(fallback))
+        .collect()
 }
 
 async fn healthz(State(progress): State<Progress>) -> (StatusCode, String) {
@@ -259,6 +270,19 @@ mod tests {
     use super::*;
 
     const PATH: &str = "/apis/apps/v1/deployments";
+
+    #[test]
+    fn all_addresses_are_those_of_ipv4_where_there_is_no_ipv6() {
+        for (listen, expected) in [
+            ("[::]:8080", &["[::]:8080", "0.0.0.0:8080"][..]),
+            ("[::1]:8080", &["[::1]:8080"]),
+            ("0.0.0.0:8080", &["0.0.0.0:8080"]),
+        ] {
+            let listened = listened(listen.parse().unwrap());
+            let listened: Vec<_> = listened.iter().map(ToString::to_string).collect();
+            assert_eq!(listened, expected);
+        }
+    }
 
     async fn call(clock: &Arc<WatchClock>, uri: &str, status: u16) {
         let mut service =

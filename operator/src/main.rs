@@ -104,8 +104,9 @@ struct RunArgs {
     /// How long a join bundle is good, such as 8760h; at least three times --certificate-life.
     #[arg(long, env = "AUTHORITY_LIFE", default_value = "8760h", value_parser = life)]
     authority_life: Duration,
-    /// Address of /healthz, /readyz and /metrics.
-    #[arg(long, env = "HEALTH_LISTEN", default_value = "0.0.0.0:8080")]
+    /// Address of /healthz, /readyz and /metrics. [::] is all addresses of both families, or those of IPv4 where the
+    /// kernel has no IPv6.
+    #[arg(long, env = "HEALTH_LISTEN", default_value = "[::]:8080")]
     health_listen: SocketAddr,
     /// Name of the Lease of --namespace by which one of several operators leads.
     #[arg(long, env = "LEASE_NAME", default_value = "muxtunnel-operator")]

@@ -1,7 +1,7 @@
 //! Which side streams of a forward begin on, and where an exit listens because entries ask for it.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -35,7 +35,8 @@ impl Direction {
 /// where the address is 127.0.0.1 unless it is written out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenRule {
-    /// Exactly this one; unspecified: exactly all addresses at once.
+    /// Exactly this one. `0.0.0.0`: exactly all IPv4 addresses at once. `::`: exactly all addresses of both families at
+    /// once, or all IPv4 addresses at once.
     pub address: IpAddr,
     /// The ports.
     pub ports: Ports,
@@ -47,7 +48,9 @@ impl ListenRule {
     /// Whether the peer that proved the identity `peer` may have the exit listen on `address`.
     #[must_use]
     pub fn permits(&self, address: SocketAddr, peer: Option<&str>) -> bool {
-        self.address == address.ip()
+        let asked = address.ip().to_canonical();
+        let all_of_ipv4 = self.address == Ipv6Addr::UNSPECIFIED && asked == Ipv4Addr::UNSPECIFIED;
+        (self.address == asked || all_of_ipv4)
             && self.ports.contains(address.port())
             && (self.peer.is_none() || self.peer.as_deref() == peer)
     }
@@ -96,7 +99,9 @@ fn parse_address(text: &str) -> Result<IpAddr, &'static str> {
         Some(v6) => v6.parse().map(IpAddr::V6),
         None => text.parse().map(IpAddr::V4),
     };
-    address.map_err(|_| "the address cannot be read")
+    address
+        .map(|address| address.to_canonical())
+        .map_err(|_| "the address cannot be read")
 }
 
 impl fmt::Display for ListenRule {

@@ -23,7 +23,7 @@ use crate::driver::{Connection, Driver, NotOpened, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
 use crate::forward::Forward;
 use crate::listener::answer::{Answer, code_of};
-use crate::local::LocalSocket;
+use crate::local::{LocalSocket, canonical};
 use crate::process::{ACCEPT_RETRY, Worker};
 use crate::telemetry::{Listened, Telemetry};
 
@@ -151,7 +151,7 @@ impl Reverse {
     }
 
     fn listen(self: &Rc<Self>, text: &str, asker: Asker) -> Result<SocketAddr, Refusal> {
-        let address: SocketAddr = text.parse().map_err(|_| {
+        let address = text.parse().map(canonical).map_err(|_| {
             let text = format!("{}: {text:?} is not ADDRESS:PORT", Code::ListenRefused);
             Refusal::new(Reason::AddressType, text)
         })?;
@@ -287,7 +287,7 @@ async fn accept(listener: std::rc::Weak<Listener>, claimed: Claimed) {
             return;
         };
         match accepted {
-            Ok((tcp, client)) => listener.take(tcp.into(), client),
+            Ok((tcp, client)) => listener.take(tcp.into(), canonical(client)),
             Err(error) => {
                 drop(listener);
                 tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");

@@ -4,7 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 
 use socket2::SockRef;
 
-use crate::local::LocalSocket;
+use crate::local::{LocalSocket, canonical};
 
 /// The destination before it was redirected.
 ///
@@ -17,7 +17,7 @@ pub(super) fn destination(socket: &LocalSocket) -> Result<SocketAddr, &'static s
     };
     let here = tcp.local_addr().map_err(|_| not_redirected)?;
     let socket = SockRef::from(tcp);
-    let asked = if here.is_ipv4() {
+    let asked = if canonical(here).is_ipv4() {
         socket.original_dst_v4()
     } else {
         socket.original_dst_v6()

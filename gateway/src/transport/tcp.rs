@@ -10,6 +10,7 @@ use tokio::net::TcpStream;
 
 use super::{Detached, Transport};
 use crate::driver::socket;
+use crate::local::canonical;
 
 /// A connected socket.
 #[derive(Debug)]
@@ -75,7 +76,10 @@ impl Transport for Tcp {
     }
 
     fn peer(&self) -> String {
-        let address = || self.socket.peer_addr().map(|peer| peer.to_string());
+        let address = || {
+            let peer = self.socket.peer_addr();
+            peer.map(|peer| canonical(peer).to_string())
+        };
         let behind = self.behind.clone();
         behind.unwrap_or_else(|| address().unwrap_or_default())
     }

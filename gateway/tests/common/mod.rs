@@ -137,7 +137,7 @@ impl Gate {
         command
             .args(["netns", "exec", name, env!("CARGO_BIN_EXE_muxgate")])
             .args(args)
-            .args(["--admin", &format!("{host}:{admin}"), "--workers", "1"]);
+            .args(["--admin", &at(host, admin), "--workers", "1"]);
         Self::start_at(host, command, admin, tempfile::tempdir().unwrap())
     }
 
@@ -266,6 +266,14 @@ impl Drop for Gate {
             eprintln!("log of the gateway with admin port {}:", self.admin);
             eprintln!("{}", self.log());
         }
+    }
+}
+
+/// `host:port`, IPv6 in brackets.
+pub fn at(host: &str, port: u16) -> String {
+    match host.contains(':') {
+        true => format!("[{host}]:{port}"),
+        false => format!("{host}:{port}"),
     }
 }
 

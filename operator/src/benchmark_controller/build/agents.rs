@@ -20,6 +20,7 @@ use crate::benchmark_controller::names::{self, Agent, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
 use crate::settings::Settings;
+use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
 /// Where the token is in every container of a benchmark.
 pub const TOKEN_FILE: &str = "/etc/muxbench/token";
@@ -111,6 +112,7 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
         spec: Some(ServiceSpec {
             selector: Some(labels),
             ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
+            ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),
             ..ServiceSpec::default()
         }),
         status: None,

@@ -1,7 +1,7 @@
 //! The configuration of a gateway, and the ConfigMap that brings it to the pods.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -52,10 +52,8 @@ pub(super) fn config(
             .connect_fallback
             .clone()
             .filter(|_| end == End::Entry),
-        listen: end
-            .is_dialled(tunnel)
-            .then(|| format!("0.0.0.0:{CARRIER_PORT}")),
-        admin: Some(format!("0.0.0.0:{ADMIN_PORT}")),
+        listen: end.is_dialled(tunnel).then(|| all_addresses(CARRIER_PORT)),
+        admin: Some(all_addresses(ADMIN_PORT)),
         forwards: if end == End::Entry {
             forwards(tunnel)
         } else {
@@ -103,6 +101,11 @@ pub(super) fn config(
         source,
     })?;
     Ok(config)
+}
+
+/// All addresses of the pod, of both families; where the kernel has no IPv6, the gateway takes those of IPv4.
+fn all_addresses(port: u16) -> String {
+    format!("[::]:{port}")
 }
 
 /// The host is the entry's to say.
@@ -159,7 +162,7 @@ fn forwards(tunnel: &ValidatedTunnel) -> Vec<Forward> {
         .iter()
         .map(|forward| Forward {
             name: forward.name.clone(),
-            listen: format!("0.0.0.0:{}", forward.listen_port),
+            listen: all_addresses(forward.listen_port),
             protocol: listen_protocol(forward.protocol),
             target: target(forward),
             auth: forward.users.as_ref().map(auth),
@@ -207,7 +210,7 @@ fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<Listen
     let ports = tunnel.listen_ports.iter().filter(|port| port.reverse);
     let peer = sole_peer(&exit.security).filter(|peer| peer.len() <= PEER_BYTES_MAX);
     let rule = |port: &ListenPort| ListenRule {
-        address: Ipv4Addr::UNSPECIFIED.into(),
+        address: Ipv6Addr::UNSPECIFIED.into(),
         ports: Ports::single(port.port),
         peer: peer.clone(),
     };

@@ -15,6 +15,9 @@ use super::{End, metadata};
 use crate::labels;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, ValidatedTunnel};
 
+/// An address of each family that the cluster has.
+pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
+
 /// `None`: nobody would reach anything by it.
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
@@ -70,6 +73,7 @@ fn service(
             type_: Some(type_.as_str().to_owned()),
             selector: Some(labels::child(&tunnel.name, end.component())),
             ports: Some(ports),
+            ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),
             ..ServiceSpec::default()
         }),
         status: None,

@@ -35,8 +35,32 @@ fn the_exit_may_dial_the_declared_targets_and_nothing_else() {
         .map(ToString::to_string)
         .collect();
     assert_eq!(allow, ["shop.site.svc:80", "db.example.com.:5432"]);
-    assert_eq!(config.listen.as_deref(), Some("0.0.0.0:64000"));
+    assert_eq!(config.listen.as_deref(), Some("[::]:64000"));
     assert!(config.forwards.is_empty());
+}
+
+#[test]
+fn gateways_listen_on_all_addresses_of_both_families() {
+    let resources = built(SMALLEST);
+    let (entry, exit) = (
+        config(&resources, "office-entry"),
+        config(&resources, "office-exit"),
+    );
+    assert_eq!(exit.listen.as_deref(), Some("[::]:64000"));
+    let forwards = entry.forwards.iter().map(|forward| forward.listen.as_str());
+    for listen in forwards
+        .chain(entry.admin.as_deref())
+        .chain(exit.admin.as_deref())
+    {
+        assert!(listen.starts_with("[::]:"), "{listen}");
+    }
+    for name in ["office-entry", "office-exit", "office-exit-headless"] {
+        let service = child(&resources.services, name);
+        assert_eq!(
+            service["spec"]["ipFamilyPolicy"], "PreferDualStack",
+            "{name}"
+        );
+    }
 }
 
 #[test]
@@ -54,8 +78,8 @@ fn the_entry_listens_on_the_ports_and_dials_the_exits_service() {
     assert_eq!(
         forwards,
         [
-            "0.0.0.0:8080 shop.site.svc:80",
-            "0.0.0.0:443 db.example.com.:5432"
+            "[::]:8080 shop.site.svc:80",
+            "[::]:443 db.example.com.:5432"
         ]
     );
 }
@@ -426,7 +450,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         config(&tunnel, "office-exit"),
         config(&tunnel, "office-entry"),
     );
-    assert_eq!(exit.allow_listen[0].to_string(), "0.0.0.0:8080");
+    assert_eq!(exit.allow_listen[0].to_string(), "[::]:8080");
     // The one identity that the exit takes is the one that its ports are for.
     let reverse = |peers: &str| {
         let security = format!(
@@ -437,8 +461,8 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         let tunnel = built(&text.replace("{mode: None}", &security));
         config(&tunnel, "office-exit").allow_listen[0].to_string()
     };
-    assert_eq!(reverse("'spiffe://a'"), "0.0.0.0:8080,peer=spiffe://a");
-    assert_eq!(reverse("'spiffe://a', 'spiffe://b'"), "0.0.0.0:8080");
+    assert_eq!(reverse("'spiffe://a'"), "[::]:8080,peer=spiffe://a");
+    assert_eq!(reverse("'spiffe://a', 'spiffe://b'"), "[::]:8080");
     let allow: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["db.example.com.:5432"]);
     assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);

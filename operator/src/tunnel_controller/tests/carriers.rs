@@ -117,7 +117,7 @@ fn a_rendezvous_is_one_gateway_that_knows_names() {
     let tunnel = built(RENDEZVOUS);
     let config = config(&tunnel, "office-rendezvous");
     assert_eq!(config.role, Role::Rendezvous);
-    assert_eq!(config.listen.as_deref(), Some("0.0.0.0:64000"));
+    assert_eq!(config.listen.as_deref(), Some("[::]:64000"));
     let names = "/etc/muxgate-rendezvous/names";
     assert_eq!(config.secrets_file.as_deref(), Some(names));
     assert_eq!((config.connect, config.rendezvous), (None, None));
