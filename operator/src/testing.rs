@@ -34,7 +34,7 @@ use managers::Managers;
 #[derive(Debug, Clone)]
 pub(crate) struct Recorded {
     pub(crate) method: Method,
-    /// Path below the namespace, such as `configmaps/web-exit`.
+    /// A [`key`] where it names an object, such as `configmaps/web-exit`; otherwise the path below the namespace.
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) content_type: String,
@@ -67,7 +67,7 @@ const READ_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(60);
 
 #[derive(Default)]
 struct World {
-    /// By path below the namespace.
+    /// By [`key`].
     objects: BTreeMap<String, Stored>,
     changes: Vec<Change>,
     requests: Vec<Recorded>,
@@ -84,6 +84,39 @@ struct World {
     away: bool,
     writes: usize,
     version: u64,
+    /// Changes up to this version are forgotten: a watch from before is answered 410.
+    forgotten: u64,
+}
+
+/// The namespace of paths that name none.
+const NAMESPACE: &str = "site";
+
+/// What an object is stored under: `configmaps/web-exit`, and behind it `@` and the namespace, unless that is `site`.
+fn key(namespace: Option<&str>, path: &str) -> String {
+    match namespace {
+        Some(namespace) if namespace != NAMESPACE => {
+            // Before a subresource.
+            let mut parts = path.splitn(3, '/');
+            let (resource, name) = (parts.next().unwrap(), parts.next());
+            match (name, parts.next()) {
+                (None, _) => resource.to_owned(),
+                (Some(name), None) => format!("{resource}/{name}@{namespace}"),
+                (Some(name), Some(rest)) => format!("{resource}/{name}@{namespace}/{rest}"),
+            }
+        }
+        _ => path.to_owned(),
+    }
+}
+
+/// The name and the namespace in the key of an object.
+fn name_in(key: &str) -> (&str, &str) {
+    let (_, name) = key.split_once('/').unwrap();
+    name.split_once('@').unwrap_or((name, NAMESPACE))
+}
+
+/// Whether the object with that key is in `namespace`; `None`: in any.
+fn is_in(key: &str, namespace: Option<&str>) -> bool {
+    namespace.is_none_or(|namespace| name_in(key).1 == namespace)
 }
 
 #[derive(Clone, Default, PartialEq)]
@@ -154,15 +187,22 @@ impl FakeApi {
     /// Puts an object there, as somebody else would.
     pub(crate) fn put(&self, path: &str, mut object: Value) {
         let mut world = self.lock();
-        let (_, name) = path.split_once('/').unwrap();
-        let old = world.objects.get(path).cloned();
         let metadata = &mut object["metadata"];
+        let (name, namespace) = name_in(path);
         if metadata["name"].is_null() {
             metadata["name"] = json!(name);
         }
         if metadata["namespace"].is_null() {
-            metadata["namespace"] = json!("site");
+            metadata["namespace"] = json!(namespace);
         }
+        // The object says where it is.
+        let own = metadata["namespace"].as_str().unwrap().to_owned();
+        let path = &match namespace {
+            NAMESPACE => key(Some(&own), path),
+            _ => path.to_owned(),
+        };
+        let old = world.objects.get(path).cloned();
+        let metadata = &mut object["metadata"];
         if metadata["uid"].is_null() {
             metadata["uid"] = match &old {
                 Some(old) => old.object["metadata"]["uid"].clone(),
@@ -244,9 +284,15 @@ impl FakeApi {
         world.failures.insert(number, failure);
     }
 
-    /// Lets a share of all writes fail by chance: with 409 or 500, before or after they are done.
+    /// Lets a share of all writes fail by chance: with 409, 429 or 500, before or after they are done.
     pub(crate) fn fail_by_chance(&self, seed: u64, share: f64) {
         self.lock().chaos = Some((StdRng::seed_from_u64(seed), share));
+    }
+
+    /// Forgets all changes so far: watches that were begun before have to list again.
+    pub(crate) fn compact(&self) {
+        let mut world = self.lock();
+        world.forgotten = world.version;
     }
 
     /// Nothing fails any more; whoever was killed is begun again.
@@ -303,7 +349,7 @@ impl FakeApi {
         };
         let recorded = Recorded {
             method: parts.method,
-            path: below.to_owned(),
+            path: key(namespace.as_deref(), below),
             query: parts.uri.query().unwrap_or_default().to_owned(),
             content_type: parts
                 .headers
@@ -390,9 +436,10 @@ impl World {
         let (random, share) = self.chaos.as_mut()?;
         random
             .random_bool(*share)
-            .then(|| match random.random_range(0..3) {
+            .then(|| match random.random_range(0..4) {
                 0 => Failure::Before(409),
-                1 => Failure::Before(500),
+                1 => Failure::Before(429),
+                2 => Failure::Before(500),
                 _ => Failure::After(500),
             })
     }
@@ -410,7 +457,9 @@ impl World {
             .objects
             .iter()
             .filter(|(path, stored)| {
-                path.starts_with(&prefix) && selector.matches(&stored.object["metadata"]["labels"])
+                path.starts_with(&prefix)
+                    && is_in(path, request.namespace.as_deref())
+                    && selector.matches(&stored.object["metadata"]["labels"])
             })
             .map(|(_, stored)| stored.shown())
             .collect();
@@ -430,6 +479,7 @@ impl World {
             Method::POST => {
                 let name = request.body["metadata"]["name"].as_str().unwrap();
                 let path = format!("{}/{name}", request.path);
+                let path = key(request.namespace.as_deref(), &path);
                 if self.objects.contains_key(&path) {
                     return error(409, "AlreadyExists", "exists");
                 }
@@ -446,7 +496,7 @@ impl World {
 
     /// An object that is nothing but new.
     fn born(&self, request: &Recorded, path: &str) -> Stored {
-        let (_, name) = path.split_once('/').unwrap();
+        let (name, _) = name_in(path);
         let object = json!({
             "apiVersion": request.body["apiVersion"],
             "kind": request.body["kind"],
@@ -471,9 +521,8 @@ impl World {
         let Some(old) = self.objects.get(&request.path).cloned() else {
             return error(404, "NotFound", "not found");
         };
-        let version = &request.body["metadata"]["resourceVersion"];
-        if !version.is_null() && *version != old.object["metadata"]["resourceVersion"] {
-            return error(409, "Conflict", "the object has been modified");
+        if let Some(conflict) = stale(&request.body["metadata"], &old) {
+            return conflict;
         }
         let mut new = old.clone();
         new.object = merged_metadata(&request.body, &old.object);
@@ -510,6 +559,9 @@ impl World {
         if !wanted.is_null() && *wanted != old.object["metadata"]["uid"] {
             return error(409, "Conflict", "the UID in the patch does not match");
         }
+        if let Some(conflict) = stale(&request.body["metadata"], &old) {
+            return conflict;
+        }
         let mut new = old.clone();
         merge_patch(&mut new.object, &request.body);
         new.object = merged_metadata(&new.object, &old.object);
@@ -535,6 +587,12 @@ impl World {
         let old = self.objects.get(path).cloned();
         if old.is_none() && subresource == "status" {
             return error(404, "NotFound", "not found");
+        }
+        if let Some(conflict) = old
+            .as_ref()
+            .and_then(|old| stale(&request.body["metadata"], old))
+        {
+            return conflict;
         }
         let mut new = old.clone().unwrap_or_else(|| self.born(request, path));
         let applied = kinds::appliable(&request.body, subresource);
@@ -598,6 +656,9 @@ impl World {
             );
             return error(409, "Conflict", &text);
         }
+        if let Some(conflict) = stale(&request.body["preconditions"], stored) {
+            return conflict;
+        }
         self.forget(&request.path);
         let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
         (StatusCode::OK, status)
@@ -618,19 +679,41 @@ impl World {
             old: Some(Arc::new(last)),
             new: None,
         });
-        let owned = |stored: &Stored| {
+        let owners = |stored: &Stored| {
             let owners = stored.object["metadata"]["ownerReferences"].as_array();
-            owners
-                .into_iter()
-                .flatten()
-                .any(|owner| owner["uid"] == uid)
+            owners.cloned().unwrap_or_default()
         };
-        let orphans = self.objects.iter().filter(|(_, stored)| owned(stored));
-        let orphans: Vec<_> = orphans.map(|(path, _)| path.clone()).collect();
-        for orphan in orphans {
-            self.forget(&orphan);
+        let is_owner = |owner: &Value| owner["uid"] == uid;
+        let owned = self.objects.iter();
+        let owned = owned.filter(|(_, stored)| owners(stored).iter().any(is_owner));
+        let owned: Vec<_> = owned
+            .map(|(path, stored)| (path.clone(), stored.clone()))
+            .collect();
+        for (path, mut stored) in owned {
+            let left: Vec<_> = owners(&stored)
+                .into_iter()
+                .filter(|owner| self.is_there(owner))
+                .collect();
+            if left.is_empty() {
+                self.forget(&path);
+            } else {
+                stored.object["metadata"]["ownerReferences"] = json!(left);
+                self.store(&path, stored);
+            }
         }
     }
+
+    fn is_there(&self, owner: &Value) -> bool {
+        let mut objects = self.objects.values();
+        objects.any(|stored| stored.object["metadata"]["uid"] == owner["uid"])
+    }
+}
+
+/// The refusal of a write that asks for another version of `old` than it has.
+fn stale(wanted: &Value, old: &Stored) -> Option<(StatusCode, Value)> {
+    let wanted = &wanted["resourceVersion"];
+    let is_stale = !wanted.is_null() && *wanted != old.object["metadata"]["resourceVersion"];
+    is_stale.then(|| error(409, "Conflict", "the object has been modified"))
 }
 
 /// `object` with the identity and the status of `old`.

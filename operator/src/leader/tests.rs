@@ -10,7 +10,7 @@ use super::*;
 use crate::testing::{Failure, FakeApi};
 
 const NAME: &str = "muxtunnel-operator";
-const PATH: &str = "leases/muxtunnel-operator";
+const PATH: &str = "leases/muxtunnel-operator@mux";
 
 fn elector(api: &FakeApi, identity: &str) -> Elector {
     Elector::new(api.client(), "mux", NAME.to_owned(), identity.to_owned())

@@ -132,6 +132,72 @@ async fn an_apply_that_changes_nothing_is_no_new_version() {
 }
 
 #[tokio::test]
+async fn objects_of_one_name_in_two_namespaces_are_two() {
+    let api = FakeApi::default();
+    api.put("configmaps/a", json!({"data": {"of": "site"}}));
+    api.put("configmaps/a@far", json!({"data": {"of": "far"}}));
+    for namespace in ["site", "far"] {
+        let config_maps: Api<ConfigMap> = Api::namespaced(api.client(), namespace);
+        let found = config_maps.get("a").await.unwrap();
+        assert_eq!(found.data.unwrap()["of"], namespace);
+        let listed = config_maps.list(&kube::api::ListParams::default()).await;
+        assert_eq!(listed.unwrap().items.len(), 1);
+    }
+    let all: Api<ConfigMap> = Api::all(api.client());
+    let listed = all.list(&kube::api::ListParams::default()).await.unwrap();
+    assert_eq!(listed.items.len(), 2);
+}
+
+#[tokio::test]
+async fn a_write_for_another_version_is_a_conflict() {
+    let api = FakeApi::default();
+    api.put("configmaps/a", json!({}));
+    let old = api.get("configmaps/a").unwrap()["metadata"]["resourceVersion"].clone();
+    api.put("configmaps/a", json!({"data": {"b": "c"}}));
+    let config_maps: Api<ConfigMap> = Api::namespaced(api.client(), "site");
+    let body = json!({"metadata": {"resourceVersion": old}, "data": {"b": "d"}});
+    let merge = config_maps
+        .patch("a", &PatchParams::default(), &Patch::Merge(&body))
+        .await;
+    let params = kube::api::DeleteParams {
+        preconditions: Some(kube::api::Preconditions {
+            resource_version: old.as_str().map(str::to_owned),
+            uid: None,
+        }),
+        ..kube::api::DeleteParams::default()
+    };
+    let delete = config_maps.delete("a", &params).await.map(drop);
+    for refused in [merge.map(drop), delete] {
+        let Err(kube::Error::Api(status)) = refused else {
+            panic!("{refused:?}");
+        };
+        assert_eq!(status.code, 409);
+    }
+    assert_eq!(api.get("configmaps/a").unwrap()["data"]["b"], "c");
+}
+
+#[tokio::test]
+async fn what_has_two_owners_outlives_one() {
+    let api = FakeApi::default();
+    for owner in ["a", "b"] {
+        api.put(
+            &format!("configmaps/{owner}"),
+            json!({"metadata": {"uid": owner}}),
+        );
+    }
+    let owners = json!([{"uid": "a"}, {"uid": "b"}]);
+    api.put(
+        "configmaps/c",
+        json!({"metadata": {"ownerReferences": owners}}),
+    );
+    api.remove("configmaps/a");
+    let left = api.get("configmaps/c").unwrap();
+    assert_eq!(left["metadata"]["ownerReferences"], json!([{"uid": "b"}]));
+    api.remove("configmaps/b");
+    assert!(api.get("configmaps/c").is_none());
+}
+
+#[tokio::test]
 async fn what_an_object_owned_goes_with_it() {
     let api = FakeApi::default();
     let owned = |uid: &str| json!({"metadata": {"ownerReferences": [{"uid": uid}]}});

@@ -12,7 +12,7 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answer, FakeApi, READ_TIMEOUT, Recorded, Trouble, selector};
+use super::{Answer, FakeApi, READ_TIMEOUT, Recorded, Trouble, error, is_in, selector};
 use crate::caches::{Caches, Feed, Feeds};
 use crate::labels;
 use crate::watches::Watched;
@@ -28,11 +28,13 @@ impl FakeApi {
         let from = parameter("resourceVersion").unwrap_or(0);
         let end = Instant::now() + Duration::from_secs(parameter("timeoutSeconds").unwrap_or(290));
         let (resource, query) = (request.path.clone(), request.query.clone());
+        let namespace = request.namespace.clone();
         let newest = self.newest.subscribe();
         let events = stream::unfold(
             (self.clone(), newest, from),
             move |(api, mut newest, from)| {
                 let (resource, query) = (resource.clone(), query.clone());
+                let namespace = namespace.clone();
                 async move {
                     loop {
                         newest.borrow_and_update();
@@ -40,10 +42,12 @@ impl FakeApi {
                         if matches!(trouble, Some(Trouble::Hangs)) {
                             tokio::time::sleep(READ_TIMEOUT).await;
                         }
-                        if trouble.is_some() || api.lock().away {
+                        if trouble.is_some() || api.lock().away || from == u64::MAX {
                             return None;
                         }
-                        if let Some((version, event)) = api.next_event(&resource, &query, from) {
+                        let scope = namespace.as_deref();
+                        let next = api.next_event((&resource, scope), &query, from);
+                        if let Some((version, event)) = next {
                             let mut line = serde_json::to_vec(&event).unwrap();
                             line.push(b'\n');
                             let frame = Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)));
@@ -58,10 +62,21 @@ impl FakeApi {
     }
 
     /// The first change after `from` that a watch is told of.
-    fn next_event(&self, resource: &str, query: &str, from: u64) -> Option<(u64, Value)> {
+    fn next_event(
+        &self,
+        (resource, namespace): (&str, Option<&str>),
+        query: &str,
+        from: u64,
+    ) -> Option<(u64, Value)> {
         let selector = selector::parse(query);
         let prefix = format!("{resource}/");
         let world = self.lock();
+        if from < world.forgotten {
+            let text = format!("too old resource version: {from} ({})", world.forgotten);
+            let (_, status) = error(410, "Expired", &text);
+            // The watch is at its end with that.
+            return Some((u64::MAX, json!({"type": "ERROR", "object": status})));
+        }
         let begin = world
             .changes
             .partition_point(|change| change.version <= from);
@@ -73,7 +88,7 @@ impl FakeApi {
         };
         world.changes[begin..]
             .iter()
-            .filter(|change| change.path.starts_with(&prefix))
+            .filter(|change| change.path.starts_with(&prefix) && is_in(&change.path, namespace))
             .find_map(|change| {
                 let (type_, object) = match (matches(&change.old), matches(&change.new)) {
                     (None, None) => return None,

@@ -132,7 +132,7 @@ const BOTH_ISSUED: [&str; 2] = [
 async fn a_tunnel_gets_its_certificates_before_its_pods_and_keeps_them() {
     let mut bench = Bench::new(MANAGED);
     let writes = bench.writes().await;
-    assert_eq!(writes[0], "PUT secrets/authorities");
+    assert_eq!(writes[0], "PUT secrets/authorities@operators");
     assert_eq!(writes[1..3], BOTH_ISSUED);
     let status = "PATCH muxtunnels/office/status".to_owned();
     assert_eq!(writes.last(), Some(&status));
@@ -448,11 +448,14 @@ async fn two_operators_that_make_the_seed_at_once_agree_on_one() {
     let puts = bench.api.take_writes();
     assert_eq!(
         puts,
-        ["PUT secrets/authorities", "PUT secrets/authorities"],
+        [
+            "PUT secrets/authorities@operators",
+            "PUT secrets/authorities@operators"
+        ],
         "they did not race"
     );
     assert_eq!(
-        bench.secret("authorities").unwrap()["data"]["seed"],
+        bench.secret("authorities@operators").unwrap()["data"]["seed"],
         STANDARD.encode(one)
     );
 }
@@ -537,7 +540,7 @@ async fn published(spec: &str) -> (Bench, Value) {
     // What was published is offered from the next look on.
     bench.reconcile().await.unwrap();
     let mut secret = bench.secret("office-join").unwrap();
-    secret["metadata"] = json!({"name": "far", "namespace": "near"});
+    secret["metadata"] = json!({"name": "far"});
     (bench, secret)
 }
 
@@ -1276,7 +1279,7 @@ async fn no_byte_of_a_key_is_anywhere_but_in_the_secrets() {
     let mut keys = vec![
         STANDARD
             .decode(
-                exit.secret("authorities").unwrap()["data"]["seed"]
+                exit.secret("authorities@operators").unwrap()["data"]["seed"]
                     .as_str()
                     .unwrap(),
             )

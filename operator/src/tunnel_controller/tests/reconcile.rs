@@ -41,7 +41,7 @@ const CHILDREN: [&str; 10] = [
 /// When all tunnels were made, in seconds since 1970, and what the operators' clocks say unless a test does.
 pub(super) const MADE: i64 = 1_900_000_000;
 /// What all authorities are derived from.
-pub(super) const SEED: &str = "secrets/authorities";
+pub(super) const SEED: &str = "secrets/authorities@operators";
 
 /// One tunnel, the API server, and an operator.
 pub(super) struct Bench {
@@ -429,7 +429,7 @@ fn far(grants: Grants) -> Bench {
     let bench = Bench::with_grants(FAR, grants);
     let mut service = shop_json();
     service["metadata"]["namespace"] = json!("shops");
-    bench.api.put("services/shop", service);
+    bench.api.put("services/shop@shops", service);
     bench
 }
 
@@ -454,12 +454,12 @@ async fn a_service_of_another_namespace_is_not_even_read_before_that_one_permits
     assert!(
         requests
             .iter()
-            .all(|request| request.path != "services/shop")
+            .all(|request| request.path != "services/shop@shops")
     );
     let refused = bench.condition("Ready");
     assert_eq!(refused["reason"], "TargetNotPermitted");
     // The same is said where there is no such Service.
-    bench.api.remove("services/shop");
+    bench.api.remove("services/shop@shops");
     bench.reconcile().await.unwrap();
     assert_eq!(bench.condition("Ready"), refused);
     assert_eq!(exits_policy(&bench), "");

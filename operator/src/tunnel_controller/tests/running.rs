@@ -431,3 +431,24 @@ async fn gateways_that_do_not_answer_hold_no_other_tunnel_up_and_are_named() {
     })
     .await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_told_to_list_again_misses_nothing() {
+    let api = server();
+    put_tunnel(&api, "office");
+    let _process = Process::alone(&api);
+    until("children", || api.get("deployments/office-entry").is_some()).await;
+    api.run_pods();
+    until("readiness", || is_ready(&api, "office")).await;
+    api.remove("deployments/office-entry");
+    api.compact();
+    until("the deleted", || {
+        api.get("deployments/office-entry").is_some()
+    })
+    .await;
+    put_tunnel(&api, "branch");
+    until("a new one", || {
+        api.get("deployments/branch-entry").is_some()
+    })
+    .await;
+}

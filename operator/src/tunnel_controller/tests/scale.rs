@@ -71,7 +71,7 @@ fn memory_kib(process: &Child, figure: &str) -> u64 {
 
 fn put_objects(api: &FakeApi) {
     let authorities = json!({"metadata": {"namespace": "operators"}});
-    api.put("secrets/authorities", authorities);
+    api.put("secrets/authorities@operators", authorities);
     for number in 0..OTHERS {
         let name = format!("other-{number}");
         let mut service = shop_json();
