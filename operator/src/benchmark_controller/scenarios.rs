@@ -74,7 +74,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
         panic!("{:?}", addresses.tunnels);
     };
     assert_eq!(tunnel.protocol, "Native");
-    assert_eq!(tunnel.pair.host, "probe-e1-native-entry.lab.svc");
+    assert_eq!(tunnel.pair.host, "probe-e1-native-entry.site.svc");
     assert_eq!(tunnel.pair.client_url, "http://10.0.1.3:64002");
     assert_eq!(
         tunnel.gateway_status_urls,
@@ -294,12 +294,12 @@ async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready()
         [
             (
                 "Jmux",
-                "probe-e1-jmux-entry.lab.svc",
+                "probe-e1-jmux-entry.site.svc",
                 "http://10.0.1.5:64001/status"
             ),
             (
                 "Native",
-                "probe-e1-native-entry.lab.svc",
+                "probe-e1-native-entry.site.svc",
                 "http://10.0.1.7:64001/status"
             )
         ]
@@ -548,7 +548,7 @@ impl World {
             "type": type_, "status": status, "reason": reason, "message": message,
             "observedGeneration": 1, "lastTransitionTime": "2030-01-01T12:00:00Z",
         });
-        let entry = json!({"replicas": 1, "readyReplicas": 1, "address": format!("{tunnel}-entry.lab.svc")});
+        let entry = json!({"replicas": 1, "readyReplicas": 1, "address": format!("{tunnel}-entry.site.svc")});
         self.set_status(
             "muxtunnels",
             tunnel,

@@ -16,7 +16,7 @@ use crate::testing::FakeApi;
 
 /// Name of the benchmark of all tests; unlike the product's and its parts' names.
 pub(super) const NAME: &str = "probe";
-pub(super) const NAMESPACE: &str = "lab";
+pub(super) const NAMESPACE: &str = "site";
 /// When everything happens.
 pub(super) const NOON: &str = "2030-01-01T12:00:00Z";
 
