@@ -330,6 +330,7 @@ fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
         address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
         target: "tcp://x:1".into(),
         admission: forward.admit(Instant::now()).unwrap(),
+        ended: RefCell::default(),
     }
 }
 
