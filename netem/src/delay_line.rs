@@ -80,6 +80,11 @@ impl<D: FnMut() -> f64> DelayLine<D> {
         }
     }
 
+    /// From here on packets take this one-way delay; those that are held keep theirs, and their order.
+    pub fn set_one_way_delay(&mut self, one_way_delay: Duration) {
+        self.path.one_way_delay = one_way_delay;
+    }
+
     /// Takes in the packet `id` of `bytes` bytes, which arrived at `now`.
     ///
     /// # Errors
@@ -180,6 +185,20 @@ mod tests {
         assert_eq!(line.release(start + DELAY), Some(due));
         assert_eq!(line.next_due(), None);
         assert_eq!(line.release(start + ms(1000)), None);
+    }
+
+    #[test]
+    fn a_changed_delay_is_that_of_the_packets_that_come_after_and_keeps_their_order() {
+        let (mut line, start) = line(4);
+        line.hold(1, FRAME, start).unwrap();
+        line.set_one_way_delay(ms(90));
+        line.hold(2, FRAME, start + ms(1)).unwrap();
+        line.set_one_way_delay(ms(10));
+        line.hold(3, FRAME, start + ms(2)).unwrap();
+        let up_to = |up_to_id, packets| Some(Release { up_to_id, packets });
+        assert_eq!(line.release(start + DELAY), up_to(1, 1));
+        assert_eq!(line.release(start + ms(90)), None);
+        assert_eq!(line.release(start + ms(91)), up_to(3, 2));
     }
 
     #[test]

@@ -21,6 +21,9 @@ pub struct Impairments {
     pub loss: Loss,
     /// What the narrowest link carries; `None`: any rate.
     pub rate: Option<Rate>,
+    /// How long packets wait for the narrowest link before they are dropped; `None`: [`Impairments::buffer`]
+    /// decides.
+    pub buffer: Option<Duration>,
 }
 
 /// Why no path can be like that.
@@ -29,6 +32,9 @@ pub enum ImpairmentsError {
     /// The delay exceeds [`ONE_WAY_DELAY_MAX`].
     #[error("the one-way delay of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
     TooLong(Duration),
+    /// The buffer exceeds [`ONE_WAY_DELAY_MAX`].
+    #[error("the buffer of {0:?} is over the limit of {ONE_WAY_DELAY_MAX:?}")]
+    Buffer(Duration),
     /// A packet would arrive before it was sent.
     #[error("the jitter of {jitter:?} is more than the delay of {delay:?}")]
     Jitter {
@@ -62,16 +68,20 @@ impl Impairments {
         !self.loss.is_zero() || self.rate.is_some()
     }
 
-    /// How long packets wait for the narrowest link before its buffer is full: a round trip over two
-    /// such paths, the classic rule for a router, at least 50 ms.
+    /// How long packets wait for the narrowest link before its buffer is full: unless chosen, a round trip
+    /// over two such paths, the classic rule for a router, at least 50 ms.
     #[must_use]
     pub fn buffer(&self) -> Duration {
-        (2 * self.one_way_delay).max(BUFFER_MIN)
+        self.buffer
+            .unwrap_or_else(|| (2 * self.one_way_delay).max(BUFFER_MIN))
     }
 
     pub(crate) fn check(&self) -> Result<(), ImpairmentsError> {
         if self.one_way_delay > ONE_WAY_DELAY_MAX {
             return Err(ImpairmentsError::TooLong(self.one_way_delay));
+        }
+        if let Some(buffer) = self.buffer.filter(|buffer| *buffer > ONE_WAY_DELAY_MAX) {
+            return Err(ImpairmentsError::Buffer(buffer));
         }
         if self.jitter > self.one_way_delay {
             return Err(ImpairmentsError::Jitter {

@@ -20,7 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_codes::Code;
 use muxtunnel_netem::{
     duration,
-    impairments::{Impairments, Loss, Rate},
+    impairments::{Impairments, Loss, ONE_WAY_DELAY_MAX, Rate},
     nfqueue::line::Counts,
     plan::{Plan, Scope, default_route_interface},
     report::{self, Backend, Report},
@@ -70,6 +70,13 @@ struct RunArgs {
     /// What the narrowest link carries a second, such as 500kbit, 100Mbit or 1Gbit.
     #[arg(long)]
     rate: Option<Rate>,
+    /// With --rate: how long packets wait in front of the narrowest link before they are dropped, such as
+    /// 500ms; at most 10s. Twice the delay where not given, at least 50ms.
+    #[arg(long, value_parser = duration::parse, requires = "rate")]
+    buffer: Option<Duration>,
+    /// The one-way delay from SIGUSR1 on, until SIGUSR2: a path that changes. With `--backend nfqueue`.
+    #[arg(long = "changed-delay", value_parser = duration::parse)]
+    changed_delay: Option<Duration>,
     /// Delay TCP and UDP from or to this port; repeatable.
     #[arg(long = "port", required_unless_present = "all", conflicts_with = "all")]
     ports: Vec<u16>,
@@ -160,8 +167,9 @@ impl From<anyhow::Error> for End {
 
 fn run(args: &RunArgs) -> Result<(), End> {
     let plan = plan(args).map_err(End::Usage)?;
+    let changed_delay = changed_delay(args).map_err(End::Usage)?;
     // Before any thread exists, so that all of them leave the signals to the descriptor.
-    let signals = signals()
+    let signals = signals(changed_delay.is_some())
         .context("taking over SIGTERM")
         .map_err(End::Failed)?;
     let path = args.report.display();
@@ -174,7 +182,29 @@ fn run(args: &RunArgs) -> Result<(), End> {
     if args.backend == BackendArg::Netem {
         return Ok(());
     }
-    Ok(stay(in_force, &plan, &signals, &args.report)?)
+    Ok(stay(
+        in_force,
+        &plan,
+        changed_delay,
+        &signals,
+        &args.report,
+    )?)
+}
+
+/// The delay that SIGUSR1 changes to, checked.
+fn changed_delay(args: &RunArgs) -> Result<Option<Duration>, String> {
+    let Some(changed) = args.changed_delay else {
+        return Ok(None);
+    };
+    if args.backend != BackendArg::Nfqueue {
+        return Err("--changed-delay needs --backend nfqueue".to_owned());
+    }
+    if changed > ONE_WAY_DELAY_MAX || changed < args.jitter {
+        return Err(format!(
+            "invalid --changed-delay {changed:?}: expected at least the jitter and at most {ONE_WAY_DELAY_MAX:?}"
+        ));
+    }
+    Ok(Some(changed))
 }
 
 fn plan(args: &RunArgs) -> Result<Plan, String> {
@@ -200,14 +230,20 @@ fn plan(args: &RunArgs) -> Result<Plan, String> {
         jitter: args.jitter,
         loss: args.loss,
         rate: args.rate,
+        buffer: args.buffer,
     };
     Plan::new(interface, impairments, scope).map_err(|error| error.to_string())
 }
 
-fn signals() -> nix::Result<SignalFd> {
+/// `with_changes`: those that change the delay as well.
+fn signals(with_changes: bool) -> nix::Result<SignalFd> {
     let mut set = SigSet::empty();
     set.add(Signal::SIGTERM);
     set.add(Signal::SIGINT);
+    if with_changes {
+        set.add(Signal::SIGUSR1);
+        set.add(Signal::SIGUSR2);
+    }
     set.thread_block()?;
     SignalFd::new(&set)
 }
@@ -219,8 +255,14 @@ fn publish(made: &Report, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Waits until SIGTERM, or until the delay line breaks.
-fn stay(in_force: InForce, plan: &Plan, signals: &SignalFd, report: &Path) -> Result<()> {
+/// Waits until SIGTERM, or until the delay line breaks; changes the delay meanwhile where it is told to.
+fn stay(
+    in_force: InForce,
+    plan: &Plan,
+    changed_delay: Option<Duration>,
+    signals: &SignalFd,
+    report: &Path,
+) -> Result<()> {
     let broken = loop {
         let mut ready = vec![PollFd::new(signals.as_fd(), PollFlags::POLLIN)];
         ready.extend(
@@ -229,9 +271,21 @@ fn stay(in_force: InForce, plan: &Plan, signals: &SignalFd, report: &Path) -> Re
                 .map(|end| PollFd::new(end.as_fd(), PollFlags::POLLIN)),
         );
         match poll(&mut ready, PollTimeout::NONE) {
-            Err(Errno::EINTR) => {}
+            Err(Errno::EINTR) => continue,
             Err(error) => return Err(error).context("waiting for SIGTERM"),
-            Ok(_) => break ready.get(1).and_then(PollFd::any).unwrap_or(false),
+            Ok(_) => {}
+        }
+        if ready.get(1).and_then(PollFd::any).unwrap_or(false) {
+            break true;
+        }
+        let signal = signals.read_signal().context("reading a signal")?;
+        let signal = signal.and_then(|signal| Signal::try_from(signal.ssi_signo as i32).ok());
+        match (signal, changed_delay) {
+            (Some(Signal::SIGUSR1), Some(changed)) => in_force.set_one_way_delay(changed),
+            (Some(Signal::SIGUSR2), _) => {
+                in_force.set_one_way_delay(plan.impairments().one_way_delay);
+            }
+            _ => break false,
         }
     };
     report::remove(report).context("removing the report")?;
@@ -276,6 +330,25 @@ mod tests {
     }
 
     #[test]
+    fn a_delay_that_changes_needs_the_delay_line() {
+        let changed = |line: &str| {
+            let Ok(Cli {
+                command: Command::Run(args),
+            }) = Cli::try_parse_from(line.split(' '))
+            else {
+                panic!("{line}");
+            };
+            changed_delay(&args)
+        };
+        let ms = Duration::from_millis;
+        let with = |end: &str| format!("muxwan run --delay 20ms --all --changed-delay {end}");
+        assert_eq!(changed(&with("60ms --backend nfqueue")), Ok(Some(ms(60))));
+        assert!(changed(&with("60ms")).is_err());
+        assert!(changed(&with("1ms --jitter 2ms --backend nfqueue")).is_err());
+        assert!(changed(&with("11s --backend nfqueue")).is_err());
+    }
+
+    #[test]
     fn ports_or_all_traffic_have_to_be_chosen() {
         let accepted = |line: &str| Cli::try_parse_from(line.split(' ')).is_ok();
         assert!(accepted("muxwan run --delay 50ms --port 64000 --port 5001"));
@@ -292,5 +365,9 @@ mod tests {
             "muxwan run --delay 50ms --jitter 5ms --loss 0.5% --rate 100Mbit --all"
         ));
         assert!(!accepted("muxwan run --delay 50ms --loss 60% --all"));
+        assert!(!accepted("muxwan run --delay 50ms --buffer 500ms --all"));
+        assert!(accepted(
+            "muxwan run --delay 50ms --rate 1Gbit --buffer 500ms --all"
+        ));
     }
 }

@@ -9,7 +9,7 @@ pub mod line;
 pub mod message;
 pub mod rules;
 
-use std::{fs, os::unix::net::UnixStream};
+use std::{fs, os::unix::net::UnixStream, time::Duration};
 
 use self::{
     line::{Counts, QueueError, Running},
@@ -92,6 +92,11 @@ impl Nfqueue {
     #[must_use]
     pub fn delays_ipv6(&self) -> bool {
         self.families.contains(&Family::Ipv6)
+    }
+
+    /// From here on packets take this one-way delay.
+    pub fn set_one_way_delay(&self, one_way_delay: Duration) {
+        self.line.set_one_way_delay(one_way_delay);
     }
 
     /// Becomes readable when the delay line has broken.

@@ -4,7 +4,7 @@
 //! refusal that names what every attempt met. In comes a [`Plan`]; out comes an [`InForce`] with its
 //! report. A backend that does not pass is taken down before the next one is tried.
 
-use std::{fmt, fs, os::unix::net::UnixStream};
+use std::{fmt, fs, os::unix::net::UnixStream, time::Duration};
 
 use muxtunnel_codes::Code;
 
@@ -186,6 +186,13 @@ impl InForce {
         self.line.as_ref().map(Nfqueue::ended)
     }
 
+    /// From here on packets take this one-way delay, where the delay line makes it.
+    pub fn set_one_way_delay(&self, one_way_delay: Duration) {
+        if let Some(line) = &self.line {
+            line.set_one_way_delay(one_way_delay);
+        }
+    }
+
     /// Takes it out of force. Returns what became of packets in the delay line, nothing for the other
     /// backends.
     ///
@@ -223,8 +230,6 @@ pub fn interface_exists(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn refusal(failures: Vec<Failure>) -> Refusal {

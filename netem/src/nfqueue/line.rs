@@ -8,8 +8,12 @@
 use std::{
     io,
     os::{fd::AsFd, unix::net::UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
@@ -86,6 +90,7 @@ fn system(step: &'static str) -> impl Fn(io::Error) -> QueueError {
 pub struct Running {
     /// Closing or writing it stops the thread; the thread closes its end when it ends by itself.
     stop: UnixStream,
+    one_way_delay_ns: Arc<AtomicU64>,
     thread: JoinHandle<Result<Counts, QueueError>>,
 }
 
@@ -113,6 +118,8 @@ impl Running {
         };
         let socket = open(QUEUE, form)?;
         let (stop, stopped) = UnixStream::pair().map_err(system("making a socket pair"))?;
+        let one_way_delay_ns = Arc::new(AtomicU64::new(nanoseconds(path.one_way_delay)));
+        let shared = Arc::clone(&one_way_delay_ns);
         let thread = thread::Builder::new()
             .name("delay-line".to_owned())
             .spawn(move || {
@@ -120,11 +127,22 @@ impl Running {
                     socket,
                     line: DelayLine::new(path, PACKETS_MAX, rand::random::<f64>),
                     counts: Counts::default(),
+                    one_way_delay_ns: shared,
                 }
                 .serve(&stopped)
             })
             .map_err(system("starting the thread of the delay line"))?;
-        Ok(Self { stop, thread })
+        Ok(Self {
+            stop,
+            one_way_delay_ns,
+            thread,
+        })
+    }
+
+    /// From here on packets take this one-way delay.
+    pub fn set_one_way_delay(&self, one_way_delay: Duration) {
+        let value = nanoseconds(one_way_delay);
+        self.one_way_delay_ns.store(value, Ordering::Relaxed);
     }
 
     /// Becomes readable when the thread has ended by itself.
@@ -141,6 +159,10 @@ impl Running {
         drop(self.stop);
         self.thread.join().map_err(|_| QueueError::Thread)?
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn open(queue: u16, form: Form) -> Result<Socket, QueueError> {
@@ -181,6 +203,7 @@ struct Server<D> {
     socket: Socket,
     line: DelayLine<D>,
     counts: Counts,
+    one_way_delay_ns: Arc<AtomicU64>,
 }
 
 impl<D: FnMut() -> f64> Server<D> {
@@ -188,6 +211,9 @@ impl<D: FnMut() -> f64> Server<D> {
         prctl::set_timerslack(TIMER_SLACK_NANOSECONDS)
             .map_err(|error| system("setting the timer slack")(error.into()))?;
         while !self.wait(stopped)? {
+            let one_way_delay = self.one_way_delay_ns.load(Ordering::Relaxed);
+            self.line
+                .set_one_way_delay(Duration::from_nanos(one_way_delay));
             self.take_in()?;
             let due = self.line.release(Instant::now());
             self.let_out(due)?;
