@@ -1,7 +1,7 @@
 # What there is to do with this project. Everything that is missing on the machine is installed into a cache
 # (~/.cache/muxtunnel), or by apt where we are root; e2e/cluster/cluster says how.
 
-.PHONY: help demo test bench faults fuzz interop cluster images install second down
+.PHONY: help demo test bench against faults fuzz interop cluster images install second down
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
@@ -15,6 +15,10 @@ test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N pass
 bench: ## the data plane alone against its peers, on loopback and in network namespaces (up to 75 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
+
+against: ## is this muxgate slower than another build? make against OTHER=PATH-OF-MUXGATE (about 8 minutes)
+	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
+	cargo run --release --package muxtunnel-bench-lab -- --against $(OTHER)
 
 faults: install ## what each fault costs in the kind cluster: pods killed, roll-outs, no API server (about an hour)
 	e2e/faults

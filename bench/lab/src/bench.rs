@@ -91,12 +91,14 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Starts the system, runs the scenario once, ends the system.
+    /// Starts the system, runs the scenario once, ends the system. `muxgate`: the build that runs in our
+    /// gateways.
     ///
     /// # Errors
     /// `not found` when a peer is not installed; else what failed.
     pub(crate) fn measure(
         &self,
+        muxgate: &Path,
         scenario: Scenario,
         system: System,
         connections: u32,
@@ -104,7 +106,6 @@ impl<'a> Bench<'a> {
     ) -> Result<Measured> {
         let folder = self.folder(system);
         fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-        let muxgate = &self.programs.muxgate;
         let mut running = system.start(&self.network, muxgate, scenario.limits(), &folder)?;
         let (clock, own, machine) = (
             Instant::now(),

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
     bench::Programs,
     load::{LoadArgs, serve::ServeArgs},
     namespace::Namespace,
+    paired::PAIRS_MIN,
     plan::{Selection, USUAL},
     process::ChildArgs,
     relay::RelayArgs,
@@ -19,6 +20,8 @@ use crate::{
 
 /// Connections of one run of iperf at most.
 const CONNECTIONS_MAX: i64 = 128;
+/// Rounds where the command line names no number.
+const ROUNDS_DEFAULT: u32 = 5;
 /// Rounds at most.
 const ROUNDS_MAX: i64 = 100;
 /// Seconds of one run at most.
@@ -56,9 +59,16 @@ pub(crate) enum Part {
 /// What the lab is told.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// Rounds; in each, every system is measured once in every cell.
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=ROUNDS_MAX))]
-    pub(crate) rounds: u32,
+    /// Compare with this other muxgate: both builds run in turn in every round. Prints the ratio of each
+    /// row, larger being better, with its 95 % interval; ends with status 1 when an interval does not
+    /// reach 0.97. Rows, unless chosen: bulk with 1 and 10 connections and ping-pong, on loopback and
+    /// veth, of muxgate-native.
+    #[arg(long, value_name = "MUXGATE", conflicts_with = "gate")]
+    pub(crate) against: Option<PathBuf>,
+    /// Rounds; in each, every system is measured once in every cell. 5 where not given; with --against 9,
+    /// which is the least there.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=ROUNDS_MAX))]
+    rounds: Option<u32>,
     /// Seconds of one run that count; where frames are lost at least 10.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=SECONDS_MAX))]
     seconds: u32,
@@ -100,18 +110,22 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     pub(crate) gate: bool,
     /// Where the JSON lines go; logs of the systems go to a folder `logs` beside it.
-    #[arg(long, default_value = "target/bench/results.jsonl")]
-    pub(crate) output: PathBuf,
+    /// target/bench/results.jsonl where not given; with --against target/bench/against.jsonl.
+    #[arg(long)]
+    output: Option<PathBuf>,
 }
 
 impl RunArgs {
     /// What is to be measured.
     pub(crate) fn selection(&self) -> Selection {
         let congestion_controls = self.congestion_control.clone().unwrap_or_else(|| {
-            [USUAL, "bbr"]
-                .into_iter()
-                .filter(|name| *name == USUAL || Namespace::new(name).is_ok())
-                .map(str::to_owned)
+            let all: &[&str] = match self.against {
+                None => &[USUAL, "bbr"],
+                Some(_) => &[USUAL],
+            };
+            all.iter()
+                .filter(|name| **name == USUAL || Namespace::new(name).is_ok())
+                .map(|name| (*name).to_owned())
                 .collect()
         });
         Selection {
@@ -121,6 +135,31 @@ impl RunArgs {
             connections: self.connections.clone(),
             systems: self.systems.clone(),
         }
+    }
+
+    /// How often everything is measured.
+    ///
+    /// # Errors
+    /// When there are too few for an interval.
+    pub(crate) fn rounds(&self) -> Result<u32> {
+        if self.against.is_none() {
+            return Ok(self.rounds.unwrap_or(ROUNDS_DEFAULT));
+        }
+        let rounds = self.rounds.unwrap_or(PAIRS_MIN);
+        ensure!(
+            rounds >= PAIRS_MIN,
+            "invalid --rounds {rounds}: --against needs at least {PAIRS_MIN}, since fewer pairs give no 95 % interval"
+        );
+        Ok(rounds)
+    }
+
+    /// Where the JSON lines go.
+    pub(crate) fn output(&self) -> PathBuf {
+        let default = match self.against {
+            None => "target/bench/results.jsonl",
+            Some(_) => "target/bench/against.jsonl",
+        };
+        self.output.clone().unwrap_or_else(|| default.into())
     }
 
     /// The times of most rounds.
@@ -176,6 +215,28 @@ mod tests {
         );
         assert_eq!(selection.congestion_controls, ["bbr"]);
         assert_eq!(selection.connections.unwrap(), [1, 4]);
+    }
+
+    fn run_args(line: &str) -> Result<RunArgs, clap::Error> {
+        Ok(Cli::try_parse_from(line.split(' '))?.run)
+    }
+
+    #[test]
+    fn a_comparison_of_builds_has_at_least_nine_rounds() {
+        let rounds = |line| run_args(line).unwrap().rounds();
+        assert_eq!(rounds("muxlab").unwrap(), 5);
+        assert_eq!(rounds("muxlab --rounds 2").unwrap(), 2);
+        assert_eq!(rounds("muxlab --against x").unwrap(), 9);
+        assert_eq!(rounds("muxlab --against x --rounds 21").unwrap(), 21);
+        assert!(rounds("muxlab --against x --rounds 8").is_err());
+        assert!(run_args("muxlab --against x --gate").is_err());
+    }
+
+    #[test]
+    fn a_comparison_of_builds_does_not_replace_the_results_of_a_run() {
+        let output = |line| run_args(line).unwrap().output();
+        assert_ne!(output("muxlab"), output("muxlab --against x"));
+        assert_eq!(output("muxlab --against x --output y"), PathBuf::from("y"));
     }
 
     #[test]

@@ -6,13 +6,17 @@
 //! for where, [`system`] for what is compared, [`scenario`] for the questions, [`mod@bench`] for one
 //! run; `docs/performance.md` says how to read the figures. A system that is not installed or fails has
 //! a row that says so; the others are measured.
+//!
+//! With `--against` it compares two builds of muxgate instead: [`against`], and [`paired`] for the statistics.
 
+mod against;
 mod bench;
 mod cli;
 mod load;
 mod metric;
 mod namespace;
 mod network;
+mod paired;
 mod plan;
 mod process;
 mod relay;
@@ -35,7 +39,12 @@ use crate::cli::{Cli, Part};
 fn main() -> Result<ExitCode> {
     let cli = Cli::parse();
     match &cli.part {
-        None => return run::run(&cli.run),
+        None => {
+            return match &cli.run.against {
+                None => run::run(&cli.run),
+                Some(other) => against::run(&cli.run, other),
+            };
+        }
         Some(Part::Relay(args)) => relay::run(args)?,
         Some(Part::Serve(args)) => load::serve::run(args)?,
         Some(Part::Load(args)) => load::run(args)?,

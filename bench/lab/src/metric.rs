@@ -32,7 +32,7 @@ pub(crate) enum Metric {
     LostStreams,
     /// Bytes that were not the ones that were sent.
     WrongBytes,
-    /// Longest time after a cut in which no stream received a byte, milliseconds.
+    /// Longest time after a cut in which one of the streams received nothing, milliseconds.
     StallMs,
     /// The same, less the time until all carriers were there again.
     BeyondReconnectMs,
@@ -74,6 +74,32 @@ impl Metric {
             Self::CpuSPerGb => "CPU-s/GB",
             Self::EntryRssMib => "entry MiB",
             Self::ExitRssMib => "exit MiB",
+        }
+    }
+
+    /// Whether less is better.
+    pub(crate) fn is_cost(self) -> bool {
+        match self {
+            Self::MbitS
+            | Self::BulkPercent
+            | Self::OpensS
+            | Self::OthersPercent
+            | Self::Jain
+            | Self::DuplexPercent
+            | Self::Streams => false,
+            Self::P50Us
+            | Self::P99Us
+            | Self::StalledSeconds
+            | Self::LostStreams
+            | Self::WrongBytes
+            | Self::StallMs
+            | Self::BeyondReconnectMs
+            | Self::ReconnectMs
+            | Self::RecoveredMs
+            | Self::CompleteMs
+            | Self::CpuSPerGb
+            | Self::EntryRssMib
+            | Self::ExitRssMib => true,
         }
     }
 }

@@ -4,11 +4,12 @@
 use std::{collections::BTreeMap, fs, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
 
 use crate::{
     namespace::Namespace,
     process::{Process, wait_until},
-    topology::{Link, Place, SOURCES, Topology, WAN_DELAY_MS},
+    topology::{CHANGED_DELAY_MS, Link, Place, SOURCES, Topology},
 };
 
 /// Ports of the outgoing connections; what listens is below.
@@ -114,6 +115,21 @@ impl Network {
         self.delays.iter().flat_map(Process::pids).collect()
     }
 
+    /// Changes the delay of [`Topology::WanChanging`], or has it as it was.
+    ///
+    /// # Errors
+    /// When a delay line has ended.
+    pub(crate) fn change_delay(&self, is_changed: bool) -> Result<()> {
+        let signal = match is_changed {
+            true => Signal::SIGUSR1,
+            false => Signal::SIGUSR2,
+        };
+        for line in &self.delays {
+            line.signal(signal).context("telling a delay line")?;
+        }
+        Ok(())
+    }
+
     /// Whether a socket listens on `port` in the namespace of `place`; connecting to find out could use
     /// up a peer's one carrier.
     pub(crate) fn listens(&self, place: Place, port: u16) -> Result<bool> {
@@ -175,12 +191,16 @@ impl Network {
 }
 
 /// What muxwan is asked for. Each end impairs what arrives, so both ends together are each way; where
-/// there is loss, muxwan has the kernel cut super-packets into frames first.
+/// there is loss or a rate, muxwan has the kernel cut super-packets into frames first.
 fn impairments(topology: Topology) -> String {
-    let delay = format!(" --delay {WAN_DELAY_MS}ms");
-    match topology.loss_percent() {
-        0 => delay,
-        percent => format!("{delay} --loss {percent}%"),
+    let delay = format!(" --delay {}ms", topology.one_way_delay_ms());
+    match topology {
+        Topology::WanChanging => format!("{delay} --changed-delay {CHANGED_DELAY_MS}ms"),
+        Topology::WanDeep => format!("{delay} --rate 100Mbit --buffer 500ms"),
+        _ if topology.loss_percent() > 0 => {
+            format!("{delay} --loss {}%", topology.loss_percent())
+        }
+        _ => delay,
     }
 }
 
@@ -202,6 +222,14 @@ mod tests {
     fn loss_is_asked_for_where_the_topology_has_some() {
         assert_eq!(impairments(Topology::WanTuned), " --delay 50ms");
         assert_eq!(impairments(Topology::WanLoss5), " --delay 50ms --loss 5%");
+        assert_eq!(
+            impairments(Topology::WanChanging),
+            " --delay 20ms --changed-delay 60ms"
+        );
+        assert_eq!(
+            impairments(Topology::WanDeep),
+            " --delay 20ms --rate 100Mbit --buffer 500ms"
+        );
     }
 
     #[test]

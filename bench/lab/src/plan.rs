@@ -56,6 +56,29 @@ pub(crate) fn environments(selection: &Selection) -> Vec<Environment> {
         .collect()
 }
 
+/// The environments of a comparison of two builds; a ping-pong in them has no bulk beside it, where the
+/// spread of an exchange would hide any difference.
+pub(crate) fn paired(selection: &Selection) -> Vec<Environment> {
+    fn or<T: Clone>(chosen: &Option<Vec<T>>, default: &[T]) -> Option<Vec<T>> {
+        Some(chosen.clone().unwrap_or_else(|| default.to_vec()))
+    }
+    let mut environments = environments(&Selection {
+        topologies: or(&selection.topologies, &[Topology::Loopback, Topology::Veth]),
+        congestion_controls: selection.congestion_controls.clone(),
+        scenarios: or(
+            &selection.scenarios,
+            &[Scenario::BulkIperf2, Scenario::PingPong],
+        ),
+        connections: or(&selection.connections, &[1, 10]),
+        systems: or(&selection.systems, &[System::MuxgateNative]),
+    });
+    for environment in &mut environments {
+        let cells = &mut environment.cells;
+        cells.retain(|cell| cell.scenario != Scenario::PingPong || cell.connections == 0);
+    }
+    environments
+}
+
 fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
     let default = default_scenarios(topology, usual);
     let scenarios = selection.scenarios.as_deref().unwrap_or(default);
@@ -103,7 +126,9 @@ fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
         (Topology::Loopback, true) => &ON_LOOPBACK,
         (Topology::Veth, true) => &[BulkIperf2, CarrierCuts, CarrierCutsSmall],
         (Topology::Wan | Topology::WanTuned, true) => &[BulkIperf2, FullDuplex],
-        (Topology::WanTuned, false) => &[],
+        (Topology::WanTuned | Topology::WanChanging | Topology::WanDeep, false) => &[],
+        (Topology::WanChanging, true) => &[Scenario::PathChange],
+        (Topology::WanDeep, true) => &[Scenario::CrossTraffic],
         (Topology::WanLoss5, _) => &[FixedStreams],
         (Topology::Loopback | Topology::Veth | Topology::Wan, false) | (Topology::WanLoss1, _) => {
             &[BulkIperf2]
@@ -203,6 +228,7 @@ fn default_systems(
         // The streams of every other system end with their connection.
         Scenario::CarrierCuts | Scenario::CarrierCutsSmall => &[MuxgateNative, MuxgateNativeX4],
         Scenario::FixedStreams => &[Direct, MuxgateNative, MuxgateNativeX4],
+        Scenario::PathChange | Scenario::CrossTraffic => &[Direct, MuxgateJmux, MuxgateNative],
     }
 }
 
@@ -237,6 +263,7 @@ pub(crate) fn estimate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{metric::Metric, report::table};
 
     const TIMES: Times = Times {
         seconds: 2,
@@ -293,22 +320,73 @@ mod tests {
         );
     }
 
+    /// What a table divides a row by, and what it subtracts from one, is measured in the same cell.
     #[test]
-    fn every_comparison_has_its_direct_control_or_is_of_itself() {
+    fn a_table_sets_no_system_against_one_that_was_not_measured() {
         for environment in environments(&default()) {
             for cell in environment.cells {
-                let with_direct = match cell.scenario {
-                    Scenario::BulkIperf2
-                    | Scenario::BulkIperf3
-                    | Scenario::PingPong
-                    | Scenario::Opens
-                    | Scenario::FixedStreams => true,
-                    Scenario::FullDuplex => environment.topology == Topology::Wan,
-                    _ => false,
-                };
-                assert_eq!(cell.systems[0] == System::Direct, with_direct, "{cell:?}");
+                for control in table::controls(cell.scenario) {
+                    assert!(cell.systems.contains(&control), "{control:?}: {cell:?}");
+                }
             }
         }
+    }
+
+    /// A figure that a faster machine changes says nothing without a control; of the others the list says
+    /// what they are set against.
+    #[test]
+    fn a_figure_of_the_machine_has_a_control() {
+        for environment in environments(&default()) {
+            for cell in environment.cells {
+                let control = match cell.scenario.metric() {
+                    Metric::MbitS if cell.scenario == Scenario::BulkWays => System::MuxgateCopy,
+                    Metric::MbitS | Metric::P50Us | Metric::P99Us | Metric::OpensS => {
+                        System::Direct
+                    }
+                    Metric::CompleteMs | Metric::CpuSPerGb => System::Direct,
+                    // Of the system's own rate, in per cent or as an index.
+                    Metric::BulkPercent | Metric::OthersPercent => continue,
+                    Metric::Jain | Metric::DuplexPercent => continue,
+                    // A number, or a bound that holds on any machine.
+                    Metric::Streams | Metric::LostStreams | Metric::WrongBytes => continue,
+                    Metric::StalledSeconds | Metric::StallMs | Metric::BeyondReconnectMs => {
+                        continue;
+                    }
+                    Metric::ReconnectMs | Metric::RecoveredMs => continue,
+                    Metric::EntryRssMib | Metric::ExitRssMib => continue,
+                };
+                assert!(cell.systems.contains(&control), "{control:?}: {cell:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_builds_are_compared_in_bulk_and_in_exchanges_on_loopback_and_veth() {
+        let selection = Selection {
+            congestion_controls: vec![USUAL.to_owned()],
+            ..Selection::default()
+        };
+        let rows: Vec<(Topology, Scenario, u32)> = paired(&selection)
+            .iter()
+            .flat_map(|environment| {
+                let cells = environment.cells.iter();
+                cells.map(|cell| {
+                    assert_eq!(cell.systems, [System::MuxgateNative]);
+                    (environment.topology, cell.scenario, cell.connections)
+                })
+            })
+            .collect();
+        let each = |topology| {
+            [
+                (topology, Scenario::BulkIperf2, 1),
+                (topology, Scenario::BulkIperf2, 10),
+                (topology, Scenario::PingPong, 0),
+            ]
+        };
+        assert_eq!(
+            rows,
+            [each(Topology::Loopback), each(Topology::Veth)].concat()
+        );
     }
 
     #[test]

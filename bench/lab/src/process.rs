@@ -121,6 +121,15 @@ impl Process {
         usage::tree(self.0.id())
     }
 
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// When it has ended.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = i32::try_from(self.0.id())?;
+        Ok(kill(Pid::from_raw(pid), signal)?)
+    }
+
     /// The handle, for its output.
     pub(crate) fn child(&mut self) -> &mut Child {
         &mut self.0

@@ -161,18 +161,23 @@ impl Report {
     /// How much other work the machine did during the runs; `None` when nothing was measured.
     pub(crate) fn foreign_work(&self) -> Option<String> {
         let shares = self.rows.iter().flat_map(|row| row.foreign_share.iter());
-        let shares = spread(&shares.copied().collect::<Vec<f64>>())?;
-        let warning = if shares.median > FOREIGN_SHARE_MAX {
-            ": too much to trust the ratios, repeat on a quiet machine"
-        } else {
-            ""
-        };
-        Some(format!(
-            "other programs took {:.0} % of the processors (median of the runs; at most {:.0} %){warning}",
-            100.0 * shares.median,
-            100.0 * shares.max
-        ))
+        foreign_work(&shares.copied().collect::<Vec<f64>>())
     }
+}
+
+/// One line on how much other work the machine did. `shares`: 0 to 1, of each run; `None` without runs.
+pub(crate) fn foreign_work(shares: &[f64]) -> Option<String> {
+    let shares = spread(shares)?;
+    let warning = if shares.median > FOREIGN_SHARE_MAX {
+        ": too much to trust the ratios, repeat on a quiet machine"
+    } else {
+        ""
+    };
+    Some(format!(
+        "other programs took {:.0} % of the processors (median of the runs; at most {:.0} %){warning}",
+        100.0 * shares.median,
+        100.0 * shares.max
+    ))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::{
     fs,
-    path::{self, Path},
+    path::{self, Path, PathBuf},
     process::ExitCode,
     time::Instant,
 };
@@ -33,31 +33,21 @@ const GATE_DUPLEX_SECONDS: u32 = 60;
 /// # Errors
 /// When nothing can be measured at all; a system that fails has a row that says so.
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
-    ensure!(
-        geteuid().is_root(),
-        "muxlab makes network namespaces and needs root"
-    );
-    let folder = args.output.parent().context("--output has no folder")?;
-    // Absolute, since some of the systems change their working directory.
-    let folder = path::absolute(folder).context("finding the folder of --output")?;
-    let logs = folder.join("logs");
-    fs::create_dir_all(&logs).with_context(|| format!("making the folder {}", logs.display()))?;
-    // Processes inherit it: gateways with 10,000 streams need it too.
-    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    let (output, logs) = prepare(args)?;
     let programs = args.programs()?;
     let environments = plan::environments(&args.selection());
     let mut report = Report {
         conditions: conditions(args, &programs)?,
         rows: Vec::new(),
     };
+    let rounds = report.conditions.rounds;
     println!("{}", report.conditions.heading());
-    let estimate = estimate(args, &environments);
+    let estimate = estimate(args, rounds, &environments);
     println!("about {:.0} minutes", (estimate / 60.0).ceil());
     let mut progress = Progress {
         start: Instant::now(),
         estimate,
-        rounds: args.rounds,
+        rounds,
     };
     for environment in &environments {
         measure(
@@ -68,7 +58,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
             &mut report,
             &mut progress,
         );
-        json::write(&report, &args.output)?;
+        json::write(&report, &output)?;
     }
     println!("{}", tables(&report));
     if let Some(line) = report.foreign_work() {
@@ -78,7 +68,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     verdicts
         .iter()
         .for_each(|verdict| println!("{}", verdict.text));
-    println!("JSON lines: {}", args.output.display());
+    println!("JSON lines: {}", output.display());
     let missed = verdicts.iter().any(|verdict| verdict.is_missed);
     let good = report.is_complete() && !(args.gate && missed);
     Ok(if good {
@@ -88,7 +78,32 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     })
 }
 
-fn conditions(args: &RunArgs, programs: &Programs) -> Result<Conditions> {
+/// Checks that the lab can run here. Returns where the JSON lines go, and the folder of the logs.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn prepare(args: &RunArgs) -> Result<(PathBuf, PathBuf)> {
+    ensure!(
+        geteuid().is_root(),
+        "muxlab makes network namespaces and needs root"
+    );
+    let output = args.output();
+    let folder = output.parent().context("--output has no folder")?;
+    // Absolute, since some of the systems change their working directory.
+    let folder = path::absolute(folder).context("finding the folder of --output")?;
+    let logs = folder.join("logs");
+    fs::create_dir_all(&logs).with_context(|| format!("making the folder {}", logs.display()))?;
+    // Processes inherit it: gateways with 10,000 streams need it too.
+    let (_, files) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, files, files)?;
+    Ok((output, logs))
+}
+
+/// Under which conditions everything is measured.
+///
+/// # Errors
+/// When iperf is missing, or the number of rounds is too small.
+pub(crate) fn conditions(args: &RunArgs, programs: &Programs) -> Result<Conditions> {
     Ok(Conditions {
         iperf2: iperf2::version(&programs.iperf2)?,
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?
@@ -96,13 +111,12 @@ fn conditions(args: &RunArgs, programs: &Programs) -> Result<Conditions> {
             .to_owned(),
         cpus: std::thread::available_parallelism().map_or(0, usize::from),
         times: args.times(),
-        rounds: args.rounds,
+        rounds: args.rounds()?,
     })
 }
 
-fn estimate(args: &RunArgs, environments: &[Environment]) -> f64 {
-    let rounds = 1..=args.rounds;
-    rounds
+fn estimate(args: &RunArgs, rounds: u32, environments: &[Environment]) -> f64 {
+    (1..=rounds)
         .map(|round| plan::estimate(environments, times(args, round), round, System::is_found))
         .sum()
 }
@@ -149,7 +163,7 @@ fn measure(
 ) {
     let (topology, control) = (environment.topology, &environment.congestion_control);
     let bench = Bench::build(topology, control, programs, logs).map_err(|e| format!("{e:#}"));
-    for round in 1..=args.rounds {
+    for round in 1..=progress.rounds {
         let cells = environment.cells.iter();
         for cell in cells.filter(|cell| round <= cell.scenario.rounds_max()) {
             for &system in &cell.systems {
@@ -165,7 +179,13 @@ fn measure(
                 }
                 let measured = bench.as_ref().map_err(Clone::clone).and_then(|bench| {
                     bench
-                        .measure(cell.scenario, system, cell.connections, times(args, round))
+                        .measure(
+                            &programs.muxgate,
+                            cell.scenario,
+                            system,
+                            cell.connections,
+                            times(args, round),
+                        )
                         .map_err(|error| format!("{error:#}"))
                 });
                 match measured {

@@ -6,6 +6,7 @@
 pub(crate) mod iperf2;
 pub(crate) mod iperf3;
 pub(crate) mod load;
+mod paths;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -51,6 +52,11 @@ const FAIR_STREAMS: u32 = 10;
 const OPENS_AT_ONCE: u32 = 64;
 /// Rates need this many seconds to settle at an RTT of 100 ms: slow start up to large windows.
 const WAN_WARM_UP_SECONDS: u32 = 4;
+/// Where a path changes or is shared: seconds until the change, and until a gateway that looks at 10 s of
+/// the path knows it and its windows have grown.
+const CHANGE_WARM_UP_SECONDS: u32 = CHANGE_AFTER_SECONDS + 20;
+/// Seconds until the path changes.
+const CHANGE_AFTER_SECONDS: u32 = 5;
 /// Where frames are lost, so few are on their way that a rate is one only over this many seconds.
 const LOSS_SECONDS_MIN: u32 = 10;
 /// Seconds that what waits in the sockets of a run takes then, after its end.
@@ -85,12 +91,16 @@ pub(crate) enum Scenario {
     CarrierCutsSmall,
     /// Whether streams of a fixed size are complete.
     FixedStreams,
+    /// How much goes through after the path became longer.
+    PathChange,
+    /// How much goes through beside somebody else's connection.
+    CrossTraffic,
 }
 
 impl Scenario {
     /// All of them, in the order of the tables.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::BulkIperf2,
         Self::BulkWays,
         Self::BulkIperf3,
@@ -104,6 +114,8 @@ impl Scenario {
         Self::CarrierCuts,
         Self::CarrierCutsSmall,
         Self::FixedStreams,
+        Self::PathChange,
+        Self::CrossTraffic,
     ];
 
     /// The name in tables, JSON lines and flags.
@@ -122,6 +134,8 @@ impl Scenario {
             Self::CarrierCuts => "carrier-cuts",
             Self::CarrierCutsSmall => "carrier-cuts-small",
             Self::FixedStreams => "fixed-streams",
+            Self::PathChange => "path-change",
+            Self::CrossTraffic => "cross-traffic",
         }
     }
 
@@ -143,7 +157,7 @@ impl Scenario {
             (Self::Opens, _) => &[OPENS_AT_ONCE],
             (Self::StalledReader, _) => &[READERS],
             (Self::Fairness, _) => &[FAIR_STREAMS],
-            (Self::FullDuplex, _) => &[1],
+            (Self::FullDuplex | Self::PathChange | Self::CrossTraffic, _) => &[1],
             (Self::IdleStreams, _) => &[IDLE_STREAMS],
             (Self::StalledStreams, _) => &[STALLED_STREAMS],
             (Self::CarrierCuts | Self::CarrierCutsSmall, _) => &[CUT_STREAMS],
@@ -155,6 +169,7 @@ impl Scenario {
     pub(crate) fn metric(self) -> Metric {
         match self {
             Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3 => Metric::MbitS,
+            Self::PathChange | Self::CrossTraffic => Metric::MbitS,
             Self::PingPong => Metric::P50Us,
             Self::Opens => Metric::OpensS,
             Self::StalledReader => Metric::OthersPercent,
@@ -171,6 +186,7 @@ impl Scenario {
     pub(crate) fn rounds_max(self) -> u32 {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,
+            Self::PathChange | Self::CrossTraffic => 1,
             _ => u32::MAX,
         }
     }
@@ -216,13 +232,16 @@ pub(crate) struct Times {
 impl Times {
     /// The part of a bulk run that counts.
     pub(crate) fn window(self, topology: Topology) -> Window {
-        let warm_up_s = match topology.is_wan() {
-            true => WAN_WARM_UP_SECONDS.max(self.warm_up_seconds),
-            false => self.warm_up_seconds,
+        let warm_up_s = match topology {
+            Topology::WanChanging | Topology::WanDeep => CHANGE_WARM_UP_SECONDS,
+            _ if topology.is_wan() => WAN_WARM_UP_SECONDS,
+            _ => 0,
         };
-        let seconds = match topology.loss_percent() {
-            0 => self.seconds,
-            _ => LOSS_SECONDS_MIN.max(self.seconds),
+        let warm_up_s = warm_up_s.max(self.warm_up_seconds);
+        let seconds = match topology {
+            Topology::WanLoss1 | Topology::WanLoss5 => LOSS_SECONDS_MIN.max(self.seconds),
+            Topology::WanChanging | Topology::WanDeep => LOSS_SECONDS_MIN.max(self.seconds),
+            _ => self.seconds,
         };
         Window {
             warm_up_s,
@@ -249,6 +268,7 @@ impl Times {
             Scenario::CarrierCuts => 60,
             Scenario::CarrierCutsSmall => 15,
             Scenario::FixedStreams => 7,
+            Scenario::PathChange | Scenario::CrossTraffic => window.duration_s + 2,
         };
         f64::from(seconds) + START_AND_END
     }
@@ -288,6 +308,8 @@ impl Run<'_> {
             Scenario::CarrierCuts => self.carrier_cuts(CUTS),
             Scenario::CarrierCutsSmall => self.carrier_cuts(CUTS_SMALL),
             Scenario::FixedStreams => self.fixed_streams(),
+            Scenario::PathChange => self.path_change(),
+            Scenario::CrossTraffic => self.cross_traffic(),
         }
     }
 

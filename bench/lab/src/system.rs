@@ -207,6 +207,11 @@ impl System {
         self >= Self::Jetsocat
     }
 
+    /// Whether our gateways are in it.
+    pub(crate) fn is_muxgate(self) -> bool {
+        self.gateways().is_some()
+    }
+
     /// How many carriers its session has, where streams outlive them.
     pub(crate) fn resumed_carriers(self) -> Option<u32> {
         let gateways = self

@@ -14,6 +14,10 @@ use serde::Serialize;
 
 /// One way, on `mid` and on `direct`.
 pub(crate) const WAN_DELAY_MS: u32 = 50;
+/// The same where the path changes, or is shared with others.
+const NEARER_DELAY_MS: u32 = 20;
+/// What it changes to.
+pub(crate) const CHANGED_DELAY_MS: u32 = 60;
 /// Addresses that a client can connect from, so that a rate of opens does not run out of ports.
 pub(crate) const SOURCES: u8 = 8;
 /// The four ends of what is measured.
@@ -49,17 +53,23 @@ pub(crate) enum Topology {
     #[value(name = "wan-loss-5")]
     #[serde(rename = "wan-loss-5")]
     WanLoss5,
+    /// As wan with 20 ms each way, which a scenario changes to 60 ms.
+    WanChanging,
+    /// As wan with 20 ms each way, and 100 Mbit/s behind a buffer of 500 ms.
+    WanDeep,
 }
 
 impl Topology {
     /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Loopback,
         Self::Veth,
         Self::Wan,
         Self::WanTuned,
         Self::WanLoss1,
         Self::WanLoss5,
+        Self::WanChanging,
+        Self::WanDeep,
     ];
 
     /// The name in tables, JSON lines and flags.
@@ -71,12 +81,18 @@ impl Topology {
             Self::WanTuned => "wan-tuned",
             Self::WanLoss1 => "wan-loss-1",
             Self::WanLoss5 => "wan-loss-5",
+            Self::WanChanging => "wan-changing",
+            Self::WanDeep => "wan-deep",
         }
     }
 
     /// The emulated delay between the gateways, and on the direct path.
     pub(crate) fn one_way_delay_ms(self) -> u32 {
-        if self.is_wan() { WAN_DELAY_MS } else { 0 }
+        match self {
+            Self::Loopback | Self::Veth => 0,
+            Self::Wan | Self::WanTuned | Self::WanLoss1 | Self::WanLoss5 => WAN_DELAY_MS,
+            Self::WanChanging | Self::WanDeep => NEARER_DELAY_MS,
+        }
     }
 
     /// Frames of 100 that the delayed links lose, each way.

@@ -11,6 +11,10 @@ use std::{
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Output, Stdio},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -56,11 +60,16 @@ impl Server {
 
     /// The outcome of a load with this server.
     fn load(&self, line: &str) -> Value {
-        let output = muxlab(&format!("load {line} --connect {}", self.address)).output();
-        let output = output.unwrap();
-        succeeded(&output);
-        serde_json::from_slice(&output.stdout).unwrap()
+        load(line, self.address)
     }
+}
+
+/// The outcome of a load with the server at `address`.
+fn load(line: &str, address: SocketAddr) -> Value {
+    let output = muxlab(&format!("load {line} --connect {address}")).output();
+    let output = output.unwrap();
+    succeeded(&output);
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 impl Drop for Server {
@@ -80,46 +89,166 @@ fn figure(outcome: &Value, name: &str) -> f64 {
     figure.unwrap_or_else(|| panic!("{outcome} has no {name}"))
 }
 
+/// A path to `server`, on which `pass` carries each connection: its number, the client's end, the server's.
+fn path(
+    server: SocketAddr,
+    pass: impl Fn(usize, TcpStream, TcpStream) + Send + Sync + 'static,
+) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let pass = Arc::new(pass);
+    thread::spawn(move || {
+        for (number, near) in listener.incoming().enumerate() {
+            let (near, far) = (near.unwrap(), TcpStream::connect(server).unwrap());
+            let pass = Arc::clone(&pass);
+            thread::spawn(move || pass(number, near, far));
+        }
+    });
+    address
+}
+
+/// Passes on all that comes, until it ends.
+fn copy(mut from: TcpStream, mut to: TcpStream) {
+    let _ = std::io::copy(&mut from, &mut to);
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// The same on a thread of its own; returns the ends for the other direction.
+fn copy_up(near: TcpStream, far: TcpStream) -> (TcpStream, TcpStream) {
+    let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
+    thread::spawn(move || copy(from, to));
+    (far, near)
+}
+
+/// Passes on piece by piece as long as `go_on` says so, and then holds both connections open.
+fn copy_while(mut from: TcpStream, mut to: TcpStream, go_on: impl Fn() -> bool) {
+    let mut piece = vec![0; 64 << 10];
+    while go_on() {
+        match from.read(&mut piece) {
+            Ok(bytes @ 1..) if to.write_all(&piece[..bytes]).is_ok() => {}
+            _ => return,
+        }
+    }
+    thread::sleep(PATIENCE);
+}
+
 #[test]
-fn exchanges_beside_bulk_are_timed() {
+fn the_time_of_an_exchange_is_the_paths_and_the_bulk_beside_it_is_set_against_itself_alone() {
+    const ANSWER_DELAY: Duration = Duration::from_millis(20);
     let server = Server::start();
-    let outcome = server.load(&format!(
-        "ping-pong --server {} --bulk 1 --seconds 1 --warm-up-seconds 0",
-        server.address
-    ));
-    assert!(figure(&outcome, "p50_us") <= figure(&outcome, "p99_us"));
-    assert!(figure(&outcome, "bulk_percent") > 0.0);
+    let is_exchanging = AtomicBool::new(false);
+    // The first connection is the bulk, the second the exchanges; while they last, the bulk stops.
+    let path = path(server.address, move |number, near, far| {
+        if number == 0 {
+            return copy_while(near, far, || !is_exchanging.load(Ordering::Relaxed));
+        }
+        is_exchanging.store(true, Ordering::Relaxed);
+        let (mut far, mut near) = copy_up(near, far);
+        let mut answer = [0; 64];
+        while far.read_exact(&mut answer).is_ok() {
+            thread::sleep(ANSWER_DELAY);
+            if near.write_all(&answer).is_err() {
+                return;
+            }
+        }
+    });
+    let line = "ping-pong --bulk 1 --seconds 1 --warm-up-seconds 0";
+    let outcome = load(&format!("{line} --server {}", server.address), path);
+    let p50_us = figure(&outcome, "p50_us");
+    // The histogram is exact to three digits.
+    assert!(
+        p50_us >= 0.999 * ANSWER_DELAY.as_micros() as f64,
+        "{p50_us}"
+    );
+    assert!(p50_us <= figure(&outcome, "p99_us"));
+    let bulk_percent = figure(&outcome, "bulk_percent");
+    assert!(bulk_percent < 50.0, "{bulk_percent}");
     assert!(outcome["bytes"].as_u64().unwrap() > 0);
 }
 
 #[test]
-fn opens_are_counted() {
-    let line =
-        "opens --sources 127.0.1.1,127.0.1.2 --concurrency 4 --seconds 1 --warm-up-seconds 0";
-    assert!(figure(&Server::start().load(line), "opens_s") > 0.0);
-}
-
-#[test]
-fn a_stalled_reader_is_set_beside_readers() {
-    let line = "stalled-reader --readers 2 --seconds 1 --warm-up-seconds 0";
-    let outcome = Server::start().load(line);
-    assert!(figure(&outcome, "others_percent") > 0.0);
-}
-
-#[test]
-fn the_shares_of_streams_have_an_index() {
-    let outcome = Server::start().load("fairness --streams 3 --seconds 1 --warm-up-seconds 0");
-    let index = figure(&outcome, "jain");
-    assert!((1.0 / 3.0..=1.0).contains(&index), "{index}");
-}
-
-#[test]
-fn full_duplex_is_set_against_one_way() {
+fn an_open_counts_when_its_answer_has_come() {
+    const AT_ONCE: u64 = 4;
     let server = Server::start();
-    let outcome = server.load(&format!(
-        "full-duplex --server {} --one-way-seconds 1 --seconds 1 --warm-up-seconds 0",
+    let answered = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&answered);
+    let path = path(server.address, move |_, near, far| {
+        let (mut far, mut near) = copy_up(near, far);
+        let mut answer = [0];
+        far.read_exact(&mut answer).unwrap();
+        thread::sleep(Duration::from_millis(50));
+        counted.fetch_add(1, Ordering::Relaxed);
+        let _ = near.write_all(&answer);
+    });
+    let line = format!(
+        "opens --sources 127.0.1.1,127.0.1.2 --concurrency {AT_ONCE} --seconds 1 --warm-up-seconds 0"
+    );
+    let opens = figure(&load(&line, path), "opens_s");
+    let answered = answered.load(Ordering::Relaxed) as f64;
+    assert!(opens > 0.0 && opens <= answered, "{opens}, {answered}");
+    // Those that were open at the end of the second do not count.
+    assert!(opens >= answered - AT_ONCE as f64, "{opens}, {answered}");
+}
+
+#[test]
+fn a_path_on_which_a_stalled_reader_stops_the_others_is_told_from_one_on_which_it_does_not() {
+    let line = "stalled-reader --readers 2 --seconds 1 --warm-up-seconds 0";
+    let server = Server::start();
+    let turn = Mutex::new(());
+    // One stream at a time is written to; the one that nobody reads keeps the turn.
+    let path = path(server.address, move |_, near, far| {
+        let (mut far, mut near) = copy_up(near, far);
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(bytes @ 1..) = far.read(&mut piece) {
+            let _turn = turn.lock().unwrap();
+            if near.write_all(&piece[..bytes]).is_err() {
+                return;
+            }
+        }
+    });
+    let blocked = figure(&load(line, path), "others_percent");
+    assert!(blocked < 50.0, "{blocked}");
+    let direct = figure(&server.load(line), "others_percent");
+    assert!(direct > 2.0 * blocked, "{direct}, {blocked}");
+}
+
+#[test]
+fn a_stream_that_gets_next_to_nothing_lowers_the_index_of_fairness() {
+    let line = "fairness --streams 3 --seconds 1 --warm-up-seconds 0";
+    let server = Server::start();
+    let path = path(server.address, |number, near, far| {
+        let (far, near) = copy_up(near, far);
+        let pieces = AtomicU64::new(0);
+        copy_while(far, near, || {
+            number > 0 || pieces.fetch_add(1, Ordering::Relaxed) == 0
+        });
+    });
+    // Of three streams one has next to nothing: at most two thirds.
+    let unfair = figure(&load(line, path), "jain");
+    assert!((0.0..0.7).contains(&unfair), "{unfair}");
+    let direct = figure(&server.load(line), "jain");
+    assert!((0.7..=1.0).contains(&direct), "{direct}");
+}
+
+#[test]
+fn a_direction_that_stops_is_seen_in_full_duplex() {
+    let server = Server::start();
+    let line = format!(
+        "full-duplex --server {} --one-way-seconds 1 --seconds 2 --warm-up-seconds 0",
         server.address
-    ));
+    );
+    // The first connection goes one way, the second both ways.
+    let path = path(server.address, |number, near, far| {
+        let (far, near) = copy_up(near, far);
+        let pieces = AtomicU64::new(0);
+        copy_while(far, near, || {
+            number == 0 || pieces.fetch_add(1, Ordering::Relaxed) == 0
+        });
+    });
+    let outcome = load(&line, path);
+    assert!(figure(&outcome, "stalled_seconds") >= 1.0, "{outcome}");
+    let outcome = server.load(&line);
+    assert_eq!(figure(&outcome, "stalled_seconds"), 0.0);
     assert!(figure(&outcome, "duplex_percent") > 0.0);
 }
 
@@ -142,20 +271,13 @@ fn streams_of_a_fixed_size_come_back_byte_for_byte() {
 }
 
 /// The outcome, and what was said, through a path that spoils the answers of its first connection.
-fn spoiled(spoil: impl Fn(TcpStream, TcpStream) + Send + 'static) -> (Value, String) {
+fn spoiled(spoil: impl Fn(TcpStream, TcpStream) + Send + Sync + 'static) -> (Value, String) {
     let server = Server::start();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let path = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for (number, near) in listener.incoming().enumerate() {
-            let (near, far) = (near.unwrap(), TcpStream::connect(server.address).unwrap());
-            let (from, to) = (near.try_clone().unwrap(), far.try_clone().unwrap());
-            thread::spawn(move || copy(from, to));
-            if number == 0 {
-                spoil(far, near);
-            } else {
-                thread::spawn(move || copy(far, near));
-            }
+    let path = path(server.address, move |number, near, far| {
+        let (far, near) = copy_up(near, far);
+        match number {
+            0 => spoil(far, near),
+            _ => copy(far, near),
         }
     });
     let line = "load fixed-streams --streams 3 --bytes 100000 --patience-seconds 30 --connect";
@@ -165,18 +287,13 @@ fn spoiled(spoil: impl Fn(TcpStream, TcpStream) + Send + 'static) -> (Value, Str
     (serde_json::from_slice(&output.stdout).unwrap(), said)
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream) {
-    let _ = std::io::copy(&mut from, &mut to);
-    let _ = to.shutdown(Shutdown::Write);
-}
-
 #[test]
 fn one_byte_that_is_not_the_one_that_was_sent_is_counted() {
     let (outcome, said) = spoiled(|mut far, mut near| {
         let mut byte = [0];
         far.read_exact(&mut byte).unwrap();
         near.write_all(&[byte[0] ^ 1]).unwrap();
-        thread::spawn(move || copy(far, near));
+        copy(far, near);
     });
     assert!(said.contains("bytes wrong from offset 0 on"), "{said}");
     assert_eq!(figure(&outcome, "wrong_bytes"), 1.0);
@@ -187,7 +304,7 @@ fn one_byte_that_is_not_the_one_that_was_sent_is_counted() {
 fn a_stream_that_ends_before_its_bytes_are_complete_is_lost_and_the_others_are_not() {
     let (outcome, said) = spoiled(|far, near| {
         near.shutdown(Shutdown::Write).unwrap();
-        thread::spawn(move || copy(far, near));
+        copy(far, near);
     });
     assert!(
         said.contains("it ended before all that was sent had come back"),
@@ -212,6 +329,43 @@ fn a_system_whose_streams_end_with_their_connection_has_no_carriers_to_be_cut() 
         errors.contains("streams of this system end with their carrier"),
         "{errors}"
     );
+}
+
+#[test]
+fn builds_are_compared_only_where_both_exist_and_the_system_is_made_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |line: &str| {
+        let output = format!("--output {}", folder.path().join("pairs.jsonl").display());
+        let output = muxlab(&format!("{line} {output}")).output().unwrap();
+        assert!(!output.status.success());
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let said = refused("--against /no/such/muxgate");
+    assert!(
+        said.contains("finding the muxgate to compare with"),
+        "{said}"
+    );
+    let said = refused("--against /bin/sh --muxgate /bin/sh --systems direct");
+    assert!(said.contains("invalid --systems direct"), "{said}");
+    let said = refused("--against /bin/sh --muxgate /bin/sh --rounds 3");
+    assert!(said.contains("--against needs at least 9"), "{said}");
+}
+
+#[test]
+fn a_build_that_does_not_run_is_a_missed_row() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = format!(
+        "--against /bin/true --muxgate /bin/true --topologies loopback --scenarios ping-pong --output {}",
+        folder.path().join("pairs.jsonl").display()
+    );
+    let output = muxlab(&line).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let lines = fs::read_to_string(folder.path().join("pairs.jsonl")).unwrap();
+    let line: Value = serde_json::from_str(lines.trim()).unwrap();
+    assert_eq!(line["is_met"], false);
+    let reason = line["reason"].as_str().unwrap();
+    assert!(reason.starts_with("This muxgate: "), "{reason}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("MISSED"));
 }
 
 #[test]

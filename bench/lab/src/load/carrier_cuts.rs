@@ -1,5 +1,5 @@
 //! Streams whose carriers are cut, one after the other: what is lost, what is wrong, and how long
-//! nothing moves.
+//! each stream waits.
 //!
 //! A cut hits the carrier that has carried most, at the entry and at the exit in turn. The next one
 //! follows as soon as all carriers are there again and every stream has received something since.

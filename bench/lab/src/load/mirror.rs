@@ -42,9 +42,11 @@ pub(super) struct Tally {
     received: Vec<AtomicU64>,
     ended: Vec<AtomicBool>,
     wrong_bytes: AtomicU64,
-    /// When a byte was received last, nanoseconds since the start.
-    last_ns: AtomicU64,
-    /// The longest time between two of them since [`Tally::watch`], nanoseconds.
+    /// When each stream received its last byte, nanoseconds since the start.
+    last_ns: Vec<AtomicU64>,
+    /// When [`Tally::watch`] was called, nanoseconds since the start.
+    watched_ns: AtomicU64,
+    /// The longest time of any stream between two of its bytes since then, nanoseconds.
     longest_ns: AtomicU64,
 }
 
@@ -55,7 +57,8 @@ impl Tally {
             received: (0..streams).map(|_| AtomicU64::new(0)).collect(),
             ended: (0..streams).map(|_| AtomicBool::new(false)).collect(),
             wrong_bytes: AtomicU64::new(0),
-            last_ns: AtomicU64::new(0),
+            last_ns: (0..streams).map(|_| AtomicU64::new(0)).collect(),
+            watched_ns: AtomicU64::new(0),
             longest_ns: AtomicU64::new(0),
         }
     }
@@ -85,17 +88,28 @@ impl Tally {
         (0..now.len()).filter(waits).collect()
     }
 
-    /// From here on counts the longest stall, which begins with the byte before.
+    /// From here on the longest stall counts.
     pub(super) fn watch(&self) {
+        self.watched_ns.store(self.now_ns(), Ordering::Relaxed);
         self.longest_ns.store(0, Ordering::Relaxed);
     }
 
-    /// The longest time without a byte of any stream since [`Tally::watch`], the current one included.
+    /// The longest time since [`Tally::watch`] in which one of the streams received nothing, those that
+    /// still wait included; a stream that has ended waits for nothing.
     pub(super) fn stall(&self) -> Duration {
-        let open = self
-            .now_ns()
-            .saturating_sub(self.last_ns.load(Ordering::Relaxed));
-        Duration::from_nanos(self.longest_ns.load(Ordering::Relaxed).max(open))
+        let now = self.now_ns();
+        let open = self.ended.iter().enumerate().filter_map(|(number, ended)| {
+            let waits = !ended.load(Ordering::Relaxed);
+            waits.then(|| self.since_last_ns(number, now))
+        });
+        let longest = self.longest_ns.load(Ordering::Relaxed);
+        Duration::from_nanos(open.fold(longest, u64::max))
+    }
+
+    /// For how long a stream has received nothing, of the time since [`Tally::watch`].
+    fn since_last_ns(&self, number: usize, now: u64) -> u64 {
+        let last = self.last_ns[number].load(Ordering::Relaxed);
+        now.saturating_sub(last.max(self.watched_ns.load(Ordering::Relaxed)))
     }
 
     fn now_ns(&self) -> u64 {
@@ -106,7 +120,8 @@ impl Tally {
         self.received[number].fetch_add(bytes as u64, Ordering::Relaxed);
         self.wrong_bytes.fetch_add(wrong, Ordering::Relaxed);
         let now = self.now_ns();
-        let since = now.saturating_sub(self.last_ns.swap(now, Ordering::Relaxed));
+        let since = self.since_last_ns(number, now);
+        self.last_ns[number].store(now, Ordering::Relaxed);
         self.longest_ns.fetch_max(since, Ordering::Relaxed);
     }
 }
@@ -288,18 +303,52 @@ mod tests {
         assert_eq!((tally.bytes(), tally.wrong_bytes()), (20, 0));
     }
 
+    fn pass(time: Duration) {
+        let before = Instant::now();
+        while before.elapsed() < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    const MS_5: Duration = Duration::from_millis(5);
+
     #[test]
     fn a_stall_lasts_from_one_byte_to_the_next() {
         let tally = Tally::new(1);
         tally.add(0, 1, 0);
         tally.watch();
-        let before = Instant::now();
-        while before.elapsed() < Duration::from_millis(5) {
-            std::hint::spin_loop();
-        }
-        assert!(tally.stall() >= Duration::from_millis(5));
+        pass(MS_5);
+        assert!(tally.stall() >= MS_5);
         tally.add(0, 1, 3);
-        assert!(tally.stall() >= Duration::from_millis(5));
+        tally.add(0, 1, 0);
+        assert!(tally.stall() >= MS_5);
         assert_eq!(tally.wrong_bytes(), 3);
+    }
+
+    #[test]
+    fn one_stream_that_stalls_is_seen_while_the_others_go_on() {
+        let tally = Tally::new(2);
+        tally.watch();
+        let start = Instant::now();
+        while start.elapsed() < MS_5 {
+            tally.add(0, 1, 0);
+        }
+        assert!(tally.stall() >= MS_5);
+        // It still was one when that stream goes on.
+        tally.add(1, 1, 0);
+        tally.add(0, 1, 0);
+        assert!(tally.stall() >= MS_5);
+    }
+
+    #[test]
+    fn what_was_before_the_watch_and_a_stream_that_has_ended_are_no_stall() {
+        let tally = Tally::new(2);
+        pass(2 * MS_5);
+        tally.ended[1].store(true, Ordering::Relaxed);
+        let (before, since) = (tally.start.elapsed(), Instant::now());
+        tally.watch();
+        tally.add(0, 1, 0);
+        let stall = tally.stall();
+        assert!(stall <= since.elapsed() && before >= 2 * MS_5, "{stall:?}");
     }
 }

@@ -104,7 +104,10 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             OfCopy(Metric::MbitS),
             Median(Metric::CpuSPerGb),
         ],
-        Scenario::BulkIperf2 | Scenario::BulkIperf3 => &[
+        Scenario::BulkIperf2
+        | Scenario::BulkIperf3
+        | Scenario::PathChange
+        | Scenario::CrossTraffic => &[
             Range(Metric::MbitS),
             OfDirect(Metric::MbitS),
             Median(Metric::CpuSPerGb),
@@ -146,7 +149,8 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             &[Range(Metric::EntryRssMib), Range(Metric::ExitRssMib)]
         }
         Scenario::CarrierCuts | Scenario::CarrierCutsSmall => &[
-            Range(Metric::StallMs),
+            Most(Metric::StallMs),
+            Most(Metric::RecoveredMs),
             Most(Metric::LostStreams),
             Most(Metric::WrongBytes),
             Most(Metric::EntryRssMib),
@@ -161,7 +165,24 @@ fn columns(scenario: Scenario) -> &'static [Column] {
     }
 }
 
+/// The systems that the table of a scenario sets its rows against.
+#[cfg(test)]
+pub(crate) fn controls(scenario: Scenario) -> Vec<System> {
+    let columns = columns(scenario).iter();
+    columns.filter_map(|column| column.control()).collect()
+}
+
 impl Column {
+    /// What it sets a row against.
+    #[cfg(test)]
+    fn control(self) -> Option<System> {
+        match self {
+            Self::OfDirect(_) | Self::Added(_) => Some(System::Direct),
+            Self::OfCopy(_) => Some(System::MuxgateCopy),
+            Self::Range(_) | Self::Median(_) | Self::Most(_) => None,
+        }
+    }
+
     fn width(self) -> usize {
         match self {
             Self::Range(_) => RANGE_WIDTH,

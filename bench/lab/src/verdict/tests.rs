@@ -2,7 +2,7 @@ use super::*;
 use crate::{
     bench::{Basis, Measured},
     metric::Figures,
-    plan::USUAL,
+    plan::{Selection, USUAL, environments},
     report::{Conditions, Key},
     scenario::Times,
 };
@@ -147,6 +147,17 @@ fn a_stall_is_judged_beyond_the_reconnect_with_one_carrier_and_as_a_whole_with_s
 }
 
 #[test]
+fn a_stream_that_goes_on_late_is_a_miss_even_where_no_stall_was_seen() {
+    let figures = Figures::from([(Metric::RecoveredMs, 2_001.0)]);
+    let rounds = [(Scenario::CarrierCuts, System::MuxgateNative, figures)];
+    let text = only(&report(Topology::Veth, USUAL, 1000, &rounds));
+    assert!(
+        text.ends_with("recovered ms: MISSED (2001, wanted <= 2000)"),
+        "{text}"
+    );
+}
+
+#[test]
 fn little_memory_is_what_is_given_and_16_mib_more() {
     let peak = |mib| {
         let figures = Figures::from([(Metric::ExitRssMib, mib)]);
@@ -229,5 +240,33 @@ fn both_directions_over_the_wan_carry_nearly_twice_what_one_does() {
             let text = only(&report(topology, USUAL, 1, &rounds));
             assert!(text.ends_with("MISSED (179, wanted >= 180)"), "{text}");
         }
+    }
+}
+
+/// A target whose row, or what it is compared with, is in no cell of the whole run is never judged.
+#[test]
+fn the_whole_run_judges_every_target() {
+    let environments = environments(&Selection {
+        congestion_controls: vec![USUAL.to_owned(), "bbr".to_owned()],
+        ..Selection::default()
+    });
+    for target in targets::all() {
+        let is_judged = environments
+            .iter()
+            .filter(|environment| environment.topology == target.topology)
+            .filter(|environment| environment.congestion_control == target.congestion_control)
+            .flat_map(|environment| &environment.cells)
+            .filter(|cell| cell.scenario == target.scenario)
+            .filter(|cell| {
+                target
+                    .connections
+                    .is_none_or(|count| count == cell.connections)
+            })
+            .any(|cell| {
+                let other = target.measure.compared_with();
+                let mut needed = other.into_iter().chain([target.system]);
+                needed.all(|system| cell.systems.contains(&system))
+            });
+        assert!(is_judged, "{target:?}");
     }
 }

@@ -1,0 +1,335 @@
+//! `muxlab --against OTHER`: whether this build of muxgate is slower than another one.
+//!
+//! Owns the order of the runs: in each environment, rounds; in each round, every cell; in each cell both
+//! builds one after the other, which makes a pair. What the pairs say is [`paired`]'s; what is measured is
+//! [`plan::paired`]. A row without figures from every round counts as missed.
+
+use std::{fs, path::Path, process::ExitCode, time::Instant};
+
+use anyhow::{Context, Result, ensure};
+use muxbench::statistics::{rounded, spread};
+use serde::Serialize;
+
+use crate::{
+    bench::{Bench, Measured},
+    cli::RunArgs,
+    metric::Metric,
+    paired::{self, Build, Interval, RATIO_MIN, interval, order},
+    plan::{self, Cell, Environment},
+    report::foreign_work,
+    run::{conditions, prepare},
+    system::System,
+};
+
+/// Digits behind the point in the JSON lines.
+const DIGITS: u32 = 4;
+/// The longest name of a row.
+const NAME_WIDTH: usize = 60;
+
+/// Measures both builds, prints a line for each row, writes the JSON lines.
+///
+/// # Errors
+/// When nothing can be measured at all; a run that fails is a missed row.
+pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
+    let (output, logs) = prepare(args)?;
+    let mut programs = args.programs()?;
+    // Absolute, since the gateways start in a working directory of their own.
+    let other = fs::canonicalize(other)
+        .with_context(|| format!("finding the muxgate to compare with, {}", other.display()))?;
+    programs.muxgate = fs::canonicalize(&programs.muxgate)
+        .with_context(|| format!("finding {}", programs.muxgate.display()))?;
+    let environments = plan::paired(&args.selection());
+    let systems = environments.iter().flat_map(|e| &e.cells);
+    for system in systems.flat_map(|cell| &cell.systems) {
+        let name = system.name();
+        ensure!(
+            system.is_muxgate(),
+            "invalid --systems {name}: --against compares builds of muxgate, and {name} runs none"
+        );
+    }
+    let conditions = conditions(args, &programs)?;
+    println!("{}", conditions.heading());
+    let (times, rounds) = (conditions.times, conditions.rounds);
+    let once: f64 = plan::estimate(&environments, times, 1, |_| true);
+    let estimate = 2.0 * f64::from(rounds) * once;
+    println!("about {:.0} minutes", (estimate / 60.0).ceil());
+    let start = Instant::now();
+    let mut rows: Vec<Row> = environments.iter().flat_map(rows_of).collect();
+    let mut foreign_shares = Vec::new();
+    for environment in &environments {
+        let (topology, control) = (environment.topology, &environment.congestion_control);
+        let bench = Bench::build(topology, control, &programs, &logs)?;
+        for round in 1..=rounds {
+            for row in rows.iter_mut().filter(|row| row.is_in(environment)) {
+                if row.reason.is_some() {
+                    continue;
+                }
+                for build in order(round) {
+                    let muxgate = match build {
+                        Build::This => &programs.muxgate,
+                        Build::Other => &other,
+                    };
+                    let (scenario, connections) = (row.cell.scenario, row.cell.connections);
+                    match bench.measure(muxgate, scenario, row.system, connections, times) {
+                        Ok(measured) => {
+                            foreign_shares.push(measured.foreign_share);
+                            row.add(build, measured);
+                        }
+                        Err(error) => {
+                            row.reason = Some(format!("{build:?} muxgate: {error:#}"));
+                            break;
+                        }
+                    }
+                }
+            }
+            eprintln!(
+                "{}, {control}: round {round}/{rounds} done after {} s of about {estimate:.0} s",
+                topology.name(),
+                start.elapsed().as_secs()
+            );
+        }
+    }
+    let lines: Vec<Line<'_>> = rows.iter().flat_map(Row::lines).collect();
+    write(&lines, &output)?;
+    println!("{}", table(&lines, rounds));
+    if let Some(line) = foreign_work(&foreign_shares) {
+        println!("{line}");
+    }
+    println!("JSON lines: {}", output.display());
+    Ok(match lines.iter().all(|line| line.is_met) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    })
+}
+
+/// One system in one cell, measured with both builds.
+#[derive(Debug)]
+struct Row {
+    topology: &'static str,
+    congestion_control: String,
+    cell: Cell,
+    system: System,
+    this: Vec<Measured>,
+    other: Vec<Measured>,
+    /// Why there are no figures from all rounds.
+    reason: Option<String>,
+}
+
+fn rows_of(environment: &Environment) -> Vec<Row> {
+    let row = |cell: &Cell, system| Row {
+        topology: environment.topology.name(),
+        congestion_control: environment.congestion_control.clone(),
+        cell: cell.clone(),
+        system,
+        this: Vec::new(),
+        other: Vec::new(),
+        reason: None,
+    };
+    let cells = environment.cells.iter();
+    cells
+        .flat_map(|cell| cell.systems.iter().map(move |system| row(cell, *system)))
+        .collect()
+}
+
+impl Row {
+    fn is_in(&self, environment: &Environment) -> bool {
+        self.topology == environment.topology.name()
+            && self.congestion_control == environment.congestion_control
+    }
+
+    fn add(&mut self, build: Build, measured: Measured) {
+        match build {
+            Build::This => self.this.push(measured),
+            Build::Other => self.other.push(measured),
+        }
+    }
+
+    /// What the scenario is about, and of bulk what it costs.
+    fn lines(&self) -> Vec<Line<'_>> {
+        let scenario = self.cell.scenario;
+        let cost = scenario.is_bulk().then_some(Metric::CpuSPerGb);
+        let metrics = [Some(scenario.metric()), cost];
+        let metrics = metrics.into_iter().flatten();
+        metrics.map(|metric| self.line(metric)).collect()
+    }
+
+    fn line(&self, metric: Metric) -> Line<'_> {
+        let figures = |measured: &[Measured]| -> Vec<f64> {
+            let figures = measured.iter().map(|measured| &measured.figures);
+            let of = figures.map(|figures| figures.get(&metric).copied().unwrap_or(f64::NAN));
+            of.collect()
+        };
+        let (this, other) = (figures(&self.this), figures(&self.other));
+        let pairs = this.iter().zip(&other);
+        let ratios: Vec<f64> = pairs
+            .map(|(this, other)| paired::ratio(metric, *this, *other))
+            .collect();
+        let found = match self.reason {
+            None => interval(&ratios),
+            Some(_) => None,
+        };
+        let median = |values: &[f64]| spread(values).map(|spread| rounded(spread.median, DIGITS));
+        let rounded = |of: fn(&Interval) -> f64| found.as_ref().map(|i| rounded(of(i), DIGITS));
+        Line {
+            r#type: "pair",
+            system: self.system.name(),
+            scenario: self.cell.scenario.name(),
+            topology: self.topology,
+            congestion_control: &self.congestion_control,
+            connections: self.cell.connections,
+            metric,
+            pairs: ratios.len(),
+            this: median(&this),
+            other: median(&other),
+            ratio: rounded(|interval| interval.median),
+            low: rounded(|interval| interval.low),
+            high: rounded(|interval| interval.high),
+            is_met: found.is_some_and(|interval| interval.is_met()),
+            reason: match (found, &self.reason) {
+                (Some(_), _) => None,
+                (None, Some(reason)) => Some(reason.clone()),
+                (None, None) => Some("it has no usable figures from every round".to_owned()),
+            },
+        }
+    }
+}
+
+/// One figure of a row.
+#[derive(Debug, Serialize)]
+struct Line<'a> {
+    r#type: &'static str,
+    system: &'static str,
+    scenario: &'static str,
+    topology: &'static str,
+    congestion_control: &'a str,
+    connections: u32,
+    metric: Metric,
+    pairs: usize,
+    /// The median of this build, in the unit of `metric`.
+    this: Option<f64>,
+    /// The median of the other build.
+    other: Option<f64>,
+    /// The median ratio of the pairs, larger being better.
+    ratio: Option<f64>,
+    /// The ends of its 95 % interval.
+    low: Option<f64>,
+    high: Option<f64>,
+    is_met: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+/// A line for each figure.
+fn table(lines: &[Line<'_>], pairs: u32) -> String {
+    let mut text = format!(
+        "\nratios of {pairs} pairs, larger is better: median (95 % interval); each interval has to reach {RATIO_MIN}\n"
+    );
+    for line in lines {
+        let name = format!(
+            "{}, {}, {}, {} x {}, {}",
+            line.system,
+            line.topology,
+            line.congestion_control,
+            line.scenario,
+            line.connections,
+            line.metric.unit()
+        );
+        let verdict = match line.is_met {
+            true => "met",
+            false => "MISSED",
+        };
+        let figures = match (line.ratio, line.low, line.high, &line.reason) {
+            (Some(ratio), Some(low), Some(high), _) => {
+                format!("{ratio:.3} ({low:.3}..{high:.3})")
+            }
+            (_, _, _, reason) => reason.clone().unwrap_or_default(),
+        };
+        text.push_str(&format!("{name:<NAME_WIDTH$}  {figures}  {verdict}\n"));
+    }
+    text
+}
+
+/// Writes the lines, replacing those of an earlier run.
+fn write(lines: &[Line<'_>], path: &Path) -> Result<()> {
+    let mut text = String::new();
+    for line in lines {
+        text.push_str(&serde_json::to_string(line)?);
+        text.push('\n');
+    }
+    fs::write(path, text).with_context(|| format!("writing {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        bench::Basis, metric::Figures, plan::Selection, scenario::Scenario, topology::Topology,
+    };
+
+    /// A row of bulk whose builds showed these rates, and the same cost.
+    fn row(this: &[f64], other: &[f64]) -> Row {
+        let measured = |mbit_s: &f64| Measured {
+            figures: Figures::from([(Metric::MbitS, *mbit_s), (Metric::CpuSPerGb, 0.5)]),
+            foreign_share: 0.0,
+            basis: Basis::default(),
+        };
+        let environments = plan::paired(&Selection {
+            topologies: Some(vec![Topology::Veth]),
+            congestion_controls: vec!["cubic".to_owned()],
+            scenarios: Some(vec![Scenario::BulkIperf2]),
+            connections: Some(vec![10]),
+            ..Selection::default()
+        });
+        let mut row = rows_of(&environments[0]).remove(0);
+        row.this = this.iter().map(measured).collect();
+        row.other = other.iter().map(measured).collect();
+        row
+    }
+
+    #[test]
+    fn a_slower_build_is_missed_in_its_rate_and_met_in_its_cost() {
+        let slower = row(&[9_000.0; 9], &[10_000.0; 9]);
+        let lines = slower.lines();
+        assert_eq!(
+            table(&lines, 9),
+            "\nratios of 9 pairs, larger is better: median (95 % interval); each interval has to \
+             reach 0.97\n\
+             muxgate-native, veth, cubic, bulk-iperf2 x 10, Gbit/s         0.900 (0.900..0.900)  \
+             MISSED\n\
+             muxgate-native, veth, cubic, bulk-iperf2 x 10, CPU-s/GB       1.000 (1.000..1.000)  \
+             met\n"
+        );
+    }
+
+    #[test]
+    fn pairs_cancel_what_slows_both_builds() {
+        let rates: Vec<f64> = (1..=9).map(|round| 1_000.0 * f64::from(round)).collect();
+        let row = row(&rates, &rates);
+        assert_eq!(row.lines()[0].ratio, Some(1.0));
+        assert_eq!(row.lines()[0].low, Some(1.0));
+    }
+
+    #[test]
+    fn a_row_that_failed_or_lacks_a_round_is_missed_with_its_reason() {
+        let short = row(&[10.0; 8], &[10.0; 8]);
+        assert!(short.lines().iter().all(|line| !line.is_met));
+        let mut failed = row(&[10.0; 9], &[10.0; 9]);
+        failed.reason = Some("This muxgate: a gateway has ended".to_owned());
+        let lines = failed.lines();
+        assert!(lines.iter().all(|line| !line.is_met));
+        assert!(table(&lines, 9).contains("This muxgate: a gateway has ended  MISSED"));
+    }
+
+    #[test]
+    fn the_json_line_names_the_figure_and_both_medians() {
+        let row = row(&[12_000.0; 9], &[10_000.0; 9]);
+        let line = serde_json::to_value(&row.lines()[0]).unwrap();
+        assert_eq!(line["metric"], "mbit_s");
+        assert_eq!(
+            (&line["this"], &line["other"]),
+            (&12_000.0.into(), &10_000.0.into())
+        );
+        assert_eq!(line["ratio"], 1.2);
+        assert_eq!(line["is_met"], true);
+    }
+}

@@ -1,0 +1,159 @@
+//! Two builds measured in pairs: the ratio of each pair, and what the ratios together say. Pure.
+//!
+//! In come the figures of both builds, a pair a round; out comes the median ratio with an interval
+//! ([`interval`]) and whether that is good enough ([`Interval::is_met`]). Pairs cancel what a slow minute of
+//! the machine does to both builds alike. [`crate::against`] makes the runs.
+
+use muxbench::statistics::spread;
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+
+use crate::metric::Metric;
+
+/// Pairs that an interval needs at least: of fewer, the least and the most are no 95 % interval.
+pub(crate) const PAIRS_MIN: u32 = 9;
+/// The ratio that an interval has to reach: 1 less the 3 % that two runs of one build may differ by.
+pub(crate) const RATIO_MIN: f64 = 0.97;
+/// Samples drawn with replacement: the ends of an interval then move by less than the third digit.
+const RESAMPLES: usize = 10_000;
+/// Of the bootstrap, so that the same figures always give the same interval.
+const SEED: u64 = 16;
+
+/// A build of muxgate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Build {
+    /// The one that is judged.
+    This,
+    /// The one that it is compared with.
+    Other,
+}
+
+/// Which build runs first in `round`, which second: they take turns, so that neither always follows the
+/// other.
+pub(crate) fn order(round: u32) -> [Build; 2] {
+    match round.is_multiple_of(2) {
+        false => [Build::This, Build::Other],
+        true => [Build::Other, Build::This],
+    }
+}
+
+/// How much better `this` is than `other`: above 1 it is faster, or costs less.
+pub(crate) fn ratio(metric: Metric, this: f64, other: f64) -> f64 {
+    match metric.is_cost() {
+        false => this / other,
+        true => other / this,
+    }
+}
+
+/// The median of ratios, and where the median of all pairs that could be made lies in 95 of 100 cases.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Interval {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+}
+
+impl Interval {
+    /// Whether the interval reaches [`RATIO_MIN`]: the figures do not say that this build is worse.
+    pub(crate) fn is_met(&self) -> bool {
+        self.high >= RATIO_MIN
+    }
+}
+
+/// The percentile bootstrap of the median. `None` where there are fewer than [`PAIRS_MIN`] ratios, or one
+/// of them is no positive number. Source: B. Efron, R. Tibshirani, "An Introduction to the Bootstrap",
+/// 1993, chapter 13.
+pub(crate) fn interval(ratios: &[f64]) -> Option<Interval> {
+    let is_usable = |ratio: &f64| ratio.is_finite() && *ratio > 0.0;
+    if ratios.len() < PAIRS_MIN as usize || !ratios.iter().all(is_usable) {
+        return None;
+    }
+    let mut random = StdRng::seed_from_u64(SEED);
+    let mut medians: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| {
+            let drawn: Vec<f64> = (0..ratios.len())
+                .map(|_| ratios[random.random_range(0..ratios.len())])
+                .collect();
+            Some(spread(&drawn)?.median)
+        })
+        .collect();
+    medians.sort_by(f64::total_cmp);
+    Some(Interval {
+        median: spread(ratios)?.median,
+        low: medians[RESAMPLES * 25 / 1000],
+        high: medians[RESAMPLES * 975 / 1000 - 1],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NINE: [f64; 9] = [0.90, 0.92, 0.94, 0.95, 0.96, 0.97, 0.99, 1.02, 1.05];
+
+    fn around(middle: f64) -> Vec<f64> {
+        NINE.iter().map(|ratio| ratio - 0.96 + middle).collect()
+    }
+
+    #[test]
+    fn the_builds_take_turns_in_going_first() {
+        assert_eq!(order(1), [Build::This, Build::Other]);
+        assert_eq!(order(2), [Build::Other, Build::This]);
+        assert_eq!(order(3), order(1));
+    }
+
+    #[test]
+    fn larger_is_better_whether_the_figure_is_a_rate_or_a_cost() {
+        assert_eq!(ratio(Metric::MbitS, 20.0, 10.0), 2.0);
+        assert_eq!(ratio(Metric::P50Us, 20.0, 10.0), 0.5);
+        assert_eq!(ratio(Metric::CpuSPerGb, 0.2, 0.4), 2.0);
+    }
+
+    /// The exact bootstrap distribution of the median of nine: the median of a resample is at most the
+    /// k-th least where at least five of nine draws are among the k least.
+    #[test]
+    fn the_interval_of_nine_pairs_is_the_exact_one() {
+        let at_most = |least: u32| -> f64 {
+            let part = f64::from(least) / 9.0;
+            let choose = [1.0, 9.0, 36.0, 84.0, 126.0, 126.0, 84.0, 36.0, 9.0, 1.0];
+            (5..=9)
+                .map(|draws: i32| {
+                    choose[draws as usize] * part.powi(draws) * (1.0 - part).powi(9 - draws)
+                })
+                .sum()
+        };
+        let quantile = |share: f64| {
+            let least = (1..=9).find(|least| at_most(*least) >= share).unwrap();
+            NINE[least as usize - 1]
+        };
+        let mut shuffled = NINE;
+        shuffled.reverse();
+        let found = interval(&shuffled).unwrap();
+        assert_eq!(found.median, 0.96);
+        assert_eq!((found.low, found.high), (quantile(0.025), quantile(0.975)));
+    }
+
+    #[test]
+    fn the_same_figures_give_the_same_interval() {
+        assert_eq!(interval(&NINE), interval(&NINE));
+    }
+
+    #[test]
+    fn a_build_is_worse_where_the_whole_interval_is_below_the_least_ratio() {
+        assert!(interval(&around(1.0)).unwrap().is_met());
+        assert!(interval(&around(0.95)).unwrap().is_met());
+        let worse = interval(&around(0.88)).unwrap();
+        assert!(!worse.is_met(), "{worse:?}");
+        assert!(interval(&[RATIO_MIN; 9]).unwrap().is_met());
+        assert!(!interval(&[RATIO_MIN - 0.001; 9]).unwrap().is_met());
+    }
+
+    #[test]
+    fn too_few_pairs_and_unusable_figures_give_no_interval() {
+        assert_eq!(interval(&NINE[1..]), None);
+        for bad in [0.0, f64::NAN, f64::INFINITY] {
+            let mut ratios = NINE;
+            ratios[3] = bad;
+            assert_eq!(interval(&ratios), None);
+        }
+    }
+}
