@@ -2,14 +2,20 @@
 //!
 //! The smoothed value counts the carrier's queues in, since a window must cover them too: with the least
 //! value alone, a stream that begins while others fill the carrier would keep its first window for ever.
-//! The path's own value does not, for it bounds those queues.
+//! The path's own value does not, for it bounds those queues: it is the least answer. A path that changes
+//! under the session, or one whose queues somebody else fills, has no such answer any more; the least one of
+//! [`PATH_WINDOW`] replaces it where our own bulk cannot be the cause ([`round_trip_max`]).
 
 use std::time::{Duration, Instant};
+
+use crate::session::share::round_trip_max;
 
 /// What is assumed before the first answer: windows then grow as on a WAN.
 const ASSUMED: Duration = Duration::from_millis(100);
 /// Pause between two PINGs. There is no timer: one is due when credit moves.
 const INTERVAL: Duration = Duration::from_millis(100);
+/// How long every answer has to be too long for the path before it counts as another path.
+const PATH_WINDOW: Duration = Duration::from_secs(10);
 /// A new measurement counts for one part in this many.
 const SMOOTHING: u32 = 4;
 
@@ -17,6 +23,8 @@ const SMOOTHING: u32 = 4;
 pub(super) struct Rtt {
     smoothed: Option<Duration>,
     least: Option<Duration>,
+    /// Since when every answer is longer than the path explains, and the least of them.
+    longer: Option<(Instant, Duration)>,
     /// By the carrier's transport: that of its first hop, where something on the way ends connections.
     transport: Option<Duration>,
     last: Option<Instant>,
@@ -68,12 +76,30 @@ impl Rtt {
         std::mem::take(&mut self.due).then_some(self.value)
     }
 
+    /// The least answer of the path, now that one took `rtt`.
+    fn least_with(&mut self, now: Instant, rtt: Duration) -> Duration {
+        let least = self.least.map_or(rtt, |least| least.min(rtt));
+        let path = self.transport.map_or(least, |rtt| rtt.max(least));
+        if rtt <= round_trip_max(path) {
+            self.longer = None;
+            return least;
+        }
+        let (since, longer) = self.longer.get_or_insert((now, rtt));
+        *longer = rtt.min(*longer);
+        if now.saturating_duration_since(*since) < PATH_WINDOW {
+            return least;
+        }
+        let longer = *longer;
+        self.longer = None;
+        longer
+    }
+
     pub(super) fn handle_pong(&mut self, now: Instant, value: u64) {
         let Some(sent) = self.waiting.take_if(|_| value == self.value) else {
             return;
         };
         let rtt = now.saturating_duration_since(sent);
-        self.least = Some(self.least.map_or(rtt, |least| least.min(rtt)));
+        self.least = Some(self.least_with(now, rtt));
         self.smoothed = Some(
             self.smoothed
                 .map_or(rtt, |before| (before * (SMOOTHING - 1) + rtt) / SMOOTHING),
@@ -115,6 +141,57 @@ mod tests {
             let value = rtt.take().unwrap();
             rtt.handle_pong(now + Duration::from_millis(answer), value);
             assert_eq!(rtt.path(), Some(Duration::from_millis(expected)));
+        }
+    }
+
+    /// Answers of `answer` each for `time`, one every [`INTERVAL`] at most. Returns the path's value.
+    fn answers(rtt: &mut Rtt, now: &mut Instant, answer: Duration, time: Duration) -> Duration {
+        let end = *now + time;
+        while *now < end {
+            rtt.want(*now);
+            let value = rtt.take().unwrap();
+            *now += answer;
+            rtt.handle_pong(*now, value);
+            *now += INTERVAL;
+        }
+        rtt.path().unwrap()
+    }
+
+    #[test]
+    fn a_path_that_became_longer_counts_after_ten_seconds_and_a_shorter_one_at_once() {
+        let ms = Duration::from_millis;
+        let mut now = Instant::now();
+        let mut rtt = Rtt::default();
+        rtt.set_transport(ms(19));
+        assert_eq!(answers(&mut rtt, &mut now, ms(20), PATH_WINDOW), ms(20));
+        assert_eq!(answers(&mut rtt, &mut now, ms(60), ms(5_000)), ms(20));
+        assert_eq!(answers(&mut rtt, &mut now, ms(60), ms(6_000)), ms(60));
+        assert_eq!(answers(&mut rtt, &mut now, ms(20), ms(1)), ms(20));
+    }
+
+    #[test]
+    fn what_our_own_bulk_explains_is_no_other_path_however_long_it_lasts() {
+        let ms = Duration::from_millis;
+        for path in [ms(0), ms(1), ms(20)] {
+            let mut now = Instant::now();
+            let mut rtt = Rtt::default();
+            rtt.set_transport(path);
+            answers(&mut rtt, &mut now, path, ms(1));
+            let queue = 2 * path + ms(2);
+            assert_eq!(answers(&mut rtt, &mut now, queue, 9 * PATH_WINDOW), path);
+        }
+    }
+
+    #[test]
+    fn one_answer_that_the_path_explains_begins_the_ten_seconds_again() {
+        let ms = Duration::from_millis;
+        let mut now = Instant::now();
+        let mut rtt = Rtt::default();
+        rtt.set_transport(ms(20));
+        answers(&mut rtt, &mut now, ms(20), ms(1));
+        for _ in 0..3 {
+            answers(&mut rtt, &mut now, ms(60), ms(9_000));
+            assert_eq!(answers(&mut rtt, &mut now, ms(30), ms(1)), ms(20));
         }
     }
 

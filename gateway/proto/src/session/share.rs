@@ -17,12 +17,21 @@ use std::time::{Duration, Instant};
 const ALLOWANCE: Duration = Duration::from_micros(1000);
 /// ...and while small streams are about, who wait behind what is on its way.
 const ALLOWANCE_BESIDE_SMALL: Duration = Duration::from_micros(30);
+/// What a round trip may take beside [`round_trip_max`]'s own share for it to be still the same path: a
+/// part of the path's round trip in this many, and the gateways' time once more.
+const SPREAD: u32 = 8;
 /// Stretches for which a small stream is remembered.
 const SMALL_STRETCHES: u64 = 64;
 /// All streams together, before the first measurement.
 const INITIAL_BYTES: u64 = 1 << 20;
 /// A stream that consumes this much in a stretch is a bulk stream.
 const BULK_BYTES: u64 = 1 << 10;
+
+/// The longest round trip that bulk within its bound explains, on a path whose own is `rtt`. A longer one
+/// has another cause: another path, or somebody else's bytes in a queue on it.
+pub(crate) fn round_trip_max(rtt: Duration) -> Duration {
+    2 * (rtt + ALLOWANCE) + rtt / SPREAD + ALLOWANCE
+}
 
 /// All streams of a session.
 #[derive(Debug)]
@@ -205,6 +214,46 @@ mod tests {
         }
         let most = share.consume(now, &mut bulk, 10_000);
         assert!(is_near(most, SHARE), "{most}");
+    }
+
+    #[test]
+    fn bulk_within_its_bound_explains_its_own_queue_and_no_longer_path() {
+        let ms = Duration::from_millis;
+        for rtt in [ms(0), ms(1), ms(20), ms(100)] {
+            assert!(round_trip_max(rtt) > 2 * (rtt + ALLOWANCE), "{rtt:?}");
+        }
+        assert!(round_trip_max(ms(20)) < ms(50));
+        assert!(round_trip_max(ms(0)) < ms(5));
+    }
+
+    /// Streams for whose bytes a path of `rtt` takes its time, in stretches of a sixteenth of the window.
+    /// Returns the last rate, bytes a second.
+    fn rate_over(share: &mut BulkShare, now: &mut Instant, rtt: Duration, rounds: u32) -> f64 {
+        let mut stream = StreamShare::default();
+        let mut most = share.consume(*now, &mut stream, 1);
+        let mut rate = 0.0;
+        for _ in 0..rounds {
+            let window = most;
+            for _ in 0..16 {
+                *now += rtt / 16;
+                most = share.consume(*now, &mut stream, window / 16);
+            }
+            rate = window as f64 / rtt.as_secs_f64();
+        }
+        rate
+    }
+
+    #[test]
+    fn a_path_that_became_three_times_as_long_starves_bulk_until_the_bound_knows_it() {
+        let ms = Duration::from_millis;
+        let mut share = with_rtt(ms(20));
+        let mut now = Instant::now();
+        rate_over(&mut share, &mut now, ms(20), 8);
+        let starved = rate_over(&mut share, &mut now, ms(60), 400);
+        assert!(starved < 2.0 * LEAST as f64 / 0.06, "{starved}");
+        share.set_rtt(Some(ms(60)));
+        let known = rate_over(&mut share, &mut now, ms(60), 12);
+        assert!(known > 10.0 * starved, "{known}, {starved}");
     }
 
     #[test]
