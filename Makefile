@@ -1,7 +1,7 @@
 # What there is to do with this project. Everything that is missing on the machine is installed into a cache
 # (~/.cache/muxtunnel), or by apt where we are root; e2e/cluster/cluster says how.
 
-.PHONY: help demo test bench against faults fuzz interop cluster images install second down
+.PHONY: help demo test bench against faults fuzz mutants interop cluster images install second down
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
@@ -25,6 +25,9 @@ faults: install ## what each fault costs in the kind cluster: pods killed, roll-
 
 fuzz: ## look for inputs that break what hears peers and strangers, 10 minutes for each of 11 targets (MUX_FUZZ_SECONDS=N)
 	gateway/proto/fuzz/run
+
+mutants: ## plant the faults of mutants/ one by one and see their tests fail (NAME="a b" for some of them)
+	mutants/run $(NAME)
 
 interop: ## muxgate against the jetsocat that is on the PATH
 	cargo test --package muxtunnel-gateway --test interop -- --ignored
