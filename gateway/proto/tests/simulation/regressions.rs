@@ -17,7 +17,7 @@ use muxtunnel_proto::{
     SessionError, StreamId, Token,
 };
 
-use crate::sim::{Choices, ENTRY, EXIT, Ending, Faults, Profile, Protocol, World};
+use crate::sim::{Choices, ENTRY, EXIT, End, Ending, Faults, Profile, Protocol, World};
 
 fn world(profile: Profile) -> World {
     World::new(profile, Choices::Seed(0))
@@ -147,8 +147,11 @@ fn rust_yamux_227_pings_while_both_directions_are_full_stop_nothing() {
 fn h2_183_334_and_envoy_40085_resets_with_data_in_flight_lose_no_session_credit() {
     for protocol in Protocol::ALL {
         let mut world = world(Profile {
-            receive_budget: 1 << 20,
-            streams_max: 8,
+            ends: [End {
+                receive_budget: 1 << 20,
+                streams_max: 8,
+                ..End::plain(protocol)
+            }; 2],
             faults: Faults {
                 slow_accepts: true,
                 ..Faults::default()

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muxtunnel_proto::{Priority, StreamId};
 
-use crate::sim::{Choices, ENTRY, EXIT, Ending, Profile, Protocol, World};
+use crate::sim::{Choices, ENTRY, EXIT, End, Ending, Profile, Protocol, World};
 
 /// What every source sends in one round, if it may.
 const ROUND_BYTES: usize = 20_000;
@@ -115,7 +115,10 @@ fn beside_stalled_readers_the_others_deliver_as_much_as_without_them() {
 fn the_others_share_what_stalled_readers_leave_of_the_memory() {
     // 60 first windows of 16 KiB, out of 1 MiB.
     let mut world = world(Profile {
-        receive_budget: 1 << 20,
+        ends: [End {
+            receive_budget: 1 << 20,
+            ..End::plain(Protocol::Native)
+        }; 2],
         ..Profile::plain(Protocol::Native)
     });
     let streams = open(&mut world, 62);
@@ -196,7 +199,10 @@ fn stalled_readers_keep_their_streams_while_nobody_waits_for_what_they_hold() {
 fn streams_that_are_gone_leave_their_part_of_the_memory_to_others() {
     for protocol in Protocol::ALL {
         let mut world = world(Profile {
-            receive_budget: 2 << 20,
+            ends: [End {
+                receive_budget: 2 << 20,
+                ..End::plain(protocol)
+            }; 2],
             ..Profile::plain(protocol)
         });
         exchange(&mut world, usize::MAX);
@@ -237,7 +243,10 @@ fn beside_bulk(
 ) -> (Vec<u64>, u64) {
     let mut world = world(Profile {
         pipe_bytes: CARRIER_BYTES,
-        frame_max: 16 << 10,
+        ends: [End {
+            frame_max: 16 << 10,
+            ..End::plain(protocol)
+        }; 2],
         ..Profile::plain(protocol)
     });
     let small = vec![Priority::Auto; small];

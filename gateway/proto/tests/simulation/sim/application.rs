@@ -175,15 +175,14 @@ impl World {
             .map(|batch| (batch.length - batch.written) as u64)
             .sum();
         let stream = state.session.credit(id).map_or(0, |credit| credit.send);
-        let frame_max = u64::from(self.profile.frame_max);
+        let frame_max = u64::from(self.profile.ends[1 - side].frame_max);
         let granted = stream.min(frame_max).min(session.saturating_sub(queued));
         let batches = state.sockets.values().filter_map(|socket| socket.batch);
         let waiting: usize = batches.map(|batch| batch.held).sum();
-        let room = self
-            .profile
+        let room = self.profile.ends[side]
             .retain
             .saturating_sub(state.retained_bytes() + waiting as u64);
-        let expected = if self.profile.resume {
+        let expected = if self.profile.resume() {
             granted.min(room)
         } else {
             granted

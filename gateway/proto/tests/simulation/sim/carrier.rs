@@ -1,5 +1,7 @@
 //! What the drivers do with carriers: dial them, write frames, read them, lose them.
 
+use std::time::Duration;
+
 use muxtunnel_proto::native::codec::{self, Frame, Hello, VERSION};
 use muxtunnel_proto::{
     CarrierId, Header, Payload, Receive, SessionError, Transmit, native::SessionCode,
@@ -27,6 +29,12 @@ impl World {
         self.links.iter().filter(|link| link.is_alive()).count()
     }
 
+    /// Those of the next carrier.
+    fn next_delays(&self) -> [Duration; 2] {
+        let delays = &self.profile.delays;
+        delays[self.links.len() % delays.len()]
+    }
+
     /// The entry dials another carrier. Returns whether it could.
     pub fn dial(&mut self) -> bool {
         if self.model.lost[ENTRY] {
@@ -41,7 +49,7 @@ impl World {
         };
         self.trace
             .note(format_args!("carrier {entry:?} is {exit:?}"));
-        let mut link = Link::new(self.profile.delay, [Some(entry), exit]);
+        let mut link = Link::new(self.next_delays(), [Some(entry), exit]);
         if exit.is_none() {
             refuse(self.now, &mut link);
         }
@@ -59,7 +67,7 @@ impl World {
         };
         self.trace
             .note(format_args!("a forged carrier is {exit:?}"));
-        let mut link = Link::new(self.profile.delay, [None, Some(exit)]);
+        let mut link = Link::new(self.next_delays(), [None, Some(exit)]);
         link.pipes[ENTRY].write_bytes(
             self.now,
             codec::encode(&Frame::Hello(Hello {
@@ -131,7 +139,7 @@ impl World {
             assert!(known.is_some(), "{token:?} is released twice");
         }
         let retained = state.retained_bytes();
-        let most = self.profile.retain + RETAIN_EXCESS_MAX;
+        let most = self.profile.ends[side].retain + RETAIN_EXCESS_MAX;
         assert!(retained <= most, "{retained} bytes retained of {most}");
     }
 

@@ -31,7 +31,7 @@ impl World {
     fn check_memory(&self, side: usize) {
         let state = &self.sides[side];
         let used = state.session.receive_budget_used();
-        let budget = self.profile.receive_budget;
+        let budget = self.profile.ends[side].receive_budget;
         assert!(used <= budget, "{used} bytes in a budget of {budget}");
         let mut accounted = 0;
         for (id, socket) in &state.sockets {
@@ -69,7 +69,7 @@ impl World {
     /// What is promised to single streams, beyond what was consumed of them: three quarters of the
     /// budget, but for first windows, which may overcommit.
     fn check_windows(&self, side: usize) {
-        let most = self.profile.receive_budget / 4 * 3;
+        let most = self.profile.ends[side].receive_budget / 4 * 3;
         let first = self.wire.first_window(side);
         let (mut sum, mut bound) = (0, most);
         for (id, socket) in &self.sides[side].sockets {

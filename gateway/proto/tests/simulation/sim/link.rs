@@ -24,11 +24,12 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(delay: Duration, ids: [Option<CarrierId>; 2]) -> Self {
+    /// `delays`: one way, by the side that writes.
+    pub fn new(delays: [Duration; 2], ids: [Option<CarrierId>; 2]) -> Self {
         Self {
             gone: ids.map(|id| id.is_none()),
             ids,
-            pipes: [Pipe::new(delay), Pipe::new(delay)],
+            pipes: delays.map(Pipe::new),
             ending: [false; 2],
             unheard: [Vec::new(), Vec::new()],
             retired: [false; 2],

@@ -32,7 +32,7 @@ mod wire;
 mod world;
 
 pub use choice::Choices;
-pub use profile::{Faults, Profile, Protocol};
+pub use profile::{End, Faults, Profile, Protocol};
 pub use seen::{Seen, Sometimes};
 pub use socket::Ending;
 pub use world::{ENTRY, EXIT, World};

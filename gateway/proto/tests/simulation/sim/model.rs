@@ -66,7 +66,8 @@ pub struct Record {
 #[derive(Debug)]
 pub struct Model {
     protocol: Protocol,
-    open_timeout: Duration,
+    /// Of each side.
+    open_timeouts: [Duration; 2],
     pub streams: Vec<Record>,
     /// A side takes no more streams.
     pub went_away: [bool; 2],
@@ -80,10 +81,10 @@ pub fn refusal(label: u32, reason: Reason) -> Refusal {
 }
 
 impl Model {
-    pub fn new(protocol: Protocol, open_timeout: Duration) -> Self {
+    pub fn new(protocol: Protocol, open_timeouts: [Duration; 2]) -> Self {
         Self {
             protocol,
-            open_timeout,
+            open_timeouts,
             streams: Vec::new(),
             went_away: [false; 2],
             lost: [false; 2],
@@ -185,7 +186,7 @@ impl Model {
     }
 
     pub fn see_open_failed(&mut self, label: u32, side: usize, now: Instant, refusal: &Refusal) {
-        let open_timeout = self.open_timeout;
+        let open_timeout = self.open_timeouts[side];
         let (lost, away) = (self.lost[side], self.went_away[1 - side]);
         let jmux = self.protocol == Protocol::Jmux;
         let stream = self.of(label);

@@ -25,7 +25,7 @@ impl World {
     /// The exit asks for another number of carriers.
     pub fn ask_for_carriers(&mut self) {
         let count = self.choices.below(20) as u32;
-        if !self.model.lost[EXIT] && self.sides[EXIT].session.is_ready() && self.profile.resume {
+        if !self.model.lost[EXIT] && self.sides[EXIT].session.is_ready() && self.profile.resume() {
             self.sides[EXIT].session.want_carriers(count);
             self.asked = count;
         }

@@ -85,9 +85,9 @@ impl World {
                 retained: BTreeMap::new(),
                 closed: false,
             }),
-            links: vec![Link::new(profile.delay, [Some(CarrierId::FIRST); 2])],
+            links: vec![Link::new(profile.delays[0], [Some(CarrierId::FIRST); 2])],
             wire: Wire::new(&profile),
-            model: Model::new(profile.protocol, profile.open_timeout),
+            model: Model::new(profile.protocol, profile.ends.map(|end| end.open_timeout)),
             sometimes: Sometimes::default(),
             trace: Trace::default(),
             listens: Listens::default(),
@@ -180,12 +180,12 @@ impl World {
         let (seen, late) = match error {
             SessionError::HelloTimeout => (
                 Seen::HelloTimedOut,
-                !ready && self.now >= self.began + self.profile.hello_timeout,
+                !ready && self.now >= self.began + self.profile.ends[side].hello_timeout,
             ),
             SessionError::ResumeTimeout => (
                 Seen::ResumeTimedOut,
                 self.lost_at
-                    .is_some_and(|at| self.now >= at + self.profile.resume_timeout),
+                    .is_some_and(|at| self.now >= at + self.profile.ends[side].resume_timeout),
             ),
             _ => panic!("no matter of time: {error}"),
         };
@@ -200,39 +200,35 @@ impl World {
 
 fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
     match profile.protocol {
-        Protocol::Jmux => {
-            let config = JmuxConfig {
-                streams_max: profile.streams_max,
-                receive_budget: profile.receive_budget,
-                open_timeout: profile.open_timeout,
+        Protocol::Jmux => profile.ends.map(|end| -> Box<dyn Session> {
+            Box::new(JmuxSession::new(JmuxConfig {
+                streams_max: end.streams_max,
+                receive_budget: end.receive_budget,
+                open_timeout: end.open_timeout,
                 ..JmuxConfig::default()
-            };
-            [
-                Box::new(JmuxSession::new(config)),
-                Box::new(JmuxSession::new(config)),
-            ]
-        }
+            }))
+        }),
         Protocol::Native => {
-            let config = NativeConfig {
-                streams_max: profile.streams_max,
-                receive_budget: profile.receive_budget,
-                frame_max: profile.frame_max,
-                open_timeout: profile.open_timeout,
-                hello_timeout: profile.hello_timeout,
-                resume: profile.resume,
-                retain: profile.retain,
+            let [entry, exit] = profile.ends.map(|end| NativeConfig {
+                streams_max: end.streams_max,
+                receive_budget: end.receive_budget,
+                frame_max: end.frame_max,
+                open_timeout: end.open_timeout,
+                hello_timeout: end.hello_timeout,
+                resume: end.resume,
+                retain: end.retain,
                 stall_timeout: profile.stall_timeout,
                 sources: true,
-                resume_timeout: profile.resume_timeout,
+                resume_timeout: end.resume_timeout,
                 listen: true,
-            };
+            });
             let identity = Identity {
                 session_id: [7; 16],
                 token: [9; 32],
             };
             [
-                Box::new(NativeSession::dial(config, now)),
-                Box::new(NativeSession::accept(config, identity, now)),
+                Box::new(NativeSession::dial(entry, now)),
+                Box::new(NativeSession::accept(exit, identity, now)),
             ]
         }
     }

@@ -260,12 +260,12 @@ impl Books {
                 half.stop_sent = true;
             }
             Frame::Carriers { count, serial } => {
-                assert!(self.profile.resume && from != ENTRY);
+                assert!(self.profile.resume() && from != ENTRY);
                 let before = side.asked.replace((serial, count));
                 assert!(before < Some((serial, 0)), "CARRIERS that says nothing");
             }
             Frame::Ack { .. } | Frame::CarrierLost { .. } | Frame::Retire => {
-                assert!(self.profile.resume, "a feature that was not agreed");
+                assert!(self.profile.resume(), "a feature that was not agreed");
             }
             Frame::Listen { listen, .. } => {
                 assert!(from == ENTRY && Some(listen) > side.last_listen);
@@ -278,7 +278,8 @@ impl Books {
 
     /// The limits that a hello names.
     fn promise(&mut self, from: usize, parameters: &Parameters) {
-        assert_eq!(parameters.initial_max_data, self.profile.receive_budget);
+        let budget = self.profile.ends[from].receive_budget;
+        assert_eq!(parameters.initial_max_data, budget);
         self.sides[from].max_data_sent = parameters.initial_max_data;
         self.sides[from].max_streams_sent = parameters.initial_max_streams;
         self.sides[from].stream_window = parameters.initial_max_stream_data;
@@ -421,7 +422,7 @@ impl Books {
             }
             assert_eq!(side.unanswered, None, "a PING without a PONG");
             assert_eq!(side.max_data_sent, other.limits.initial_max_data);
-            let budget = self.profile.receive_budget;
+            let budget = self.profile.ends[number].receive_budget;
             let promised = side.max_data_sent - side.data_arrived + used[number];
             assert!(
                 promised >= budget - budget / 4,
@@ -449,7 +450,7 @@ impl Books {
         }
         for (number, side) in self.sides.iter().enumerate() {
             assert!(side.owed.is_empty(), "lost for ever: {:02x?}", side.owed);
-            let streams_max = u64::from(self.profile.streams_max);
+            let streams_max = u64::from(self.profile.ends[number].streams_max);
             let free = side.max_streams_sent - self.sides[1 - number].opened;
             assert!(
                 !side.hello_sent || side.goaway_sent || free >= streams_max - streams_max / 4,
