@@ -140,8 +140,11 @@ const STALLED: usize = 65;
 /// All of a memory of 1 MiB is with streams that do not read. Two others do.
 fn starved() -> (World, Vec<StreamId>) {
     let mut world = world(Profile {
-        receive_budget: 1 << 20,
-        streams_max: 67,
+        ends: [End {
+            receive_budget: 1 << 20,
+            streams_max: 67,
+            ..End::plain(Protocol::Native)
+        }; 2],
         ..Profile::plain(Protocol::Native)
     });
     let streams = open(&mut world, STALLED + 2);
@@ -180,8 +183,11 @@ fn stalled_readers_that_hold_all_of_the_memory_give_way_after_a_minute() {
 #[test]
 fn stalled_readers_keep_their_streams_while_nobody_waits_for_what_they_hold() {
     let mut world = world(Profile {
-        receive_budget: 1 << 20,
-        streams_max: 66,
+        ends: [End {
+            receive_budget: 1 << 20,
+            streams_max: 66,
+            ..End::plain(Protocol::Native)
+        }; 2],
         ..Profile::plain(Protocol::Native)
     });
     let streams = open(&mut world, 60);
