@@ -228,7 +228,7 @@ fn default_systems(
         // The streams of every other system end with their connection.
         Scenario::CarrierCuts | Scenario::CarrierCutsSmall => &[MuxgateNative, MuxgateNativeX4],
         Scenario::FixedStreams => &[Direct, MuxgateNative, MuxgateNativeX4],
-        Scenario::PathChange | Scenario::CrossTraffic => &[Direct, MuxgateJmux, MuxgateNative],
+        Scenario::PathChange | Scenario::CrossTraffic => &[Direct, MuxgateNative],
     }
 }
 
