@@ -104,7 +104,7 @@ fn rights<'a>(args: &CheckArgs, namespace: &'a str) -> Vec<(Right<'a>, Need)> {
 }
 
 /// Group and resource of what the chart makes by default, and Helm for its release.
-const MADE: [(&str, &str); 12] = [
+const MADE: [(&str, &str); 14] = [
     ("apiextensions.k8s.io", "customresourcedefinitions"),
     ("rbac.authorization.k8s.io", "clusterroles"),
     ("rbac.authorization.k8s.io", "clusterrolebindings"),
@@ -117,7 +117,11 @@ const MADE: [(&str, &str); 12] = [
     ("networking.k8s.io", "networkpolicies"),
     ("policy", "poddisruptionbudgets"),
     ("", "configmaps"),
+    (ADMISSION, "validatingadmissionpolicies"),
+    (ADMISSION, "validatingadmissionpolicybindings"),
 ];
+
+const ADMISSION: &str = "admissionregistration.k8s.io";
 
 async fn allowed(cluster: &Cluster, right: &Right<'_>) -> Result<bool, Failure> {
     let review = SelfSubjectAccessReview {
