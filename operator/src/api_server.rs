@@ -109,7 +109,7 @@ pub(crate) mod tests {
         assert_eq!(server.addresses(), both);
         listens_at(&api, &[]);
         server.look(&api.client()).await.unwrap();
-        api.remove("endpointslices/kubernetes");
+        api.remove("endpointslices/kubernetes@default");
         server.look(&api.client()).await.unwrap_err();
         assert_eq!(server.addresses(), both);
         listens_at(&api, &["fd00::1"]);

@@ -757,7 +757,9 @@ fn reverse_forwards_and_what_exits_allow_of_them_round_trip() {
         ("0.0.0.0:9100", true),
         ("127.0.0.1:9100", false),
         ("[::]:80", true),
-        ("0.0.0.0:80", false),
+        // An entry of a version that listens on IPv4 alone means all addresses, too.
+        ("0.0.0.0:80", true),
+        ("127.0.0.1:80", false),
     ] {
         assert_eq!(permitted(address), expected, "{address}");
     }

@@ -7,6 +7,7 @@ use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator, VapExpressi
 use serde_json::{Value, json};
 
 use super::{documents_of, golden, of_kind, read};
+use crate::apply::APPLIED_HASH;
 use crate::benchmark_controller::test_support::objects as of_benchmarks;
 use crate::tunnel_controller::tests::privileges::objects as of_tunnels;
 
@@ -142,9 +143,12 @@ fn escaped(key: &str) -> String {
 
 fn expression(validation: &Value) -> VapExpression {
     let mut text = validation["expression"].as_str().unwrap().to_owned();
-    for name in ["managed-by", "instance"] {
-        let key = format!("app.kubernetes.io/{name}");
-        text = text.replace(&format!("'{key}'"), &format!("'{}'", escaped(&key)));
+    for key in [
+        "app.kubernetes.io/managed-by",
+        "app.kubernetes.io/instance",
+        APPLIED_HASH,
+    ] {
+        text = text.replace(&format!("'{key}'"), &format!("'{}'", escaped(key)));
     }
     VapExpression {
         expression: text,
@@ -153,11 +157,14 @@ fn expression(validation: &Value) -> VapExpression {
     }
 }
 
-/// Everything that is built for good objects.
+/// Everything that is built for good objects, with what applying adds.
 fn built() -> Vec<(String, Value)> {
     let benchmarks = of_benchmarks().into_iter();
     let benchmarks = benchmarks.map(|object| ("benchmark".to_owned(), object));
-    let all: Vec<_> = of_tunnels().into_iter().chain(benchmarks).collect();
+    let mut all: Vec<_> = of_tunnels().into_iter().chain(benchmarks).collect();
+    for (_, object) in &mut all {
+        object["metadata"]["annotations"][APPLIED_HASH] = json!("0");
+    }
     assert!(all.len() > 100, "{}", all.len());
     all
 }

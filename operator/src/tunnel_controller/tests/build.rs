@@ -54,7 +54,7 @@ fn gateways_listen_on_all_addresses_of_both_families() {
     {
         assert!(listen.starts_with("[::]:"), "{listen}");
     }
-    for name in ["office-entry", "office-exit", "office-exit-headless"] {
+    for name in ["office-entry", "office-exit"] {
         let service = child(&resources.services, name);
         assert_eq!(
             service["spec"]["ipFamilyPolicy"], "PreferDualStack",
