@@ -470,9 +470,8 @@ async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
         driver.give_up("gone".to_owned());
         driver.streams_gone().await;
         assert!(driver.has_ended());
-        let returned = match ends.take().pop() {
-            Some(OpenEnd::Returned(returned)) => returned,
-            _ => panic!("it was not returned"),
+        let Some(OpenEnd::Returned(returned)) = ends.take().pop() else {
+            panic!("it was not returned");
         };
         let mut bytes = returned.early;
         while bytes.len() < 7 {

@@ -1,5 +1,9 @@
 //! Anything, read as JMUX.
 #![cfg_attr(feature = "libfuzzer", no_main)]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the macro of libFuzzer uses files; the core does not"
+)]
 
 use libfuzzer_sys::fuzz_target;
 use muxtunnel_proto_fuzz::sim::oracles;

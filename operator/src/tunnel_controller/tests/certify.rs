@@ -220,7 +220,8 @@ async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() 
         object["spec"]["carrier"]["security"] = json!({"mode": "None"});
         bench.api.put(TUNNEL, object);
     };
-    let cases: [(&str, &[&dyn Fn(&Bench)], &str); 3] = [
+    type Change<'a> = &'a dyn Fn(&Bench);
+    let cases: [(&str, &[Change<'_>], &str); 3] = [
         ("paused", &[&pause], "Paused"),
         ("refused", &[&refuse], "InvalidSpec"),
         ("paused and edited", &[&pause, &unsecure], "Paused"),
