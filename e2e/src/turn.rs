@@ -21,7 +21,7 @@ use crate::cluster::Cluster;
 use crate::wait;
 
 /// Tests of the first cluster at a time.
-const PLACES: usize = 3;
+const PLACES: usize = 2;
 /// Before the tests that have the second cluster to themselves those that share it are in the queue: so they go together.
 const SHARED_FIRST: Duration = Duration::from_secs(5);
 /// Within this a cluster is whole again after the test before.

@@ -242,7 +242,7 @@ struct ExitArgs {
         conflicts_with = "rendezvous"
     )]
     listen: Option<String>,
-    /// An origin of web pages whose browsers may open carriers at ws:// or wss://, such as https://app.example.com
+    /// An origin of web pages whose browsers may open carriers at ws:// or wss://, such as `https://app.example.com`
     /// (repeatable; none: no browser may).
     #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "listen")]
     allow_origin: Vec<String>,

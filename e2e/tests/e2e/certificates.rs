@@ -17,7 +17,7 @@ use serde_json::json;
 use crate::lives::with_short_lives;
 use crate::tunnel_to_web;
 
-const WITHIN: Duration = Duration::from_secs(180);
+const WITHIN: Duration = Duration::from_secs(240);
 /// The load goes on for this long after what it began with has expired.
 const AFTER_EXPIRY: Duration = Duration::from_secs(5);
 /// Within this a load is over, once it is told to end.

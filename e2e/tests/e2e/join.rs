@@ -51,7 +51,7 @@ spec:
 }
 
 /// Within this a copied bundle expires, of whose life some is over.
-const EXPIRES_WITHIN: Duration = Duration::from_secs(300);
+const EXPIRES_WITHIN: Duration = Duration::from_secs(480);
 /// Within this exits have a new generation of bundles, and entries have no carrier any more.
 const REVOKED_WITHIN: Duration = Duration::from_secs(120);
 /// A load goes on for this long after that.

@@ -7,7 +7,7 @@ use tokio::sync::Mutex;
 /// What the chart says of the lives of certificates, and of the bundles that they are issued by.
 const LIVES: [&str; 2] = ["24h", "8760h"];
 /// Two thirds of a life are its use, the last third is what a kubelet has for a renewed Secret: it looks every 10 s.
-const SHORT: [&str; 2] = ["90s", "270s"];
+const SHORT: [&str; 2] = ["150s", "450s"];
 
 /// The tests that want short lives now.
 static USERS: Mutex<u32> = Mutex::const_new(0);

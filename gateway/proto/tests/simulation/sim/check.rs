@@ -1,10 +1,12 @@
 //! What holds at every moment, and what holds when nothing is in flight.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muxtunnel_proto::{CreditView, StreamId};
 
 use super::link::Link;
+use super::model::Flow;
 use super::profile::Protocol;
 use super::seen::Seen;
 use super::socket::Phase;
@@ -41,7 +43,7 @@ impl World {
             };
             let flow = &self.model.streams[socket.label as usize].flows[1 - side];
             let kept = match socket.cut {
-                Some(_) => flow.arrived,
+                Some(_) => self.whole_prefix(side, *id, flow),
                 None => socket.announced,
             };
             assert_eq!(
@@ -64,6 +66,24 @@ impl World {
             self.wire.check_session_credit(side, budget, used);
             self.check_windows(side);
         }
+    }
+
+    /// Up to which offset a stream has no gap, with the payload that is still arriving on a carrier.
+    fn whole_prefix(&self, side: usize, stream: StreamId, flow: &Flow) -> u64 {
+        let carriers = self.links.iter().filter_map(|link| link.ids[side]);
+        let arriving = carriers.filter_map(|carrier| self.sides[side].session.receiving(carrier));
+        let arriving = arriving.filter(|receive| receive.stream == Some(stream));
+        let mut pieces: BTreeMap<u64, u64> = arriving
+            .map(|receive| (receive.offset, receive.offset + receive.length as u64))
+            .collect();
+        pieces.extend(flow.early.iter());
+        let mut whole = flow.arrived;
+        for (start, end) in pieces {
+            if start <= whole {
+                whole = whole.max(end);
+            }
+        }
+        whole
     }
 
     /// What is promised to single streams, beyond what was consumed of them: three quarters of the
