@@ -3,7 +3,8 @@
 //!
 //! Most tests wait: for the kubelet, for drains, for renewals. Those are in the first cluster, some at a time
 //! ([`beside`]). What takes the operator, the definitions or the API server away has the second cluster to itself
-//! ([`alone`]). What crosses clusters needs the second one whole, and shares it ([`across`]).
+//! ([`alone`]). What crosses clusters needs the second one whole, and shares it ([`across`]). What shortens the lives of
+//! certificates changes the authorities of every tunnel, and has both clusters ([`both`]).
 
 use std::io::Write;
 use std::thread;
@@ -21,13 +22,13 @@ use crate::cluster::Cluster;
 use crate::wait;
 
 /// Tests of the first cluster at a time.
-const PLACES: usize = 2;
+const PLACES: u32 = 2;
 /// Before the tests that have the second cluster to themselves those that share it are in the queue: so they go together.
 const SHARED_FIRST: Duration = Duration::from_secs(5);
 /// Within this a cluster is whole again after the test before.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 
-static FIRST: Semaphore = Semaphore::const_new(PLACES);
+static FIRST: Semaphore = Semaphore::const_new(PLACES as usize);
 static SECOND: RwLock<()> = RwLock::const_new(());
 static INSTALLATION: Mutex<()> = Mutex::const_new(());
 
@@ -79,6 +80,18 @@ pub async fn alone() -> Result<Turn<RwLockWriteGuard<'static, ()>>> {
     let held = SECOND.write().await;
     whole(Cluster::Second).await?;
     Ok(Turn::of(held))
+}
+
+/// Both clusters, for tests that change what tunnels of others depend on.
+pub type Both = (SemaphorePermit<'static>, RwLockWriteGuard<'static, ()>);
+
+/// For tests that have both clusters to themselves.
+///
+/// # Errors
+/// None: the places are never closed.
+pub async fn both() -> Result<Turn<Both>> {
+    let first = FIRST.acquire_many(PLACES).await?;
+    Ok(Turn::of((first, SECOND.write().await)))
 }
 
 /// While it is held nobody else changes the first cluster's installation: for what looks at it, and for what changes it.

@@ -93,7 +93,6 @@ fn expires(tunnel: &MuxTunnel, end: &str) -> Option<Timestamp> {
 
 #[tokio::test]
 async fn certificates_are_renewed_under_load_and_no_stream_is_lost() -> Result<()> {
-    let _turn = turn::across().await;
     with_short_lives(async || {
         with_temp_ns("renewal", PodSecurity::Restricted, async |ns| {
             pods::serve(ns, "web", Serve::Load).await?;

@@ -196,7 +196,6 @@ async fn joined_by(near: &TestNamespace) -> Result<JoinedStatus> {
 #[tokio::test]
 async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream_is_lost()
 -> Result<()> {
-    let _turn = turn::across().await;
     with_short_lives(async || {
         with_temp_ns_in_both("join", PodSecurity::Restricted, async |near, far| {
             pods::serve(far, "web", Serve::Load).await?;
