@@ -1,6 +1,6 @@
 //! The tests in the kind clusters: `make test` brings two up, installs the chart in both and runs them. By hand:
 //! `make install second`, `eval "$(e2e/cluster/cluster env)"`, `cargo build -p muxtunnel-cli`,
-//! `cargo test -p muxtunnel-e2e --test e2e -- --test-threads=100`. Each test takes a turn (`muxtunnel_e2e::turn`), so the
+//! `cargo test --workspace --test e2e -- --test-threads=1`. Each test takes a turn (`muxtunnel_e2e::turn`), so the
 //! number of threads changes nothing but the time.
 //!
 //! Each test has a namespace of its own and sees the project as a user does: through the API server, the
