@@ -180,7 +180,7 @@ async fn workloads_are_bounded(ns: &TestNamespace, operator: &Client) -> Result<
         container("image", json!("example.com/other:1")),
         container("securityContext", json!({"privileged": true})),
         container("command", json!(["/bin/sh"])),
-        (format!("{spec}/hostNetwork"), json!(true)),
+        (format!("{spec}/hostPID"), json!(true)),
         (format!("{spec}/automountServiceAccountToken"), json!(true)),
         (format!("{spec}/serviceAccountName"), json!("default")),
         (format!("{spec}/volumes"), json!(volumes)),
