@@ -52,7 +52,7 @@ impl<Held> Drop for Turn<Held> {
         let thread = thread::current();
         let test = thread.name().unwrap_or_default();
         let seconds = self.began.elapsed().as_secs();
-        // Not by a macro that prints: the test runner keeps what these print from whoever looks on.
+        // Not by a printing macro: the test runner captures what these print until the test ends.
         let _ = writeln!(std::io::stderr(), "{seconds:4} s {test}");
     }
 }
