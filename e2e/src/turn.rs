@@ -1,10 +1,10 @@
 //! Which tests run side by side. Each test takes a turn first, so the number of test threads changes how long all of them
 //! take, and not what they find.
 //!
-//! Most tests wait: for the kubelet, for drains, for renewals. Those are in the first cluster, some at a time
-//! ([`beside`]). What takes the operator, the definitions or the API server away has the second cluster to itself
-//! ([`alone`]). What crosses clusters needs the second one whole, and shares it ([`across`]). What shortens the lives of
-//! certificates changes the authorities of every tunnel, and has both clusters ([`both`]).
+//! Most tests wait: for the kubelet, for drains, for pods. Those are in the first cluster, some at a time ([`beside`]).
+//! What takes the operator or the definitions away has the second cluster to itself ([`alone`]). What crosses clusters
+//! needs the second one whole, and shares it ([`across`]). A fault under load needs all of the machine, and short lives of
+//! certificates change the authorities of every tunnel: these tests have both clusters ([`both`]), and come first.
 
 use std::io::Write;
 use std::thread;
@@ -23,8 +23,11 @@ use crate::wait;
 
 /// Tests of the first cluster at a time.
 const PLACES: u32 = 2;
-/// Before the tests that have the second cluster to themselves those that share it are in the queue: so they go together.
-const SHARED_FIRST: Duration = Duration::from_secs(5);
+/// After this long the tests that have both clusters are in the queue, and the others follow. A test that has both waits
+/// until all others have ended, so between them each of these would wait anew.
+const BOTH_FIRST: Duration = Duration::from_secs(3);
+/// After this long the tests that share the second cluster are in the queue, and those that have it to themselves follow.
+const SHARED_FIRST: Duration = Duration::from_secs(6);
 /// Within this a cluster is whole again after the test before.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 
@@ -62,16 +65,18 @@ impl<Held> Drop for Turn<Held> {
 /// # Errors
 /// None: the places are never closed.
 pub async fn beside() -> Result<Turn<SemaphorePermit<'static>>> {
+    tokio::time::sleep(BOTH_FIRST).await;
     Ok(Turn::of(FIRST.acquire().await?))
 }
 
 /// For a test that crosses clusters.
 pub async fn across() -> Turn<RwLockReadGuard<'static, ()>> {
+    tokio::time::sleep(BOTH_FIRST).await;
     Turn::of(SECOND.read().await)
 }
 
-/// For a test that takes the operator, the definitions or the API server of the second cluster away. That cluster is
-/// whole when this returns.
+/// For a test that takes the operator or the definitions of the second cluster away. That cluster is whole when this
+/// returns.
 ///
 /// # Errors
 /// If the cluster does not recover from the test before.
@@ -82,16 +87,19 @@ pub async fn alone() -> Result<Turn<RwLockWriteGuard<'static, ()>>> {
     Ok(Turn::of(held))
 }
 
-/// Both clusters, for tests that change what tunnels of others depend on.
+/// Both clusters.
 pub type Both = (SemaphorePermit<'static>, RwLockWriteGuard<'static, ()>);
 
-/// For tests that have both clusters to themselves.
+/// For a test that needs the whole machine, or changes what the tunnels of others depend on. Both clusters are whole when
+/// this returns.
 ///
 /// # Errors
-/// None: the places are never closed.
+/// If a cluster does not recover from the test before.
 pub async fn both() -> Result<Turn<Both>> {
     let first = FIRST.acquire_many(PLACES).await?;
-    Ok(Turn::of((first, SECOND.write().await)))
+    let held = (first, SECOND.write().await);
+    tokio::try_join!(whole(Cluster::First), whole(Cluster::Second))?;
+    Ok(Turn::of(held))
 }
 
 /// While it is held nobody else changes the first cluster's installation: for what looks at it, and for what changes it.

@@ -31,7 +31,7 @@ fn nothing_is_lost(outcome: &Outcome) -> Result<()> {
 
 #[tokio::test]
 async fn gateways_of_both_sides_restart_one_by_one_and_no_connection_fails() -> Result<()> {
-    let _turn = turn::beside().await?;
+    let _turn = turn::both().await?;
     // A failed connection is an error of the fault itself.
     gateways::both_restarted(scale(Cluster::First, 0)).await?;
     Ok(())
@@ -43,7 +43,7 @@ const FAILED_OPENS_MAX: u64 = 200;
 
 #[tokio::test]
 async fn a_killed_exit_takes_no_more_than_its_own_streams() -> Result<()> {
-    let _turn = turn::beside().await?;
+    let _turn = turn::both().await?;
     // That nothing fails afterwards, and nothing ends early as if it were well, is a part of each fault.
     let outcome = gateways::process_killed("exit", scale(Cluster::First, 0)).await?;
     let load = load(&outcome)?;
@@ -57,7 +57,7 @@ async fn a_killed_exit_takes_no_more_than_its_own_streams() -> Result<()> {
 
 #[tokio::test]
 async fn a_killed_leader_is_followed_by_another_and_nothing_is_lost() -> Result<()> {
-    let _turn = turn::alone().await?;
+    let _turn = turn::both().await?;
     let outcome = control_plane::leader_killed(scale(Cluster::Second, 0)).await?;
     println!("{:.1} s {}", outcome.whole_seconds, outcome.note);
     nothing_is_lost(&outcome)
@@ -65,12 +65,12 @@ async fn a_killed_leader_is_followed_by_another_and_nothing_is_lost() -> Result<
 
 #[tokio::test]
 async fn tunnels_need_no_operator() -> Result<()> {
-    let _turn = turn::alone().await?;
+    let _turn = turn::both().await?;
     nothing_is_lost(&control_plane::operator_away(scale(Cluster::Second, 20)).await?)
 }
 
 #[tokio::test]
 async fn tunnels_need_no_api_server() -> Result<()> {
-    let _turn = turn::alone().await?;
+    let _turn = turn::both().await?;
     nothing_is_lost(&control_plane::api_server_away(scale(Cluster::Second, 20)).await?)
 }
