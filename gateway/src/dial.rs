@@ -433,6 +433,7 @@ mod tests {
             ("web.shop.:80", "web.shop", "web.shop."),
             ("web.shop.:80", "WEB.shop.", "WEB.shop."),
             ("*.shop:80", "web.shop", "web.shop"),
+            ("*.shop.:80", "web.shop", "web.shop."),
             ("localhost.:80", "localhost", "localhost"),
         ] {
             let resolved = Cell::new(false);

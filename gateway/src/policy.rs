@@ -119,7 +119,7 @@ impl<'a> Judge<'a> {
     pub(crate) fn is_whole(&self, host: Host<'_>, port: u16) -> bool {
         let by_name = self.allowing(port).filter(|rule| names(rule, host));
         let mut by_name = by_name.filter_map(|rule| match &rule.host {
-            HostPattern::Name(name) => Some(name.ends_with('.')),
+            HostPattern::Name(name) | HostPattern::Below(name) => Some(name.ends_with('.')),
             _ => None,
         });
         by_name
@@ -262,7 +262,7 @@ fn names(rule: &Rule, host: Host<'_>) -> bool {
     match &rule.host {
         HostPattern::Name(name) => host.eq_ignore_ascii_case(name.trim_end_matches('.')),
         HostPattern::Below(domain) => {
-            let (host, domain) = (host.as_bytes(), domain.as_bytes());
+            let (host, domain) = (host.as_bytes(), domain.trim_end_matches('.').as_bytes());
             let Some(split) = host.len().checked_sub(domain.len() + 1) else {
                 return false;
             };

@@ -92,7 +92,8 @@ pub enum HostPattern {
     /// A DNS name, lower case, matched literally against the name that was asked for, but for a dot at its end. With
     /// one it is whole: it is looked up as it is, whatever domains the resolver has in its search list.
     Name(String),
-    /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below it.
+    /// `*.DOMAIN`, without the asterisk and the dot, lower case: every name below it. With a dot at the end these names
+    /// are whole, as above.
     Below(String),
     /// A network, matched against the resolved address.
     Network(Cidr),
@@ -271,13 +272,13 @@ fn parse_host(host: &str) -> Result<HostPattern, &'static str> {
     if host == "*" {
         return Ok(HostPattern::Any);
     }
+    let end = if host.ends_with('.') { "." } else { "" };
     if let Some(domain) = host.strip_prefix("*.") {
-        return parse_name(domain).map(HostPattern::Below);
+        return parse_name(domain).map(|name| HostPattern::Below(name + end));
     }
     if host.contains('/') || host.parse::<IpAddr>().is_ok() {
         return parse_network(host).map(HostPattern::Network);
     }
-    let end = if host.ends_with('.') { "." } else { "" };
     parse_name(host).map(|name| HostPattern::Name(name + end))
 }
 

@@ -234,12 +234,13 @@ pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     before_svc.chain(all).collect()
 }
 
-/// The one spelling of the host of a rule, as [`canonical_host`]. A pattern stays as it is.
+/// The one spelling of the host of a rule, as [`canonical_host`]. The patterns `*` and `*.svc` stay as they are: the names
+/// of Services that they cover are completed.
 #[must_use]
 pub fn canonical_rule(host: &str, namespace: &str) -> String {
-    match host.starts_with(EVERY) {
-        true => host.to_owned(),
-        false => canonical_host(host, namespace),
+    match host {
+        EVERY | "*.svc" => host.to_owned(),
+        _ => canonical_host(host, namespace),
     }
 }
 

@@ -492,7 +492,7 @@ fn the_policy_is_the_exits() {
     assert_eq!(
         texts(&policy.allow),
         [
-            "*.example.com:8000-8100",
+            "*.example.com.:8000-8100",
             "[2001:db8::]/32:443,peer=spiffe://a",
             "shop.site.svc:80",
             "db.example.com.:5432"

@@ -38,7 +38,7 @@ fn clients_that_name_their_target_are_led_by_the_policy_alone() {
     assert!(entry.forwards[..3].iter().all(|f| f.target.is_none()));
     let allow = config(&tunnel, "office-exit").policy.allow;
     let allow: Vec<_> = allow.iter().map(ToString::to_string).collect();
-    assert_eq!(allow, ["*.internal", "shop.site.svc:80"]);
+    assert_eq!(allow, ["*.internal.", "shop.site.svc:80"]);
     let service = child(&tunnel.services, "office-entry");
     assert_eq!(service["spec"]["ports"].as_array().map(Vec::len), Some(4));
 }

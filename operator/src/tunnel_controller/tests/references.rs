@@ -451,7 +451,7 @@ fn a_rule_for_what_another_namespace_does_not_permit_is_left_out_and_named() {
         rules,
         [
             "web.other.",
-            "*.example.com",
+            "*.example.com.",
             "10.0.0.0/8",
             "shop.site.svc:80",
             "db.example.com.:5432"
