@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::entry::{NoOffer, Offers};
-use crate::lobby::{Lobby, Seat};
+use crate::lobby::{EarlyDrop, Lobby, Seat};
 use crate::metrics;
 use crate::process::ACCEPT_RETRY;
 use crate::telemetry::Telemetry;
@@ -59,12 +59,14 @@ pub(crate) async fn serve(
             return;
         }
     };
-    let connections = Lobby::new(CONNECTIONS_MAX);
+    let connections = Lobby::new(CONNECTIONS_MAX, EarlyDrop::Off);
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {
-                let seat = connections.enter(Some(client.ip()));
-                tokio::spawn(answer(tcp, router.clone(), seat));
+                // None is dropped: nothing here counts as a failure.
+                if let Ok(seat) = connections.enter(Some(client.ip())) {
+                    tokio::spawn(answer(tcp, router.clone(), seat));
+                }
             }
             Err(error) => {
                 tracing::warn!(%error, "Accepting on the admin port failed; is the limit of open files reached?");

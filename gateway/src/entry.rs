@@ -28,7 +28,7 @@ use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
 use crate::hello;
 use crate::listener::UnixListeners;
 use crate::listener::greeting::GREETINGS_MAX;
-use crate::lobby::Lobby;
+use crate::lobby::{EarlyDrop, Lobby};
 use crate::lookup::Lookups;
 use crate::process::{self, Phase, Worker, WorkerError, wait_for};
 use crate::sessions::Sessions;
@@ -128,7 +128,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         outcomes: RefCell::default(),
         begun: Cell::new(0),
         unix_listeners,
-        greetings: Lobby::new(GREETINGS_MAX),
+        greetings: Lobby::new(GREETINGS_MAX, EarlyDrop::Off),
         underway: RefCell::new(Some(underway)),
         exchanges: RefCell::new(Some(exchanges)),
     });
@@ -136,6 +136,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
     if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
         return Err(error);
     }
+    entry.telemetry.add_limiter(&entry.greetings);
     entry.telemetry.set_listening(index, true);
     let diallers: Vec<_> = (0..EXITS_MAX)
         .map(|place| keep_session(Rc::clone(&entry), Arc::clone(&first), place))

@@ -21,8 +21,9 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::dial::{DialError, Dialled};
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
-use crate::handover::{Handed, Handover, Place};
+use crate::handover::{Handed, Handover, Place, Use};
 use crate::hello::{self, Greeting};
+use crate::lobby::{Dropped, has_gone};
 use crate::lookup::Lookups;
 use crate::policy::Judge;
 use crate::process::{Phase, Worker, WorkerError, wait_for};
@@ -89,32 +90,38 @@ pub(crate) async fn run(
 /// Has a connection prove who it is, and hears what it wants.
 async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, says_hello: bool) {
     let address = tcp.tcp().and_then(|tcp| tcp.peer_addr().ok());
-    let mut seat = exit
-        .handover
-        .lobby
-        .enter(address.map(|address| address.ip()));
+    let source = address.map(|address| address.ip());
     let peer = tcp.peer();
+    let mut seat = match exit.handover.lobby.enter(source) {
+        Ok(seat) => seat,
+        Err(dropped) => return exit.refused(&peer, &dropped.into()),
+    };
     let heard = tokio::select! {
         biased;
         heard = exit.hear(tcp, says_hello) => heard,
         () = seat.sent_away() => Err(Unheard::SentAway),
     };
+    match &heard {
+        Ok((_, greeting)) if says_hello && !greeting.is_hello => seat.failed(),
+        Ok(_) => seat.succeeded(),
+        Err(unheard) if unheard.is_failure() => seat.failed(),
+        Err(_) => {}
+    }
     drop(seat);
     match heard {
         Ok((carrier, greeting)) => {
-            let is_further = greeting.joins.is_some();
-            match exit.handover.admit(carrier.identity(), is_further) {
+            let use_of_place = match greeting.joins {
+                Some(_) => Use::Further,
+                None if says_hello => Use::First,
+                None => Use::Silent(source),
+            };
+            match exit.handover.admit(carrier.identity(), use_of_place) {
                 Ok(place) => exit.pass_on(carrier, greeting, place),
                 Err(_) => exit.too_many(),
             }
         }
         Err(Unheard::Silent(end)) => report(&peer, false, &end),
-        Err(refused) => {
-            exit.worker.telemetry.streams.refused(Code::CarrierRefused);
-            if exit.worker.telemetry.may_log_refusal() {
-                tracing::warn!(code = %Code::CarrierRefused, peer, reason = %refused, "Carrier refused");
-            }
-        }
+        Err(refused) => exit.refused(&peer, &refused),
     }
 }
 
@@ -127,6 +134,20 @@ enum Unheard {
     Silent(CarrierEnd),
     #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
     SentAway,
+    #[error(transparent)]
+    Dropped(#[from] Dropped),
+}
+
+impl Unheard {
+    /// Whether the peer proved the wrong thing, or nothing in time. A connection that only closes is a probe, and one
+    /// that was evicted is the limiter's to judge.
+    fn is_failure(&self) -> bool {
+        match self {
+            Self::Unproved(error) => !has_gone(error),
+            Self::Silent(CarrierEnd::Protocol(_)) => true,
+            Self::Silent(_) | Self::SentAway | Self::Dropped(_) => false,
+        }
+    }
 }
 
 /// Takes up the carriers that are this worker's.
@@ -183,6 +204,14 @@ impl Exit {
         self.worker.config.borrow().protocol == Protocol::Native
     }
 
+    /// A connection did not come to be a carrier.
+    fn refused(&self, peer: &str, reason: &Unheard) {
+        self.worker.telemetry.streams.refused(Code::CarrierRefused);
+        if self.worker.telemetry.may_log_refusal() {
+            tracing::warn!(code = %Code::CarrierRefused, peer, %reason, "Carrier refused");
+        }
+    }
+
     fn too_many(&self) {
         self.worker.telemetry.streams.refused(Code::TooManyCarriers);
         if self.worker.telemetry.may_log_refusal() {
@@ -193,7 +222,7 @@ impl Exit {
 
     /// Leads a carrier to its worker.
     fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
-        let Greeting { unread, joins } = greeting;
+        let Greeting { unread, joins, .. } = greeting;
         if joins.is_none() && self.is_closed() {
             return turn_away(carrier);
         }
@@ -287,6 +316,7 @@ impl Exit {
                     match exit {
                         Some(exit) => {
                             let peer = peer.as_deref();
+                            let lookups = lookups.of(peer);
                             exit.dial(&target, peer, source, &lookups).await
                         }
                         None => Err(draining()),

@@ -4,7 +4,7 @@
 //! passes it on: one that joins a session to the worker that has it, which the session's id names, any
 //! other to the worker that has the fewest. Bounded by `limits.carriers`, counted once one has said hello (before,
 //! it is in the [`Lobby`]): each worker's queue has room for all of them. Once all places are taken, the peer that holds
-//! most gives one up for a peer that holds less ([`holders`]).
+//! most gives one up for a peer that holds less, and carriers on which nothing was opened go first ([`holders`]).
 
 mod holders;
 
@@ -12,8 +12,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::lobby::{Lobby, STRANGERS_MAX};
+use crate::lobby::{EarlyDrop, Lobby, STRANGERS_MAX};
 use crate::transport::Detached;
+pub(crate) use holders::Use;
 use holders::{Held, Holders};
 
 /// The exit is at its limit of carriers.
@@ -63,7 +64,12 @@ pub(crate) struct Place {
 impl Place {
     /// Waits until another carrier has taken the place.
     pub(crate) async fn evicted(&self) {
-        self.held.evicted.notified().await;
+        self.held.evicted().await;
+    }
+
+    /// The peer has opened something on the carrier.
+    pub(crate) fn heard(&self) {
+        self.held.heard();
     }
 }
 
@@ -92,7 +98,7 @@ impl Handover {
             by_peer: Holders::default(),
         };
         let handover = Self {
-            lobby: Lobby::new(STRANGERS_MAX),
+            lobby: Lobby::new(STRANGERS_MAX, EarlyDrop::On),
             carriers: Mutex::new(counts),
             visits: Arc::new(Semaphore::new(carriers_max)),
             workers,
@@ -101,16 +107,12 @@ impl Handover {
         (Arc::new(handover), receivers)
     }
 
-    /// A place for a carrier of the peer that proved the identity `peer`: that of a peer that holds more, where none is
-    /// left. `is_further`: its session has others.
+    /// A place for a carrier of the peer that proved the identity `peer`: that of a peer that holds more, or of a silent
+    /// carrier, where none is left.
     ///
     /// # Errors
     /// [`TooMany`].
-    pub(crate) fn admit(
-        self: &Arc<Self>,
-        peer: Option<&str>,
-        is_further: bool,
-    ) -> Result<Place, TooMany> {
+    pub(crate) fn admit(self: &Arc<Self>, peer: Option<&str>, of: Use) -> Result<Place, TooMany> {
         let mut carriers = self.carriers();
         if carriers.all < self.carriers_max {
             carriers.all += 1;
@@ -121,7 +123,7 @@ impl Handover {
         Ok(Place {
             handover: Arc::clone(self),
             worker: None,
-            held: carriers.by_peer.add(peer.clone(), is_further),
+            held: carriers.by_peer.add(peer.clone(), of),
             peer,
         })
     }
@@ -210,14 +212,14 @@ mod tests {
     fn carriers_go_where_there_are_fewest_up_to_the_limit_of_all() {
         let (handover, mut receivers) = Handover::new(2, 3);
         for _ in 0..3 {
-            let place = handover.admit(None, false).unwrap();
+            let place = handover.admit(None, Use::First).unwrap();
             handover.begin(socket(), Vec::new(), place);
         }
         assert_eq!(handover.carriers().by_worker, [2, 1]);
-        assert_eq!(handover.admit(None, false).unwrap_err(), TooMany);
+        assert_eq!(handover.admit(None, Use::First).unwrap_err(), TooMany);
         drop(receivers[0].try_recv().unwrap());
         assert_eq!(handover.carriers().by_worker, [1, 1]);
-        assert!(handover.admit(None, false).is_ok());
+        assert!(handover.admit(None, Use::First).is_ok());
     }
 
     #[test]
@@ -225,7 +227,7 @@ mod tests {
         let (handover, mut receivers) = Handover::new(2, 3);
         let id = [1; 16];
         for worker in [1, 1] {
-            let place = handover.admit(None, false).unwrap();
+            let place = handover.admit(None, Use::First).unwrap();
             let joined = handover.join(worker, id, socket(), b"hello".to_vec(), place);
             assert!(joined.is_ok());
         }
@@ -234,7 +236,7 @@ mod tests {
             (handed.joins, &handed.unread[..]),
             (Some(id), &b"hello"[..])
         );
-        let place = handover.admit(None, false).unwrap();
+        let place = handover.admit(None, Use::First).unwrap();
         assert!(handover.join(2, id, socket(), Vec::new(), place).is_err());
         assert_eq!(handover.carriers().by_worker, [0, 2]);
         assert_eq!(handover.carriers().all, 2);
@@ -243,10 +245,10 @@ mod tests {
     #[test]
     fn a_place_that_was_taken_over_is_free_once_and_one_peer_may_have_all() {
         let (handover, _receivers) = Handover::new(1, 3);
-        let one = [0; 3].map(|_| handover.admit(Some("one"), false).unwrap());
-        assert!(handover.admit(Some("one"), false).is_err());
-        let two = handover.admit(Some("two"), false).unwrap();
-        assert!(handover.admit(Some("two"), false).is_err());
+        let one = [0; 3].map(|_| handover.admit(Some("one"), Use::First).unwrap());
+        assert!(handover.admit(Some("one"), Use::First).is_err());
+        let two = handover.admit(Some("two"), Use::First).unwrap();
+        assert!(handover.admit(Some("two"), Use::First).is_err());
         assert_eq!(handover.carriers().all, 3);
         drop(one);
         assert_eq!(handover.carriers().all, 1);

@@ -30,6 +30,8 @@ pub(crate) struct Greeting {
     pub(crate) unread: Vec<u8>,
     /// The session that it joins.
     pub(crate) joins: Option<[u8; 16]>,
+    /// It is a hello, as far as can be seen here.
+    pub(crate) is_hello: bool,
 }
 
 /// Reads the hello.
@@ -51,7 +53,7 @@ async fn greeting(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd> {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let mut filled = 0;
     loop {
-        let joins = match codec::decode(&bytes[..filled]) {
+        let (joins, is_hello) = match codec::decode(&bytes[..filled]) {
             Ok(Decoded::Incomplete { needed }) if needed <= HELLO_BYTES_MAX => {
                 match transport::read(carrier, &mut bytes[filled..]).await? {
                     0 => return Err(CarrierEnd::Closed),
@@ -62,11 +64,15 @@ async fn greeting(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd> {
             Ok(Decoded::Frame {
                 frame: Frame::Hello(hello),
                 ..
-            }) => Some(hello.session_id).filter(|id| *id != [0; 16]),
-            _ => None,
+            }) => (Some(hello.session_id).filter(|id| *id != [0; 16]), true),
+            _ => (None, false),
         };
         let unread = bytes[..filled].to_vec();
-        return Ok(Greeting { unread, joins });
+        return Ok(Greeting {
+            unread,
+            joins,
+            is_hello,
+        });
     }
 }
 

@@ -84,6 +84,12 @@ impl Rejection {
             problem: code.cause(),
         }
     }
+
+    /// Whether the client is nobody that is known, or asked for nothing that makes sense, or for nothing in time.
+    pub(crate) fn is_failure(&self) -> bool {
+        use Code::{ClientRequestInvalid, ClientRequestTimedOut, ClientUnknown};
+        [ClientUnknown, ClientRequestInvalid, ClientRequestTimedOut].contains(&self.code)
+    }
 }
 
 /// What a client says before its own bytes, as far as it has come.

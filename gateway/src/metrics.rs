@@ -10,6 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use crate::lobby::Figures;
 use crate::log;
 use crate::telemetry::Telemetry;
 
@@ -28,6 +29,7 @@ pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Erro
         carriers_retired: telemetry.carriers_retired(),
         opens_retried: telemetry.opens_retried(),
         session_panics: telemetry.session_panics(),
+        handshakes: telemetry.handshakes(),
         log_lines_dropped: log::dropped(),
     }));
     let mut page = String::new();
@@ -42,6 +44,7 @@ struct Snapshot {
     carriers_retired: u64,
     opens_retried: u64,
     session_panics: u64,
+    handshakes: Figures,
     log_lines_dropped: u64,
 }
 
@@ -120,6 +123,7 @@ impl Collector for Snapshot {
         self.encode_carriers(&mut encoder)?;
         self.encode_peers(&mut encoder)?;
         self.encode_rendezvous(&mut encoder)?;
+        self.encode_handshakes(&mut encoder)?;
         self.encode_process(&mut encoder)
     }
 }
@@ -243,6 +247,58 @@ impl Snapshot {
                 "Bytes passed on between leaves, in both directions",
             ),
             [counter(vec![], rendezvous.bytes)],
+        )
+    }
+
+    /// Of connections that have not proved who they are, or not said what they want.
+    fn encode_handshakes(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        let Figures {
+            pending,
+            penalised,
+            counts,
+        } = self.handshakes;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_pending",
+                "Connections that have not proved who they are, or not said what they want",
+            ),
+            [gauge(vec![], pending as f64)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_failed",
+                "Connections that proved the wrong thing, or nothing in time",
+            ),
+            [counter(vec![], counts.failed)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_evicted",
+                "Connections that had proved nothing when another one needed their place",
+            ),
+            [counter(vec![], counts.evicted)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_dropped",
+                "Connections that were dropped at once, since their addresses made too many",
+            ),
+            [counter(vec![], counts.dropped)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_penalised_sources",
+                "Addresses whose handshakes failed lately",
+            ),
+            [gauge(vec![], penalised as f64)],
         )
     }
 

@@ -8,7 +8,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::num::NonZero;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
@@ -26,6 +26,7 @@ use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::claims::Claims;
 use crate::entry::{Asker, Offers};
@@ -50,6 +51,9 @@ pub(crate) const WORKER_NAME: &str = "worker-";
 /// Tasks that run before sockets are looked at again. One that moves bulk takes 0.1 ms: with tokio's 61 a
 /// small stream's bytes would wait for 6 ms to be seen, on a carrier of their own as well.
 const LOOK_EVERY: u32 = 8;
+/// Tasks that run before one that another worker has woken, such as a connection that it evicts. With tokio's 31 these
+/// stay for as long as the own tasks of a flood go on.
+const WOKEN_EVERY: u32 = 4;
 
 /// How far the shutdown is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -200,6 +204,7 @@ fn serve(
     let (ended, ends) = mpsc::channel();
     let unix_listeners = Arc::default();
     let (handover, handed) = Handover::new(workers, config.limits.carriers as usize);
+    telemetry.add_limiter(&handover.lobby);
     for (index, (handed, asked)) in handed.into_iter().zip(asked).enumerate() {
         let worker = Worker {
             index,
@@ -281,6 +286,7 @@ impl Worker {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .event_interval(LOOK_EVERY)
+            .global_queue_interval(WOKEN_EVERY)
             .build_local(LocalOptions::default())?;
         let run = async move {
             match role {
@@ -302,6 +308,18 @@ fn raise_open_files() {
     };
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "The limit of open files stays as it is");
+    }
+}
+
+/// Runs a loop that accepts connections as a task of its own; it ends with this future. A worker's own future has a turn
+/// after any [`LOOK_EVERY`] tasks, so a flood would have it make more tasks than are run, without a bound.
+pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
+    let mut task = JoinSet::new();
+    task.spawn_local(accept);
+    if let Some(Err(error)) = task.join_next().await
+        && let Ok(panic) = error.try_into_panic()
+    {
+        resume_unwind(panic);
     }
 }
 

@@ -28,9 +28,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
 use crate::files::{self, Unusable};
-use crate::lobby::Seat;
+use crate::lobby::{Seat, has_gone};
 use crate::local::canonical;
-use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, listen_shared, wait_for};
+use crate::process::{
+    ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, listen_shared, wait_for,
+};
 use crate::relay;
 use leaf::Leaf;
 pub(crate) use meeting::Meeting;
@@ -127,7 +129,7 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
     let phase = worker.phase.clone();
     let rendezvous = Rc::new(Rendezvous { worker, meeting });
     tokio::select! {
-        () = accept(&rendezvous, listener) => {}
+        () = accept_in_turn(accept(Rc::clone(&rendezvous), listener)) => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     let worker = &rendezvous.worker;
@@ -139,13 +141,21 @@ pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
     Ok(())
 }
 
-async fn accept(rendezvous: &Rc<Rendezvous>, listener: TcpListener) {
+async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
                 let seat = rendezvous.meeting.lobby.enter(Some(peer.ip()));
-                let rendezvous = Rc::clone(rendezvous);
+                let rendezvous = Rc::clone(&rendezvous);
                 let peer = canonical(peer).to_string();
+                let seat = match seat {
+                    Ok(seat) => seat,
+                    Err(dropped) => {
+                        let problem = dropped.to_string();
+                        rendezvous.report(&peer, "", Code::MeetingRefused, &problem);
+                        continue;
+                    }
+                };
                 drop(tokio::task::spawn_local(async move {
                     rendezvous.serve(tcp, &peer, seat).await;
                 }));
@@ -165,15 +175,20 @@ impl Rendezvous {
         let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
         let heard = tokio::select! {
             biased;
-            heard = heard => heard.unwrap_or_else(|_| Err(Unheard::nameless("no proof within 5 s"))),
-            () = seat.sent_away() => Err(Unheard::nameless(
+            heard = heard => heard.unwrap_or_else(|_| Err(Unheard::failed("no proof within 5 s"))),
+            () = seat.sent_away() => Err(Unheard::gone(
                 "it was the oldest of too many that have not proved anything",
             )),
         };
+        match &heard {
+            Ok(_) => seat.succeeded(),
+            Err(unheard) if unheard.is_failure => seat.failed(),
+            Err(_) => {}
+        }
         drop(seat);
         let greeted = match heard {
             Ok(greeted) => greeted,
-            Err(Unheard { name, problem }) => {
+            Err(Unheard { name, problem, .. }) => {
                 return self.report(peer, &name, Code::MeetingRefused, &problem);
             }
         };
@@ -313,20 +328,33 @@ struct Unheard {
     /// That it said.
     name: String,
     problem: String,
+    /// It proved the wrong thing, or nothing in time.
+    is_failure: bool,
 }
 
 impl Unheard {
-    fn nameless(problem: impl ToString) -> Self {
+    fn failed(problem: impl ToString) -> Self {
         Self {
             name: String::new(),
             problem: problem.to_string(),
+            is_failure: true,
+        }
+    }
+
+    fn gone(problem: impl ToString) -> Self {
+        Self {
+            is_failure: false,
+            ..Self::failed(problem)
         }
     }
 }
 
 impl From<std::io::Error> for Unheard {
     fn from(error: std::io::Error) -> Self {
-        Self::nameless(error)
+        match has_gone(&error) {
+            true => Self::gone(error),
+            false => Self::failed(error),
+        }
     }
 }
 
@@ -338,7 +366,7 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Unheard
         name,
     } = read(tcp).await?
     else {
-        return Err(Unheard::nameless("a leaf greets first"));
+        return Err(Unheard::failed("a leaf greets first"));
     };
     let greeted = Greeted {
         purpose,
@@ -356,7 +384,7 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Unheard
         refuse(tcp, Reason::NotAllowed, NOT_PROVED).await;
         return Err(Unheard {
             name: greeted.name,
-            problem: NOT_PROVED.to_owned(),
+            ..Unheard::failed(NOT_PROVED)
         });
     }
     Ok(greeted)

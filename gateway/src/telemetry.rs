@@ -13,6 +13,7 @@ use muxtunnel_gateway_config::{Config, config_hash, status};
 
 use crate::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
+use crate::lobby::{Figures, Lobby};
 use crate::measure::{Gateway, Look, Measured};
 use crate::rendezvous::Meeting;
 use crate::transport::Transport;
@@ -38,6 +39,8 @@ pub(crate) struct Telemetry {
     pub(crate) resumes: ResumeCounters,
     /// Of a rendezvous.
     meeting: Option<Arc<Meeting>>,
+    /// Of connections that have proved nothing: one of carriers or leaves, and one of the clients of each worker.
+    limiters: Mutex<Vec<Arc<Lobby>>>,
     /// What new carriers show.
     certificate: Mutex<Option<status::Certificate>>,
     /// What workers know of forwards together.
@@ -110,6 +113,7 @@ impl Telemetry {
             credit: CreditCounters::default(),
             splices: SpliceCounters::default(),
             resumes: ResumeCounters::default(),
+            limiters: Mutex::new(meeting.iter().map(|meeting| meeting.limiter()).collect()),
             meeting,
             certificate: Mutex::default(),
             forwards: Forwards::default(),
@@ -125,6 +129,18 @@ impl Telemetry {
     /// What new carriers show from now on.
     pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
         *lock(&self.certificate) = certificate;
+    }
+
+    /// One more limiter of connections that have proved nothing.
+    pub(crate) fn add_limiter(&self, limiter: &Arc<Lobby>) {
+        lock(&self.limiters).push(Arc::clone(limiter));
+    }
+
+    /// What all limiters know of themselves together.
+    pub(crate) fn handshakes(&self) -> Figures {
+        let limiters = lock(&self.limiters);
+        let figures = limiters.iter().map(|limiter| limiter.figures());
+        figures.fold(Figures::default(), Figures::and)
     }
 
     /// Counters for a new carrier; it counts after [`Self::add_carrier`].

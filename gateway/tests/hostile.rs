@@ -15,7 +15,9 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::peer::stream_ids;
-use common::{Gate, accept, assert_reset, connect, end_of, free_port, target};
+use common::{
+    Gate, accept, assert_bulk, assert_reset, connect, end_of, free_port, metric, target, until,
+};
 use muxtunnel_proto::StreamId;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, Hello, Parameters};
 use muxtunnel_proto::native::{SessionCode, codec::stream_header};
@@ -259,4 +261,51 @@ fn who_has_not_said_hello_takes_no_carriers_place() {
     refused.send(&Frame::Hello(hello(1)));
     assert!(matches!(refused.tcp.read(&mut [0]), Ok(0) | Err(_)));
     exit.line(&["Carrier refused", "MT0209"]);
+}
+
+#[test]
+fn silent_connections_to_a_jmux_exit_go_once_places_run_out_and_never_before() {
+    const CARRIERS_MAX: usize = 4;
+    let (listener, target) = target();
+    let carrier = free_port();
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: Jmux\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+         workers: 2\nallow: ['{target}']\nlimits: {{carriers: {CARRIERS_MAX}}}\n"
+    ))
+    .until_ready();
+    let address = ([127, 0, 0, 1], carrier).into();
+    let carriers = || exit.status()["carriers"].as_array().unwrap().len();
+    let evicted = || {
+        let code = "muxgate_opens_refused_total{code=\"MT0209\"}";
+        let page = exit.get("/metrics").1;
+        match page.contains(code) {
+            true => metric(&exit, code),
+            false => 0,
+        }
+    };
+    let silent: Vec<_> = (0..CARRIERS_MAX).map(|_| connect(address)).collect();
+    until("all places are taken", || carriers() == CARRIERS_MAX);
+    // An idle jetsocat says as little: while places are left, it stays for as long as it likes.
+    assert_eq!(evicted(), 0);
+    let forward = free_port();
+    let _entry = Gate::entry("Jmux", carrier, &[(forward, target)]).until_ready();
+    until("one has made room", || evicted() == 1);
+    let client = connect(([127, 0, 0, 1], forward).into());
+    let accepted = accept(&listener);
+    exit.line(&["MT0209", "another carrier needed its place"]);
+    let is_closed = |tcp: &&TcpStream| {
+        tcp.set_nonblocking(true).unwrap();
+        tcp.peek(&mut [0]).is_ok()
+    };
+    until("the oldest was told", || {
+        silent.iter().filter(is_closed).count() == 1
+    });
+    // More than there are places: all of them are theirs but the one on which something was opened.
+    let more: Vec<_> = (0..2 * CARRIERS_MAX).map(|_| connect(address)).collect();
+    until("each has made room for the next", || {
+        evicted() == 1 + 2 * CARRIERS_MAX as u64
+    });
+    until("those have gone", || carriers() == CARRIERS_MAX);
+    assert_eq!(more.iter().filter(is_closed).count(), CARRIERS_MAX + 1);
+    assert_bulk(&client, accepted, 1 << 20);
 }

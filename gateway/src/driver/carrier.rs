@@ -186,6 +186,13 @@ impl Carrier {
         }
     }
 
+    /// The peer has opened something.
+    pub(super) fn heard(&self) {
+        if let Some(place) = &self.place {
+            place.heard();
+        }
+    }
+
     /// Waits until another carrier has taken its place.
     async fn evicted(&self) {
         match &self.place {

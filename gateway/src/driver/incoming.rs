@@ -43,6 +43,9 @@ pub(super) struct Arrived {
 
 impl Driver {
     pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String, source: Option<Source>) {
+        let carriers = self.carriers.borrow();
+        carriers.values().for_each(|carrier| carrier.heard());
+        drop(carriers);
         if let Some(refusal) = self.takes_none() {
             self.telemetry.streams.refused(Code::Draining);
             self.session.borrow_mut().refuse(stream, refusal);

@@ -165,7 +165,10 @@ impl Entry {
             }
             return;
         }
-        let seat = self.greetings.enter(address);
+        let Ok(seat) = self.greetings.enter(address) else {
+            let Rejection { code, problem, .. } = Rejection::sent_away();
+            return client.refused.report(code, problem);
+        };
         let (entry, route) = (Rc::clone(self), route.clone());
         let underway = self.underway.borrow().clone();
         tokio::task::spawn_local(async move {
@@ -186,6 +189,11 @@ impl Entry {
             heard = route.manner.hear(&client.socket) => heard,
             () = seat.sent_away() => Err(Rejection::sent_away()),
         };
+        match &heard {
+            Ok(_) => seat.succeeded(),
+            Err(rejection) if rejection.is_failure() => seat.failed(),
+            Err(_) => {}
+        }
         let rejection = match heard {
             Ok(heard) => {
                 if let Some(Source::Tcp {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::{Exit, greet, registered};
 use crate::listener::socket::ListeningSocket;
 use crate::local::{LocalAddress, LocalSocket};
-use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, wait_for};
+use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, wait_for};
 use crate::transport::{Pipes, Released, Tcp, Transport, Unix};
 
 /// One worker's part in it.
@@ -45,7 +45,7 @@ impl Arrivals {
     /// Has carriers come; ends only where none will any more, and all have ended.
     pub(super) async fn come(self, exit: &Rc<Exit>) {
         match self {
-            Self::Socket(socket) => accept(exit, socket).await,
+            Self::Socket(socket) => accept_in_turn(accept(Rc::clone(exit), socket)).await,
             Self::Stdio(carrier, released) => {
                 greet(Rc::clone(exit), carrier, exit.says_hello()).await;
                 // Nothing is ever sent.
@@ -58,7 +58,7 @@ impl Arrivals {
 
 /// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
 /// join one; where there is no such thing, the port is closed, and this waits for the end.
-async fn accept(exit: &Rc<Exit>, socket: ListeningSocket) {
+async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
     let says_hello = exit.says_hello();
     loop {
         let accepted = tokio::select! {
@@ -70,7 +70,7 @@ async fn accept(exit: &Rc<Exit>, socket: ListeningSocket) {
         };
         match accepted {
             Ok((accepted, address)) => {
-                let greet = greet(Rc::clone(exit), carrier(accepted, &address), says_hello);
+                let greet = greet(Rc::clone(&exit), carrier(accepted, &address), says_hello);
                 drop(tokio::task::spawn_local(greet));
             }
             Err(error) => {

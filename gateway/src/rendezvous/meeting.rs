@@ -12,7 +12,7 @@ use muxtunnel_proto::rendezvous::Ticket;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::secrets::Secrets;
-use crate::lobby::{Lobby, STRANGERS_MAX};
+use crate::lobby::{EarlyDrop, Lobby, STRANGERS_MAX};
 
 /// Invitations of one name that wait to be written.
 const INVITATIONS_MAX: usize = 64;
@@ -112,7 +112,7 @@ impl Drop for Place {
 impl Meeting {
     pub(super) fn new(secrets: Secrets) -> Arc<Self> {
         Arc::new(Self {
-            lobby: Lobby::new(STRANGERS_MAX),
+            lobby: Lobby::new(STRANGERS_MAX, EarlyDrop::On),
             state: Mutex::new(State {
                 secrets: Arc::new(secrets),
                 registered: BTreeMap::new(),
@@ -236,6 +236,11 @@ impl Meeting {
     /// So many bytes were passed on.
     pub(super) fn count_bytes(&self, bytes: usize) {
         self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Of connections without a proof.
+    pub(crate) fn limiter(&self) -> Arc<Lobby> {
+        Arc::clone(&self.lobby)
     }
 
     /// What it knows of itself.
