@@ -42,9 +42,9 @@ pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
     Autoscaling, Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus,
-    Direction, Gateway, GatewayService, GatewayStatus, JoinStatus, JoinedStatus, MuxTunnel,
-    MuxTunnelSpec, MuxTunnelStatus, Profile, Scope, ServiceType, Side, Sysctl, Timeouts, Tuning,
-    Wan,
+    Direction, ExternalTrafficPolicy, Gateway, GatewayService, GatewayStatus, JoinStatus,
+    JoinedStatus, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile, Scope, ServiceType, Side,
+    Sysctl, Timeouts, Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].

@@ -23,6 +23,14 @@ pub struct Rendezvous {
     /// The Service in front of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<GatewayService>,
+    /// Networks of the load balancers in front of it, whose connections have to begin with a header of the PROXY
+    /// protocol, as those in `exit.trustedProxies` of other tunnels. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK))
+    )]
+    pub trusted_proxies: Vec<String>,
     /// Settings of its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,

@@ -17,6 +17,9 @@ pub(crate) const HOST_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]):\
 pub(crate) const HOST_MAYBE_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\])\
      (:([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]))?$";
 
+/// Pattern of a network that is not every address.
+pub(crate) const NETWORK: &str = "^[0-9a-fA-F:.]+/[1-9][0-9]{0,2}$";
+
 /// Ports that no forward may listen on: carriers, admin endpoint.
 const RESERVED: &str = "[64000, 64001]";
 
@@ -224,6 +227,32 @@ pub(crate) fn reverse_service_is_of_the_exit() -> Rule {
     rule(
         "!has(self.entry) || !has(self.entry.reverseService)",
         "'entry.reverseService: the exit listens for forwards with direction ExitToEntry: use exit.reverseService'",
+    )
+}
+
+/// Carriers arrive at exits.
+pub(crate) fn trusted_proxies_are_of_the_exit() -> Rule {
+    rule(
+        "!has(self.entry) || !has(self.entry.trustedProxies)",
+        "'entry.trustedProxies: load balancers in front of a carrier port are those of an exit: use \
+         exit.trustedProxies'",
+    )
+}
+
+pub(crate) fn trusted_proxies_need_a_port() -> Rule {
+    rule(
+        "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || !has(self.carrier.rendezvous)",
+        "'exit.trustedProxies: with carrier.rendezvous ' + self.carrier.rendezvous.address + ' the exit has no carrier \
+         port: use rendezvous.trustedProxies of the rendezvous'",
+    )
+}
+
+/// Kubernetes refuses it of a ClusterIP, which nothing outside of the cluster reaches.
+pub(crate) fn traffic_policy_needs_exposure() -> Rule {
+    rule(
+        "!has(self.externalTrafficPolicy) || (has(self.type) && self.type != 'ClusterIP')",
+        "'externalTrafficPolicy ' + self.externalTrafficPolicy + ' is for type NodePort or LoadBalancer: nothing \
+         outside of the cluster reaches a ClusterIP'",
     )
 }
 

@@ -50,6 +50,8 @@ use crate::{Carrier, Duration, Forward, PodTemplate, Policy, Rendezvous, rules};
     validation = rules::listen_from_needed("entry", "service"),
     validation = rules::listen_from_needed("exit", "reverseService"),
     validation = rules::reverse_service_is_of_the_exit(),
+    validation = rules::trusted_proxies_are_of_the_exit(),
+    validation = rules::trusted_proxies_need_a_port(),
     validation = rules::keys_of_each_end(),
     validation = rules::reverse_is_native(),
     validation = rules::sources_are_native(),
@@ -157,6 +159,16 @@ pub struct Gateway {
     /// The Service of an exit with the ports of forwards with direction ExitToEntry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reverse_service: Option<GatewayService>,
+    /// Of an exit: networks of the load balancers in front of its carrier port, as the exit's pods see their addresses.
+    /// Connections from there have to begin with a header of the PROXY protocol, version 1 or 2, which names the client;
+    /// without one they are refused. No header is read from any other address. Whoever sends from these networks can
+    /// name any address. A change reaches running gateways without a restart. Default: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 64),
+        inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK))
+    )]
+    pub trusted_proxies: Vec<String>,
     /// Settings of their pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,
@@ -187,6 +199,7 @@ pub struct Autoscaling {
 /// The Service in front of the gateways of one side.
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, Default, PartialEq)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = rules::traffic_policy_needs_exposure())]
 pub struct GatewayService {
     /// How it is exposed. Default: ClusterIP.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
@@ -195,6 +208,29 @@ pub struct GatewayService {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 32))]
     pub annotations: BTreeMap<String, String>,
+    /// Types NodePort and LoadBalancer: which nodes pass connections from outside of the cluster on. Default: Cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_traffic_policy: Option<ExternalTrafficPolicy>,
+}
+
+/// Which nodes pass connections from outside of the cluster on to a Service's pods.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExternalTrafficPolicy {
+    /// Every node, to any pod. The pods see the address of a node instead of the client's.
+    Cluster,
+    /// Nodes that have a ready pod, to that pod, which sees the client's address. Other nodes drop the connections.
+    Local,
+}
+
+impl ExternalTrafficPolicy {
+    /// The name that a Service's `spec.externalTrafficPolicy` has.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cluster => "Cluster",
+            Self::Local => "Local",
+        }
+    }
 }
 
 /// How a Service is exposed.

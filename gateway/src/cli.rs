@@ -163,6 +163,10 @@ struct RendezvousArgs {
     /// Where leaf gateways arrive.
     #[arg(long, value_name = "ADDR:PORT")]
     listen: String,
+    /// A network of load balancers in front of --listen (repeatable): their connections have to begin with a header of
+    /// the PROXY protocol, version 1 or 2, which names the client. No header is read from any other address.
+    #[arg(long, value_name = "CIDR")]
+    trusted_proxy: Vec<Cidr>,
     /// The file with the secrets of all names: a line NAME EXIT-SECRET ENTRY-SECRET each.
     #[arg(long, value_name = "FILE")]
     secrets: String,
@@ -246,6 +250,10 @@ struct ExitArgs {
     /// (repeatable; none: no browser may).
     #[arg(long, value_name = "SCHEME://HOST[:PORT]", requires = "listen")]
     allow_origin: Vec<String>,
+    /// A network of load balancers in front of --listen (repeatable): their connections have to begin with a header of
+    /// the PROXY protocol, version 1 or 2, which names the client. No header is read from any other address.
+    #[arg(long, value_name = "CIDR", requires = "listen")]
+    trusted_proxy: Vec<Cidr>,
     /// The one carrier is standard input and output, as for an entry's --connect-command "ssh HOST muxgate exit
     /// --stdio ..."; ends with it.
     #[arg(long, conflicts_with_all = ["listen", "rendezvous"])]
@@ -321,6 +329,7 @@ impl Cli {
                 let listen = listen.or(args.stdio.then(|| LISTEN_STDIO.to_owned()));
                 Source::Flags(Box::new(Config {
                     listen,
+                    trusted_proxies: args.trusted_proxy,
                     web_socket,
                     rendezvous: args.leaf.leaf(),
                     connect: args.leaf.rendezvous,
@@ -352,6 +361,7 @@ impl Cli {
             }
             Command::Rendezvous(args) => Source::Flags(Box::new(Config {
                 listen: Some(args.listen),
+                trusted_proxies: args.trusted_proxy,
                 secrets_file: Some(args.secrets),
                 admin: args.admin,
                 workers: args.workers,
@@ -373,6 +383,7 @@ fn plain(role: Role) -> Config {
         connect: None,
         connect_fallback: None,
         listen: None,
+        trusted_proxies: Vec::new(),
         connect_command: Vec::new(),
         proxy: None,
         rendezvous: None,
@@ -507,6 +518,13 @@ mod tests {
         assert_eq!(exit.policy.deny, ["b.a,peer=x".parse().unwrap()]);
         let exit = config("exit --security none --listen 0.0.0.0:64000 --allow-listen 80-90");
         assert_eq!(exit.allow_listen, ["127.0.0.1:80-90".parse().unwrap()]);
+        let proxies = "--trusted-proxy 10.0.0.0/8 --trusted-proxy 2001:db8::1";
+        for role in ["exit --security none", "rendezvous --secrets /s"] {
+            let config = config(&format!("{role} --listen 0.0.0.0:1 {proxies}"));
+            let expected = ["10.0.0.0/8", "2001:db8::1"].map(|text| text.parse().unwrap());
+            assert_eq!(config.trusted_proxies, expected);
+            config.check().unwrap();
+        }
         let entry = "entry --security none --connect far:64000 --reverse 8080:web:80,bulk";
         let leaf = "--rendezvous meet:1 --name db --secret-file /s";
         let visits = config(&format!("entry --security none {leaf} --forward 1:a:1"));

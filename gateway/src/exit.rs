@@ -11,6 +11,7 @@ mod reverse;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use crate::dial::{DialError, Dialled};
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
 use crate::handover::{Handed, Handover, Place, Use};
 use crate::hello::{self, Greeting};
-use crate::lobby::{Dropped, has_gone};
+use crate::lobby::has_gone;
 use crate::lookup::Lookups;
 use crate::policy::Judge;
 use crate::process::{Phase, Worker, WorkerError, wait_for};
@@ -89,12 +90,13 @@ pub(crate) async fn run(
 
 /// Has a connection prove who it is, and hears what it wants.
 async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, says_hello: bool) {
-    let address = tcp.tcp().and_then(|tcp| tcp.peer_addr().ok());
-    let source = address.map(|address| address.ip());
     let peer = tcp.peer();
+    // Behind a load balancer that of its client. What has no address is no socket of a network.
+    let address: Option<SocketAddr> = peer.parse().ok();
+    let source = address.map(|address| address.ip());
     let mut seat = match exit.handover.lobby.enter(source) {
         Ok(seat) => seat,
-        Err(dropped) => return exit.refused(&peer, &dropped.into()),
+        Err(dropped) => return exit.refused(&peer, &dropped),
     };
     let heard = tokio::select! {
         biased;
@@ -134,8 +136,6 @@ enum Unheard {
     Silent(CarrierEnd),
     #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
     SentAway,
-    #[error(transparent)]
-    Dropped(#[from] Dropped),
 }
 
 impl Unheard {
@@ -145,7 +145,7 @@ impl Unheard {
         match self {
             Self::Unproved(error) => !has_gone(error),
             Self::Silent(CarrierEnd::Protocol(_)) => true,
-            Self::Silent(_) | Self::SentAway | Self::Dropped(_) => false,
+            Self::Silent(_) | Self::SentAway => false,
         }
     }
 }
@@ -204,8 +204,8 @@ impl Exit {
         self.worker.config.borrow().protocol == Protocol::Native
     }
 
-    /// A connection did not come to be a carrier.
-    fn refused(&self, peer: &str, reason: &Unheard) {
+    /// A connection of `peer` did not come to be a carrier.
+    fn refused(&self, peer: &str, reason: &dyn std::error::Error) {
         self.worker.telemetry.streams.refused(Code::CarrierRefused);
         if self.worker.telemetry.may_log_refusal() {
             tracing::warn!(code = %Code::CarrierRefused, peer, %reason, "Carrier refused");

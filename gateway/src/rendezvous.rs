@@ -15,6 +15,7 @@ mod proof;
 mod secrets;
 mod wire;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ use crate::local::canonical;
 use crate::process::{
     ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, listen_shared, wait_for,
 };
-use crate::relay;
+use crate::{relay, trusted_proxies};
 use leaf::Leaf;
 pub(crate) use meeting::Meeting;
 use proof::Greeted;
@@ -145,19 +146,16 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
     loop {
         match listener.accept().await {
             Ok((tcp, peer)) => {
-                let seat = rendezvous.meeting.lobby.enter(Some(peer.ip()));
-                let rendezvous = Rc::clone(&rendezvous);
-                let peer = canonical(peer).to_string();
-                let seat = match seat {
-                    Ok(seat) => seat,
-                    Err(dropped) => {
-                        let problem = dropped.to_string();
-                        rendezvous.report(&peer, "", Code::MeetingRefused, &problem);
-                        continue;
-                    }
+                let (rendezvous, peer) = (Rc::clone(&rendezvous), canonical(peer));
+                if trusted_proxies::have(&rendezvous.worker.config.borrow(), peer.ip()) {
+                    drop(tokio::task::spawn_local(introduce(rendezvous, tcp, peer)));
+                    continue;
+                }
+                let Some(seat) = rendezvous.seat(peer) else {
+                    continue;
                 };
                 drop(tokio::task::spawn_local(async move {
-                    rendezvous.serve(tcp, &peer, seat).await;
+                    rendezvous.serve(tcp, &peer.to_string(), seat).await;
                 }));
             }
             Err(error) => {
@@ -168,7 +166,34 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
     }
 }
 
+/// Serves the client of the load balancer at `proxy`, once that has named it.
+async fn introduce(rendezvous: Rc<Rendezvous>, mut tcp: TcpStream, proxy: SocketAddr) {
+    let lobby = &rendezvous.meeting.lobby;
+    match trusted_proxies::client(&mut tcp, proxy, lobby).await {
+        Ok(Some(client)) => {
+            if let Some(seat) = rendezvous.seat(client) {
+                rendezvous.serve(tcp, &client.to_string(), seat).await;
+            }
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let (code, reason) = (Code::CarrierRefused, error.to_string());
+            rendezvous.report(&proxy.to_string(), "", code, &reason);
+        }
+    }
+}
+
 impl Rendezvous {
+    /// A place for a connection of `peer`; `None`: it is to be closed.
+    fn seat(&self, peer: SocketAddr) -> Option<Seat> {
+        let seat = self.meeting.lobby.enter(Some(peer.ip()));
+        seat.inspect_err(|dropped| {
+            let problem = dropped.to_string();
+            self.report(&peer.to_string(), "", Code::MeetingRefused, &problem);
+        })
+        .ok()
+    }
+
     async fn serve(&self, mut tcp: TcpStream, peer: &str, mut seat: Seat) {
         // Those that were in force at its proof are so for all that it came for.
         let secrets = self.meeting.secrets();

@@ -22,6 +22,7 @@ mod server_tls;
 mod size;
 pub mod status;
 mod target;
+mod trusted_proxies;
 mod web_socket;
 
 pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
@@ -48,6 +49,7 @@ pub use security::{
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
+pub use trusted_proxies::TRUSTED_PROXIES_MAX;
 pub use web_socket::{ORIGINS_MAX, WebSocket};
 
 use serde::{Deserialize, Serialize};
@@ -91,8 +93,8 @@ pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 /// The whole configuration of one gateway.
 ///
-/// `forwards`, `allow`, `policy`, `allowListen`, `offer`, `timeouts` and `security.peers` are taken over while running; a
-/// change of anything else needs a restart.
+/// `forwards`, `allow`, `policy`, `allowListen`, `trustedProxies`, `offer`, `timeouts` and `security.peers` are taken over
+/// while running; a change of anything else needs a restart.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Config {
@@ -135,6 +137,11 @@ pub struct Config {
     /// entry and on an exit with `rendezvous`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listen: Option<String>,
+    /// Exit and rendezvous whose `listen` is `addr:port`: networks of load balancers, at most
+    /// [`TRUSTED_PROXIES_MAX`]. A connection from there has to begin with a header of the PROXY protocol, version 1
+    /// or 2, which names its client. No header is read from any other address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub trusted_proxies: Vec<Cidr>,
     /// Entry or exit: `connect` is a rendezvous, where they meet under this name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Leaf>,
@@ -362,6 +369,7 @@ impl Config {
         reverse::check(self)?;
         offer::check(self)?;
         rendezvous::check(self)?;
+        trusted_proxies::check(self)?;
         self.check_sources()?;
         for (field, size, least) in [
             ("memory.receive", self.memory.receive, RECEIVE_MIN),
@@ -426,6 +434,7 @@ impl Config {
             allow: new.allow.clone(),
             policy: new.policy.clone(),
             allow_listen: new.allow_listen.clone(),
+            trusted_proxies: new.trusted_proxies.clone(),
             offer: new.offer.clone(),
             timeouts: new.timeouts,
             security: self.security.with_peers_of(&new.security),
@@ -450,8 +459,8 @@ impl Config {
             .collect()
     }
 
-    /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`, `allowListen`, `offer`,
-    /// `timeouts` and `security.peers`, which are empty or have their defaults.
+    /// What a running gateway cannot take over: all but `forwards`, `allow`, `policy`, `allowListen`,
+    /// `trustedProxies`, `offer`, `timeouts` and `security.peers`, which are empty or have their defaults.
     #[must_use]
     pub fn static_part(&self) -> Self {
         Self {
@@ -459,6 +468,7 @@ impl Config {
             allow: Vec::new(),
             policy: Policy::default(),
             allow_listen: Vec::new(),
+            trusted_proxies: Vec::new(),
             offer: None,
             timeouts: Timeouts::default(),
             security: self.security.without_peers(),

@@ -123,7 +123,48 @@ impl Cidr {
     pub const fn is_single(self) -> bool {
         self.length == bits(self.address)
     }
+
+    /// Whether it has every address of a family.
+    #[must_use]
+    pub fn is_every(self) -> bool {
+        self.canonical().length == 0
+    }
+
+    /// Whether it has `address`. A mapped IPv4 address is the IPv4 address in it, in the network as well.
+    #[must_use]
+    pub fn contains(self, address: IpAddr) -> bool {
+        let network = self.canonical();
+        let behind = u32::from(bits(network.address).saturating_sub(network.length));
+        // A shift by all bits leaves none that could differ.
+        match (network.address, address.to_canonical()) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let differing = u32::from(network) ^ u32::from(address);
+                differing.checked_shr(behind).unwrap_or(0) == 0
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let differing = u128::from(network) ^ u128::from(address);
+                differing.checked_shr(behind).unwrap_or(0) == 0
+            }
+            _ => false,
+        }
+    }
+
+    /// As a network of IPv4, where it is one of mapped addresses.
+    fn canonical(self) -> Self {
+        match self.address.to_canonical() {
+            address @ IpAddr::V4(_) if self.address.is_ipv6() && self.length >= MAPPED_BITS => {
+                Self {
+                    address,
+                    length: self.length - MAPPED_BITS,
+                }
+            }
+            _ => self,
+        }
+    }
 }
+
+/// Bits in front of the IPv4 address in a mapped one, ::ffff:0:0/96.
+const MAPPED_BITS: u8 = 96;
 
 const fn bits(address: IpAddr) -> u8 {
     match address {

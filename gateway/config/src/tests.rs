@@ -384,6 +384,7 @@ fn the_documented_configurations_can_be_used() {
             Role::Exit,
             Role::Exit,
             Role::Exit,
+            Role::Exit,
             Role::Exit
         ]
     );
@@ -928,6 +929,99 @@ fn an_offer_that_cannot_be_made_says_why() {
         (
             format!("{SECURE_EXIT}offer: {long}\n"),
             "offer: 65537 bytes, at most 65536",
+        ),
+    ] {
+        let error = Config::from_yaml(&text).unwrap_err();
+        assert!(said(&error).starts_with(message), "{error}");
+    }
+}
+
+#[test]
+fn a_network_has_its_own_addresses_alone_and_mapped_ones_are_of_ipv4() {
+    for (network, address, has) in [
+        ("10.1.0.0/16", "10.1.255.255", true),
+        ("10.1.0.0/16", "10.2.0.0", false),
+        ("10.1.0.0/16", "::ffff:10.1.2.3", true),
+        ("10.1.2.3", "10.1.2.3", true),
+        ("10.1.2.3", "10.1.2.2", false),
+        ("0.0.0.0/1", "127.255.255.255", true),
+        ("0.0.0.0/1", "128.0.0.0", false),
+        ("::ffff:10.1.0.0/112", "10.1.2.3", true),
+        ("::ffff:10.1.0.0/112", "10.2.2.3", false),
+        ("2001:db8::/32", "2001:db8:ffff::1", true),
+        ("2001:db8::/32", "2001:db9::1", false),
+        ("2001:db8::1", "2001:db8::1", true),
+        ("::/1", "10.1.2.3", false),
+        ("10.0.0.0/8", "2001:db8::1", false),
+        // What a translator makes of an address is another address.
+        ("10.1.0.0/16", "64:ff9b::a01:203", false),
+    ] {
+        let cidr: Cidr = network.parse().unwrap();
+        let found = cidr.contains(address.parse().unwrap());
+        assert_eq!(found, has, "{address} in {network}");
+    }
+    for (network, is_every) in [
+        ("0.0.0.0/0", true),
+        ("::/0", true),
+        ("::ffff:0:0/96", true),
+        ("0.0.0.0/1", false),
+        ("::/96", false),
+    ] {
+        let cidr: Cidr = network.parse().unwrap();
+        assert_eq!(cidr.is_every(), is_every, "{network}");
+    }
+}
+
+#[test]
+fn trusted_proxies_round_trip_and_are_taken_over_while_running() {
+    let running = Config::from_yaml(EXIT).unwrap();
+    assert!(!running.to_yaml().unwrap().contains("trustedProxies"));
+    let text = format!("{EXIT}trustedProxies: [10.1.0.0/16, '2001:db8::1']\n");
+    let config = Config::from_yaml(&text).unwrap();
+    let written = config.to_yaml().unwrap();
+    assert_eq!(Config::from_yaml(&written).unwrap(), config);
+    assert!(running.needing_restart(&config).is_empty());
+    assert_eq!(running.reloaded(&config), config);
+    assert_eq!(running.static_part(), config.static_part());
+    let rendezvous = EXIT.replace("Exit", "Rendezvous") + "secretsFile: /s\n";
+    assert!(Config::from_yaml(&(rendezvous + "trustedProxies: [10.1.0.0/16]\n")).is_ok());
+}
+
+#[test]
+fn trusted_proxies_that_cannot_be_are_refused_by_their_path() {
+    let with = |text: &str, networks: &str| format!("{text}trustedProxies: [{networks}]\n");
+    let leaf = "role: Exit\nsecurity: {mode: None}\nconnect: meet:1\nrendezvous: {name: db, secretFile: /s}\n";
+    let unix = EXIT.replace("0.0.0.0:64000", "unix:/run/carriers.sock");
+    let many = "10.0.0.1, ".repeat(TRUSTED_PROXIES_MAX + 1);
+    for (text, message) in [
+        (
+            with(ENTRY, "10.0.0.0/8"),
+            "trustedProxies: only an exit or a rendezvous accepts carriers",
+        ),
+        (
+            with(leaf, "10.0.0.0/8"),
+            "trustedProxies: an exit that is visited at a rendezvous listens for no carriers",
+        ),
+        (
+            with(&unix, "10.0.0.0/8"),
+            "trustedProxies: carriers have an address only where listen is ADDRESS:PORT",
+        ),
+        (
+            with(&EXIT.replace("0.0.0.0:64000", "stdio"), "10.0.0.0/8"),
+            "trustedProxies: carriers have an address only where",
+        ),
+        (with(EXIT, &many), "trustedProxies: 65 entries, at most 64"),
+        (
+            with(EXIT, "10.0.0.0/8, 0.0.0.0/0"),
+            "trustedProxies[1]: 0.0.0.0/0 has every address: name the networks of the load balancers",
+        ),
+        (
+            with(EXIT, "'::ffff:0:0/96'"),
+            "trustedProxies[0]: ::ffff:0.0.0.0/96 has every address",
+        ),
+        (
+            with(EXIT, "lb.example.com"),
+            "trustedProxies[0]: \"lb.example.com\" is not a network",
         ),
     ] {
         let error = Config::from_yaml(&text).unwrap_err();

@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -259,6 +259,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "policy: {}",
         "policy: {}\nwebSocket: {path: /a, origins: ['null']}",
         "11:32: webSocket.origins: \"null\" is not SCHEME://HOST[:PORT], such as https://app.example.com",
+    ),
+    (
+        EXIT,
+        "policy: {}",
+        "policy: {}\ntrustedProxies: [10.0.0.0/8, 0.0.0.0/0]",
+        "11:30: trustedProxies[1]: 0.0.0.0/0 has every address: name the networks of the load balancers",
     ),
     (
         EXIT,

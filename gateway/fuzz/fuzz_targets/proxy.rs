@@ -1,4 +1,4 @@
-//! Anything, read as a header of the PROXY protocol, version 2.
+//! Anything, read as a header of the PROXY protocol, of version 1 or 2.
 #![cfg_attr(feature = "libfuzzer", no_main)]
 
 use libfuzzer_sys::fuzz_target;

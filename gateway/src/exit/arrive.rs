@@ -1,12 +1,16 @@
 //! Where carriers come from: a port, a Unix socket, this process's own pipes, or a rendezvous.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
+
+use tokio::net::TcpStream;
 
 use super::{Exit, greet, registered};
 use crate::listener::socket::ListeningSocket;
 use crate::local::{LocalAddress, LocalSocket};
 use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, wait_for};
 use crate::transport::{Pipes, Released, Tcp, Transport, Unix};
+use crate::trusted_proxies;
 
 /// One worker's part in it.
 pub(super) enum Arrivals {
@@ -69,10 +73,7 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
             }
         };
         match accepted {
-            Ok((accepted, address)) => {
-                let greet = greet(Rc::clone(&exit), carrier(accepted, &address), says_hello);
-                drop(tokio::task::spawn_local(greet));
-            }
+            Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, says_hello),
             Err(error) => {
                 tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -81,9 +82,35 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
     }
 }
 
-fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> {
+fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_hello: bool) {
     // What a carrier says last, and that it has ended, are to arrive.
     accepted.end_in_order();
+    let has = |proxy: SocketAddr| trusted_proxies::have(&exit.worker.config.borrow(), proxy.ip());
+    match (accepted, address) {
+        (LocalSocket::Tcp(tcp), LocalAddress::Tcp(proxy)) if has(proxy) => {
+            drop(tokio::task::spawn_local(introduce(
+                exit, tcp, proxy, says_hello,
+            )));
+        }
+        (accepted, address) => {
+            let greet = greet(exit, carrier(accepted, &address), says_hello);
+            drop(tokio::task::spawn_local(greet));
+        }
+    }
+}
+
+/// Greets the client of the load balancer at `proxy`, once that has named it.
+async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, says_hello: bool) {
+    match trusted_proxies::client(&mut tcp, proxy, &exit.handover.lobby).await {
+        Ok(Some(client)) => {
+            greet(exit, Tcp::through(tcp, client.to_string()), says_hello).await;
+        }
+        Ok(None) => {}
+        Err(error) => exit.refused(&proxy.to_string(), &error),
+    }
+}
+
+fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> {
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), _) => Tcp::boxed(tcp),
         (LocalSocket::Unix(unix), LocalAddress::Unix(path)) => Unix::boxed(unix, path),

@@ -24,11 +24,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{
     Backend, CongestionControl, Duration, Gateway, GatewayService, MuxBenchmark, MuxTunnel,
-    PodTemplate, Profile, Protocol, Rendezvous, Scope, ServiceType, Side, Tuning,
+    PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{
-    DRAIN_DEADLINE_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
+    Cidr, DRAIN_DEADLINE_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
 };
 
 use super::Error;
@@ -155,12 +155,12 @@ pub struct ValidatedGateway {
     pub replicas: Replicas,
     /// Seconds from SIGTERM until what is still open is reset.
     pub drain_seconds: u32,
-    /// How the Service is exposed.
-    pub service_type: ServiceType,
-    /// Annotations of the Service.
-    pub service_annotations: BTreeMap<String, String>,
+    /// The Service in front of them.
+    pub service: GatewayService,
     /// Of an exit: the Service of what it listens for.
     pub reverse_service: GatewayService,
+    /// The load balancers whose PROXY headers count.
+    pub trusted_proxies: Vec<Cidr>,
     /// How their carriers are secured.
     pub security: ValidatedSecurity,
     /// Settings of the pods.
@@ -291,7 +291,7 @@ fn valid(
         });
     let end = |gateway: Option<&Gateway>, end| {
         let security = carrier::security(&asked, &certificates, &name, end)?;
-        Ok::<_, String>(self::gateway(gateway, security))
+        self::gateway(gateway, security, end)
     };
     let side = spec.side;
     let entry = || end(spec.entry.as_ref(), "entry");
@@ -299,7 +299,7 @@ fn valid(
     Ok(ValidatedTunnel {
         entry: side.has_entry().then(entry).transpose()?,
         exit: side.has_exit().then(exit).transpose()?,
-        rendezvous: spec.rendezvous.as_ref().map(rendezvous),
+        rendezvous: spec.rendezvous.as_ref().map(rendezvous).transpose()?,
         listen_ports: spec
             .forwards
             .iter()
@@ -373,34 +373,39 @@ fn timeouts(asked: Option<muxtunnel_crds::Timeouts>) -> Result<Timeouts, String>
     })
 }
 
-fn gateway(asked: Option<&Gateway>, security: ValidatedSecurity) -> ValidatedGateway {
+/// `end`: its name in the spec.
+fn gateway(
+    asked: Option<&Gateway>,
+    security: ValidatedSecurity,
+    end: &str,
+) -> Result<ValidatedGateway, String> {
     let asked = asked.cloned().unwrap_or_default();
     let replicas = Replicas::of(&asked);
-    let service = asked.service.unwrap_or_default();
-    ValidatedGateway {
+    Ok(ValidatedGateway {
         replicas,
         drain_seconds: asked
             .drain_seconds
             .unwrap_or(DRAIN_DEADLINE_SECONDS_DEFAULT),
-        service_type: service.type_.unwrap_or_default(),
-        service_annotations: service.annotations,
+        trusted_proxies: carrier::trusted_proxies(&asked.trusted_proxies, end)?,
+        service: asked.service.unwrap_or_default(),
         reverse_service: asked.reverse_service.unwrap_or_default(),
         security,
         template: asked.template.unwrap_or_default(),
-    }
+    })
 }
 
-fn rendezvous(asked: &Rendezvous) -> ValidatedRendezvous {
+fn rendezvous(asked: &Rendezvous) -> Result<ValidatedRendezvous, String> {
     let gateway = Gateway {
         service: asked.service.clone(),
+        trusted_proxies: asked.trusted_proxies.clone(),
         template: asked.template.clone(),
         ..Gateway::default()
     };
-    ValidatedRendezvous {
-        gateway: self::gateway(Some(&gateway), ValidatedSecurity::None),
+    Ok(ValidatedRendezvous {
+        gateway: self::gateway(Some(&gateway), ValidatedSecurity::None, "rendezvous")?,
         secret: asked.secret_name.clone(),
         visits: asked.visits.unwrap_or(VISITS_DEFAULT),
-    }
+    })
 }
 
 fn tuning(asked: Option<&Tuning>) -> BTreeMap<String, String> {

@@ -53,6 +53,7 @@ pub(super) fn config(
             .clone()
             .filter(|_| end == End::Entry),
         listen: end.is_dialled(tunnel).then(|| all_addresses(CARRIER_PORT)),
+        trusted_proxies: gateway.trusted_proxies.clone(),
         admin: Some(all_addresses(ADMIN_PORT)),
         forwards: if end == End::Entry {
             forwards(tunnel)

@@ -4,11 +4,9 @@
 //!
 //! Carriers and listening ports of an exit never share a Service: a join makes that of carriers public.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muxtunnel_crds::ServiceType;
+use muxtunnel_crds::{GatewayService, ServiceType};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, metadata};
@@ -32,22 +30,22 @@ pub(super) fn build(
             carriers.into_iter().collect()
         }
     };
-    let exposure = (gateway.service_type, &gateway.service_annotations);
-    service(tunnel, end, None, exposure, ports)
+    service(tunnel, end, None, &gateway.service, ports)
 }
 
 /// That of the ports that an exit listens on.
 pub(super) fn reverse(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
-    let asked = &gateway.reverse_service;
-    let exposure = (asked.type_.unwrap_or_default(), &asked.annotations);
     let ports = listened(tunnel, End::Exit);
-    service(tunnel, End::Exit, Some("reverse"), exposure, ports)
+    let suffix = Some("reverse");
+    service(tunnel, End::Exit, suffix, &gateway.reverse_service, ports)
 }
 
 pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
-    let exposure = (ServiceType::ClusterIP, &BTreeMap::new());
-    let ports = vec![carrier_port(tunnel, gateway)];
-    let mut service = service(tunnel, End::Exit, Some("headless"), exposure, ports)?;
+    let (asked, ports) = (
+        GatewayService::default(),
+        vec![carrier_port(tunnel, gateway)],
+    );
+    let mut service = service(tunnel, End::Exit, Some("headless"), &asked, ports)?;
     service.spec.get_or_insert_default().cluster_ip = Some("None".to_owned());
     Some(service)
 }
@@ -57,20 +55,25 @@ fn service(
     tunnel: &ValidatedTunnel,
     end: End,
     suffix: Option<&str>,
-    (type_, annotations): (ServiceType, &BTreeMap<String, String>),
+    asked: &GatewayService,
     ports: Vec<ServicePort>,
 ) -> Option<Service> {
+    let type_ = asked.type_.unwrap_or_default();
+    // The API server refuses it of a Service that nothing outside of the cluster reaches.
+    let policy = asked.external_traffic_policy;
+    let policy = policy.filter(|_| type_ != ServiceType::ClusterIP);
     let mut metadata = metadata(tunnel, end);
     if let Some(suffix) = suffix {
         metadata.name = Some(format!("{}-{suffix}", end.child_name(tunnel)));
     }
-    if !annotations.is_empty() {
-        metadata.annotations = Some(annotations.clone());
+    if !asked.annotations.is_empty() {
+        metadata.annotations = Some(asked.annotations.clone());
     }
     (!ports.is_empty()).then(|| Service {
         metadata,
         spec: Some(ServiceSpec {
             type_: Some(type_.as_str().to_owned()),
+            external_traffic_policy: policy.map(|policy| policy.as_str().to_owned()),
             selector: Some(labels::child(&tunnel.name, end.component())),
             ports: Some(ports),
             ip_family_policy: Some(PREFER_DUAL_STACK.to_owned()),

@@ -330,7 +330,8 @@ pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<Stri
         return Ok(None);
     };
     let service = applied.services.iter().find(|one| one.name_any() == name);
-    let is_node_port = exit.service_type == ServiceType::NodePort;
+    let service_type = exit.service.type_.unwrap_or_default();
+    let is_node_port = service_type == ServiceType::NodePort;
     let node_port = || {
         let spec = service.and_then(|service| service.spec.as_ref())?;
         let mut ports = spec.ports.iter().flatten();
@@ -347,7 +348,7 @@ pub fn address(valid: &ValidatedTunnel, applied: &Applied) -> Result<Option<Stri
         };
         return Ok(Some(format!("{advertised}:{port}")));
     }
-    match exit.service_type {
+    match service_type {
         ServiceType::ClusterIP => Ok(Some(format!("{name}.{}.svc:{CARRIER_PORT}", valid.namespace))),
         ServiceType::LoadBalancer => {
             let host = service.and_then(load_balancer).ok_or_else(|| {

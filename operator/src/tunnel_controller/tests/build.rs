@@ -1,5 +1,6 @@
 //! What is rendered for which spec.
 
+use muxtunnel_crds::ExternalTrafficPolicy;
 use muxtunnel_gateway_config::{
     BitRate, Config, CongestionControl, Direction, ForwardLimits, Pool, Priority, Protocol, Rule,
     Security, Timeouts, config_hash,
@@ -434,6 +435,42 @@ fn what_an_exit_listens_for_is_inside_the_cluster_unless_the_spec_says_otherwise
 }
 
 #[test]
+fn a_public_service_keeps_the_addresses_of_clients_only_where_the_spec_says_so() {
+    let policy = |exit: &str, name: &str| {
+        let spec = with(&format!("exit: {{{exit}}}\n")).replace(
+            "listen: {port: 8080}",
+            "direction: ExitToEntry\n  listen: {port: 8080, from: {all: true}}",
+        );
+        let spec = spec.replace("protocol: Jmux", "protocol: Native");
+        child(&built(&spec).services, name)["spec"]["externalTrafficPolicy"].clone()
+    };
+    for type_ in ["NodePort", "LoadBalancer"] {
+        for (service, name) in [
+            ("service", "office-exit"),
+            ("reverseService", "office-exit-reverse"),
+        ] {
+            let unsaid = format!("{service}: {{type: {type_}}}");
+            assert_eq!(policy(&unsaid, name), Value::Null, "{unsaid}");
+            for asked in ["Cluster", "Local"] {
+                let said = format!("{service}: {{type: {type_}, externalTrafficPolicy: {asked}}}");
+                assert_eq!(policy(&said, name), asked, "{said}");
+            }
+            let said = format!("{service}: {{type: {type_}, externalTrafficPolicy: Local}}");
+            assert_eq!(policy(&said, "office-exit-headless"), Value::Null);
+            assert_eq!(policy(&said, "office-entry"), Value::Null);
+        }
+    }
+    // A type that was changed under the policy: the API server would refuse the Service.
+    let mut stored = valid(SMALLEST);
+    let service = &mut stored.exit.as_mut().unwrap().service;
+    service.external_traffic_policy = Some(ExternalTrafficPolicy::Local);
+    let services = build(&stored, &settings()).unwrap().services;
+    let spec = &child(&services, "office-exit")["spec"];
+    assert_eq!(spec["type"], "ClusterIP");
+    assert_eq!(spec["externalTrafficPolicy"], Value::Null);
+}
+
+#[test]
 fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
     let native = SMALLEST.replace("protocol: Jmux", "protocol: Native");
     let tunnel = built(&native.replace("name: web", "name: web\n  direction: ExitToEntry"));
@@ -644,6 +681,21 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
         (
             db("{rate: fast}"),
             "forward db: limits.rate \"fast\" is not a rate from 100kbit to 1000Gbit",
+        ),
+        (
+            with("exit: {service: {externalTrafficPolicy: Local}}"),
+            "exit.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+             exit.service.type",
+        ),
+        (
+            with("exit: {reverseService: {type: ClusterIP, externalTrafficPolicy: Cluster}}"),
+            "exit.reverseService.externalTrafficPolicy Cluster is for type NodePort or LoadBalancer: leave it out, or \
+             set exit.reverseService.type",
+        ),
+        (
+            with("entry: {service: {externalTrafficPolicy: Local}}"),
+            "entry.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+             entry.service.type",
         ),
     ] {
         let Validation::Invalid(problem) = validate(&tunnel(&spec), &shop(), &settings()).unwrap()

@@ -171,10 +171,69 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
             "side Rendezvous has no carrier of its own",
         ),
     ] {
-        let judged = validate(&tunnel(&spec), &shop(), &settings()).unwrap();
-        let Validation::Invalid(problem) = judged else {
-            panic!("accepted: {sentence}");
-        };
-        assert_eq!(problem, sentence);
+        assert_is_refused(&spec, sentence);
+    }
+}
+
+fn assert_is_refused(spec: &str, sentence: &str) {
+    let judged = validate(&tunnel(spec), &shop(), &settings()).unwrap();
+    let Validation::Invalid(problem) = judged else {
+        panic!("accepted: {sentence}");
+    };
+    assert_eq!(problem, sentence);
+}
+
+#[test]
+fn load_balancers_in_front_of_carriers_reach_running_gateways() {
+    let networks = "trustedProxies: [192.0.2.0/24, '2001:db8::1/128']";
+    let trusted = |tunnel: &Resources, name| {
+        let networks = config(tunnel, name).trusted_proxies;
+        networks.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let expected = ["192.0.2.0/24", "2001:db8::1"];
+    let asked = built(&format!("{SMALLEST}exit: {{{networks}}}\n"));
+    assert_eq!(trusted(&asked, "office-exit"), expected);
+    assert!(trusted(&asked, "office-entry").is_empty());
+    let unsaid = built(SMALLEST);
+    assert!(trusted(&unsaid, "office-exit").is_empty());
+    assert_eq!(pod(&asked, "office-exit"), pod(&unsaid, "office-exit"));
+    let asked = built(&format!("{RENDEZVOUS}  {networks}\n"));
+    assert_eq!(trusted(&asked, "office-rendezvous"), expected);
+}
+
+#[test]
+fn load_balancers_that_no_gateway_would_take_are_refused_by_their_path() {
+    let exit = |networks: &str| format!("{SMALLEST}exit: {{trustedProxies: [{networks}]}}\n");
+    let many = "192.0.2.1/32, ".repeat(65);
+    for (spec, sentence) in [
+        (
+            format!("{SMALLEST}entry: {{trustedProxies: [192.0.2.1/32]}}\n"),
+            "entry.trustedProxies: carriers arrive at exits: use exit.trustedProxies",
+        ),
+        (
+            format!("side: Exit\n{FORWARDS}{LEAF}exit: {{trustedProxies: [192.0.2.1/32]}}\n"),
+            "exit.trustedProxies: with carrier.rendezvous the exit has no carrier port: leave it out",
+        ),
+        (
+            exit("192.0.2.1/32, lb.example.com"),
+            "exit.trustedProxies[1]: \"lb.example.com\" is not a network, such as 10.96.0.0/16, 192.0.2.7 or \
+             2001:db8::/32: the address cannot be read",
+        ),
+        (
+            exit("'::ffff:0:0/96'"),
+            "exit.trustedProxies[0]: ::ffff:0.0.0.0/96 has every address: name the networks of the load balancers",
+        ),
+        (exit(&many), "exit.trustedProxies: 65 entries, at most 64"),
+        (
+            format!("{RENDEZVOUS}  trustedProxies: [0.0.0.0/0]\n"),
+            "rendezvous.trustedProxies[0]: 0.0.0.0/0 has every address: name the networks of the load balancers",
+        ),
+        (
+            RENDEZVOUS.replace("{type: LoadBalancer}", "{externalTrafficPolicy: Local}"),
+            "rendezvous.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+             rendezvous.service.type",
+        ),
+    ] {
+        assert_is_refused(&spec, sentence);
     }
 }

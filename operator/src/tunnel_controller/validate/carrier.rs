@@ -4,7 +4,9 @@ use muxtunnel_crds::{
     Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, WebSocket,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{CARRIER_PORT, Pool, PublicKey};
+use muxtunnel_gateway_config::{
+    CARRIER_PORT, Cidr, CidrError, Pool, PublicKey, TRUSTED_PROXIES_MAX,
+};
 
 use super::certificates::ValidatedCertificates;
 use crate::certificates::join::Bundle;
@@ -108,6 +110,30 @@ pub(super) fn connect(
         }
         _ => (service, None),
     }
+}
+
+/// The networks of load balancers in front of `end`, its name in the spec. None is every address: each client could name
+/// any address as its own.
+pub(super) fn trusted_proxies(asked: &[String], end: &str) -> Result<Vec<Cidr>, String> {
+    if asked.len() > TRUSTED_PROXIES_MAX {
+        let count = asked.len();
+        return Err(format!(
+            "{end}.trustedProxies: {count} entries, at most {TRUSTED_PROXIES_MAX}"
+        ));
+    }
+    let network = |(index, text): (usize, &String)| {
+        let named = |problem: String| format!("{end}.trustedProxies[{index}]: {problem}");
+        let network: Cidr = text
+            .parse()
+            .map_err(|error: CidrError| named(error.to_string()))?;
+        match network.is_every() {
+            true => Err(named(format!(
+                "{network} has every address: name the networks of the load balancers"
+            ))),
+            false => Ok(network),
+        }
+    };
+    asked.iter().enumerate().map(network).collect()
 }
 
 pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {

@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use muxtunnel_crds::{
-    Forward, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol, ServiceType, Side,
+    Forward, Gateway, GatewayService, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol,
+    ServiceType, Side,
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
@@ -38,10 +39,54 @@ pub(super) fn problem(tunnel: &MuxTunnel, permitted: &[KeyPattern]) -> Option<St
             return named("its Service is no ClusterIP, which needs listen.from");
         }
     }
-    if let Some(problem) = of_side(spec) {
+    if let Some(problem) = of_side(spec).or_else(|| of_trusted_proxies(spec)) {
         return Some(problem.to_owned());
     }
-    of_pods(spec, permitted)
+    of_services(spec).or_else(|| of_pods(spec, permitted))
+}
+
+/// Only a port that accepts carriers has load balancers whose PROXY headers count.
+fn of_trusted_proxies(spec: &MuxTunnelSpec) -> Option<&'static str> {
+    let has = |gateway: &Option<Gateway>| {
+        let gateway = gateway.as_ref();
+        gateway.is_some_and(|gateway| !gateway.trusted_proxies.is_empty())
+    };
+    let carrier = spec.carrier.as_ref();
+    let meets = carrier.is_some_and(|carrier| carrier.rendezvous.is_some());
+    if has(&spec.entry) {
+        return Some("entry.trustedProxies: carriers arrive at exits: use exit.trustedProxies");
+    }
+    let sentence =
+        "exit.trustedProxies: with carrier.rendezvous the exit has no carrier port: leave it out";
+    (has(&spec.exit) && meets).then_some(sentence)
+}
+
+/// Kubernetes refuses a policy for traffic from outside of a Service that nothing outside reaches.
+fn of_services(spec: &MuxTunnelSpec) -> Option<String> {
+    let of_gateway = |gateway: &Option<Gateway>, end: &str| {
+        let gateway = gateway.clone().unwrap_or_default();
+        [
+            (format!("{end}.service"), gateway.service),
+            (format!("{end}.reverseService"), gateway.reverse_service),
+        ]
+    };
+    let rendezvous = spec.rendezvous.as_ref();
+    let rendezvous = rendezvous.and_then(|rendezvous| rendezvous.service.clone());
+    of_gateway(&spec.entry, "entry")
+        .into_iter()
+        .chain(of_gateway(&spec.exit, "exit"))
+        .chain([("rendezvous.service".to_owned(), rendezvous)])
+        .find_map(|(field, service)| of_service(&field, &service?))
+}
+
+fn of_service(field: &str, service: &GatewayService) -> Option<String> {
+    let policy = service.external_traffic_policy?.as_str();
+    let is_internal = service.type_.unwrap_or_default() == ServiceType::ClusterIP;
+    is_internal.then(|| {
+        format!(
+            "{field}.externalTrafficPolicy {policy} is for type NodePort or LoadBalancer: leave it out, or set {field}.type"
+        )
+    })
 }
 
 /// By labels and annotations other programs of a cluster give pods images, volumes and networks.
