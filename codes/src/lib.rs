@@ -85,9 +85,11 @@ codes! {
     CredentialsInvalid = 231, "A file of certificates or keys cannot be used.", "Correct the file that the message names; a running gateway keeps its last good credentials meanwhile.";
     PeerRevoked = 232, "A peer that has a session may not connect any more: its identity or its authority was taken out of the configuration; its carriers and streams are cut.", "Nothing, if that was intended; otherwise put its identity back into `security.peers`, or its authority into the file of `ca`.";
     ClientRequestInvalid = 240, "A client's SOCKS, HTTP or PROXY header cannot be read, or asks for what there is not.", "Compare the client's proxy settings with the forward's `protocol`; the log line says what it sent.";
-    ClientUnknown = 241, "A client gave no user name, or a wrong user name or password.", "Give the client a user name and a password of the forward's `auth`.";
+    ClientUnknown = 241, "A client gave no user name and no password, and the forward asks for them.", "Give the client a user name and a password of the forward's `auth`.";
     ClientRequestTimedOut = 242, "A client did not say in time where it wants to go.", "Look what connects to the forward without speaking its `protocol`.";
     TooManyGreetings = 243, "Too many clients have not said yet where they want to go; the oldest was reset.", "Find out who connects to the forward without speaking its `protocol`.";
+    PasswordWrong = 246, "A client gave a wrong user name or password.", "Compare the client's user name and password with the forward's `auth`. Many of these from one address are attempts to guess a password.";
+    PasswordsBusy = 247, "A client's password could not be verified in time: two are verified at once, and at most 64 wait.", "Find out who sends wrong passwords (MT0246), or use hashes of a lower cost; clients whose password was verified before are not affected.";
 
     // 03xx: the operator's conditions.
     Reconciled = 301, "All is as asked.", "Nothing.";

@@ -163,11 +163,13 @@ pub enum ListenProtocol {
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 pub struct Auth {
-    /// The users, with their passwords. Gateways take changed ones from the next client on.
+    /// The users, with their passwords: a file with a line `name:hash` each, as `htpasswd -nB -C 10 NAME` prints it, at
+    /// most 64 KiB. Hashes are bcrypt's, of version 2y, 2b or 2a and cost 4 to 14. Passwords in plain text are accepted, and
+    /// the gateways' log warns of them. Gateways take changed ones from the next client on.
     pub users_secret: UsersSecret,
 }
 
-/// A file of users: lines `name:password`, at most 64 KiB.
+/// A file of users.
 #[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "camelCase")]
 pub struct UsersSecret {

@@ -38,8 +38,20 @@ const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// Says whether a user has this password.
 pub(crate) trait Judge {
-    /// In a time that does not depend on how much of the password is right.
-    fn knows(&self, user: &[u8], password: &[u8]) -> bool;
+    /// In a time that depends neither on how much of the password is right nor on whether there is such a user.
+    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict;
+}
+
+/// What a judge says of a user name and a password.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Known,
+    /// There is no such user, or the password is another one.
+    Wrong,
+    /// It has to be verified, and to be asked again then.
+    Pending,
+    /// Too many passwords wait to be verified, or this one waited too long.
+    Busy,
 }
 
 /// What a client wants.
@@ -60,6 +72,8 @@ enum Step {
     Incomplete,
     /// The first `consumed` are answered by `reply`; the next ones are another part.
     Reply { consumed: usize, reply: Vec<u8> },
+    /// The same bytes are to be judged again, once the judge has verified a password.
+    Pending,
     /// The first `consumed` are the request.
     Request { consumed: usize, request: Request },
 }
@@ -75,6 +89,24 @@ pub(crate) struct Rejection {
 }
 
 impl Rejection {
+    /// A client gave a wrong user name or password: it may be guessing.
+    fn password_wrong(reply: Vec<u8>) -> Self {
+        Self {
+            reply,
+            code: Code::PasswordWrong,
+            problem: "has a wrong user name or password",
+        }
+    }
+
+    /// Nobody knows in time whether its password is right.
+    fn passwords_busy(reply: Vec<u8>) -> Self {
+        Self {
+            reply,
+            code: Code::PasswordsBusy,
+            problem: "has a password that cannot be verified now",
+        }
+    }
+
     /// Others want to be heard, and this one has said nothing for longest.
     pub(crate) fn sent_away() -> Self {
         let code = Code::TooManyGreetings;

@@ -209,6 +209,7 @@ fn curl_is_served_with_the_password_alone() {
         }
     }
     tunnel.entry.line(&["MT0241", "Connection refused"]);
+    tunnel.entry.line(&["MT0246", "Connection refused"]);
     // The file is read anew.
     std::fs::write(tunnel.folder.path().join("password"), "another").unwrap();
     let way = [

@@ -104,7 +104,9 @@ async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_el
         let tunnels = ns.api::<MuxTunnel>();
         let within = Duration::from_secs(180);
         wait::for_object(&tunnels, "dynamic", "the Secret is named", within, says).await?;
-        let users = [("users", "alice:correct-horse\n")];
+        // As `htpasswd -nB` prints it of correct-horse.
+        let hash = "$2y$05$N9qo8uLOickgx2ZMRZoMye./bQohP2JNa6kJDfUyJqRUYQSX5M8SS";
+        let users = [("users", format!("alice:{hash}\n"))];
         keys::secret(ns, "proxy-users", &users).await?;
         tunnel::ready(ns, "dynamic").await?;
         // As `sha256sum` prints it of what the client sends.

@@ -53,10 +53,12 @@ pub enum Auth {
     User {
         /// 1 to 255 bytes without a colon.
         name: String,
-        /// The file with the password, 1 to 255 bytes; a line end behind it does not count.
+        /// The file with the bcrypt hash of the password, or with the password, 1 to 255 bytes; a line end behind it does
+        /// not count.
         password_file: String,
     },
-    /// Those of a file: a line each, `name:password`; empty ones and those that begin with `#` do not count.
+    /// Those of a file: a line each, `name:hash` with a bcrypt hash, or `name:password`; empty ones and those that begin
+    /// with `#` do not count.
     UsersFile(String),
 }
 

@@ -19,7 +19,7 @@ pub(super) struct ForwardArgs {
     /// Serve SOCKS5 and HTTP clients that give this user name and the password of --proxy-password-file.
     #[arg(long, value_name = "USER", requires = "proxy_password_file")]
     proxy_auth: Option<String>,
-    /// The file with the password.
+    /// The file with the bcrypt hash of the password, as `htpasswd -nB` prints it behind the colon, or with the password.
     #[arg(long, value_name = "FILE", requires = "proxy_auth")]
     proxy_password_file: Option<String>,
     /// Each connection begins with a PROXY protocol header, version 2, that says who the client is.

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Dialogue, GREETING_BYTES_MAX, Judge, Rejection, Request, Step, Users, UsersError, http, socks5,
-    transparent,
+    transparent, users::Authentication,
 };
 use crate::dial;
 use crate::local::LocalSocket;
@@ -89,8 +89,8 @@ impl Manner {
             None
         };
         let dialogue = self.dialogue(socket)?;
-        let judge = self.users.as_deref().map(|users| users as &dyn Judge);
-        let (request, rest) = converse(socket, dialogue, judge).await?;
+        let authentication = self.users.as_deref().map(Users::authentication);
+        let (request, rest) = converse(socket, dialogue, authentication.as_ref()).await?;
         Ok(Heard {
             request,
             rest,
@@ -128,9 +128,10 @@ pub(crate) fn url_of(target: &Target) -> Rc<str> {
 async fn converse(
     socket: &LocalSocket,
     mut dialogue: Dialogue,
-    judge: Option<&dyn Judge>,
+    authentication: Option<&Authentication<'_>>,
 ) -> Result<(Request, Vec<u8>), Rejection> {
     let begun = Instant::now();
+    let judge = authentication.map(|authentication| authentication as &dyn Judge);
     let may_be_silent = matches!(dialogue, Dialogue::Auto { target: Some(_) });
     let mut bytes = Vec::new();
     loop {
@@ -143,6 +144,12 @@ async fn converse(
                 bytes.drain(..consumed);
                 if !socket.send_at_once(&reply) {
                     return Err(gone());
+                }
+                continue;
+            }
+            Step::Pending => {
+                if let Some(authentication) = authentication {
+                    authentication.verify(begun + GREETING_TIME).await;
                 }
                 continue;
             }

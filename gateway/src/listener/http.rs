@@ -11,9 +11,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use httparse::{EMPTY_HEADER, Header, Status};
 use muxtunnel_codes::Code;
+use zeroize::Zeroizing;
 
 use super::answer::Answer;
-use super::{GREETING_BYTES_MAX, Judge, Rejection, Request, Step, url};
+use super::{GREETING_BYTES_MAX, Judge, Rejection, Request, Step, Verdict, url};
 
 /// The answer to a CONNECT.
 pub(super) const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -58,8 +59,19 @@ impl Head {
             Err(httparse::Error::TooManyHeaders) => return Err(too_large()),
             Ok(Status::Partial) | Err(_) => return Err(invalid("is not HTTP")),
         };
-        if judge.is_some_and(|judge| !is_known(request.headers, judge)) {
-            return Err(unknown());
+        match judge.map(|judge| verdict(request.headers, judge)) {
+            None | Some(Some(Verdict::Known)) => {}
+            Some(Some(Verdict::Pending)) => {
+                self.looked_at = 0;
+                return Ok(Step::Pending);
+            }
+            Some(Some(Verdict::Wrong)) => return Err(Rejection::password_wrong(challenge())),
+            Some(Some(Verdict::Busy)) => {
+                let text = "Too many passwords wait to be verified; try again later.";
+                let reply = refusal("503 Service Unavailable", text);
+                return Err(Rejection::passwords_busy(reply));
+            }
+            Some(None) => return Err(unknown()),
         }
         let (method, target) = (request.method.unwrap_or(""), request.path.unwrap_or(""));
         let request = if method == "CONNECT" {
@@ -206,20 +218,18 @@ fn authority(text: &str, default_port: Option<u16>) -> Option<Rc<str>> {
     }
 }
 
-/// Whether `Proxy-Authorization: Basic` (RFC 7617) names somebody who is known.
-fn is_known(fields: &[Header<'_>], judge: &dyn Judge) -> bool {
-    let known = |field: &Header<'_>| -> Option<bool> {
-        let (scheme, token) = str::from_utf8(field.value).ok()?.trim().split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("Basic") {
-            return None;
-        }
-        let bytes = STANDARD.decode(token.trim()).ok()?;
-        let colon = bytes.iter().position(|byte| *byte == b':')?;
-        Some(judge.knows(&bytes[..colon], &bytes[colon + 1..]))
-    };
+/// What `judge` says of `Proxy-Authorization: Basic` (RFC 7617); `None`: it names nobody.
+fn verdict(fields: &[Header<'_>], judge: &dyn Judge) -> Option<Verdict> {
     let is_authorization =
         |field: &&Header<'_>| field.name.eq_ignore_ascii_case("Proxy-Authorization");
-    fields.iter().find(is_authorization).and_then(known) == Some(true)
+    let field = fields.iter().find(is_authorization)?;
+    let (scheme, token) = str::from_utf8(field.value).ok()?.trim().split_once(' ')?;
+    if !scheme.eq_ignore_ascii_case("Basic") {
+        return None;
+    }
+    let bytes = Zeroizing::new(STANDARD.decode(token.trim()).ok()?);
+    let colon = bytes.iter().position(|byte| *byte == b':')?;
+    Some(judge.judge(&bytes[..colon], &bytes[colon + 1..]))
 }
 
 /// An answer that is not 2xx: `status`, and `text` for people.
@@ -254,14 +264,18 @@ fn rejection(status: &str, problem: &'static str) -> Rejection {
 }
 
 fn unknown() -> Rejection {
-    let field = "Proxy-Authenticate: Basic realm=\"muxgate\", charset=\"UTF-8\"\r\n";
     Rejection {
-        reply: with_field(
-            "407 Proxy Authentication Required",
-            field,
-            "This proxy asks for a user name and a password.",
-        ),
+        reply: challenge(),
         code: Code::ClientUnknown,
-        problem: "has no user name, or a wrong user name or password",
+        problem: "has no user name and password",
     }
+}
+
+/// Asks for a user name and a password.
+fn challenge() -> Vec<u8> {
+    with_field(
+        "407 Proxy Authentication Required",
+        "Proxy-Authenticate: Basic realm=\"muxgate\", charset=\"UTF-8\"\r\n",
+        "This proxy asks for a user name and a password.",
+    )
 }

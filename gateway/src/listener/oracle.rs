@@ -1,8 +1,10 @@
 //! What holds for whatever a client may write: for tests and fuzz targets.
 //!
-//! Nothing panics; what comes of bytes does not depend on the pieces that they come in; what the target gets behind
-//! a request is what the client sent behind it; and a head that is passed on is one request, and says nothing of the
-//! proxy's.
+//! Nothing panics; what comes of bytes depends neither on the pieces that they come in nor on how long it takes to
+//! verify a password; what the target gets behind a request is what the client sent behind it; and a head that is passed
+//! on is one request, and says nothing of the proxy's.
+
+use std::cell::Cell;
 
 use super::*;
 
@@ -10,8 +12,26 @@ use super::*;
 pub(super) struct Alice;
 
 impl Judge for Alice {
-    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-        (user, password) == (b"alice", b"secret")
+    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict {
+        match (user, password) == (b"alice", b"secret") {
+            true => Verdict::Known,
+            false => Verdict::Wrong,
+        }
+    }
+}
+
+/// Knows the same user, and has to be asked twice.
+#[derive(Default)]
+struct Slow {
+    was_asked: Cell<bool>,
+}
+
+impl Judge for Slow {
+    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict {
+        match self.was_asked.replace(!self.was_asked.get()) {
+            true => Alice.judge(user, password),
+            false => Verdict::Pending,
+        }
     }
 }
 
@@ -44,6 +64,7 @@ pub(super) fn converse<'a>(
                 bytes.drain(..consumed);
                 continue;
             }
+            Ok(Step::Pending) => continue,
             Ok(Step::Incomplete) => {
                 assert!(bytes.len() < GREETING_BYTES_MAX, "waits for ever");
                 match pieces.next() {
@@ -77,8 +98,12 @@ fn holds_in_any_pieces(dialogue: &Dialogue, input: &[u8]) {
     let bytes = &bytes[..bytes.len().min(GREETING_BYTES_MAX - 1)];
     let judge = (flags & 1 == 1).then_some(&Alice as &dyn Judge);
     let whole = converse(dialogue.clone(), judge, [bytes]);
-    let pieces = bytes.chunks(1 + usize::from(flags >> 1));
-    assert_eq!(converse(dialogue.clone(), judge, pieces), whole);
+    let pieces = || bytes.chunks(1 + usize::from(flags >> 1));
+    assert_eq!(converse(dialogue.clone(), judge, pieces()), whole);
+    if judge.is_some() {
+        let slow = Slow::default();
+        assert_eq!(converse(dialogue.clone(), Some(&slow), pieces()), whole);
+    }
     let End::Asks { request, rest } = whole.end else {
         return;
     };

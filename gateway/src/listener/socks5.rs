@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use muxtunnel_codes::Code;
 
 use super::answer::Answer;
-use super::{Judge, Rejection, Request, Step, url};
+use super::{Judge, Rejection, Request, Step, Verdict, url};
 
 /// VER.
 pub(super) const VERSION: u8 = 5;
@@ -89,8 +89,11 @@ impl Stage {
         let Some((password, rest)) = counted(rest) else {
             return Ok(Step::Incomplete);
         };
-        if judge.is_some_and(|judge| !judge.knows(user, password)) {
-            return Err(unknown(refused, "has a wrong user name or password"));
+        match judge.map(|judge| judge.judge(user, password)) {
+            None | Some(Verdict::Known) => {}
+            Some(Verdict::Pending) => return Ok(Step::Pending),
+            Some(Verdict::Wrong) => return Err(Rejection::password_wrong(refused)),
+            Some(Verdict::Busy) => return Err(Rejection::passwords_busy(refused)),
         }
         *self = Self::Request;
         Ok(Step::Reply {

@@ -68,19 +68,19 @@ fn a_socks5_client_says_who_it_is_where_that_is_asked_for() {
         outcome.end,
         asks("tcp://127.0.0.1:80", Answer::Socks5, "", b"")
     );
-    let rejected = |reply: &[u8]| End::Rejected {
+    let rejected = |reply: &[u8], code| End::Rejected {
         reply: reply.to_vec(),
-        code: Code::ClientUnknown,
+        code,
     };
     let wrong = b"\x05\x01\x02\x01\x05alice\x05wrong\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50";
     assert_eq!(
         whole(socks5(), Some(&Alice), wrong).end,
-        rejected(b"\x01\x01")
+        rejected(b"\x01\x01", Code::PasswordWrong)
     );
     let none = b"\x05\x01\x00\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50";
     assert_eq!(
         whole(socks5(), Some(&Alice), none).end,
-        rejected(b"\x05\xff")
+        rejected(b"\x05\xff", Code::ClientUnknown)
     );
     // Nobody is asked: one who offers nothing but a name is taken with any.
     let outcome = whole(socks5(), None, wrong);
@@ -88,6 +88,36 @@ fn a_socks5_client_says_who_it_is_where_that_is_asked_for() {
         outcome.end,
         asks("tcp://127.0.0.1:80", Answer::Socks5, "", b"")
     );
+}
+
+/// Has no time.
+struct Busy;
+
+impl Judge for Busy {
+    fn judge(&self, _user: &[u8], _password: &[u8]) -> Verdict {
+        Verdict::Busy
+    }
+}
+
+#[test]
+fn a_client_whose_password_nobody_can_verify_now_hears_so_in_its_protocol() {
+    let said = b"\x05\x01\x02\x01\x05alice\x06secret\x05\x01\x00\x01\x7f\x00\x00\x01\x00\x50";
+    let expected = End::Rejected {
+        reply: b"\x01\x01".to_vec(),
+        code: Code::PasswordsBusy,
+    };
+    assert_eq!(whole(socks5(), Some(&Busy), said).end, expected);
+    let field = "Proxy-Authorization: Basic YWxpY2U6c2VjcmV0";
+    let text = format!("CONNECT web:80 HTTP/1.1\r\n{field}\r\n\r\n");
+    let outcome = whole(http(), Some(&Busy), text.as_bytes());
+    assert!(matches!(
+        &outcome.end,
+        End::Rejected {
+            code: Code::PasswordsBusy,
+            ..
+        }
+    ));
+    assert_eq!(status(outcome), "503");
 }
 
 #[test]
@@ -276,16 +306,23 @@ fn an_http_client_says_who_it_is_where_that_is_asked_for() {
             "{field}"
         );
     }
-    for field in [
-        "Host: web:80",
-        "Authorization: Basic YWxpY2U6c2VjcmV0",
-        "Proxy-Authorization: Basic YWxpY2U6d3Jvbmc=",
-        "Proxy-Authorization: Basic YWxpY2U=",
-        "Proxy-Authorization: Basic !",
-        "Proxy-Authorization: Digest YWxpY2U6c2VjcmV0",
-        "Proxy-Authorization: Basic YWxpY2U6d3Jvbmc=\r\nProxy-Authorization: Basic YWxpY2U6c2VjcmV0",
+    let (none, wrong) = (Code::ClientUnknown, Code::PasswordWrong);
+    for (field, expected) in [
+        ("Host: web:80", none),
+        ("Authorization: Basic YWxpY2U6c2VjcmV0", none),
+        ("Proxy-Authorization: Basic YWxpY2U6d3Jvbmc=", wrong),
+        ("Proxy-Authorization: Basic YWxpY2U=", none),
+        ("Proxy-Authorization: Basic !", none),
+        ("Proxy-Authorization: Digest YWxpY2U6c2VjcmV0", none),
+        (
+            "Proxy-Authorization: Basic YWxpY2U6d3Jvbmc=\r\nProxy-Authorization: Basic YWxpY2U6c2VjcmV0",
+            wrong,
+        ),
     ] {
-        assert_eq!(status(with(field)), "407", "{field}");
+        let outcome = with(field);
+        let is_expected = matches!(&outcome.end, End::Rejected { code, .. } if *code == expected);
+        assert!(is_expected, "{field}: {outcome:?}");
+        assert_eq!(status(outcome), "407", "{field}");
     }
 }
 

@@ -1,44 +1,96 @@
 //! Who is served: user names and passwords of a file.
 //!
 //! The file is read when a forward begins to listen, and again when a client says who it is and the file
-//! has changed. One that cannot be read any more leaves those who were known. Bounds: 64 KiB.
+//! has changed. One that cannot be read any more leaves those who were known. All workers share what was read.
+//! A password of the file is a bcrypt [`hash`], or plain text, of which the log warns. What is hashed is verified by the
+//! [`verifier`], so a client's [`Authentication`] may have to wait. A password that was right is remembered until the
+//! file is read again, as a digest whose key nothing else has. Bounds: 64 KiB; one digest a user.
 
-use std::cell::RefCell;
+mod hash;
+mod verifier;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
-use std::time::SystemTime;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use hmac::{Hmac, KeyInit, Mac};
 use muxtunnel_gateway_config::Auth;
+use sha2::Sha256;
 use subtle::{Choice, ConstantTimeEq};
+use tokio::time::Instant;
 use zeroize::Zeroizing;
 
-use super::Judge;
+use self::hash::Hash;
+use self::verifier::{Digest, Verifier};
+use super::{Judge, Verdict};
 
 /// Largest file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 /// Longest user name and longest password, bytes: what SOCKS5 can say (RFC 1929).
 const TEXT_BYTES_MAX: usize = 255;
 
+static VERIFIER: Verifier = Verifier::new();
+/// What was read, by path and, where the file has one password alone, its user. Bounded by the forwards that use it.
+static SHARED: Mutex<Shared> = Mutex::new(BTreeMap::new());
+
+type Shared = BTreeMap<Key, Weak<Known>>;
+type Key = (String, Option<String>);
+
 /// Those of one forward.
 pub(crate) struct Users {
     auth: Auth,
-    known: RefCell<Known>,
+    known: RefCell<Arc<Known>>,
+    /// Of the file when it was last looked at.
+    version: Cell<Version>,
+    verifier: &'static Verifier,
 }
 
+/// What one reading of the file came to.
 struct Known {
     version: Version,
     users: Vec<User>,
+    /// The highest cost of its hashes; `None`: all passwords are plain text.
+    cost: Option<u32>,
+    /// Makes digests, by a random key.
+    mac: Hmac<Sha256>,
 }
 
 struct User {
     name: Vec<u8>,
-    password: Zeroizing<Vec<u8>>,
+    password: Password,
 }
 
-/// When the file was written, and how long it is.
-type Version = (Option<SystemTime>, u64);
+enum Password {
+    Plain(Zeroizing<Vec<u8>>),
+    Hashed {
+        hash: Hash,
+        /// Of the user's name with its password, once that was right.
+        verified: OnceLock<Digest>,
+    },
+}
+
+/// Which content the file has: what is written over or put in its place is another, also where it is as long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Version {
+    file: (u64, u64),
+    changed: (i64, i64),
+    length: u64,
+}
+
+impl From<&Metadata> for Version {
+    fn from(file: &Metadata) -> Self {
+        Self {
+            file: (file.dev(), file.ino()),
+            changed: (file.ctime(), file.ctime_nsec()),
+            length: file.len(),
+        }
+    }
+}
 
 /// Why a file of users cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -50,16 +102,30 @@ pub(crate) enum UsersError {
     },
     #[error("{path}: {problem}")]
     Content { path: String, problem: String },
+    /// `line`: from 1.
+    #[error("{path}:{line}: {problem}")]
+    Line {
+        path: String,
+        line: usize,
+        problem: String,
+    },
 }
 
 impl Users {
     /// # Errors
     /// [`UsersError`]: the file cannot be read, or what is in it is not what is expected.
     pub(crate) fn new(auth: &Auth) -> Result<Rc<Self>, UsersError> {
-        Ok(Rc::new(Self {
+        Self::with(auth, &VERIFIER).map(Rc::new)
+    }
+
+    fn with(auth: &Auth, verifier: &'static Verifier) -> Result<Self, UsersError> {
+        let known = load(auth)?;
+        Ok(Self {
             auth: auth.clone(),
-            known: RefCell::new(read(auth)?),
-        }))
+            version: known.version.into(),
+            known: RefCell::new(known),
+            verifier,
+        })
     }
 
     /// Where they are.
@@ -67,33 +133,34 @@ impl Users {
         &self.auth
     }
 
-    /// Takes over a file that has changed; one that cannot be used is looked at once.
-    fn refresh(&self) {
-        let file = std::fs::metadata(path(&self.auth));
-        let Ok(version) = file.map(|file| (file.modified().ok(), file.len())) else {
-            return;
-        };
-        if version == self.known.borrow().version {
-            return;
-        }
-        match read(&self.auth) {
-            Ok(known) => drop(self.known.replace(known)),
-            Err(error) => {
-                self.known.borrow_mut().version = version;
-                tracing::warn!(%error, "The users of a forward stay as they were");
-            }
+    /// Begins to ask one client who it is.
+    pub(super) fn authentication(&self) -> Authentication<'_> {
+        Authentication {
+            users: self,
+            pending: RefCell::default(),
+            decided: Cell::default(),
         }
     }
-}
 
-impl Judge for Users {
-    fn knows(&self, user: &[u8], password: &[u8]) -> bool {
-        self.refresh();
-        let known = self.known.borrow();
-        let any = known.users.iter().fold(Choice::from(0), |any, one| {
-            any | one.name.ct_eq(user) & one.password.as_slice().ct_eq(password)
-        });
-        any.into()
+    /// Those of the file as it is. One that cannot be used is read once, and the last one that could be used counts.
+    fn known(&self) -> Arc<Known> {
+        let newest = match std::fs::metadata(path(&self.auth))
+            .as_ref()
+            .map(Version::from)
+        {
+            Ok(version) if version == self.version.replace(version) => None,
+            Ok(_) => load(&self.auth)
+                .inspect_err(|error| {
+                    tracing::warn!(%error, "The users of a forward stay as they were");
+                })
+                .ok()
+                .or_else(|| newest(&self.auth)),
+            Err(_) => newest(&self.auth),
+        };
+        if let Some(newest) = newest {
+            self.known.replace(newest);
+        }
+        Arc::clone(&self.known.borrow())
     }
 }
 
@@ -104,6 +171,148 @@ impl fmt::Debug for Users {
     }
 }
 
+/// What one client says of itself, judged by the users of its forward.
+pub(super) struct Authentication<'a> {
+    users: &'a Users,
+    /// To be verified.
+    pending: RefCell<Option<Claim>>,
+    /// What a verification came to that was no success.
+    decided: Cell<Option<(Digest, Verdict)>>,
+}
+
+impl Authentication<'_> {
+    /// Verifies what was [`Verdict::Pending`], until `until` at most; the judge has an answer then.
+    pub(super) async fn verify(&self, until: Instant) {
+        let Some(claim) = self.pending.take() else {
+            return;
+        };
+        let digest = claim.digest;
+        let verifier = self.users.verifier;
+        let verdict = verifier.verdict(digest, move || claim.is_right(), until);
+        self.decided.set(Some((digest, verdict.await)));
+    }
+}
+
+impl Judge for Authentication<'_> {
+    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict {
+        let claim = match Known::judge(&self.users.known(), user, password) {
+            Ok(true) => return Verdict::Known,
+            Ok(false) => return Verdict::Wrong,
+            Err(claim) => claim,
+        };
+        match self.decided.take() {
+            Some((digest, verdict)) if digest == claim.digest => verdict,
+            _ => {
+                self.pending.replace(Some(claim));
+                Verdict::Pending
+            }
+        }
+    }
+}
+
+/// A user name and a password of which nothing is known yet.
+struct Claim {
+    known: Arc<Known>,
+    digest: Digest,
+    /// Which user has the name.
+    user: Option<usize>,
+    password: Zeroizing<Vec<u8>>,
+}
+
+impl Claim {
+    /// Verifies it. It takes the same time whatever is wrong: that of the highest cost in the file.
+    fn is_right(&self) -> bool {
+        let highest = self.known.cost.unwrap_or_default();
+        let user = self.user.and_then(|user| self.known.users.get(user));
+        let mut own = None;
+        if let Some(Password::Hashed { hash, verified }) = user.map(|user| &user.password) {
+            if hash.is_of(&self.password) {
+                // Another one may have been first, with the same.
+                let _ = verified.set(self.digest);
+                return true;
+            }
+            own = Some(hash.cost);
+        }
+        hash::spend(&self.password, hash::rest(own, highest));
+        false
+    }
+}
+
+impl Known {
+    fn new(version: Version, users: Vec<User>) -> Self {
+        let costs = users.iter().filter_map(|user| match &user.password {
+            Password::Hashed { hash, .. } => Some(hash.cost),
+            Password::Plain(_) => None,
+        });
+        let key = Zeroizing::new(rand::random::<[u8; 64]>());
+        Self {
+            version,
+            cost: costs.max(),
+            users,
+            mac: Hmac::new((&*key).into()),
+        }
+    }
+
+    /// `Err`: it has to be verified.
+    fn judge(known: &Arc<Self>, user: &[u8], password: &[u8]) -> Result<bool, Claim> {
+        let digest = known.cost.map(|_| known.digest(user, password));
+        let (mut named, mut is_right) = (None, Choice::from(0));
+        for (index, one) in known.users.iter().enumerate() {
+            let is_named = one.name.as_slice().ct_eq(user);
+            if is_named.into() {
+                named = Some(index);
+            }
+            is_right |= is_named & one.password.is(password, digest.as_ref());
+        }
+        match digest {
+            _ if is_right.into() => Ok(true),
+            Some(digest) if hash::may_be_hashed(password) => Err(Claim {
+                known: Arc::clone(known),
+                digest,
+                user: named,
+                password: Zeroizing::new(password.to_owned()),
+            }),
+            _ => Ok(false),
+        }
+    }
+
+    fn digest(&self, user: &[u8], password: &[u8]) -> Digest {
+        let mut mac = self.mac.clone();
+        mac.update(&(user.len() as u64).to_be_bytes());
+        mac.update(user);
+        mac.update(password);
+        mac.finalize().into_bytes().into()
+    }
+
+    /// Says where passwords are plain text.
+    fn warn(&self, path: &str) {
+        let is_plain = |user: &&User| matches!(user.password, Password::Plain(_));
+        let passwords = self.users.iter().filter(is_plain).count();
+        if passwords > 0 {
+            tracing::warn!(
+                file = path,
+                passwords,
+                "Passwords are plain text; write hashes in their place, as `htpasswd -nB -C 10 NAME` prints them"
+            );
+        }
+    }
+}
+
+impl Password {
+    /// Whether it is known to be `password`, whose digest is `digest`.
+    fn is(&self, password: &[u8], digest: Option<&Digest>) -> Choice {
+        match (self, digest) {
+            (Self::Plain(plain), _) => plain.as_slice().ct_eq(password),
+            (Self::Hashed { verified, .. }, Some(digest)) => {
+                verified.get().map_or(Choice::from(0), |verified| {
+                    verified.as_slice().ct_eq(digest)
+                })
+            }
+            (Self::Hashed { .. }, None) => Choice::from(0),
+        }
+    }
+}
+
 fn path(auth: &Auth) -> &str {
     match auth {
         Auth::User { password_file, .. } => password_file,
@@ -111,65 +320,135 @@ fn path(auth: &Auth) -> &str {
     }
 }
 
-fn read(auth: &Auth) -> Result<Known, UsersError> {
-    let path = path(auth);
-    let load = || {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        // Text that grows leaves copies behind: there is room for all from the first.
-        let length = metadata.len().min(FILE_BYTES_MAX) as usize;
-        let mut text = Zeroizing::new(String::with_capacity(length + 64));
-        file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text)?;
-        std::io::Result::Ok(((metadata.modified().ok(), metadata.len()), text))
+fn key(auth: &Auth) -> Key {
+    let user = match auth {
+        Auth::User { name, .. } => Some(name.clone()),
+        Auth::UsersFile(_) => None,
     };
-    let (version, text) = load().map_err(|source| UsersError::Read {
+    (path(auth).to_owned(), user)
+}
+
+/// A poisoned lock only means that a panicking thread held it.
+fn shared() -> MutexGuard<'static, Shared> {
+    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The last one that could be used, which another worker may have read.
+fn newest(auth: &Auth) -> Option<Arc<Known>> {
+    shared().get(&key(auth)).and_then(Weak::upgrade)
+}
+
+/// What is in the file, as another worker has read it where that is still so.
+fn load(auth: &Auth) -> Result<Arc<Known>, UsersError> {
+    let path = path(auth);
+    let read_error = |source| UsersError::Read {
         path: path.to_owned(),
         source,
-    })?;
-    let content = |problem: String| UsersError::Content {
+    };
+    let mut shared = shared();
+    shared.retain(|_, known| known.strong_count() > 0);
+    let file = File::open(path).map_err(read_error)?;
+    let version = Version::from(&file.metadata().map_err(read_error)?);
+    let key = key(auth);
+    let known = shared.get(&key).and_then(Weak::upgrade);
+    if let Some(known) = known.filter(|known| known.version == version) {
+        return Ok(known);
+    }
+    // Text that grows leaves copies behind: there is room for all from the first.
+    let length = version.length.min(FILE_BYTES_MAX) as usize;
+    let mut text = Zeroizing::new(String::with_capacity(length + 64));
+    file.take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(read_error)?;
+    let known = Arc::new(Known::new(version, parse(auth, &text)?));
+    known.warn(path);
+    shared.insert(key, Arc::downgrade(&known));
+    Ok(known)
+}
+
+fn parse(auth: &Auth, text: &str) -> Result<Vec<User>, UsersError> {
+    let path = path(auth);
+    let content = |problem: &str| UsersError::Content {
         path: path.to_owned(),
-        problem,
+        problem: problem.to_owned(),
     };
     if text.len() as u64 > FILE_BYTES_MAX {
-        return Err(content(format!("has more than {FILE_BYTES_MAX} bytes")));
+        return Err(content("has more than 65536 bytes"));
     }
-    let users = match auth {
-        Auth::User { name, .. } => vec![user(name, text.trim_end_matches(['\r', '\n']))],
-        Auth::UsersFile(_) => parse(&text),
+    let at = |index: usize, problem: String| UsersError::Line {
+        path: path.to_owned(),
+        line: index + 1,
+        problem,
     };
-    let users: Option<Vec<User>> = users.into_iter().collect();
-    match users {
-        Some(users) if !users.is_empty() => Ok(Known { version, users }),
-        Some(_) => Err(content("names no user".to_owned())),
-        None => Err(content(format!(
-            "is not name:password in each line, or has a name or a password that is not of 1 to {TEXT_BYTES_MAX} bytes"
-        ))),
+    if let Auth::User { name, .. } = auth {
+        let password = text.trim_end_matches(['\r', '\n']);
+        let alone = alone(password).and_then(|()| user(name, password));
+        return Ok(vec![alone.map_err(|problem| at(0, problem))?]);
+    }
+    let mut users = Vec::new();
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for (index, line) in text.lines().enumerate() {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let Some((name, password)) = line.split_once(':') else {
+            return Err(at(index, "is not name:password".to_owned()));
+        };
+        if let Some(first) = lines.insert(name, index) {
+            let problem = format!("names the user of line {} once more", first + 1);
+            return Err(at(index, problem));
+        }
+        users.push(user(name, password).map_err(|problem| at(index, problem))?);
+    }
+    if users.is_empty() {
+        return Err(content("names no user"));
+    }
+    Ok(users)
+}
+
+/// A file with one password has no name before its hash.
+fn alone(text: &str) -> Result<(), String> {
+    let behind = text.split_once(':').map(|(_, hash)| Hash::parse(hash));
+    match behind {
+        Some(Ok(Some(_))) => Err(
+            "has a name before the hash: the name is the one of `auth.user`, and the file has what is behind the colon"
+                .to_owned(),
+        ),
+        _ => Ok(()),
     }
 }
 
-fn parse(text: &str) -> Vec<Option<User>> {
-    text.lines()
-        .filter(|line| !line.is_empty() && !line.starts_with('#'))
-        .map(|line| {
-            line.split_once(':')
-                .and_then(|(name, password)| user(name, password))
-        })
-        .collect()
-}
-
-fn user(name: &str, password: &str) -> Option<User> {
-    let fits = |text: &str| (1..=TEXT_BYTES_MAX).contains(&text.len());
-    (fits(name) && fits(password)).then(|| User {
-        name: name.into(),
-        password: Zeroizing::new(password.into()),
-    })
+/// `password`: a hash or plain text.
+fn user(name: &str, password: &str) -> Result<User, String> {
+    for (text, what) in [(name, "name"), (password, "password")] {
+        if !(1..=TEXT_BYTES_MAX).contains(&text.len()) {
+            let length = text.len();
+            return Err(format!(
+                "has a {what} of {length} bytes: expected 1 to {TEXT_BYTES_MAX}"
+            ));
+        }
+    }
+    let password = match Hash::parse(password)? {
+        Some(hash) => Password::Hashed {
+            hash,
+            verified: OnceLock::new(),
+        },
+        None => Password::Plain(Zeroizing::new(password.into())),
+    };
+    let name = name.into();
+    Ok(User { name, password })
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Duration;
 
     use super::*;
+
+    /// Of `secret` and of `correct-horse`, by crypt(3) of libxcrypt 4.4.33.
+    const SECRET: &str = "$2y$04$abcdefghijklmnopqrstuu2r9OfJnfCsdneAXAGHnS4UpFFP8WIrW";
+    const HORSE: &str = "$2y$05$N9qo8uLOickgx2ZMRZoMye./bQohP2JNa6kJDfUyJqRUYQSX5M8SS";
 
     fn file(text: &str) -> tempfile::NamedTempFile {
         let mut file = tempfile::NamedTempFile::new().unwrap();
@@ -181,68 +460,253 @@ mod tests {
         Auth::UsersFile(file.path().to_str().unwrap().to_owned())
     }
 
+    fn of_user(file: &tempfile::NamedTempFile) -> Auth {
+        Auth::User {
+            name: "alice".to_owned(),
+            password_file: file.path().to_str().unwrap().to_owned(),
+        }
+    }
+
+    /// What is known at once.
+    fn at_once(users: &Users, user: &str, password: &str) -> Verdict {
+        let authentication = users.authentication();
+        authentication.judge(user.as_bytes(), password.as_bytes())
+    }
+
+    /// What comes of it in the end, and whether it had to be verified.
+    async fn verified(users: &Users, user: &str, password: &str) -> (Verdict, bool) {
+        let (user, password) = (user.as_bytes(), password.as_bytes());
+        let authentication = users.authentication();
+        let verdict = authentication.judge(user, password);
+        if verdict != Verdict::Pending {
+            return (verdict, false);
+        }
+        let until = Instant::now() + Duration::from_secs(60);
+        authentication.verify(until).await;
+        (authentication.judge(user, password), true)
+    }
+
     #[test]
     fn a_user_is_known_by_its_own_password_alone() {
         let file = file("# who\nalice:one:two\n\nbob:three\n");
         let users = Users::new(&of_file(&file)).unwrap();
-        assert!(users.knows(b"alice", b"one:two") && users.knows(b"bob", b"three"));
+        for (user, password) in [("alice", "one:two"), ("bob", "three")] {
+            assert_eq!(at_once(&users, user, password), Verdict::Known);
+        }
         for (user, password) in [
             ("alice", "three"),
             ("alice", "one"),
             ("# who", ""),
             ("", ""),
         ] {
-            assert!(
-                !users.knows(user.as_bytes(), password.as_bytes()),
-                "{user}:{password}"
-            );
+            let verdict = at_once(&users, user, password);
+            assert_eq!(verdict, Verdict::Wrong, "{user}:{password}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_user_is_known_by_the_password_of_its_hash_alone() {
+        let text = format!("alice:{SECRET}\nbob:{HORSE}\ncarol:plain\n");
+        let users = Users::new(&of_file(&file(&text))).unwrap();
+        assert_eq!(at_once(&users, "carol", "plain"), Verdict::Known);
+        for (user, password) in [
+            ("alice", "wrong"),
+            ("alice", "correct-horse"),
+            ("bob", "secret"),
+            // One that is not there takes as long, and so does a wrong one that is plain text.
+            ("nobody", "secret"),
+            ("", "secret"),
+            ("carol", "wrong"),
+            // A hash is no password.
+            ("alice", SECRET),
+        ] {
+            let expected = (Verdict::Wrong, true);
+            let came = verified(&users, user, password).await;
+            assert_eq!(came, expected, "{user}:{password}");
+        }
+        let known = (Verdict::Known, true);
+        assert_eq!(verified(&users, "alice", "secret").await, known);
+        assert_eq!(verified(&users, "bob", "correct-horse").await, known);
+        // No hash is of these, whoever the user is.
+        for password in ["", "secret\0", &"x".repeat(73)] {
+            for user in ["alice", "carol", "nobody"] {
+                assert_eq!(at_once(&users, user, password), Verdict::Wrong);
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_password_that_was_right_is_remembered_until_the_file_changes() {
+        let mut file = file(&format!("alice:{SECRET}\n"));
+        let users = Users::new(&of_file(&file)).unwrap();
+        let of_another_worker = Users::new(&of_file(&file)).unwrap();
+        assert_eq!(verified(&users, "alice", "wrong").await.0, Verdict::Wrong);
+        let first = verified(&users, "alice", "secret").await;
+        assert_eq!(first, (Verdict::Known, true));
+        for users in [&users, &of_another_worker] {
+            assert_eq!(at_once(users, "alice", "secret"), Verdict::Known);
+            // Nothing else is.
+            for (user, password) in [("alice", "wrong"), ("bob", "secret"), ("alices", "ecret")] {
+                assert_eq!(at_once(users, user, password), Verdict::Pending);
+            }
+        }
+        file.write_all(b"# the same hash\n").unwrap();
+        assert_eq!(at_once(&users, "alice", "secret"), Verdict::Pending);
+        assert_eq!(verified(&users, "alice", "secret").await.0, Verdict::Known);
+        // As long as the former content, and in place of the former file.
+        let another = format!("alice:{}\n# the same hash\n", SECRET.replace("2r9", "2r8"));
+        let beside = file.path().with_extension("new");
+        std::fs::write(&beside, another).unwrap();
+        std::fs::rename(&beside, file.path()).unwrap();
+        for users in [&users, &of_another_worker] {
+            let came = verified(users, "alice", "secret").await;
+            assert_eq!(came, (Verdict::Wrong, true));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_during_a_verification_is_asked_again() {
+        let file = file(&format!("alice:{SECRET}\n"));
+        let users = Users::new(&of_file(&file)).unwrap();
+        let authentication = users.authentication();
+        let judge = || authentication.judge(b"alice", b"secret");
+        assert_eq!(judge(), Verdict::Pending);
+        authentication
+            .verify(Instant::now() + Duration::from_secs(60))
+            .await;
+        std::fs::write(file.path(), format!("# changed\nalice:{HORSE}\n")).unwrap();
+        assert_eq!(judge(), Verdict::Pending);
+        authentication
+            .verify(Instant::now() + Duration::from_secs(60))
+            .await;
+        assert_eq!(judge(), Verdict::Wrong);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_waits_too_long_is_told_so_and_known_ones_do_not_wait() {
+        static HELD: Verifier = Verifier::new();
+        let file = file(&format!("alice:{SECRET}\n"));
+        let users = Users::with(&of_file(&file), &HELD).unwrap();
+        assert_eq!(verified(&users, "alice", "secret").await.0, Verdict::Known);
+        let (releases, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for number in 0..2 {
+            let held = Arc::clone(&held);
+            let wait = move || held.lock().unwrap().recv().is_ok();
+            HELD.verdict([number; 32], wait, Instant::now()).await;
+        }
+        let authentication = users.authentication();
+        let judge = || authentication.judge(b"alice", b"wrong");
+        assert_eq!(judge(), Verdict::Pending);
+        authentication.verify(Instant::now()).await;
+        assert_eq!(judge(), Verdict::Busy);
+        assert_eq!(at_once(&users, "alice", "secret"), Verdict::Known);
+        drop(releases);
+        assert_eq!(verified(&users, "alice", "wrong").await.0, Verdict::Wrong);
     }
 
     #[test]
     fn a_password_file_may_end_its_line() {
         let file = file("secret\r\n");
-        let auth = Auth::User {
-            name: "alice".to_owned(),
-            password_file: file.path().to_str().unwrap().to_owned(),
-        };
-        let users = Users::new(&auth).unwrap();
-        assert!(users.knows(b"alice", b"secret") && !users.knows(b"alice", b"secret\n"));
+        let users = Users::new(&of_user(&file)).unwrap();
+        assert_eq!(at_once(&users, "alice", "secret"), Verdict::Known);
+        assert_eq!(at_once(&users, "alice", "secret\n"), Verdict::Wrong);
+    }
+
+    #[tokio::test]
+    async fn a_password_file_may_have_a_hash_without_a_name() {
+        let users = Users::new(&of_user(&file(&format!("{SECRET}\n")))).unwrap();
+        assert_eq!(verified(&users, "alice", "secret").await.0, Verdict::Known);
+        assert_eq!(verified(&users, "bob", "secret").await.0, Verdict::Wrong);
+        let error = Users::new(&of_user(&file(&format!("alice:{SECRET}\n")))).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains(":1: has a name before the hash"), "{error}");
     }
 
     #[test]
     fn a_changed_file_counts_and_a_broken_one_changes_nothing() {
         let mut file = file("alice:one\n");
         let users = Users::new(&of_file(&file)).unwrap();
+        let is_known = |user, password| at_once(&users, user, password) == Verdict::Known;
         file.write_all(b"bob:two\n").unwrap();
-        assert!(users.knows(b"alice", b"one") && users.knows(b"bob", b"two"));
+        assert!(is_known("alice", "one") && is_known("bob", "two"));
         file.write_all(b"no colon\n").unwrap();
-        assert!(users.knows(b"alice", b"one"));
+        assert!(is_known("alice", "one"));
         let looked_at = std::fs::metadata(file.path()).unwrap();
-        assert_eq!(
-            users.known.borrow().version,
-            (looked_at.modified().ok(), looked_at.len())
-        );
+        assert_eq!(users.version.get(), Version::from(&looked_at));
         std::fs::remove_file(file.path()).unwrap();
-        assert!(users.knows(b"bob", b"two"));
+        assert!(is_known("bob", "two"));
     }
 
     #[test]
-    fn a_file_that_cannot_be_used_is_an_error_without_its_content() {
+    fn a_user_who_was_removed_before_the_file_broke_is_known_to_no_worker() {
+        for removed in [false, true] {
+            let file = file("alice:one\nbob:two\n");
+            let workers = [0, 1].map(|_| Users::new(&of_file(&file)).unwrap());
+            std::fs::write(file.path(), "alice:one\n").unwrap();
+            // The other one has no client meanwhile.
+            assert_eq!(at_once(&workers[0], "bob", "two"), Verdict::Wrong);
+            std::fs::write(file.path(), "no colon").unwrap();
+            if removed {
+                std::fs::remove_file(file.path()).unwrap();
+            }
+            for users in &workers {
+                assert_eq!(at_once(users, "bob", "two"), Verdict::Wrong);
+                assert_eq!(at_once(users, "alice", "one"), Verdict::Known);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_used_is_an_error_with_its_line_and_without_its_content() {
+        let long = "x".repeat(256);
         for (text, expected) in [
-            ("", "names no user"),
-            ("secret", "is not name:password"),
-            ("alice:", "is not name:password"),
-            (&"a:b\n".repeat(20_000), "more than 65536 bytes"),
+            ("", ": names no user"),
+            ("# secret\n\n", ": names no user"),
+            ("secret", ":1: is not name:password"),
+            (
+                "# one\n\nalice:secret\nsecret\n",
+                ":4: is not name:password",
+            ),
+            ("alice:", ":1: has a password of 0 bytes: expected 1 to 255"),
+            (":secret", ":1: has a name of 0 bytes: expected 1 to 255"),
+            (
+                &format!("a:b\n{long}:secret"),
+                ":2: has a name of 256 bytes",
+            ),
+            (&format!("a:b\nb:{long}"), ":2: has a password of 256 bytes"),
+            (
+                "secret:a\nb:c\nsecret:d",
+                ":3: names the user of line 1 once more",
+            ),
+            (
+                &format!("secret:{SECRET}\nb:$2y$99$x"),
+                ":2: has a malformed bcrypt hash",
+            ),
+            (
+                &format!("secret:{}", SECRET.replace("$04$", "$15$")),
+                ":1: has a bcrypt hash of cost 15: 4 to 14",
+            ),
+            ("secret:$apr1$x$y", ":1: has a hash that is not supported"),
+            (&"a:b\n".repeat(20_000), ": has more than 65536 bytes"),
         ] {
-            let error = Users::new(&of_file(&file(text))).unwrap_err().to_string();
-            assert!(
-                error.contains(expected) && !error.contains("secret"),
-                "{error}"
-            );
+            let file = file(text);
+            let error = Users::new(&of_file(&file)).unwrap_err().to_string();
+            let path = file.path().to_str().unwrap();
+            assert!(error.starts_with(&format!("{path}{expected}")), "{error}");
+            assert!(!error.contains("secret"), "{error}");
         }
         let missing = Auth::UsersFile("/no/such/file".to_owned());
         let error = Users::new(&missing).unwrap_err().to_string();
         assert!(error.contains("/no/such/file cannot be read"), "{error}");
+    }
+
+    #[test]
+    fn what_nobody_uses_any_more_is_not_kept() {
+        let file = file("alice:one\n");
+        let users = Users::new(&of_file(&file)).unwrap();
+        let known = Arc::downgrade(&users.known());
+        drop(users);
+        assert!(known.upgrade().is_none());
     }
 }
