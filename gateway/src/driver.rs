@@ -193,6 +193,7 @@ impl Driver {
     pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
         let run = async {
             let end = tokio::select! {
+                biased;
                 end = self.run_timeouts() => Some(end),
                 never = idle::run(self) => match never {},
                 never = look::run(self) => match never {},
@@ -290,7 +291,7 @@ impl Driver {
         }
         let opened = guard::caught(|| {
             let mut session = self.session.borrow_mut();
-            session.open(Instant::now(), target, priority, client.source)
+            session.open(now(), target, priority, client.source)
         });
         let opened = opened.unwrap_or_else(|panic| {
             self.panicked(&panic);
@@ -628,10 +629,11 @@ impl Driver {
                 None => self.timer_wake.notified().await,
                 Some(deadline) => {
                     tokio::select! {
+                        biased;
                         () = tokio::time::sleep_until(deadline.into()) => {}
                         () = self.timer_wake.notified() => {}
                     }
-                    let result = self.session.borrow_mut().handle_timeout(Instant::now());
+                    let result = self.session.borrow_mut().handle_timeout(now());
                     if let Err(error) = result {
                         self.drain_events();
                         return error.into();
@@ -643,8 +645,15 @@ impl Driver {
     }
 }
 
+/// The clock of the event loop's timers, so that a test that moves it moves all.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 /// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
 const RESETS_MAX: Duration = Duration::from_secs(3);
 
+#[cfg(test)]
+mod simulation;
 #[cfg(test)]
 pub(crate) mod tests;

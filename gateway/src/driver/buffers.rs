@@ -169,6 +169,21 @@ impl Share {
         drop(self.paced_permits(size).acquire().await);
     }
 
+    /// Buffers that have a place in it.
+    #[cfg(test)]
+    pub(crate) fn lent(&self) -> usize {
+        let carriers = self.carriers.get();
+        let places = carriers * (SMALL_MAX + LARGE_MAX) + PACED_SMALL_MAX + PACED_LARGE_MAX;
+        let all = [
+            &self.small,
+            &self.large,
+            &self.paced_small,
+            &self.paced_large,
+        ];
+        let free = all.iter().map(|permits| permits.available_permits());
+        places - free.sum::<usize>()
+    }
+
     /// No buffer is handed out any more.
     pub(crate) fn close(&self) {
         self.small.close();

@@ -152,7 +152,7 @@ impl Carrier {
             settled_wake: Notify::new(),
             state: Cell::new(State::Hello),
             lost: Cell::new(false),
-            since: Instant::now(),
+            since: super::now(),
             outdated: Cell::new(false),
             distrusted: Cell::new(None),
             distrusted_wake: Notify::new(),
@@ -241,7 +241,7 @@ impl Driver {
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Rc<Carrier>, NoCarrier> {
-        let (now, first) = (Instant::now(), !self.begun.replace(true));
+        let (now, first) = (super::now(), !self.begun.replace(true));
         if first {
             self.identity.replace(transport.identity().map(Into::into));
         } else if self.identity.borrow().as_deref() != transport.identity() {
@@ -284,6 +284,7 @@ impl Driver {
 
     async fn run_carrier(self: Rc<Self>, carrier: Rc<Carrier>, unread: Vec<u8>) {
         let end = tokio::select! {
+            biased;
             end = carrier_in::run(&self, &carrier, unread) => end,
             end = carrier_out::run(&self, &carrier) => end,
             () = carrier.close_wake.notified() => CarrierEnd::ShutDown,
@@ -339,7 +340,7 @@ impl Driver {
     pub(super) fn lose(&self, carrier: &Carrier) {
         if !carrier.lost.replace(true) {
             let mut session = self.session.borrow_mut();
-            session.handle_carrier_lost(Instant::now(), carrier.id);
+            session.handle_carrier_lost(super::now(), carrier.id);
         }
     }
 

@@ -206,7 +206,7 @@ impl Driver {
         aim: &mut Aim,
         run: &mut Run,
     ) -> Result<usize, SessionError> {
-        let now = Instant::now();
+        let now = super::now();
         let mut position = 0;
         while carrier.is_running() {
             let mut session = self.session.borrow_mut();

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::rc::Rc;
-use std::time::Instant;
 
 use muxtunnel_proto::{Payload, Token, Transmit};
 
@@ -183,7 +182,7 @@ fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
         Ok((length, total)) => {
             carrier.stats.add_sent(length);
             if let Some(tcp) = carrier.transport.tcp()
-                && let Some(rtt) = carrier.backlog.look(tcp, Instant::now())?
+                && let Some(rtt) = carrier.backlog.look(tcp, super::now())?
             {
                 driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
             }

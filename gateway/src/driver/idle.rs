@@ -31,7 +31,7 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
             continue;
         };
         tokio::time::sleep(pause).await;
-        driver.look(timeouts, Instant::now());
+        driver.look(timeouts, super::now());
     }
 }
 

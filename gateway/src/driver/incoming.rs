@@ -32,6 +32,14 @@ pub(super) struct Incoming {
     arrived: Arrived,
 }
 
+#[cfg(test)]
+impl Incoming {
+    /// Whether payload waits for its socket.
+    pub(super) fn holds(&self) -> bool {
+        !self.arrived.inbox.is_empty()
+    }
+}
+
 /// What came for a stream before it had a socket.
 #[derive(Default)]
 pub(super) struct Arrived {

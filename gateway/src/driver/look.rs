@@ -38,7 +38,7 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     driver.reached(Progress::Ready).await;
     let (mut seen, mut demand) = (Seen::default(), Demand::default());
     loop {
-        let look = driver.look_at_carriers(Instant::now(), &mut seen);
+        let look = driver.look_at_carriers(super::now(), &mut seen);
         driver.want_carriers(demand.look(&look));
         tokio::time::sleep(LOOK_EVERY).await;
     }

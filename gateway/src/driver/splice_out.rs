@@ -6,7 +6,6 @@
 
 use std::io::ErrorKind;
 use std::rc::Rc;
-use std::time::Instant;
 
 use super::pipe::{Pipe, SPLICE_BYTES_MIN};
 use super::stream::StreamIo;
@@ -55,7 +54,7 @@ impl Driver {
         let taken = io.deliver_spliced(self.share.pool(), pipe);
         if taken > 0 {
             let mut session = self.session.borrow_mut();
-            session.sink_took(Instant::now(), io.id, taken);
+            session.sink_took(super::now(), io.id, taken);
             io.account.received(&self.telemetry, taken);
         }
         self.telemetry.splices.received(length);

@@ -310,6 +310,13 @@ impl StreamIo {
         self.account.quiet_for(now, changes)
     }
 
+    /// Whether payload waits for its socket, and whether some waits behind a gap.
+    #[cfg(test)]
+    pub(super) fn holds(&self) -> (bool, bool) {
+        let gap = !self.reassembly.borrow().is_empty();
+        (!self.inbox.borrow().is_empty(), gap)
+    }
+
     fn end(&self, cut: Cut) {
         if self.cut.get().is_none() {
             self.cut.set(Some(cut));
@@ -514,7 +521,7 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
             driver
                 .session
                 .borrow_mut()
-                .sink_took(Instant::now(), io.id, length);
+                .sink_took(super::now(), io.id, length);
             io.account.received(&driver.telemetry, length);
             driver.wake_transmit();
             Ok(())

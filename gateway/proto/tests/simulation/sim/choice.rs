@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 /// A stream of choices. The same ones give the same run.
+#[derive(Debug)]
 pub enum Choices {
     /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
     Seed(u64),
