@@ -5,7 +5,7 @@
 //! and of bounded length ([`crate::entry`]).
 //!
 //! Bounds: [`CONNECTIONS_MAX`] connections of one request each, of which one more ends the oldest of the address that has
-//! most; [`HEAD_TIME`] for the head of the request, [`CONNECTION_TIME`] for all of it; [`HEAD_BYTES_MAX`].
+//! most; [`TIMES`] for the head of the request, and for all of it; [`HEAD_BYTES_MAX`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +29,34 @@ use crate::telemetry::Telemetry;
 
 /// Most connections.
 const CONNECTIONS_MAX: usize = 64;
-/// How long the head of a request may take.
-const HEAD_TIME: Duration = Duration::from_secs(5);
-/// How long a connection may take, to the last byte of its response. `/offer` takes up to 10 s.
-const CONNECTION_TIME: Duration = Duration::from_secs(30);
+/// How long clients may take.
+const TIMES: Times = Times {
+    head: Duration::from_secs(5),
+    connection: Duration::from_secs(30),
+};
 /// Most bytes of a request's head.
 const HEAD_BYTES_MAX: usize = 16 << 10;
 
+/// How long a client may take.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// For the head of its request.
+    head: Duration,
+    /// For all of its connection, to the last byte of the response. `/offer` takes up to 10 s.
+    connection: Duration,
+}
+
 /// Serves until the process ends. `offers`: an entry's.
 pub(crate) async fn serve(
+    listener: std::net::TcpListener,
+    telemetry: Arc<Telemetry>,
+    offers: Option<Arc<Offers>>,
+) {
+    serve_within(TIMES, listener, telemetry, offers).await;
+}
+
+async fn serve_within(
+    times: Times,
     listener: std::net::TcpListener,
     telemetry: Arc<Telemetry>,
     offers: Option<Arc<Offers>>,
@@ -65,7 +84,7 @@ pub(crate) async fn serve(
             Ok((tcp, client)) => {
                 // None is dropped: nothing here counts as a failure.
                 if let Ok(seat) = connections.enter(Some(client.ip())) {
-                    tokio::spawn(answer(tcp, router.clone(), seat));
+                    tokio::spawn(answer(tcp, router.clone(), seat, times));
                 }
             }
             Err(error) => {
@@ -77,16 +96,16 @@ pub(crate) async fn serve(
 }
 
 /// Answers one request.
-async fn answer(tcp: TcpStream, router: Router, mut seat: Seat) {
+async fn answer(tcp: TcpStream, router: Router, mut seat: Seat, times: Times) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIME)
+        .header_read_timeout(times.head)
         .keep_alive(false)
         .max_buf_size(HEAD_BYTES_MAX)
         .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
     tokio::select! {
         // A client that goes, or sends no HTTP, is not worth a line.
-        _ = timeout(CONNECTION_TIME, connection) => {}
+        _ = timeout(times.connection, connection) => {}
         () = seat.sent_away() => {}
     }
 }
@@ -141,13 +160,13 @@ mod tests {
 
     use super::*;
 
-    async fn admin() -> std::net::SocketAddr {
+    async fn admin(times: Times) -> std::net::SocketAddr {
         let yaml = "role: Exit\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n";
         let telemetry = Telemetry::new(Config::from_yaml(yaml).unwrap(), "", 1, None);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
-        tokio::spawn(serve(listener, telemetry, None));
+        tokio::spawn(serve_within(times, listener, telemetry, None));
         address
     }
 
@@ -165,7 +184,13 @@ mod tests {
 
     #[tokio::test]
     async fn silent_connections_keep_nobody_out_and_are_bounded() {
-        let address = admin().await;
+        // No time ends them.
+        let never = Duration::from_hours(1);
+        let times = Times {
+            head: never,
+            connection: never,
+        };
+        let address = admin(times).await;
         let mut silent = Vec::new();
         for _ in 0..2 * CONNECTIONS_MAX {
             silent.push(TcpStream::connect(address).await.unwrap());
@@ -175,21 +200,22 @@ mod tests {
             answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"),
             "{answer}"
         );
-        // The oldest are ended at once.
+        // One more ends the oldest.
         for tcp in &mut silent[..CONNECTIONS_MAX] {
-            assert!(matches!(tcp.read(&mut [0]).await, Ok(0) | Err(_)));
+            let ended = timeout(Duration::from_secs(60), tcp.read(&mut [0])).await;
+            assert!(matches!(ended.unwrap(), Ok(0) | Err(_)));
         }
     }
 
     #[tokio::test]
     async fn a_client_that_does_not_finish_its_request_is_ended_in_time() {
-        let address = admin().await;
+        let address = admin(TIMES).await;
         let mut slow = TcpStream::connect(address).await.unwrap();
         slow.write_all(b"GET /healthz HTT").await.unwrap();
         let begun = tokio::time::Instant::now();
         let mut answer = Vec::new();
-        let ended = timeout(4 * HEAD_TIME, slow.read_to_end(&mut answer)).await;
+        let ended = timeout(4 * TIMES.head, slow.read_to_end(&mut answer)).await;
         assert!(ended.is_ok(), "it is still there");
-        assert!(begun.elapsed() >= HEAD_TIME, "{:?}", begun.elapsed());
+        assert!(begun.elapsed() >= TIMES.head, "{:?}", begun.elapsed());
     }
 }

@@ -355,7 +355,10 @@ pub fn full_target() -> (TcpListener, Vec<socket2::Socket>) {
 }
 
 pub fn accept(listener: &TcpListener) -> TcpStream {
-    let (tcp, _) = listener.accept().unwrap();
+    // On Linux this bounds accept(2), too.
+    let socket = socket2::SockRef::from(listener);
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let (tcp, _) = listener.accept().expect("no connection arrived in time");
     tcp.set_read_timeout(Some(PATIENCE)).unwrap();
     tcp.set_write_timeout(Some(PATIENCE)).unwrap();
     tcp
