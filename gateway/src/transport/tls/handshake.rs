@@ -65,9 +65,10 @@ pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result
             Ok(Step::Read) if !hands.state().is_handshaking() => break,
             Ok(Step::Read) => bytes.read(below).await?,
             Err(error) => {
-                // What is left to say is an alert, and nothing more is read.
-                bytes.incoming.clear();
-                while let Ok(Step::Go) = bytes.step(&mut hands) {}
+                // What is left to say is an alert. Once that is taken, a further step would read the same again.
+                while hands.state().wants_write()
+                    && let Ok(Step::Go) = bytes.step(&mut hands)
+                {}
                 bytes.send(below).await?;
                 return Err(invalid(error));
             }
