@@ -6,6 +6,7 @@ use super::seen::Seen;
 use super::stage::Stage;
 use crate::driver::Driver;
 use crate::driver::buffers::Pool;
+use crate::driver::incoming::Incoming;
 
 /// What a session that goes on has left over, though no stream is open; `None`: nothing.
 pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
@@ -73,12 +74,7 @@ pub(super) fn look(stage: &Stage, driver: &Driver) {
             stage.see(Seen::OutOfOrder);
         }
     }
-    if driver
-        .incoming
-        .borrow()
-        .values()
-        .any(|incoming| incoming.holds())
-    {
+    if driver.incoming.borrow().values().any(Incoming::holds) {
         stage.see(Seen::HeldWhileDialling);
     }
     let carriers = driver.carriers.borrow();
