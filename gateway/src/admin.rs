@@ -82,8 +82,9 @@ async fn serve_within(
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {
-                // None is dropped: nothing here counts as a failure.
+                // None is dropped, since none has failed.
                 if let Ok(seat) = connections.enter(Some(client.ip())) {
+                    seat.excused();
                     tokio::spawn(answer(tcp, router.clone(), seat, times));
                 }
             }

@@ -117,10 +117,11 @@ impl Rejection {
         }
     }
 
-    /// Whether the client is nobody that is known, or asked for nothing that makes sense, or for nothing in time.
+    /// Whether the client gave a wrong password, or asked for nothing that makes sense, or for nothing in time. One that
+    /// gives none is asked for it by the answer, and comes again.
     pub(crate) fn is_failure(&self) -> bool {
-        use Code::{ClientRequestInvalid, ClientRequestTimedOut, ClientUnknown};
-        [ClientUnknown, ClientRequestInvalid, ClientRequestTimedOut].contains(&self.code)
+        use Code::{ClientRequestInvalid, ClientRequestTimedOut, PasswordWrong};
+        [PasswordWrong, ClientRequestInvalid, ClientRequestTimedOut].contains(&self.code)
     }
 }
 

@@ -169,6 +169,11 @@ impl Seat {
         waiting.limiter.succeed(Instant::now(), self.number);
     }
 
+    /// The connection proves nothing, so that nothing that becomes of it is a failure.
+    pub(crate) fn excused(&self) {
+        self.lobby.waiting().limiter.excuse(self.number);
+    }
+
     /// The connection has proved the wrong thing, or nothing in time. One that only went has not.
     pub(crate) fn failed(&self) {
         let mut waiting = self.lobby.waiting();

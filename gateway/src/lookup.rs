@@ -3,7 +3,7 @@
 //! The system's resolver holds a thread until it has an answer, even where nobody waits for that any more. Each session
 //! has a bound of its own, so that one whose peer asks for names that nobody answers for leaves the others theirs. A
 //! thread cannot be taken back, so a peer, with all of its sessions, never has more look-ups than there are places left:
-//! alone it has half of them, and each peer that joins in finds some. What waits for its turn is an open without an
+//! alone it has half of them, the next peer half of what is left, and so on. What waits for its turn is an open without an
 //! answer: the session's table and the time-out of its dial bound that.
 
 use std::collections::BTreeMap;

@@ -52,8 +52,9 @@ pub(crate) async fn client(
     proxy: SocketAddr,
     lobby: &Arc<Lobby>,
 ) -> Result<Option<SocketAddr>, Unintroduced> {
-    // What comes of it is no proof of anybody, and no failure of one: the limiter learns neither.
     let mut seat = lobby.enter(Some(proxy.ip()))?;
+    // What comes of it is no proof of anybody, and no failure of one.
+    seat.excused();
     let client = tokio::select! {
         biased;
         client = introduction(tcp, proxy) => client.map_err(Unintroduced::Header)?,

@@ -166,6 +166,15 @@ fn clients_are_served_with_the_password_of_a_hash_alone() {
             assert_eq!(proxies.http(user, password), "407", "{user}:{password}");
         }
     }
+    // Each wrong one is a failure of its address, and a client that is only asked for a password is none.
+    let mut asks = TcpStream::connect(proxies.http).unwrap();
+    let request = format!("CONNECT {} HTTP/1.1\r\n\r\n", proxies.target);
+    asks.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    asks.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 407 "), "{answer}");
+    let failed = metric(&proxies.entry, "muxgate_handshakes_failed_total ");
+    assert_eq!(failed, 2 * 2 * 6);
     proxies
         .entry
         .line(&["MT0246", "Connection refused", "Socks5"]);

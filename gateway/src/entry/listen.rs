@@ -184,33 +184,32 @@ impl Entry {
         mut seat: Seat,
         underway: Option<Underway>,
     ) {
+        let mut source = None;
         let heard = tokio::select! {
             biased;
-            heard = route.manner.hear(&client.socket) => heard,
+            heard = route.manner.hear(&client.socket, &mut source) => heard,
             () = seat.sent_away() => Err(Rejection::sent_away()),
         };
+        if let Some(Source::Tcp {
+            client: address, ..
+        }) = source
+        {
+            client.refused.client = address.into();
+        }
         match &heard {
             Ok(_) => seat.succeeded(),
             Err(rejection) if rejection.is_failure() => seat.failed(),
             Err(_) => {}
         }
         let rejection = match heard {
-            Ok(heard) => {
-                if let Some(Source::Tcp {
-                    client: address, ..
-                }) = heard.source
-                {
-                    client.refused.client = address.into();
-                }
-                match route.forward.admit(Instant::now()) {
-                    Ok(admission) => return self.lead(client, admission, route, heard, underway),
-                    Err(code) => Rejection {
-                        reply: heard.request.answer.refused(None),
-                        code,
-                        problem: code.cause(),
-                    },
-                }
-            }
+            Ok(heard) => match route.forward.admit(Instant::now()) {
+                Ok(admission) => return self.lead(client, admission, route, heard, underway),
+                Err(code) => Rejection {
+                    reply: heard.request.answer.refused(None),
+                    code,
+                    problem: code.cause(),
+                },
+            },
             Err(rejection) => rejection,
         };
         let Client { socket, refused } = client;

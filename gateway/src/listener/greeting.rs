@@ -76,25 +76,27 @@ impl Manner {
         send.then(|| said.unwrap_or_else(|| socket.source()))
     }
 
-    /// Hears a client out.
+    /// Hears a client out. `source` becomes what a PROXY header says of it, also where it is rejected afterwards.
     ///
     /// # Errors
     /// [`Rejection`]: it asked for nothing that it can have, or for nothing in time.
-    pub(crate) async fn hear(&self, socket: &LocalSocket) -> Result<Heard, Rejection> {
-        let source = if self.proxy.accept {
-            timeout(PROXY_TIME, hear_proxy(socket))
+    pub(crate) async fn hear(
+        &self,
+        socket: &LocalSocket,
+        source: &mut Option<Source>,
+    ) -> Result<Heard, Rejection> {
+        if self.proxy.accept {
+            *source = timeout(PROXY_TIME, hear_proxy(socket))
                 .await
-                .unwrap_or_else(|_| Err(late("sent no PROXY header within 3 s")))?
-        } else {
-            None
-        };
+                .unwrap_or_else(|_| Err(late("sent no PROXY header within 3 s")))?;
+        }
         let dialogue = self.dialogue(socket)?;
         let authentication = self.users.as_deref().map(Users::authentication);
         let (request, rest) = converse(socket, dialogue, authentication.as_ref()).await?;
         Ok(Heard {
             request,
             rest,
-            source,
+            source: *source,
         })
     }
 
@@ -274,7 +276,7 @@ mod tests {
         }
         tokio::time::pause();
         let begun = Instant::now();
-        (manner.hear(&socket).await, begun.elapsed())
+        (manner.hear(&socket, &mut None).await, begun.elapsed())
     }
 
     /// Timers are as exact as a millisecond.

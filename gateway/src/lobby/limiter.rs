@@ -12,7 +12,7 @@
 //!   with the probability that leaves the others that time. Where one address is that of many peers (SNAT), or where many
 //!   addresses attack, those who are fast could otherwise evict everybody in time.
 //! - *Penalty.* The new connection would be the one that goes, since its source has failed so often. With a probability of
-//!   one in one more than the failures, its source counts as if it had not failed.
+//!   one in one more than the failures, its source counts as if it had not failed, for as long as it has places.
 //!
 //! A connection that is evicted has failed where it had the time of a proof, and otherwise not.
 //!
@@ -76,7 +76,17 @@ pub(super) struct Limiter {
 struct Place {
     source: Source,
     since: Instant,
-    has_failed: bool,
+    /// It has failed or succeeded, or nothing that becomes of it is a failure.
+    is_judged: bool,
+}
+
+/// The connection whose place a new one takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Victim {
+    number: u64,
+    /// By chance, the failures of the new one's source do not count while the source has places: one that has just been
+    /// let in would otherwise be the next to go.
+    is_pardon: bool,
 }
 
 /// One source with at least one place.
@@ -117,21 +127,22 @@ impl Limiter {
         if let Some(own) = self.by_source.get_mut(&source) {
             own.arrivals.add(now, within);
         }
-        let mut evicted = None;
+        let mut victim = None;
         if self.places.len() >= self.places_max {
-            evicted = self.victim(now, source, chance);
-            let Some(evicted) = evicted else {
+            victim = self.victim(now, source, chance);
+            let Some(Victim { number, .. }) = victim else {
                 self.counts.dropped += 1;
                 return Entrance::Dropped;
             };
-            self.evict(now, evicted);
+            self.evict(now, number);
         }
+        let is_pardon = victim.is_some_and(|victim| victim.is_pardon);
         let number = self.next;
         self.next += 1;
         let place = Place {
             source,
             since: now,
-            has_failed: false,
+            is_judged: false,
         };
         self.places.insert(number, place);
         let penalty_until = self.penalties.until(source);
@@ -146,6 +157,10 @@ impl Limiter {
         };
         let own = self.by_source.entry(source).or_insert_with(of_source);
         own.numbers.insert(number);
+        if is_pardon {
+            own.penalty_until = None;
+        }
+        let evicted = victim.map(|victim| victim.number);
         Entrance::Admitted { number, evicted }
     }
 
@@ -164,9 +179,17 @@ impl Limiter {
 
     /// A connection has proved who it is, or said what it wants; it still has its place.
     pub(super) fn succeed(&mut self, now: Instant, number: u64) {
-        if let Some(place) = self.places.get(&number) {
+        if let Some(place) = self.places.get_mut(&number) {
+            place.is_judged = true;
             let took = now.saturating_duration_since(place.since);
             self.proof_time.add(took);
+        }
+    }
+
+    /// Whatever becomes of a connection is no failure, and says nothing of proofs.
+    pub(super) fn excuse(&mut self, number: u64) {
+        if let Some(place) = self.places.get_mut(&number) {
+            place.is_judged = true;
         }
     }
 
@@ -185,12 +208,12 @@ impl Limiter {
         self.leave(number);
     }
 
-    /// Once for each connection; returns whether it was the first time.
+    /// Once for each connection, and not where it has succeeded; returns whether it did.
     fn penalise(&mut self, now: Instant, number: u64) -> bool {
         let Some(place) = self.places.get_mut(&number) else {
             return false;
         };
-        if std::mem::replace(&mut place.has_failed, true) {
+        if std::mem::replace(&mut place.is_judged, true) {
             return false;
         }
         let until = self.penalties.add(now, place.source);
@@ -215,7 +238,12 @@ impl Limiter {
     }
 
     /// Whose place one more connection of `source` takes; `None`: nobody's, it is dropped itself.
-    fn victim(&self, now: Instant, source: Source, chance: &mut dyn FnMut() -> f64) -> Option<u64> {
+    fn victim(
+        &self,
+        now: Instant,
+        source: Source,
+        chance: &mut dyn FnMut() -> f64,
+    ) -> Option<Victim> {
         let others = self.by_source.iter().filter(|(other, _)| **other != source);
         let others = others.filter_map(|(_, other)| {
             let oldest = *other.numbers.first()?;
@@ -231,10 +259,12 @@ impl Limiter {
             most.is_none_or(|most| own > most)
         };
         let mut counted = failures(self.penalties.until(source), now) as usize;
-        if goes_itself(counted) && !goes_itself(0) && chance() < 1.0 / (counted + 1) as f64 {
+        let is_pardon =
+            goes_itself(counted) && !goes_itself(0) && chance() < 1.0 / (counted + 1) as f64;
+        if is_pardon {
             counted = 0;
         }
-        match most {
+        let number = match most {
             Some((weight, Reverse(victim))) if !goes_itself(counted) => {
                 let takes = weight > places + 1 + counted
                     || !self.drops_early(now, self.places_max, &self.arrivals, chance);
@@ -244,7 +274,8 @@ impl Limiter {
                 let own = own.filter(|own| !self.drops_early(now, places, &own.arrivals, chance));
                 own.and(oldest)
             }
-        }
+        };
+        number.map(|number| Victim { number, is_pardon })
     }
 
     /// Whether one of so many `arrivals` is dropped, of which `places` are to have the time of a proof.

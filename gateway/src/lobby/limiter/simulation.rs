@@ -58,6 +58,17 @@ struct World {
 /// The share of the peers' attempts that succeeds while `attackers` sources make so many connections a second together.
 /// Peers come from an address of their own, or with `is_shared` from that of the attackers.
 fn share(rule: Rule, attackers: u32, attackers_a_second: f64, is_shared: bool) -> f64 {
+    share_with(rule, attackers, attackers_a_second, is_shared, false)
+}
+
+/// The same. `has_failed`: somebody else behind the peers' address has, when the attack begins.
+fn share_with(
+    rule: Rule,
+    attackers: u32,
+    attackers_a_second: f64,
+    is_shared: bool,
+    has_failed: bool,
+) -> f64 {
     let early_drop = match rule {
         Rule::Both => EarlyDrop::On,
         Rule::Eviction | Rule::Drop => EarlyDrop::Off,
@@ -79,6 +90,12 @@ fn share(rule: Rule, attackers: u32, attackers_a_second: f64, is_shared: bool) -
         tried: 0,
         proved: 0,
     };
+    if has_failed {
+        world
+            .limiter
+            .penalties
+            .add(world.start + ATTACK, world.peers);
+    }
     world.plan(Duration::ZERO, Event::Peer);
     world.plan(ATTACK, Event::Attacker);
     while let Some(((at, _), event)) = world.events.pop_first()
@@ -195,6 +212,18 @@ fn peers_that_do_not_fail_are_let_in_among_hundreds_of_addresses_that_do() {
     println!("eviction, both: {shares:.3?}");
     let [eviction, both] = shares;
     assert!(eviction < 0.15 && both > 0.60);
+}
+
+/// A neighbour behind the same address that fails must not lock it out, however many addresses attack.
+#[test]
+fn peers_behind_an_address_that_has_failed_get_in_among_addresses_that_come_once() {
+    // So fast that no place is free soon after the attack has begun.
+    let shares = [false, true].map(|has_failed| {
+        let everyone = u32::MAX - 1;
+        share_with(Rule::Both, everyone, 2_500.0, false, has_failed)
+    });
+    println!("without and with a penalty: {shares:.3?}");
+    assert!(shares[0] > shares[1] && shares[1] > 0.05);
 }
 
 #[test]

@@ -69,7 +69,8 @@ pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result
                 while hands.state().wants_write()
                     && let Ok(Step::Go) = bytes.step(&mut hands)
                 {}
-                bytes.send(below).await?;
+                // Where it cannot be said, the failure is still the handshake's.
+                let _ = bytes.send(below).await;
                 return Err(invalid(error));
             }
         }
