@@ -22,16 +22,18 @@ use crate::cluster::Cluster;
 use crate::wait;
 
 /// Tests of the first cluster at a time.
-const PLACES: u32 = 2;
+const PLACES: usize = 2;
 /// After this long the tests that have both clusters are in the queue, and the others follow. A test that has both waits
 /// until all others have ended, so between them each of these would wait anew.
 const BOTH_FIRST: Duration = Duration::from_secs(3);
 /// After this long the tests that share the second cluster are in the queue, and those that have it to themselves follow.
-const SHARED_FIRST: Duration = Duration::from_secs(6);
+const SHARED_FIRST: Duration = Duration::from_secs(3);
 /// Within this a cluster is whole again after the test before.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 
-static FIRST: Semaphore = Semaphore::const_new(PLACES as usize);
+/// Read by a test that leaves room for others, written by one that has both clusters. It is fair.
+static BOTH: RwLock<()> = RwLock::const_new(());
+static FIRST: Semaphore = Semaphore::const_new(PLACES);
 static SECOND: RwLock<()> = RwLock::const_new(());
 static INSTALLATION: Mutex<()> = Mutex::const_new(());
 
@@ -64,15 +66,15 @@ impl<Held> Drop for Turn<Held> {
 ///
 /// # Errors
 /// None: the places are never closed.
-pub async fn beside() -> Result<Turn<SemaphorePermit<'static>>> {
-    tokio::time::sleep(BOTH_FIRST).await;
-    Ok(Turn::of(FIRST.acquire().await?))
+pub async fn beside() -> Result<Turn<(Shared, SemaphorePermit<'static>)>> {
+    let shared = shared().await;
+    Ok(Turn::of((shared, FIRST.acquire().await?)))
 }
 
 /// For a test that crosses clusters.
-pub async fn across() -> Turn<RwLockReadGuard<'static, ()>> {
-    tokio::time::sleep(BOTH_FIRST).await;
-    Turn::of(SECOND.read().await)
+pub async fn across() -> Turn<(Shared, Shared)> {
+    let shared = shared().await;
+    Turn::of((shared, SECOND.read().await))
 }
 
 /// For a test that takes the operator or the definitions of the second cluster away. That cluster is whole when this
@@ -80,15 +82,24 @@ pub async fn across() -> Turn<RwLockReadGuard<'static, ()>> {
 ///
 /// # Errors
 /// If the cluster does not recover from the test before.
-pub async fn alone() -> Result<Turn<RwLockWriteGuard<'static, ()>>> {
+pub async fn alone() -> Result<Turn<(Shared, RwLockWriteGuard<'static, ()>)>> {
+    let shared = shared().await;
     tokio::time::sleep(SHARED_FIRST).await;
     let held = SECOND.write().await;
     whole(Cluster::Second).await?;
-    Ok(Turn::of(held))
+    Ok(Turn::of((shared, held)))
 }
 
+/// A part of what others have a part of, too.
+pub type Shared = RwLockReadGuard<'static, ()>;
+
 /// Both clusters.
-pub type Both = (SemaphorePermit<'static>, RwLockWriteGuard<'static, ()>);
+pub type Both = RwLockWriteGuard<'static, ()>;
+
+async fn shared() -> Shared {
+    tokio::time::sleep(BOTH_FIRST).await;
+    BOTH.read().await
+}
 
 /// For a test that needs the whole machine, or changes what the tunnels of others depend on. Both clusters are whole when
 /// this returns.
@@ -96,8 +107,7 @@ pub type Both = (SemaphorePermit<'static>, RwLockWriteGuard<'static, ()>);
 /// # Errors
 /// If a cluster does not recover from the test before.
 pub async fn both() -> Result<Turn<Both>> {
-    let first = FIRST.acquire_many(PLACES).await?;
-    let held = (first, SECOND.write().await);
+    let held = BOTH.write().await;
     tokio::try_join!(whole(Cluster::First), whole(Cluster::Second))?;
     Ok(Turn::of(held))
 }
