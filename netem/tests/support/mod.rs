@@ -218,14 +218,16 @@ fn ip(line: &str) {
     assert!(output.status.success(), "ip {line}: {stderr}");
 }
 
-/// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.
+/// No exchange may be faster than the delay, and the fastest of 20 has to be within 3 % of it: what others do with the
+/// processors makes exchanges slower, and none faster.
 pub(crate) fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
     let is_near = |times: &mut [Duration]| {
         let fastest = times.iter().min().copied().unwrap();
         assert!(fastest >= RTT, "{fastest:?} is faster than {RTT:?}");
-        median(times) <= RTT * 103 / 100
+        fastest <= RTT * 103 / 100
     };
-    assert_some_measurement(link, to, port, is_near, "is not within 3 % of 100 ms");
+    let complaint = "has no exchange within 3 % of 100 ms";
+    assert_some_measurement(link, to, port, is_near, complaint);
 }
 
 pub(crate) fn assert_undelayed(link: &Link, to: IpAddr, port: u16) {
