@@ -161,7 +161,7 @@ pub struct Gateway {
     pub reverse_service: Option<GatewayService>,
     /// Of an exit: networks of the load balancers in front of its carrier port, as the exit's pods see their addresses.
     /// Connections from there have to begin with a header of the PROXY protocol, version 1 or 2, which names the client;
-    /// without one they are refused. No header is read from any other address. Whoever sends from these networks can
+    /// without one they are refused. No header is read from any other address. Any sender in these networks can
     /// name any address. A change reaches running gateways without a restart. Default: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(

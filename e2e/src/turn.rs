@@ -24,14 +24,14 @@ use crate::wait;
 /// Tests of the first cluster at a time.
 const PLACES: usize = 2;
 /// After this long the tests that have both clusters are in the queue, and the others follow. A test that has both waits
-/// until all others have ended, so between them each of these would wait anew.
+/// until all others have ended, so these tests run in a row.
 const BOTH_FIRST: Duration = Duration::from_secs(3);
 /// After this long the tests that share the second cluster are in the queue, and those that have it to themselves follow.
 const SHARED_FIRST: Duration = Duration::from_secs(3);
 /// Within this a cluster is whole again after the test before.
 const WHOLE_WITHIN: Duration = Duration::from_secs(180);
 
-/// Read by a test that leaves room for others, written by one that has both clusters. It is fair.
+/// A test that leaves room for others holds it shared, one that has both clusters holds it alone. First come, first served.
 static BOTH: RwLock<()> = RwLock::const_new(());
 static FIRST: Semaphore = Semaphore::const_new(PLACES);
 static SECOND: RwLock<()> = RwLock::const_new(());

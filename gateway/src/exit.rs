@@ -11,7 +11,7 @@ mod reverse;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -89,11 +89,9 @@ pub(crate) async fn run(
 }
 
 /// Has a connection prove who it is, and hears what it wants.
-async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, says_hello: bool) {
+/// `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
+async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, says_hello: bool) {
     let peer = tcp.peer();
-    // Behind a load balancer that of its client. What has no address is no socket of a network.
-    let address: Option<SocketAddr> = peer.parse().ok();
-    let source = address.map(|address| address.ip());
     let mut seat = match exit.handover.lobby.enter(source) {
         Ok(seat) => seat,
         Err(dropped) => return exit.refused(&peer, &dropped),

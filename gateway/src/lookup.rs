@@ -175,6 +175,8 @@ mod tests {
             let _ = tokio::time::timeout(Duration::from_millis(1), given_up).await;
         }
         assert_eq!(slow.session.available_permits(), 0);
+        let taken: usize = LOOKUPS.by_peer().values().sum();
+        assert!(taken <= 2 * SESSION_LOOKUPS_MAX, "{taken}");
         let others = Lookups::default();
         let found = others.addresses("127.0.0.1", 80).await.unwrap();
         assert_eq!(found, [SocketAddr::from(([127, 0, 0, 1], 80))]);

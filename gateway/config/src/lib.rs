@@ -49,7 +49,7 @@ pub use security::{
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
-pub use trusted_proxies::TRUSTED_PROXIES_MAX;
+pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
 pub use web_socket::{ORIGINS_MAX, WebSocket};
 
 use serde::{Deserialize, Serialize};

@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::target::{Target, UNIX_PREFIX, unix_path_problem};
@@ -127,44 +128,28 @@ impl Cidr {
     /// Whether it has every address of a family.
     #[must_use]
     pub fn is_every(self) -> bool {
-        self.canonical().length == 0
+        self.network()
+            .is_some_and(|network| network.prefix_len() == 0)
     }
 
     /// Whether it has `address`. A mapped IPv4 address is the IPv4 address in it, in the network as well.
     #[must_use]
     pub fn contains(self, address: IpAddr) -> bool {
-        let network = self.canonical();
-        let behind = u32::from(bits(network.address).saturating_sub(network.length));
-        // A shift by all bits leaves none that could differ.
-        match (network.address, address.to_canonical()) {
-            (IpAddr::V4(network), IpAddr::V4(address)) => {
-                let differing = u32::from(network) ^ u32::from(address);
-                differing.checked_shr(behind).unwrap_or(0) == 0
-            }
-            (IpAddr::V6(network), IpAddr::V6(address)) => {
-                let differing = u128::from(network) ^ u128::from(address);
-                differing.checked_shr(behind).unwrap_or(0) == 0
-            }
-            _ => false,
-        }
+        let network = self.network();
+        network.is_some_and(|network| network.contains(&address.to_canonical()))
     }
 
-    /// As a network of IPv4, where it is one of mapped addresses.
-    fn canonical(self) -> Self {
-        match self.address.to_canonical() {
-            address @ IpAddr::V4(_) if self.address.is_ipv6() && self.length >= MAPPED_BITS => {
-                Self {
-                    address,
-                    length: self.length - MAPPED_BITS,
-                }
+    /// Of IPv4 where it is one of mapped addresses (RFC 4291, ::ffff:0:0/96). `None`: its length is none of its family.
+    fn network(self) -> Option<IpNet> {
+        match (self.address, self.address.to_canonical()) {
+            (IpAddr::V6(_), v4 @ IpAddr::V4(_)) if self.length >= 96 => {
+                IpNet::new(v4, self.length - 96)
             }
-            _ => self,
+            (address, _) => IpNet::new(address, self.length),
         }
+        .ok()
     }
 }
-
-/// Bits in front of the IPv4 address in a mapped one, ::ffff:0:0/96.
-const MAPPED_BITS: u8 = 96;
 
 const fn bits(address: IpAddr) -> u8 {
     match address {

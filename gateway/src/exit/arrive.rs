@@ -51,7 +51,7 @@ impl Arrivals {
         match self {
             Self::Socket(socket) => accept_in_turn(accept(Rc::clone(exit), socket)).await,
             Self::Stdio(carrier, released) => {
-                greet(Rc::clone(exit), carrier, exit.says_hello()).await;
+                greet(Rc::clone(exit), carrier, None, exit.says_hello()).await;
                 // Nothing is ever sent.
                 let _ = released.await;
             }
@@ -93,7 +93,11 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
             )));
         }
         (accepted, address) => {
-            let greet = greet(exit, carrier(accepted, &address), says_hello);
+            let source = match &address {
+                LocalAddress::Tcp(client) => Some(client.ip()),
+                LocalAddress::Unix(_) | LocalAddress::Gateway => None,
+            };
+            let greet = greet(exit, carrier(accepted, &address), source, says_hello);
             drop(tokio::task::spawn_local(greet));
         }
     }
@@ -103,7 +107,8 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
 async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, says_hello: bool) {
     match trusted_proxies::client(&mut tcp, proxy, &exit.handover.lobby).await {
         Ok(Some(client)) => {
-            greet(exit, Tcp::through(tcp, client.to_string()), says_hello).await;
+            let carrier = Tcp::through(tcp, client.to_string());
+            greet(exit, carrier, Some(client.ip()), says_hello).await;
         }
         Ok(None) => {}
         Err(error) => exit.refused(&proxy.to_string(), &error),

@@ -95,7 +95,7 @@ async fn attend(
     match met {
         Ok(carrier) => {
             let says_hello = exit.says_hello();
-            greet(exit, carrier, says_hello).await;
+            greet(exit, carrier, None, says_hello).await;
         }
         Err(error) => {
             tracing::info!(code = %Code::MeetingRefused, rendezvous = %address, %error, "Visitor was not met");

@@ -315,6 +315,29 @@ mod tests {
         }
     }
 
+    /// So that the log names the client, and not the load balancer.
+    #[tokio::test]
+    async fn whom_a_proxy_header_names_is_known_of_a_client_that_is_rejected_too() {
+        let manner = Manner {
+            protocol: ListenProtocol::HttpConnect,
+            target: None,
+            users: None,
+            proxy: ProxyProtocol {
+                accept: true,
+                send: false,
+            },
+        };
+        let [client, server] = ["192.0.2.7:50000", "10.0.0.1:80"].map(|end| end.parse().unwrap());
+        let said = Source::of(client, server);
+        let (mut tcp, socket) = pair().await;
+        tcp.write_all(&crate::proxy::header(said)).await.unwrap();
+        tcp.write_all(b"no request\r\n\r\n").await.unwrap();
+        let mut source = None;
+        let rejection = manner.hear(&socket, &mut source).await.err().unwrap();
+        assert_eq!(rejection.code, Code::ClientRequestInvalid);
+        assert_eq!(source, Some(said));
+    }
+
     #[tokio::test]
     async fn a_sender_that_does_not_say_who_the_client_is_is_given_up_in_time() {
         for said in [&b""[..], b"\r\n\r\n\0\r\nQUIT\n\x21\x11\x00\x0cshort"] {

@@ -455,6 +455,22 @@ mod tests {
         );
     }
 
+    /// Such as a client that is told that its forward is full, a scrape of the admin port, and a header of a load balancer.
+    #[test]
+    fn what_was_judged_or_proves_nothing_has_not_failed_when_it_is_evicted() {
+        let start = Instant::now();
+        let evicted_late = |judge: fn(&mut Limiter, Instant)| {
+            let mut limiter = full_of([1; PLACES], start);
+            judge(&mut limiter, start);
+            let late = start + ProofTime::MOST;
+            assert_eq!(evicted(&mut limiter, late, 2, 0.5), Some(0));
+            limiter.penalised(late)
+        };
+        assert_eq!(evicted_late(|_, _| {}), 1);
+        assert_eq!(evicted_late(|limiter, now| limiter.succeed(now, 0)), 0);
+        assert_eq!(evicted_late(|limiter, _| limiter.excuse(0)), 0);
+    }
+
     #[test]
     fn a_source_that_failed_often_is_never_refused_for_certain() {
         let start = Instant::now();

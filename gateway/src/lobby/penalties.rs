@@ -100,7 +100,7 @@ mod tests {
         let over = start + PENALTY * PENALTIES_MAX;
         assert_eq!((penalties.count(start), penalties.count(over)), (1, 0));
         assert_eq!(failures(penalties.until(source(2)), start), 0);
-        // Another failure, later, begins anew.
+        // A later failure begins with a penalty of its own.
         let until = penalties.add(over, source(1));
         assert_eq!(failures(until, over), 1);
     }

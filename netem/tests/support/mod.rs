@@ -30,9 +30,9 @@ pub(crate) const RTT: Duration = Duration::from_millis(100);
 /// Half of one one-way delay: no packet that was delayed can be that fast.
 const UNDELAYED: Duration = Duration::from_millis(25);
 
-/// Measurements at most until one is as expected: where all processors are taken, answers are late
-/// through no fault of the emulation.
-const MEASUREMENTS_MAX: usize = 5;
+/// Measurements at most until one is as expected: where all processors are taken, as by a build beside the tests, answers
+/// are late through no fault of the emulation.
+const MEASUREMENTS_MAX: usize = 20;
 
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
@@ -218,16 +218,14 @@ fn ip(line: &str) {
     assert!(output.status.success(), "ip {line}: {stderr}");
 }
 
-/// No exchange may be faster than the delay, and the fastest of 20 has to be within 3 % of it: what others do with the
-/// processors makes exchanges slower, and none faster.
+/// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.
 pub(crate) fn assert_delayed(link: &Link, to: IpAddr, port: u16) {
     let is_near = |times: &mut [Duration]| {
         let fastest = times.iter().min().copied().unwrap();
         assert!(fastest >= RTT, "{fastest:?} is faster than {RTT:?}");
-        fastest <= RTT * 103 / 100
+        median(times) <= RTT * 103 / 100
     };
-    let complaint = "has no exchange within 3 % of 100 ms";
-    assert_some_measurement(link, to, port, is_near, complaint);
+    assert_some_measurement(link, to, port, is_near, "is not within 3 % of 100 ms");
 }
 
 pub(crate) fn assert_undelayed(link: &Link, to: IpAddr, port: u16) {

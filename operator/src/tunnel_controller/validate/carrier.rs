@@ -4,9 +4,7 @@ use muxtunnel_crds::{
     Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, WebSocket,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{
-    CARRIER_PORT, Cidr, CidrError, Pool, PublicKey, TRUSTED_PROXIES_MAX,
-};
+use muxtunnel_gateway_config::{CARRIER_PORT, Cidr, CidrError, Pool, PublicKey};
 
 use super::certificates::ValidatedCertificates;
 use crate::certificates::join::Bundle;
@@ -112,28 +110,20 @@ pub(super) fn connect(
     }
 }
 
-/// The networks of load balancers in front of `end`, its name in the spec. None is every address: each client could name
-/// any address as its own.
+/// The networks of load balancers in front of `end`, its name in the spec.
 pub(super) fn trusted_proxies(asked: &[String], end: &str) -> Result<Vec<Cidr>, String> {
-    if asked.len() > TRUSTED_PROXIES_MAX {
-        let count = asked.len();
-        return Err(format!(
-            "{end}.trustedProxies: {count} entries, at most {TRUSTED_PROXIES_MAX}"
-        ));
-    }
+    let field = format!("{end}.trustedProxies");
     let network = |(index, text): (usize, &String)| {
-        let named = |problem: String| format!("{end}.trustedProxies[{index}]: {problem}");
-        let network: Cidr = text
-            .parse()
-            .map_err(|error: CidrError| named(error.to_string()))?;
-        match network.is_every() {
-            true => Err(named(format!(
-                "{network} has every address: name the networks of the load balancers"
-            ))),
-            false => Ok(network),
-        }
+        text.parse()
+            .map_err(|error: CidrError| format!("{field}[{index}]: {error}"))
     };
-    asked.iter().enumerate().map(network).collect()
+    let networks: Vec<Cidr> = asked
+        .iter()
+        .enumerate()
+        .map(network)
+        .collect::<Result<_, _>>()?;
+    config::check_trusted_proxies(&field, &networks).map_err(|error| error.to_string())?;
+    Ok(networks)
 }
 
 pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
