@@ -36,14 +36,16 @@ cluster: ## bring the kind cluster up, or reuse it
 	e2e/cluster/cluster up
 
 images: cluster ## build the images and load them into the cluster
-	images/build --load
+	images/build
+	images/load
 
 install: images ## install the chart with these images into the cluster
 	e2e/install
 
 second: ## bring a second cluster up beside it, with the same chart, for what crosses clusters
 	e2e/cluster/cluster up second
-	images/build --load second
+	images/build
+	images/load second
 	e2e/install second
 
 down: ## delete the kind clusters; the cache stays

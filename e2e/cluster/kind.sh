@@ -30,12 +30,20 @@ cluster_up() {
 }
 
 # filled FILE: the file with this cluster's networks and places in it. A node's pods have the first /24 of the pods'
-# network.
+# network of IPv4, and the first /64 of that of IPv6.
 filled() {
-  local text
+  local text network ranges='' routes=''
+  for network in ${POD_SUBNET//,/ }; do
+    case $network in
+      *:*) ranges+=", [{\"subnet\": \"${network%/*}/64\"}]" routes+=', {"dst": "::/0"}' ;;
+      *) ranges+=", [{\"subnet\": \"${network%/*}/24\"}]" routes+=', {"dst": "0.0.0.0/0"}' ;;
+    esac
+  done
   text=$(cat "$CLUSTER_DIR/$1")
+  text=${text//@IP_FAMILY@/$IP_FAMILY}
   text=${text//@POD_SUBNET@/$POD_SUBNET}
-  text=${text//@NODE_SUBNET@/${POD_SUBNET%/*}/24}
+  text=${text//@NODE_RANGES@/${ranges#, }}
+  text=${text//@NODE_ROUTES@/${routes#, }}
   text=${text//@SERVICE_SUBNET@/$SERVICE_SUBNET}
   text=${text//@FOLDER@/$CACHE/$CLUSTER_NAME}
   printf '%s\n' "$text"
@@ -45,9 +53,14 @@ filled() {
 # proxy may even accept the connection. Such packets are dropped, and sent again by TCP; those of known Services are
 # rewritten before they come here.
 service_addresses_stay_inside() {
-  local rule=(FORWARD --destination "$SERVICE_SUBNET" --jump DROP)
-  docker exec "$CLUSTER_NAME-control-plane" iptables --check "${rule[@]}" 2>/dev/null ||
-    docker exec "$CLUSTER_NAME-control-plane" iptables --insert "${rule[@]}"
+  local network program rule
+  for network in ${SERVICE_SUBNET//,/ }; do
+    program=iptables
+    [[ $network != *:* ]] || program=ip6tables
+    rule=(FORWARD --destination "$network" --jump DROP)
+    docker exec "$CLUSTER_NAME-control-plane" "$program" --check "${rule[@]}" 2>/dev/null ||
+      docker exec "$CLUSTER_NAME-control-plane" "$program" --insert "${rule[@]}"
+  done
 }
 
 # No pipe into `grep -q`: it leaves at the first match, and with pipefail a kind that still writes then counts as failed.

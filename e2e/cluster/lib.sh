@@ -6,20 +6,20 @@ CLUSTER_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 CACHE=${MUXTUNNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muxtunnel}
 CLUSTER_NAME=${MUXTUNNEL_CLUSTER:-muxtunnel}
 KUBECONFIG_FILE=$CACHE/kubeconfig-$CLUSTER_NAME
-POD_SUBNET=10.244.0.0/16 SERVICE_SUBNET=10.96.0.0/16
+IP_FAMILY=ipv4 POD_SUBNET=10.244.0.0/16 SERVICE_SUBNET=10.96.0.0/16
 TOOLS=$CACHE/bin # kind, helm and kubectl as links to what was downloaded or built
 # shellcheck source=versions.sh
 source "$CLUSTER_DIR/versions.sh"
 
 # choose_cluster [second]: the second cluster, for what crosses clusters, stands beside the first one on the same docker
-# network: nodes reach each other's node ports. Its pods and Services have networks of their own.
+# network: nodes reach each other's node ports. Its pods and Services have networks of their own, and both IP families.
 choose_cluster() {
   case ${1:-} in
     '') ;;
     second)
       CLUSTER_NAME=$CLUSTER_NAME-second
       KUBECONFIG_FILE=$KUBECONFIG_FILE-second
-      POD_SUBNET=10.245.0.0/16 SERVICE_SUBNET=10.97.0.0/16
+      IP_FAMILY=dual POD_SUBNET=10.245.0.0/16,fd00:10:245::/56 SERVICE_SUBNET=10.97.0.0/16,fd00:10:97::/112
       ;;
     *) die "there is no cluster '$1': leave it out, or say second" ;;
   esac
@@ -52,6 +52,9 @@ apt_install() {
   DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >/dev/null ||
     die "apt-get install $* failed; its messages stand above"
 }
+
+# project_version: of all our packages and images. $top is the checkout.
+project_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
 
 # machine: the architecture as the release servers name it.
 machine() {

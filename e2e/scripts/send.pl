@@ -1,10 +1,10 @@
 # send.pl HOST PORT: sends its input, ends the sending half of the connection, prints what comes back until the end.
 use strict;
 use warnings;
-use IO::Socket::INET;
+use IO::Socket::IP;
 
 my ($host, $port) = @ARGV;
-my $peer = IO::Socket::INET->new(PeerAddr => $host, PeerPort => $port) or die "cannot connect to $host:$port: $!\n";
+my $peer = IO::Socket::IP->new(PeerHost => $host, PeerPort => $port) or die "cannot connect to $host:$port: $!\n";
 while (1) {
     my $length = sysread STDIN, my $bytes, 1 << 20;
     die "cannot read the input: $!\n" unless defined $length;

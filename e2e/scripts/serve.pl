@@ -1,11 +1,14 @@
 # serve.pl PORT COMMAND...: runs COMMAND for each connection, with the connection as its input and output.
 use strict;
 use warnings;
-use IO::Socket::INET;
+use IO::Socket::IP;
 
 my $port = shift @ARGV;
 $SIG{CHLD} = 'IGNORE';
-my $listener = IO::Socket::INET->new(LocalPort => $port, Listen => 64, ReuseAddr => 1)
+my @listen = (LocalPort => $port, Listen => 64, ReuseAddr => 1);
+# Both families, or IPv4 where the kernel has no IPv6.
+my $listener = IO::Socket::IP->new(LocalHost => '::', V6Only => 0, @listen)
+    || IO::Socket::IP->new(LocalHost => '0.0.0.0', @listen)
     or die "cannot listen on port $port: $!\n";
 while (1) {
     my $peer = $listener->accept or next;

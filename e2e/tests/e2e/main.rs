@@ -14,6 +14,7 @@ mod chart;
 mod cli;
 mod deletion;
 mod examples;
+mod families;
 mod faults;
 mod forwards;
 mod grants;

@@ -1,0 +1,104 @@
+//! Both IP families: the second cluster has Services and pods of either.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::core::v1::Service;
+use kube::api::PostParams;
+use muxtunnel_e2e::pods::{self, Serve};
+use muxtunnel_e2e::{Cluster, PodSecurity, TestNamespace, tunnel, turn, wait, with_temp_ns_in};
+use serde_json::json;
+
+/// Within this a tunnel has its Services.
+const SERVICE: Duration = Duration::from_secs(120);
+/// Within this bytes have arrived, of a pod that has yet to start.
+const ARRIVES: Duration = Duration::from_secs(180);
+
+const EXIT: &str = "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {name: far}
+spec:
+  side: Exit
+  policy: {allow: [{host: web-ipv4, port: 80}, {host: web-ipv6, port: 80}]}
+  carrier: {security: {mode: None}}
+";
+
+/// An entry whose carriers have `address`.
+fn entry(address: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: near}}
+spec:
+  side: Entry
+  forwards:
+  - name: to-ipv4
+    listen: {{port: 8004}}
+    target: {{address: {{host: web-ipv4, port: 80}}}}
+  - name: to-ipv6
+    listen: {{port: 8006}}
+    target: {{address: {{host: web-ipv6, port: 80}}}}
+  carrier: {{address: '{address}', security: {{mode: None}}}}
+"
+    )
+}
+
+/// Makes a Service `web-<family>` of that family alone, with the server `web` behind it.
+async fn serve_by(ns: &TestNamespace, family: &str) -> Result<()> {
+    let service: Service = serde_json::from_value(json!({
+        "metadata": {"name": format!("web-{}", family.to_lowercase())},
+        "spec": {
+            "ipFamilyPolicy": "SingleStack",
+            "ipFamilies": [family],
+            "selector": {"e2e": "web"},
+            "ports": [{"port": 80, "targetPort": 8080}],
+        },
+    }))?;
+    let services = ns.api::<Service>();
+    services.create(&PostParams::default(), &service).await?;
+    Ok(())
+}
+
+/// The cluster's addresses of a Service: of IPv4 and of IPv6.
+async fn addresses(ns: &TestNamespace, service: &str) -> Result<(String, String)> {
+    let found = ns.api::<Service>().get(service).await?;
+    let all = found.spec.and_then(|spec| spec.cluster_ips);
+    let (six, four): (Vec<_>, Vec<_>) = all
+        .unwrap_or_default()
+        .into_iter()
+        .partition(|address| address.contains(':'));
+    let both = four.into_iter().next().zip(six.into_iter().next());
+    both.with_context(|| format!("{service} has not an address of each family"))
+}
+
+#[tokio::test]
+async fn clients_carriers_and_targets_may_each_be_of_either_family() -> Result<()> {
+    let _turn = turn::across().await;
+    let level = PodSecurity::Restricted;
+    with_temp_ns_in(Cluster::Second, "families", level, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        for family in ["IPv4", "IPv6"] {
+            serve_by(ns, family).await?;
+        }
+        tunnel::apply(ns, EXIT).await?;
+        let (_, exit) = wait::until("the exit's addresses", SERVICE, async || {
+            Ok(addresses(ns, "far-exit").await.ok())
+        })
+        .await?;
+        tunnel::up(ns, &entry(&format!("[{exit}]:64000"))).await?;
+        let (four, six) = addresses(ns, "near-entry").await?;
+        for (client, address, port) in [
+            ("four-to-four", &four, "8004"),
+            ("four-to-six", &four, "8006"),
+            ("six-to-four", &six, "8004"),
+            ("six-to-six", &six, "8006"),
+        ] {
+            let send = ["send-hashed.sh", address, port, "1048576"];
+            pods::run(ns, client, &send, ARRIVES).await?;
+        }
+        Ok(())
+    })
+    .await
+}
