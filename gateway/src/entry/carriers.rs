@@ -22,6 +22,9 @@ use crate::way::{Address, Way};
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
 /// Longest pause.
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
+/// The same for a session without a carrier, whose streams wait: the process of an exit that was killed comes back, and
+/// says that it does not know the session. Such a session ends after 30 s, so an exit is not dialled so often for long.
+const WAITING_BACKOFF_MAX: Duration = Duration::from_secs(1);
 /// A carrier that is lost sooner after another came up is replaced after a short pause, else at once.
 const REDIAL_AFTER: Duration = Duration::from_secs(1);
 /// A carrier beyond the least number that does not come up is not dialled again sooner.
@@ -33,14 +36,18 @@ const RETIRE_AGAIN: Duration = Duration::from_secs(1);
 
 /// Full range: half to all of the doubled pause, so that entries do not come back in step.
 pub(crate) async fn pause(failures: u32) {
-    tokio::time::sleep(backoff(failures, rand::rng().random())).await;
+    pause_at_most(failures, BACKOFF_MAX).await;
+}
+
+async fn pause_at_most(failures: u32, most: Duration) {
+    tokio::time::sleep(backoff(failures, most, rand::rng().random())).await;
 }
 
 /// `random`: 0..1.
-fn backoff(failures: u32, random: f64) -> Duration {
+fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
     let pause = BACKOFF_MIN
         .saturating_mul(1 << failures.saturating_sub(1).min(10))
-        .min(BACKOFF_MAX);
+        .min(most);
     pause.mul_f64(0.5 + random / 2.0)
 }
 
@@ -145,7 +152,12 @@ async fn keep_dialling(
             continue;
         }
         if failures > 0 {
-            pause(failures).await;
+            let most = if driver.waits() {
+                WAITING_BACKOFF_MAX
+            } else {
+                BACKOFF_MAX
+            };
+            pause_at_most(failures, most).await;
         }
         let before = driver.pool().up;
         let least = bounds.min.into();
@@ -203,10 +215,12 @@ mod tests {
 
     #[test]
     fn the_pause_doubles_up_to_its_bound_and_is_jittered() {
-        assert_eq!(backoff(0, 1.0), BACKOFF_MIN);
-        assert_eq!(backoff(1, 1.0), BACKOFF_MIN);
-        assert_eq!(backoff(3, 1.0), BACKOFF_MIN * 4);
-        assert_eq!(backoff(3, 0.0), BACKOFF_MIN * 2);
-        assert_eq!(backoff(1000, 1.0), BACKOFF_MAX);
+        let at = |failures, random| backoff(failures, BACKOFF_MAX, random);
+        assert_eq!(at(0, 1.0), BACKOFF_MIN);
+        assert_eq!(at(1, 1.0), BACKOFF_MIN);
+        assert_eq!(at(3, 1.0), BACKOFF_MIN * 4);
+        assert_eq!(at(3, 0.0), BACKOFF_MIN * 2);
+        assert_eq!(at(1000, 1.0), BACKOFF_MAX);
+        assert_eq!(backoff(1000, WAITING_BACKOFF_MAX, 1.0), WAITING_BACKOFF_MAX);
     }
 }
