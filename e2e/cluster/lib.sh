@@ -53,8 +53,8 @@ apt_install() {
     die "apt-get install $* failed; its messages stand above"
 }
 
-# project_version: of all our packages and images. $top is the checkout.
-project_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$top/Cargo.toml"; }
+# project_version: of all our packages and images.
+project_version() { sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' "$CLUSTER_DIR/../../Cargo.toml"; }
 
 # machine: the architecture as the release servers name it.
 machine() {
