@@ -22,7 +22,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::entry::{NoOffer, Offers};
-use crate::lobby::{EarlyDrop, Lobby, Seat};
+use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter, Permit};
 use crate::metrics;
 use crate::process::ACCEPT_RETRY;
 use crate::telemetry::Telemetry;
@@ -78,14 +78,14 @@ async fn serve_within(
             return;
         }
     };
-    let connections = Lobby::new(CONNECTIONS_MAX, EarlyDrop::Off);
+    let connections = HandshakeLimiter::new(CONNECTIONS_MAX, EarlyDrop::Off);
     loop {
         match listener.accept().await {
             Ok((tcp, client)) => {
                 // None is dropped, since none has failed.
-                if let Ok(seat) = connections.enter(Some(client.ip())) {
-                    seat.excused();
-                    tokio::spawn(answer(tcp, router.clone(), seat, times));
+                if let Ok(permit) = connections.enter(Some(client.ip())) {
+                    permit.excused();
+                    tokio::spawn(answer(tcp, router.clone(), permit, times));
                 }
             }
             Err(error) => {
@@ -97,7 +97,7 @@ async fn serve_within(
 }
 
 /// Answers one request.
-async fn answer(tcp: TcpStream, router: Router, mut seat: Seat, times: Times) {
+async fn answer(tcp: TcpStream, router: Router, mut permit: Permit, times: Times) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(times.head)
@@ -107,7 +107,7 @@ async fn answer(tcp: TcpStream, router: Router, mut seat: Seat, times: Times) {
     tokio::select! {
         // A client that goes, or sends no HTTP, is not worth a line.
         _ = timeout(times.connection, connection) => {}
-        () = seat.sent_away() => {}
+        () = permit.evicted() => {}
     }
 }
 

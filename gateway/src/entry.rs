@@ -25,10 +25,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
+use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::hello;
 use crate::listener::UnixListeners;
 use crate::listener::greeting::GREETINGS_MAX;
-use crate::lobby::{EarlyDrop, Lobby};
 use crate::lookup::Lookups;
 use crate::process::{self, Phase, Worker, WorkerError, wait_for};
 use crate::sessions::Sessions;
@@ -77,7 +77,7 @@ struct Entry {
     begun: Cell<u64>,
     unix_listeners: Arc<UnixListeners>,
     /// Clients that have not said where they want to go.
-    greetings: Arc<Lobby>,
+    greetings: Arc<HandshakeLimiter>,
     /// Each connection that is not a stream yet has one of these; `None`: no more are taken.
     underway: RefCell<Option<Underway>>,
     /// Each exchange with an HTTP client has one of these; `None`: no more are begun.
@@ -128,7 +128,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         outcomes: RefCell::default(),
         begun: Cell::new(0),
         unix_listeners,
-        greetings: Lobby::new(GREETINGS_MAX, EarlyDrop::Off),
+        greetings: HandshakeLimiter::new(GREETINGS_MAX, EarlyDrop::Off),
         underway: RefCell::new(Some(underway)),
         exchanges: RefCell::new(Some(exchanges)),
     });

@@ -23,8 +23,8 @@ use tokio::sync::mpsc::Receiver;
 use crate::dial::{DialError, Dialled};
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier};
 use crate::handover::{Handed, Handover, Place, Use};
+use crate::handshake_limiter::has_gone;
 use crate::hello::{self, Greeting};
-use crate::lobby::has_gone;
 use crate::lookup::Lookups;
 use crate::policy::Judge;
 use crate::process::{Phase, Worker, WorkerError, wait_for};
@@ -92,22 +92,22 @@ pub(crate) async fn run(
 /// `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
 async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, says_hello: bool) {
     let peer = tcp.peer();
-    let mut seat = match exit.handover.lobby.enter(source) {
-        Ok(seat) => seat,
+    let mut permit = match exit.handover.limiter.enter(source) {
+        Ok(permit) => permit,
         Err(dropped) => return exit.refused(&peer, &dropped),
     };
     let heard = tokio::select! {
         biased;
         heard = exit.hear(tcp, says_hello) => heard,
-        () = seat.sent_away() => Err(Unheard::SentAway),
+        () = permit.evicted() => Err(Unheard::Evicted),
     };
     match &heard {
-        Ok((_, greeting)) if says_hello && !greeting.is_hello => seat.failed(),
-        Ok(_) => seat.succeeded(),
-        Err(unheard) if unheard.is_failure() => seat.failed(),
+        Ok((_, greeting)) if says_hello && !greeting.is_hello => permit.failed(),
+        Ok(_) => permit.succeeded(),
+        Err(unheard) if unheard.is_failure() => permit.failed(),
         Err(_) => {}
     }
-    drop(seat);
+    drop(permit);
     match heard {
         Ok((carrier, greeting)) => {
             let use_of_place = match greeting.joins {
@@ -133,7 +133,7 @@ enum Unheard {
     #[error("{0}")]
     Silent(CarrierEnd),
     #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
-    SentAway,
+    Evicted,
 }
 
 impl Unheard {
@@ -143,7 +143,7 @@ impl Unheard {
         match self {
             Self::Unproved(error) => !has_gone(error),
             Self::Silent(CarrierEnd::Protocol(_)) => true,
-            Self::Silent(_) | Self::SentAway => false,
+            Self::Silent(_) | Self::Evicted => false,
         }
     }
 }

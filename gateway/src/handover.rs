@@ -3,7 +3,7 @@
 //! The kernel scatters connections over the workers' listeners by a hash, so whoever accepts a carrier
 //! passes it on: one that joins a session to the worker that has it, which the session's id names, any
 //! other to the worker that has the fewest. Bounded by `limits.carriers`, counted once one has said hello (before,
-//! it is in the [`Lobby`]): each worker's queue has room for all of them. Once all places are taken, the peer that holds
+//! it is in the [`HandshakeLimiter`]): each worker's queue has room for all of them. Once all places are taken, the peer that holds
 //! most gives one up for a peer that holds less, and carriers on which nothing was opened go first ([`holders`]).
 
 mod holders;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-use crate::lobby::{EarlyDrop, Lobby, STRANGERS_MAX};
+use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
 use crate::transport::Detached;
 pub(crate) use holders::Use;
 use holders::{Held, Holders};
@@ -25,7 +25,7 @@ pub(crate) struct TooMany;
 #[derive(Debug)]
 pub(crate) struct Handover {
     /// Those that are no carriers yet.
-    pub(crate) lobby: Arc<Lobby>,
+    pub(crate) limiter: Arc<HandshakeLimiter>,
     carriers: Mutex<Counts>,
     /// Visitors that are being met at a rendezvous.
     visits: Arc<Semaphore>,
@@ -98,7 +98,7 @@ impl Handover {
             by_peer: Holders::default(),
         };
         let handover = Self {
-            lobby: Lobby::new(STRANGERS_MAX, EarlyDrop::On),
+            limiter: HandshakeLimiter::new(PERMITS_MAX, EarlyDrop::On),
             carriers: Mutex::new(counts),
             visits: Arc::new(Semaphore::new(carriers_max)),
             workers,

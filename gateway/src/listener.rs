@@ -108,7 +108,7 @@ impl Rejection {
     }
 
     /// Others want to be heard, and this one has said nothing for longest.
-    pub(crate) fn sent_away() -> Self {
+    pub(crate) fn evicted() -> Self {
         let code = Code::TooManyGreetings;
         Self {
             reply: Vec::new(),

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
-use crate::lobby::Figures;
+use crate::handshake_limiter::Figures;
 use crate::log;
 use crate::telemetry::Telemetry;
 

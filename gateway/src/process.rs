@@ -204,7 +204,7 @@ fn serve(
     let (ended, ends) = mpsc::channel();
     let unix_listeners = Arc::default();
     let (handover, handed) = Handover::new(workers, config.limits.carriers as usize);
-    telemetry.add_limiter(&handover.lobby);
+    telemetry.add_limiter(&handover.limiter);
     for (index, (handed, asked)) in handed.into_iter().zip(asked).enumerate() {
         let worker = Worker {
             index,

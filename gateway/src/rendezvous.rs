@@ -5,7 +5,7 @@
 //! between the leaves: their hello, their security, their session. Nobody is heard without the proof that
 //! it knows the name's secret for its role (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
 //!
-//! Bounds: connections without a proof, those of the [lobby](crate::lobby), each for [`MEET_MAX`] and two words; one
+//! Bounds: connections without a proof, those of the [limiter](crate::handshake_limiter), each for [`MEET_MAX`] and two words; one
 //! registration a name, of at most 4,096; `limits.carriers` visits, those that wait for the exit
 //! (at most [`MEET_MAX`]) included.
 
@@ -29,7 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
 use crate::files::{self, Unusable};
-use crate::lobby::{Seat, has_gone};
+use crate::handshake_limiter::{Permit, has_gone};
 use crate::local::canonical;
 use crate::process::{
     ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, listen_shared, wait_for,
@@ -151,11 +151,11 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
                     drop(tokio::task::spawn_local(introduce(rendezvous, tcp, peer)));
                     continue;
                 }
-                let Some(seat) = rendezvous.seat(peer) else {
+                let Some(permit) = rendezvous.permit(peer) else {
                     continue;
                 };
                 drop(tokio::task::spawn_local(async move {
-                    rendezvous.serve(tcp, &peer.to_string(), seat).await;
+                    rendezvous.serve(tcp, &peer.to_string(), permit).await;
                 }));
             }
             Err(error) => {
@@ -168,11 +168,11 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
 
 /// Serves the client of the load balancer at `proxy`, once that has named it.
 async fn introduce(rendezvous: Rc<Rendezvous>, mut tcp: TcpStream, proxy: SocketAddr) {
-    let lobby = &rendezvous.meeting.lobby;
-    match trusted_proxies::client(&mut tcp, proxy, lobby).await {
+    let limiter = &rendezvous.meeting.limiter;
+    match trusted_proxies::client(&mut tcp, proxy, limiter).await {
         Ok(Some(client)) => {
-            if let Some(seat) = rendezvous.seat(client) {
-                rendezvous.serve(tcp, &client.to_string(), seat).await;
+            if let Some(permit) = rendezvous.permit(client) {
+                rendezvous.serve(tcp, &client.to_string(), permit).await;
             }
         }
         Ok(None) => {}
@@ -185,32 +185,33 @@ async fn introduce(rendezvous: Rc<Rendezvous>, mut tcp: TcpStream, proxy: Socket
 
 impl Rendezvous {
     /// A place for a connection of `peer`; `None`: it is to be closed.
-    fn seat(&self, peer: SocketAddr) -> Option<Seat> {
-        let seat = self.meeting.lobby.enter(Some(peer.ip()));
-        seat.inspect_err(|dropped| {
-            let problem = dropped.to_string();
-            self.report(&peer.to_string(), "", Code::MeetingRefused, &problem);
-        })
-        .ok()
+    fn permit(&self, peer: SocketAddr) -> Option<Permit> {
+        let permit = self.meeting.limiter.enter(Some(peer.ip()));
+        permit
+            .inspect_err(|dropped| {
+                let problem = dropped.to_string();
+                self.report(&peer.to_string(), "", Code::MeetingRefused, &problem);
+            })
+            .ok()
     }
 
-    async fn serve(&self, mut tcp: TcpStream, peer: &str, mut seat: Seat) {
+    async fn serve(&self, mut tcp: TcpStream, peer: &str, mut permit: Permit) {
         // Those that were in force at its proof are so for all that it came for.
         let secrets = self.meeting.secrets();
         let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
         let heard = tokio::select! {
             biased;
             heard = heard => heard.unwrap_or_else(|_| Err(Unheard::failed("no proof within 5 s"))),
-            () = seat.sent_away() => Err(Unheard::gone(
+            () = permit.evicted() => Err(Unheard::gone(
                 "it was the oldest of too many that have not proved anything",
             )),
         };
         match &heard {
-            Ok(_) => seat.succeeded(),
-            Err(unheard) if unheard.is_failure => seat.failed(),
+            Ok(_) => permit.succeeded(),
+            Err(unheard) if unheard.is_failure => permit.failed(),
             Err(_) => {}
         }
-        drop(seat);
+        drop(permit);
         let greeted = match heard {
             Ok(greeted) => greeted,
             Err(Unheard { name, problem, .. }) => {

@@ -13,7 +13,7 @@ use muxtunnel_gateway_config::{Config, config_hash, status};
 
 use crate::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
-use crate::lobby::{Figures, Lobby};
+use crate::handshake_limiter::{Figures, HandshakeLimiter};
 use crate::measure::{Gateway, Look, Measured};
 use crate::rendezvous::Meeting;
 use crate::transport::Transport;
@@ -40,7 +40,7 @@ pub(crate) struct Telemetry {
     /// Of a rendezvous.
     meeting: Option<Arc<Meeting>>,
     /// Of connections that have proved nothing: one of carriers or leaves, and one of the clients of each worker.
-    limiters: Mutex<Vec<Arc<Lobby>>>,
+    limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
     /// What new carriers show.
     certificate: Mutex<Option<status::Certificate>>,
     /// What workers know of forwards together.
@@ -132,7 +132,7 @@ impl Telemetry {
     }
 
     /// One more limiter of connections that have proved nothing.
-    pub(crate) fn add_limiter(&self, limiter: &Arc<Lobby>) {
+    pub(crate) fn add_limiter(&self, limiter: &Arc<HandshakeLimiter>) {
         lock(&self.limiters).push(Arc::clone(limiter));
     }
 

@@ -6,7 +6,7 @@
 //! and that logs and status show; all behind the header is still with the kernel. From other addresses nothing is read
 //! here, since anyone could name any client.
 //!
-//! Bounds: a header of at most [`HEADER_BYTES_MAX`] within [`PROOF_MAX`], and a seat of the [`Lobby`] under the load
+//! Bounds: a header of at most [`HEADER_BYTES_MAX`] within [`PROOF_MAX`], and a permit of the [`HandshakeLimiter`] under the load
 //! balancer's address until then.
 
 use std::net::{IpAddr, SocketAddr};
@@ -18,7 +18,7 @@ use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
-use crate::lobby::{Dropped, Lobby};
+use crate::handshake_limiter::{Dropped, HandshakeLimiter};
 use crate::local::canonical;
 use crate::proxy::{HEADER_BYTES_MAX, Progress, progress};
 use crate::security::PROOF_MAX;
@@ -31,7 +31,7 @@ pub(crate) enum Unintroduced {
     )]
     Header(&'static str),
     #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
-    SentAway,
+    Evicted,
     #[error(transparent)]
     Dropped(#[from] Dropped),
 }
@@ -50,15 +50,15 @@ pub(crate) fn have(config: &Config, address: IpAddr) -> bool {
 pub(crate) async fn client(
     tcp: &mut TcpStream,
     proxy: SocketAddr,
-    lobby: &Arc<Lobby>,
+    limiter: &Arc<HandshakeLimiter>,
 ) -> Result<Option<SocketAddr>, Unintroduced> {
-    let mut seat = lobby.enter(Some(proxy.ip()))?;
+    let mut permit = limiter.enter(Some(proxy.ip()))?;
     // What comes of it is no proof of anybody, and no failure of one.
-    seat.excused();
+    permit.excused();
     let client = tokio::select! {
         biased;
         client = introduction(tcp, proxy) => client.map_err(Unintroduced::Header)?,
-        () = seat.sent_away() => return Err(Unintroduced::SentAway),
+        () = permit.evicted() => return Err(Unintroduced::Evicted),
     };
     match client {
         Some(client) => tracing::debug!(%proxy, %client, "A load balancer named its client"),
@@ -111,7 +111,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::lobby::EarlyDrop;
+    use crate::handshake_limiter::EarlyDrop;
     use crate::proxy;
 
     const PROXY: &str = "192.0.2.1:4000";
@@ -134,13 +134,23 @@ mod tests {
         balancer.write_all(said).await.unwrap();
         if ends {
             drop(balancer);
-            return client(&mut tcp, at(PROXY), &Lobby::new(1, EarlyDrop::Off)).await;
+            return client(
+                &mut tcp,
+                at(PROXY),
+                &HandshakeLimiter::new(1, EarlyDrop::Off),
+            )
+            .await;
         }
         if !said.is_empty() {
             tcp.readable().await.unwrap();
         }
         tokio::time::pause();
-        let heard = client(&mut tcp, at(PROXY), &Lobby::new(1, EarlyDrop::Off)).await;
+        let heard = client(
+            &mut tcp,
+            at(PROXY),
+            &HandshakeLimiter::new(1, EarlyDrop::Off),
+        )
+        .await;
         tokio::time::resume();
         heard
     }
@@ -159,7 +169,12 @@ mod tests {
             let (mut balancer, mut tcp) = pair().await;
             let said = [&header_of(client_address)[..], b"carrier"].concat();
             balancer.write_all(&said).await.unwrap();
-            let heard = client(&mut tcp, at(PROXY), &Lobby::new(1, EarlyDrop::Off)).await;
+            let heard = client(
+                &mut tcp,
+                at(PROXY),
+                &HandshakeLimiter::new(1, EarlyDrop::Off),
+            )
+            .await;
             assert_eq!(heard, Ok(Some(at(expected))));
             let mut rest = [0; 7];
             tcp.read_exact(&mut rest).await.unwrap();
@@ -200,15 +215,15 @@ mod tests {
 
     #[tokio::test]
     async fn those_that_have_not_said_it_are_bounded() {
-        let lobby = Lobby::new(1, EarlyDrop::Off);
+        let limiter = HandshakeLimiter::new(1, EarlyDrop::Off);
         let (_balancer, mut tcp) = pair().await;
-        let silent = client(&mut tcp, at(PROXY), &lobby);
+        let silent = client(&mut tcp, at(PROXY), &limiter);
         let more = async {
             tokio::task::yield_now().await;
-            lobby.enter(Some(at(PROXY).ip())).unwrap()
+            limiter.enter(Some(at(PROXY).ip())).unwrap()
         };
         let (silent, _more) = tokio::join!(silent, more);
-        assert_eq!(silent, Err(Unintroduced::SentAway));
-        assert_eq!(lobby.taken(), 1);
+        assert_eq!(silent, Err(Unintroduced::Evicted));
+        assert_eq!(limiter.taken(), 1);
     }
 }

@@ -37,7 +37,7 @@ const KIB_A_LEAF: f64 = 11.0;
 /// well.
 const AT_THE_PEAK: f64 = 2.0;
 /// Carriers and leaves that may wait, of a gateway.
-const STRANGERS_MAX: usize = 256;
+const PERMITS_MAX: usize = 256;
 /// Clients that may wait, of a worker.
 const CLIENTS_MAX: usize = 1_024;
 const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -51,8 +51,8 @@ struct Door {
     address: SocketAddr,
     /// What strangers begin to say.
     prefix: &'static [u8],
-    seats: usize,
-    kib_a_seat: f64,
+    permits: usize,
+    kib_a_permit: f64,
     /// Of those that are sent away, in its log.
     code: &'static str,
     visit: Box<dyn Fn()>,
@@ -113,8 +113,8 @@ fn carriers(name: &'static str, ends: Ends, prefix: &'static [u8], target: Socke
         gate,
         address,
         prefix,
-        seats: STRANGERS_MAX,
-        kib_a_seat: KIB_A_CARRIER,
+        permits: PERMITS_MAX,
+        kib_a_permit: KIB_A_CARRIER,
         code: "MT0230",
         visit: Box::new(visit),
         _rest: Vec::new(),
@@ -154,8 +154,8 @@ fn clients(name: &'static str, protocol: &str, prefix: &'static [u8], target: So
         gate,
         address,
         prefix,
-        seats: CLIENTS_MAX,
-        kib_a_seat: KIB_A_CLIENT,
+        permits: CLIENTS_MAX,
+        kib_a_permit: KIB_A_CLIENT,
         code: "MT0243",
         visit: Box::new(visit),
         _rest: vec![Box::new(exit)],
@@ -192,8 +192,8 @@ fn rendezvous(target: SocketAddr) -> Door {
         gate,
         address,
         prefix: b"\x01\x3cMUXMEETS\x01\x02\0\0\0\0",
-        seats: STRANGERS_MAX,
-        kib_a_seat: KIB_A_LEAF,
+        permits: PERMITS_MAX,
+        kib_a_permit: KIB_A_LEAF,
         code: "MT0221",
         visit: Box::new(visit),
         _rest: vec![Box::new(exit), Box::new(dir)],
@@ -252,31 +252,31 @@ fn five_thousand_connections_that_say_little_are_bounded_and_keep_nobody_out() {
     for door in doors(dir.path()) {
         (door.visit)();
         let before = memory_kib(&door.gate, "VmRSS:");
-        let waiting = Herd::new(LOOPBACK, door.address, door.prefix, door.seats);
+        let waiting = Herd::new(LOOPBACK, door.address, door.prefix, door.permits);
         until(&format!("{} has all of them wait", door.name), || {
-            gauge(&door.gate, "muxgate_handshakes_pending ") == door.seats
+            gauge(&door.gate, "muxgate_handshakes_pending ") == door.permits
         });
-        let kib_a_seat = |of: &str| {
+        let kib_a_permit = |of: &str| {
             let more = memory_kib(&door.gate, of).saturating_sub(before);
-            more as f64 / door.seats as f64
+            more as f64 / door.permits as f64
         };
-        let (each, name) = (kib_a_seat("VmRSS:"), door.name);
-        println!("{name}: {each:.1} KiB a seat");
-        assert!(each < door.kib_a_seat, "{name}: {each:.1} KiB a seat");
+        let (each, name) = (kib_a_permit("VmRSS:"), door.name);
+        println!("{name}: {each:.1} KiB a permit");
+        assert!(each < door.kib_a_permit, "{name}: {each:.1} KiB a permit");
         let mut herd = Herd::new(LOOPBACK, door.address, door.prefix, SILENT);
         (door.visit)();
         until(&format!("{name} has sent enough away"), || {
             herd.say_more();
-            herd.left() <= door.seats
+            herd.left() <= door.permits
         });
         assert!(metric(&door.gate, "muxgate_handshakes_evicted_total ") > 0);
         assert!(door.gate.log().contains(door.code), "{name}");
         (door.visit)();
-        let peak = kib_a_seat("VmHWM:");
-        println!("{name}: {peak:.1} KiB a seat at the peak");
+        let peak = kib_a_permit("VmHWM:");
+        println!("{name}: {peak:.1} KiB a permit at the peak");
         assert!(
-            peak < AT_THE_PEAK * door.kib_a_seat,
-            "{name}: {peak:.1} KiB a seat at the peak"
+            peak < AT_THE_PEAK * door.kib_a_permit,
+            "{name}: {peak:.1} KiB a permit at the peak"
         );
         drop(waiting);
     }
@@ -287,9 +287,9 @@ fn whoever_is_there_does_not_lose_its_seat_to_another_address() {
     let dir = tempfile::tempdir().unwrap();
     for door in doors(dir.path()) {
         let mut first = Herd::new(LOOPBACK, door.address, door.prefix, 1);
-        let mut others = Herd::new(ELSEWHERE, door.address, door.prefix, 2 * door.seats);
+        let mut others = Herd::new(ELSEWHERE, door.address, door.prefix, 2 * door.permits);
         until(&format!("{} has sent enough away", door.name), || {
-            others.left() < door.seats
+            others.left() < door.permits
         });
         first.say_more();
         assert_eq!(first.left(), 1, "{}", door.name);

@@ -30,7 +30,7 @@ const BALANCER: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
 const CLIENT: &str = "203.0.113.7:5000";
 const TRUSTED: &str = "{mode: None}\ntrustedProxies: [127.0.0.2]";
 /// Connections that may wait, of a gateway.
-const STRANGERS_MAX: usize = 256;
+const PERMITS_MAX: usize = 256;
 
 /// A connection of the load balancer's.
 fn dial(to: SocketAddr) -> TcpStream {
@@ -320,7 +320,7 @@ fn until_made_room(exit: &Gate) {
     until("half of the connections have made room", || {
         let evicted = metric(exit, "muxgate_handshakes_evicted_total ");
         let dropped = metric(exit, "muxgate_handshakes_dropped_total ");
-        evicted + dropped >= STRANGERS_MAX as u64
+        evicted + dropped >= PERMITS_MAX as u64
     });
 }
 
@@ -331,14 +331,14 @@ fn a_client_behind_a_load_balancer_keeps_no_other_client_of_it_out() {
     let exit = exit(TRUSTED, carrier, target);
     let patient = dial_with(carrier, &line_of_client());
     let other = binary("203.0.113.9:5000", "192.0.2.9:64000");
-    let flood: Vec<_> = (0..2 * STRANGERS_MAX)
+    let flood: Vec<_> = (0..2 * PERMITS_MAX)
         .map(|_| dial_with(carrier, &other))
         .collect();
     until_made_room(&exit);
     exit.line(&["MT0230", "peer=\"203.0.113.9:5000"]);
     until("one client has no more than its part", || {
         let left = flood.iter().filter(|tcp| !has_ended(tcp));
-        left.count() < STRANGERS_MAX
+        left.count() < PERMITS_MAX
     });
     assert!(!has_ended(&patient), "{}", exit.log());
     assert!(!exit.log().contains("203.0.113.7"), "{}", exit.log());
@@ -349,11 +349,11 @@ fn connections_that_have_no_header_yet_are_bounded() {
     let (_listener, target) = target();
     let carrier = carrier_address();
     let exit = exit(TRUSTED, carrier, target);
-    let mut herd = Herd::new(BALANCER, carrier, b"PROXY TCP4 ", 2 * STRANGERS_MAX);
+    let mut herd = Herd::new(BALANCER, carrier, b"PROXY TCP4 ", 2 * PERMITS_MAX);
     until_made_room(&exit);
     exit.line(&["MT0230", "peer=\"127.0.0.2:"]);
     until("no more than there may be are left", || {
-        herd.left() <= STRANGERS_MAX
+        herd.left() <= PERMITS_MAX
     });
 }
 

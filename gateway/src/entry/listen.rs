@@ -19,11 +19,11 @@ use super::{Entry, Underway};
 use crate::account::{Ended, Local};
 use crate::driver::{Connection, OpenEnd};
 use crate::forward::{Admission, Forward};
+use crate::handshake_limiter::Permit;
 use crate::listener::answer::{Answer, code_of};
 use crate::listener::greeting::{Heard, Manner};
 use crate::listener::socket::ListeningSocket;
 use crate::listener::{Rejection, Request};
-use crate::lobby::Seat;
 use crate::local::{LocalAddress, LocalSocket};
 use crate::process::{ACCEPT_RETRY, Phase, WorkerError, wait_for};
 use crate::telemetry::{Listened, Telemetry};
@@ -165,14 +165,14 @@ impl Entry {
             }
             return;
         }
-        let Ok(seat) = self.greetings.enter(address) else {
-            let Rejection { code, problem, .. } = Rejection::sent_away();
+        let Ok(permit) = self.greetings.enter(address) else {
+            let Rejection { code, problem, .. } = Rejection::evicted();
             return client.refused.report(code, problem);
         };
         let (entry, route) = (Rc::clone(self), route.clone());
         let underway = self.underway.borrow().clone();
         tokio::task::spawn_local(async move {
-            entry.hear(client, &route, seat, underway).await;
+            entry.hear(client, &route, permit, underway).await;
         });
     }
 
@@ -181,14 +181,14 @@ impl Entry {
         self: &Rc<Self>,
         mut client: Client,
         route: &Route,
-        mut seat: Seat,
+        mut permit: Permit,
         underway: Option<Underway>,
     ) {
         let mut source = None;
         let heard = tokio::select! {
             biased;
             heard = route.manner.hear(&client.socket, &mut source) => heard,
-            () = seat.sent_away() => Err(Rejection::sent_away()),
+            () = permit.evicted() => Err(Rejection::evicted()),
         };
         if let Some(Source::Tcp {
             client: address, ..
@@ -197,8 +197,8 @@ impl Entry {
             client.refused.client = address.into();
         }
         match &heard {
-            Ok(_) => seat.succeeded(),
-            Err(rejection) if rejection.is_failure() => seat.failed(),
+            Ok(_) => permit.succeeded(),
+            Err(rejection) if rejection.is_failure() => permit.failed(),
             Err(_) => {}
         }
         let rejection = match heard {
@@ -217,7 +217,7 @@ impl Entry {
         tokio::select! {
             biased;
             () = socket.end_with(&rejection.reply) => {}
-            () = seat.sent_away() => {}
+            () = permit.evicted() => {}
         }
     }
 

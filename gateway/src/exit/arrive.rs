@@ -105,7 +105,7 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
 
 /// Greets the client of the load balancer at `proxy`, once that has named it.
 async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, says_hello: bool) {
-    match trusted_proxies::client(&mut tcp, proxy, &exit.handover.lobby).await {
+    match trusted_proxies::client(&mut tcp, proxy, &exit.handover.limiter).await {
         Ok(Some(client)) => {
             let carrier = Tcp::through(tcp, client.to_string());
             greet(exit, carrier, Some(client.ip()), says_hello).await;

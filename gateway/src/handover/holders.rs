@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use tokio::sync::Notify;
 
-use crate::lobby::network;
+use crate::handshake_limiter::network;
 
 /// The carriers of each peer, by the identity that it proved, oldest first; `None`: it proved nothing.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use muxtunnel_proto::rendezvous::Ticket;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::secrets::Secrets;
-use crate::lobby::{EarlyDrop, Lobby, STRANGERS_MAX};
+use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
 
 /// Invitations of one name that wait to be written.
 const INVITATIONS_MAX: usize = 64;
@@ -21,7 +21,7 @@ const INVITATIONS_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Meeting {
     /// Connections that have proved nothing yet.
-    pub(super) lobby: Arc<Lobby>,
+    pub(super) limiter: Arc<HandshakeLimiter>,
     state: Mutex<State>,
     left: Notify,
     /// Passed on since the start, in both directions.
@@ -112,7 +112,7 @@ impl Drop for Place {
 impl Meeting {
     pub(super) fn new(secrets: Secrets) -> Arc<Self> {
         Arc::new(Self {
-            lobby: Lobby::new(STRANGERS_MAX, EarlyDrop::On),
+            limiter: HandshakeLimiter::new(PERMITS_MAX, EarlyDrop::On),
             state: Mutex::new(State {
                 secrets: Arc::new(secrets),
                 registered: BTreeMap::new(),
@@ -239,8 +239,8 @@ impl Meeting {
     }
 
     /// Of connections without a proof.
-    pub(crate) fn limiter(&self) -> Arc<Lobby> {
-        Arc::clone(&self.lobby)
+    pub(crate) fn limiter(&self) -> Arc<HandshakeLimiter> {
+        Arc::clone(&self.limiter)
     }
 
     /// What it knows of itself.
@@ -250,7 +250,7 @@ impl Meeting {
         Rendezvous {
             names: state.secrets.names() as u64,
             registered: state.registered.keys().cloned().collect(),
-            strangers: self.lobby.taken() as u64,
+            strangers: self.limiter.taken() as u64,
             waiting: waiting as u64,
             meeting: (state.visits - waiting) as u64,
             met: state.met,

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::*;
 
-const PLACES: usize = 256;
+const PERMITS: usize = 256;
 /// When the attack begins: peers come from the start.
 const ATTACK: Duration = Duration::from_secs(2);
 const END: Duration = Duration::from_secs(8);
@@ -19,12 +19,12 @@ const PROOF: Duration = Duration::from_millis(100);
 /// Nobody is waited for longer.
 const PROOF_MAX: Duration = Duration::from_secs(5);
 
-/// How a full limiter decides.
+/// How a full arbiter decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Rule {
-    /// The oldest of the source with most places goes: what there was before.
+    /// The oldest of the source with most permits goes: what there was before.
     Eviction,
-    /// New connections are dropped alone, from half of the places on, and all of them once no place is left: OpenSSH's
+    /// New connections are dropped alone, from half of the permits on, and all of them once no permit is left: OpenSSH's
     /// MaxStartups.
     Drop,
     /// Ours.
@@ -41,7 +41,7 @@ enum Event {
 
 struct World {
     rule: Rule,
-    limiter: Limiter,
+    arbiter: Arbiter,
     rng: StdRng,
     start: Instant,
     now: Duration,
@@ -75,7 +75,7 @@ fn share_with(
     };
     let mut world = World {
         rule,
-        limiter: Limiter::new(PLACES, early_drop),
+        arbiter: Arbiter::new(PERMITS, early_drop),
         rng: StdRng::seed_from_u64(1),
         start: Instant::now(),
         now: Duration::ZERO,
@@ -92,7 +92,7 @@ fn share_with(
     };
     if has_failed {
         world
-            .limiter
+            .arbiter
             .penalties
             .add(world.start + ATTACK, world.peers);
     }
@@ -140,17 +140,17 @@ impl World {
                 }
             }
             Event::Proved { number } => {
-                if let Some(place) = self.limiter.places.get(&number) {
-                    let came = place.since - self.start;
+                if let Some(permit) = self.arbiter.pending.get(&number) {
+                    let came = permit.since - self.start;
                     let counts = came >= ATTACK + PROOF && came + 2 * PROOF < END;
                     self.proved += u32::from(counts);
-                    self.limiter.succeed(now, number);
-                    self.limiter.leave(number);
+                    self.arbiter.succeed(now, number);
+                    self.arbiter.leave(number);
                 }
             }
             Event::TimedOut { number } => {
-                self.limiter.fail(now, number);
-                self.limiter.leave(number);
+                self.arbiter.fail(now, number);
+                self.arbiter.leave(number);
             }
         }
     }
@@ -158,14 +158,14 @@ impl World {
     fn enter(&mut self, from: Source) -> Option<u64> {
         let now = self.start + self.now;
         if self.rule == Rule::Drop {
-            let half = PLACES / 2;
-            let beyond = self.limiter.taken().saturating_sub(half) as f64 / half as f64;
+            let half = PERMITS / 2;
+            let beyond = self.arbiter.taken().saturating_sub(half) as f64 / half as f64;
             if self.rng.random::<f64>() < beyond {
                 return None;
             }
         }
         let rng = &mut self.rng;
-        let entrance = self.limiter.enter(now, from, &mut || rng.random());
+        let entrance = self.arbiter.enter(now, from, &mut || rng.random());
         if self.rule != Rule::Both {
             self.forget_failures();
         }
@@ -177,8 +177,8 @@ impl World {
 
     /// There were no penalties before.
     fn forget_failures(&mut self) {
-        self.limiter.penalties = Penalties::default();
-        for of_source in self.limiter.by_source.values_mut() {
+        self.arbiter.penalties = Penalties::default();
+        for of_source in self.arbiter.by_source.values_mut() {
             of_source.penalty_until = None;
         }
     }
@@ -198,7 +198,7 @@ fn behind_one_address_a_flood_keeps_no_peer_out_for_certain() {
         .map(|rule| [slow, fast, flood].map(|a_second| behind_one(rule, a_second)));
     println!("eviction, drop, both: {shares:.3?}");
     let [eviction, drop, both] = shares;
-    // Eviction lets everybody in as long as 256 places last for a proof, and then nobody.
+    // Eviction lets everybody in as long as 256 permits last for a proof, and then nobody.
     assert!(eviction[0] > 0.99 && eviction[1] > 0.90 && eviction[2] < 0.01);
     // Dropping new connections alone shuts out most peers even where the attack is slow.
     assert!(drop[0] < 0.25 && drop[1] < 0.10 && drop[2] < 0.02);
@@ -217,7 +217,7 @@ fn peers_that_do_not_fail_are_let_in_among_hundreds_of_addresses_that_do() {
 /// A neighbour behind the same address that fails must not lock it out, however many addresses attack.
 #[test]
 fn peers_behind_an_address_that_has_failed_get_in_among_addresses_that_come_once() {
-    // So fast that no place is free soon after the attack has begun.
+    // So fast that no permit is free soon after the attack has begun.
     let shares = [false, true].map(|has_failed| {
         let everyone = u32::MAX - 1;
         share_with(Rule::Both, everyone, 2_500.0, false, has_failed)

@@ -2,7 +2,7 @@
 //!
 //! A penalty is a time. Each failure of a source adds [`PENALTY`] to the end of its penalty, which is [`PENALTIES_MAX`]
 //! penalties away at most. So a penalty decays by itself, and the order of the table never changes with time. A penalty
-//! refuses nothing: the limiter uses it to choose between sources once its places run out.
+//! refuses nothing: the arbiter uses it to choose between sources once its permits run out.
 //!
 //! Bound: [`SOURCES_MAX`] sources, of about 100 bytes each. One source more, and the table forgets the source with the
 //! least penalty.
@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::limiter::Source;
+use super::arbiter::Source;
 
 /// How long one failure counts.
 const PENALTY: Duration = Duration::from_secs(20);
@@ -115,7 +115,7 @@ mod tests {
             penalties.add(now, source(number));
         }
         let now = start + Duration::from_secs(1);
-        // Each of these has failed once, and none takes the place of a source that failed twice.
+        // Each of these has failed once, and none takes the permit of a source that failed twice.
         for number in all.clone().map(|number| number + (1 << 16)) {
             assert_eq!(penalties.add(now, source(number)), None);
         }

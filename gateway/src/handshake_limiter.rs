@@ -1,13 +1,13 @@
-//! The limiter of connections that have not proved who they are, or not said what they want.
+//! The limit on connections that have not yet proved who they are, or not yet said what they want.
 //!
-//! Anyone can make them, so they take nobody else's place: they have places of their own. Which connection has one is
-//! decided by `limiter.rs`; a connection that is evicted learns it here. The oldest of the source that has most goes
-//! first: a peer that goes on at once is through long before that, and a source that comes as often as it likes evicts
-//! only its own while others have fewer.
+//! Anyone can make such connections. Each one therefore holds a permit of its limiter, and takes nothing else. The
+//! arbiter (`arbiter.rs`) decides which connections hold the permits; an evicted connection learns it here. The arbiter
+//! evicts the oldest connection of the source with the most permits: a peer that proves itself at once is through long
+//! before that, and a fast source evicts only its own connections while others hold fewer.
 //!
-//! Bounds: the places; the sources with a penalty (`penalties.rs`).
+//! Bounds: the permits; the sources with a penalty (`penalties.rs`).
 
-mod limiter;
+mod arbiter;
 mod penalties;
 
 use std::collections::BTreeMap;
@@ -17,21 +17,21 @@ use std::time::Instant;
 
 use tokio::sync::oneshot;
 
-pub(crate) use limiter::{Counts, EarlyDrop};
-use limiter::{Entrance, Limiter};
+use arbiter::{Arbiter, Entrance};
+pub(crate) use arbiter::{Counts, EarlyDrop};
 
-/// Seats of carriers, and of leaves at a rendezvous: of all workers.
-pub(crate) const STRANGERS_MAX: usize = 256;
+/// Permits for carriers, and for leaves at a rendezvous, of all workers together.
+pub(crate) const PERMITS_MAX: usize = 256;
 
-/// Those who wait.
+/// Grants permits.
 #[derive(Debug)]
-pub(crate) struct Lobby {
+pub(crate) struct HandshakeLimiter {
     waiting: Mutex<Waiting>,
 }
 
 #[derive(Debug)]
 struct Waiting {
-    limiter: Limiter,
+    arbiter: Arbiter,
     /// What is dropped to evict a connection, by its number.
     senders: BTreeMap<u64, oneshot::Sender<()>>,
 }
@@ -41,10 +41,10 @@ struct Waiting {
 #[error("it was dropped early, since its address makes too many connections that prove nothing")]
 pub(crate) struct Dropped;
 
-/// What a limiter knows of itself.
+/// The figures of a limiter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Figures {
-    /// Connections with a place, now.
+    /// Connections with a permit, now.
     pub(crate) pending: usize,
     /// Sources with a penalty, now.
     pub(crate) penalised: usize,
@@ -67,33 +67,33 @@ impl Figures {
     }
 }
 
-/// One connection's seat; free again when dropped.
+/// One connection's permit; released when dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    lobby: Arc<Lobby>,
+pub(crate) struct Permit {
+    limiter: Arc<HandshakeLimiter>,
     number: u64,
     away: oneshot::Receiver<()>,
 }
 
-impl Lobby {
-    /// One with so many seats.
-    pub(crate) fn new(seats_max: usize, early_drop: EarlyDrop) -> Arc<Self> {
+impl HandshakeLimiter {
+    /// A limiter with `permits_max` permits.
+    pub(crate) fn new(permits_max: usize, early_drop: EarlyDrop) -> Arc<Self> {
         Arc::new(Self {
             waiting: Mutex::new(Waiting {
-                limiter: Limiter::new(seats_max, early_drop),
+                arbiter: Arbiter::new(permits_max, early_drop),
                 senders: BTreeMap::new(),
             }),
         })
     }
 
-    /// Takes a seat, another one's where none is free.
+    /// Takes a permit, that of another connection where none is free.
     ///
     /// # Errors
-    /// [`Dropped`]: there is none for it.
-    pub(crate) fn enter(self: &Arc<Self>, source: Option<IpAddr>) -> Result<Seat, Dropped> {
+    /// [`Dropped`]: the connection gets none.
+    pub(crate) fn enter(self: &Arc<Self>, source: Option<IpAddr>) -> Result<Permit, Dropped> {
         let mut waiting = self.waiting();
         let entrance = waiting
-            .limiter
+            .arbiter
             .enter(Instant::now(), network(source), &mut || rand::random());
         let Entrance::Admitted { number, evicted } = entrance else {
             return Err(Dropped);
@@ -103,25 +103,25 @@ impl Lobby {
         }
         let (sender, away) = oneshot::channel();
         waiting.senders.insert(number, sender);
-        Ok(Seat {
-            lobby: Arc::clone(self),
+        Ok(Permit {
+            limiter: Arc::clone(self),
             number,
             away,
         })
     }
 
-    /// Seats that are taken.
+    /// How many permits are held.
     pub(crate) fn taken(&self) -> usize {
-        self.waiting().limiter.taken()
+        self.waiting().arbiter.taken()
     }
 
     /// As of now.
     pub(crate) fn figures(&self) -> Figures {
         let waiting = self.waiting();
         Figures {
-            pending: waiting.limiter.taken(),
-            penalised: waiting.limiter.penalised(Instant::now()),
-            counts: waiting.limiter.counts(),
+            pending: waiting.arbiter.taken(),
+            penalised: waiting.arbiter.penalised(Instant::now()),
+            counts: waiting.arbiter.counts(),
         }
     }
 
@@ -154,9 +154,9 @@ pub(crate) fn network(source: Option<IpAddr>) -> Option<IpAddr> {
     })
 }
 
-impl Seat {
-    /// Waits until it is sent away.
-    pub(crate) async fn sent_away(&mut self) {
+impl Permit {
+    /// Waits until the connection is evicted.
+    pub(crate) async fn evicted(&mut self) {
         // Nothing is ever sent: it ends when the sender is dropped.
         if !self.away.is_terminated() {
             let _ = (&mut self.away).await;
@@ -165,26 +165,26 @@ impl Seat {
 
     /// The connection has proved who it is, or said what it wants.
     pub(crate) fn succeeded(&self) {
-        let mut waiting = self.lobby.waiting();
-        waiting.limiter.succeed(Instant::now(), self.number);
+        let mut waiting = self.limiter.waiting();
+        waiting.arbiter.succeed(Instant::now(), self.number);
     }
 
     /// The connection proves nothing, so that nothing that becomes of it is a failure.
     pub(crate) fn excused(&self) {
-        self.lobby.waiting().limiter.excuse(self.number);
+        self.limiter.waiting().arbiter.excuse(self.number);
     }
 
     /// The connection has proved the wrong thing, or nothing in time. One that only went has not.
     pub(crate) fn failed(&self) {
-        let mut waiting = self.lobby.waiting();
-        waiting.limiter.fail(Instant::now(), self.number);
+        let mut waiting = self.limiter.waiting();
+        waiting.arbiter.fail(Instant::now(), self.number);
     }
 }
 
-impl Drop for Seat {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut waiting = self.lobby.waiting();
-        waiting.limiter.leave(self.number);
+        let mut waiting = self.limiter.waiting();
+        waiting.arbiter.leave(self.number);
         waiting.senders.remove(&self.number);
     }
 }
@@ -193,63 +193,63 @@ impl Drop for Seat {
 mod tests {
     use super::*;
 
-    const SEATS: usize = 8;
+    const PERMITS: usize = 8;
 
     fn from(text: &str) -> Option<IpAddr> {
         Some(text.parse().unwrap())
     }
 
-    fn is_away(seat: &mut Seat) -> bool {
-        seat.away.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    fn is_away(permit: &mut Permit) -> bool {
+        permit.away.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
 
     #[test]
     fn one_more_than_there_are_seats_sends_the_oldest_away() {
-        let lobby = Lobby::new(SEATS, EarlyDrop::Off);
-        let mut seats: Vec<_> = (0..SEATS)
-            .map(|_| lobby.enter(from("192.0.2.1")).unwrap())
+        let limiter = HandshakeLimiter::new(PERMITS, EarlyDrop::Off);
+        let mut permits: Vec<_> = (0..PERMITS)
+            .map(|_| limiter.enter(from("192.0.2.1")).unwrap())
             .collect();
-        drop(seats.remove(1));
-        let _another = lobby.enter(from("192.0.2.1")).unwrap();
-        assert!(!is_away(&mut seats[0]));
-        let _one_more = lobby.enter(from("192.0.2.1")).unwrap();
-        assert!(is_away(&mut seats[0]) && !is_away(&mut seats[1]));
-        assert_eq!(lobby.taken(), SEATS);
+        drop(permits.remove(1));
+        let _another = limiter.enter(from("192.0.2.1")).unwrap();
+        assert!(!is_away(&mut permits[0]));
+        let _one_more = limiter.enter(from("192.0.2.1")).unwrap();
+        assert!(is_away(&mut permits[0]) && !is_away(&mut permits[1]));
+        assert_eq!(limiter.taken(), PERMITS);
     }
 
     #[test]
     fn who_comes_a_thousand_times_sends_only_its_own_away() {
-        let lobby = Lobby::new(SEATS, EarlyDrop::Off);
-        let mut patient = lobby.enter(from("192.0.2.1")).unwrap();
+        let limiter = HandshakeLimiter::new(PERMITS, EarlyDrop::Off);
+        let mut patient = limiter.enter(from("192.0.2.1")).unwrap();
         let mut flood: Vec<_> = (0..1000)
-            .map(|_| lobby.enter(from("192.0.2.2")).unwrap())
+            .map(|_| limiter.enter(from("192.0.2.2")).unwrap())
             .collect();
-        let mut unix = lobby.enter(None).unwrap();
-        flood.extend((0..1000).map(|_| lobby.enter(from("192.0.2.2")).unwrap()));
+        let mut unix = limiter.enter(None).unwrap();
+        flood.extend((0..1000).map(|_| limiter.enter(from("192.0.2.2")).unwrap()));
         assert!(!is_away(&mut patient) && !is_away(&mut unix));
         let left = flood
             .iter_mut()
-            .filter_map(|seat| (!is_away(seat)).then_some(()));
-        assert_eq!((left.count(), lobby.taken()), (SEATS - 2, SEATS));
+            .filter_map(|permit| (!is_away(permit)).then_some(()));
+        assert_eq!((left.count(), limiter.taken()), (PERMITS - 2, PERMITS));
         drop((patient, unix, flood));
-        assert_eq!(lobby.taken(), 0);
-        assert!(lobby.waiting().senders.is_empty());
+        assert_eq!(limiter.taken(), 0);
+        assert!(limiter.waiting().senders.is_empty());
     }
 
     #[test]
     fn of_many_addresses_the_oldest_goes_and_an_ipv6_network_is_one() {
-        let lobby = Lobby::new(SEATS, EarlyDrop::Off);
+        let limiter = HandshakeLimiter::new(PERMITS, EarlyDrop::Off);
         let address = |host: usize| from(&format!("192.0.2.{host}"));
-        let mut seats: Vec<_> = (0..SEATS)
-            .map(|host| lobby.enter(address(host)).unwrap())
+        let mut permits: Vec<_> = (0..PERMITS)
+            .map(|host| limiter.enter(address(host)).unwrap())
             .collect();
-        let mut another = lobby.enter(address(100)).unwrap();
-        assert!(is_away(&mut seats[0]) && !is_away(&mut seats[1]));
+        let mut another = limiter.enter(address(100)).unwrap();
+        assert!(is_away(&mut permits[0]) && !is_away(&mut permits[1]));
         let mut same: Vec<_> = ["2001:db8::1", "2001:db8:0:0:ffff::2"]
-            .map(|text| lobby.enter(from(text)).unwrap())
+            .map(|text| limiter.enter(from(text)).unwrap())
             .into();
-        assert!(is_away(&mut seats[1]) && is_away(&mut same[0]));
-        let _mapped = lobby.enter(from("::ffff:192.0.2.100")).unwrap();
+        assert!(is_away(&mut permits[1]) && is_away(&mut same[0]));
+        let _mapped = limiter.enter(from("::ffff:192.0.2.100")).unwrap();
         assert!(is_away(&mut another));
     }
 }

@@ -1,22 +1,22 @@
-//! Which connection gets a place, and which one is evicted or dropped for it.
+//! Which connection gets a permit, and which one is evicted or dropped for it.
 //!
 //! Comes in: connections by their sources, how each ended, the time and chance. Goes out: [`Entrance`]. No clock, lock or
-//! randomness of its own, so that a simulation decides about it (`limiter/simulation.rs`).
+//! randomness of its own, so that a simulation decides about it (`arbiter/simulation.rs`).
 //!
-//! While a place is free, every connection gets one. After that, each new connection takes the place of the oldest of the
-//! source that has most places; the failures that still count for a source (`penalties.rs`) count like places. Two cases
+//! While a permit is free, every connection gets one. After that, each new connection takes the permit of the oldest of the
+//! source that has most permits; the failures that still count for a source (`penalties.rs`) count like permits. Two cases
 //! are decided by chance, and neither is ever certain:
 //!
-//! - *Early drop.* The new connection would take a place of its own source, or of one that has no more than its own. Where
+//! - *Early drop.* The new connection would take a permit of its own source, or of one that has no more than its own. Where
 //!   these come so fast that a connection is evicted before it can prove anything (`ProofTime`), the new one is dropped,
 //!   with the probability that leaves the others that time. Where one address is that of many peers (SNAT), or where many
 //!   addresses attack, those who are fast could otherwise evict everybody in time.
 //! - *Penalty.* The new connection would be the one that goes, since its source has failed so often. With a probability of
-//!   one in one more than the failures, its source counts as if it had not failed, for as long as it has places.
+//!   one in one more than the failures, its source counts as if it had not failed, for as long as it has permits.
 //!
 //! A connection that is evicted has failed where it had the time of a proof, and otherwise not.
 //!
-//! Bounds: the places; a source is known while it has one. Read next: `penalties.rs`.
+//! Bounds: the permits; a source is known while it has one. Read next: `penalties.rs`.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,16 +40,16 @@ pub(crate) enum EarlyDrop {
 /// What becomes of a new connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entrance {
-    /// It has a place, and this number; another one is evicted for it.
+    /// It has a permit, and this number; another one is evicted for it.
     Admitted { number: u64, evicted: Option<u64> },
     /// It is to be closed.
     Dropped,
 }
 
-/// What a limiter has done since the start.
+/// What an arbiter has done since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Connections that lost their place to another one.
+    /// Connections that lost their permit to another one.
     pub(crate) evicted: u64,
     /// Connections that were dropped at once.
     pub(crate) dropped: u64,
@@ -59,11 +59,11 @@ pub(crate) struct Counts {
 
 /// Connections that have proved nothing.
 #[derive(Debug)]
-pub(super) struct Limiter {
-    places_max: usize,
+pub(super) struct Arbiter {
+    permits_max: usize,
     early_drop: EarlyDrop,
     next: u64,
-    places: BTreeMap<u64, Place>,
+    pending: BTreeMap<u64, Pending>,
     by_source: BTreeMap<Source, OfSource>,
     /// Of all sources.
     arrivals: Arrivals,
@@ -73,23 +73,23 @@ pub(super) struct Limiter {
 }
 
 #[derive(Debug)]
-struct Place {
+struct Pending {
     source: Source,
     since: Instant,
     /// It has failed or succeeded, or nothing that becomes of it is a failure.
     is_judged: bool,
 }
 
-/// The connection whose place a new one takes.
+/// The connection whose permit a new one takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Victim {
     number: u64,
-    /// By chance, the failures of the new one's source do not count while the source has places: one that has just been
+    /// By chance, the failures of the new one's source do not count while the source has permits: one that has just been
     /// let in would otherwise be the next to go.
     is_pardon: bool,
 }
 
-/// One source with at least one place.
+/// One source with at least one permit.
 #[derive(Debug)]
 struct OfSource {
     /// Its connections, oldest first.
@@ -99,14 +99,14 @@ struct OfSource {
     penalty_until: Option<Instant>,
 }
 
-impl Limiter {
-    pub(super) fn new(places_max: usize, early_drop: EarlyDrop) -> Self {
-        debug_assert!(places_max > 0);
+impl Arbiter {
+    pub(super) fn new(permits_max: usize, early_drop: EarlyDrop) -> Self {
+        debug_assert!(permits_max > 0);
         Self {
-            places_max,
+            permits_max,
             early_drop,
             next: 0,
-            places: BTreeMap::new(),
+            pending: BTreeMap::new(),
             by_source: BTreeMap::new(),
             arrivals: Arrivals::default(),
             penalties: Penalties::default(),
@@ -128,7 +128,7 @@ impl Limiter {
             own.arrivals.add(now, within);
         }
         let mut victim = None;
-        if self.places.len() >= self.places_max {
+        if self.pending.len() >= self.permits_max {
             victim = self.victim(now, source, chance);
             let Some(Victim { number, .. }) = victim else {
                 self.counts.dropped += 1;
@@ -139,12 +139,12 @@ impl Limiter {
         let is_pardon = victim.is_some_and(|victim| victim.is_pardon);
         let number = self.next;
         self.next += 1;
-        let place = Place {
+        let permit = Pending {
             source,
             since: now,
             is_judged: false,
         };
-        self.places.insert(number, place);
+        self.pending.insert(number, permit);
         let penalty_until = self.penalties.until(source);
         let of_source = || {
             let mut arrivals = Arrivals::default();
@@ -164,9 +164,9 @@ impl Limiter {
         Entrance::Admitted { number, evicted }
     }
 
-    /// A connection has gone, or has proved who it is: its place is free.
+    /// A connection has gone, or has proved who it is: its permit is free.
     pub(super) fn leave(&mut self, number: u64) {
-        let Some(Place { source, .. }) = self.places.remove(&number) else {
+        let Some(Pending { source, .. }) = self.pending.remove(&number) else {
             return;
         };
         if let Some(of_source) = self.by_source.get_mut(&source) {
@@ -177,23 +177,23 @@ impl Limiter {
         }
     }
 
-    /// A connection has proved who it is, or said what it wants; it still has its place.
+    /// A connection has proved who it is, or said what it wants; it still has its permit.
     pub(super) fn succeed(&mut self, now: Instant, number: u64) {
-        if let Some(place) = self.places.get_mut(&number) {
-            place.is_judged = true;
-            let took = now.saturating_duration_since(place.since);
+        if let Some(permit) = self.pending.get_mut(&number) {
+            permit.is_judged = true;
+            let took = now.saturating_duration_since(permit.since);
             self.proof_time.add(took);
         }
     }
 
     /// Whatever becomes of a connection is no failure, and says nothing of proofs.
     pub(super) fn excuse(&mut self, number: u64) {
-        if let Some(place) = self.places.get_mut(&number) {
-            place.is_judged = true;
+        if let Some(permit) = self.pending.get_mut(&number) {
+            permit.is_judged = true;
         }
     }
 
-    /// A connection has proved the wrong thing, or nothing in time; it still has its place.
+    /// A connection has proved the wrong thing, or nothing in time; it still has its permit.
     pub(super) fn fail(&mut self, now: Instant, number: u64) {
         self.counts.failed += u64::from(self.penalise(now, number));
     }
@@ -201,8 +201,8 @@ impl Limiter {
     fn evict(&mut self, now: Instant, number: u64) {
         self.counts.evicted += 1;
         let within = self.proof_time.get();
-        let place = self.places.get(&number);
-        if place.is_some_and(|place| now.saturating_duration_since(place.since) >= within) {
+        let permit = self.pending.get(&number);
+        if permit.is_some_and(|permit| now.saturating_duration_since(permit.since) >= within) {
             self.penalise(now, number);
         }
         self.leave(number);
@@ -210,22 +210,22 @@ impl Limiter {
 
     /// Once for each connection, and not where it has succeeded; returns whether it did.
     fn penalise(&mut self, now: Instant, number: u64) -> bool {
-        let Some(place) = self.places.get_mut(&number) else {
+        let Some(permit) = self.pending.get_mut(&number) else {
             return false;
         };
-        if std::mem::replace(&mut place.is_judged, true) {
+        if std::mem::replace(&mut permit.is_judged, true) {
             return false;
         }
-        let until = self.penalties.add(now, place.source);
-        if let Some(of_source) = self.by_source.get_mut(&place.source) {
+        let until = self.penalties.add(now, permit.source);
+        if let Some(of_source) = self.by_source.get_mut(&permit.source) {
             of_source.penalty_until = until;
         }
         true
     }
 
-    /// Connections with a place.
+    /// Connections with a permit.
     pub(super) fn taken(&self) -> usize {
-        self.places.len()
+        self.pending.len()
     }
 
     /// Sources with a penalty.
@@ -237,7 +237,7 @@ impl Limiter {
         self.counts
     }
 
-    /// Whose place one more connection of `source` takes; `None`: nobody's, it is dropped itself.
+    /// Whose permit one more connection of `source` takes; `None`: nobody's, it is dropped itself.
     fn victim(
         &self,
         now: Instant,
@@ -251,11 +251,11 @@ impl Limiter {
         });
         let most = others.max();
         let own = self.by_source.get(&source);
-        let places = own.map_or(0, |own| own.numbers.len());
+        let permits = own.map_or(0, |own| own.numbers.len());
         let oldest = own.and_then(|own| own.numbers.first().copied());
         // Of sources with as much, the one with the oldest connection goes first.
         let goes_itself = |failures: usize| {
-            let own = (places + 1 + failures, Reverse(oldest.unwrap_or(self.next)));
+            let own = (permits + 1 + failures, Reverse(oldest.unwrap_or(self.next)));
             most.is_none_or(|most| own > most)
         };
         let mut counted = failures(self.penalties.until(source), now) as usize;
@@ -266,27 +266,27 @@ impl Limiter {
         }
         let number = match most {
             Some((weight, Reverse(victim))) if !goes_itself(counted) => {
-                let takes = weight > places + 1 + counted
-                    || !self.drops_early(now, self.places_max, &self.arrivals, chance);
+                let takes = weight > permits + 1 + counted
+                    || !self.drops_early(now, self.permits_max, &self.arrivals, chance);
                 takes.then_some(victim)
             }
             _ => {
-                let own = own.filter(|own| !self.drops_early(now, places, &own.arrivals, chance));
+                let own = own.filter(|own| !self.drops_early(now, permits, &own.arrivals, chance));
                 own.and(oldest)
             }
         };
         number.map(|number| Victim { number, is_pardon })
     }
 
-    /// Whether one of so many `arrivals` is dropped, of which `places` are to have the time of a proof.
+    /// Whether one of so many `arrivals` is dropped, of which `permits` are to have the time of a proof.
     fn drops_early(
         &self,
         now: Instant,
-        places: usize,
+        permits: usize,
         arrivals: &Arrivals,
         chance: &mut dyn FnMut() -> f64,
     ) -> bool {
-        let admitted = places as f64 / arrivals.at(now, self.proof_time.get());
+        let admitted = permits as f64 / arrivals.at(now, self.proof_time.get());
         self.early_drop == EarlyDrop::On && admitted < 1.0 && chance() >= admitted
     }
 }
@@ -324,7 +324,7 @@ struct ProofTime(Option<(Duration, Duration)>);
 
 impl ProofTime {
     /// Before one has succeeded, and at most: two round trips of 100 ms, and 50 ms to compute. A longer time would drop
-    /// more connections of those who are fast, see `limiter/simulation.rs`.
+    /// more connections of those who are fast, see `arbiter/simulation.rs`.
     const MOST: Duration = Duration::from_millis(250);
     /// Least: a proof of the next machine may wait this long for a processor.
     const LEAST: Duration = Duration::from_millis(40);
@@ -356,24 +356,24 @@ mod tests {
     use super::super::penalties::PENALTIES_MAX;
     use super::*;
 
-    const PLACES: usize = 8;
+    const PERMITS: usize = 8;
 
     fn from(host: u8) -> Source {
         Some(IpAddr::from([192, 0, 2, host]))
     }
 
-    fn full_of(sources: impl IntoIterator<Item = u8>, now: Instant) -> Limiter {
-        let mut limiter = Limiter::new(PLACES, EarlyDrop::On);
+    fn full_of(sources: impl IntoIterator<Item = u8>, now: Instant) -> Arbiter {
+        let mut arbiter = Arbiter::new(PERMITS, EarlyDrop::On);
         for host in sources {
-            limiter.enter(now, from(host), &mut || unreachable!("a place is free"));
+            arbiter.enter(now, from(host), &mut || unreachable!("a permit is free"));
         }
-        assert_eq!(limiter.taken(), PLACES);
-        limiter
+        assert_eq!(arbiter.taken(), PERMITS);
+        arbiter
     }
 
     /// Which connection goes for one more of `host`; `None`: the new one.
-    fn evicted(limiter: &mut Limiter, now: Instant, host: u8, chance: f64) -> Option<u64> {
-        match limiter.enter(now, from(host), &mut || chance) {
+    fn evicted(arbiter: &mut Arbiter, now: Instant, host: u8, chance: f64) -> Option<u64> {
+        match arbiter.enter(now, from(host), &mut || chance) {
             Entrance::Admitted { evicted, .. } => evicted,
             Entrance::Dropped => None,
         }
@@ -382,12 +382,12 @@ mod tests {
     #[test]
     fn a_source_that_is_too_fast_is_dropped_by_chance_and_never_for_certain() {
         let start = Instant::now();
-        let mut limiter = full_of([1; PLACES], start);
+        let mut arbiter = full_of([1; PERMITS], start);
         // The ninth within the time of a proof: eight of nine are admitted.
-        assert_eq!(evicted(&mut limiter, start, 1, 0.9), None);
-        assert_eq!(evicted(&mut limiter, start, 1, 0.7), Some(0));
+        assert_eq!(evicted(&mut arbiter, start, 1, 0.9), None);
+        assert_eq!(evicted(&mut arbiter, start, 1, 0.7), Some(0));
         assert_eq!(
-            limiter.counts(),
+            arbiter.counts(),
             Counts {
                 evicted: 1,
                 dropped: 1,
@@ -396,55 +396,55 @@ mod tests {
         );
         // However fast it is, chance lets one in.
         for _ in 0..10_000 {
-            evicted(&mut limiter, start, 1, 0.999_999);
+            evicted(&mut arbiter, start, 1, 0.999_999);
         }
-        assert_eq!(evicted(&mut limiter, start, 1, 0.0), Some(1));
+        assert_eq!(evicted(&mut arbiter, start, 1, 0.0), Some(1));
         // Chance is not asked once it is no longer fast, nor about anybody else.
         let later = start + Duration::from_secs(10);
-        assert_eq!(evicted(&mut limiter, later, 1, 0.999_999), Some(2));
-        assert_eq!(evicted(&mut limiter, later, 2, 0.999_999), Some(3));
+        assert_eq!(evicted(&mut arbiter, later, 1, 0.999_999), Some(2));
+        assert_eq!(evicted(&mut arbiter, later, 2, 0.999_999), Some(3));
     }
 
     #[test]
     fn without_early_drop_the_oldest_goes_however_fast_they_come() {
         let start = Instant::now();
-        let mut limiter = full_of([1; PLACES], start);
-        limiter.early_drop = EarlyDrop::Off;
+        let mut arbiter = full_of([1; PERMITS], start);
+        arbiter.early_drop = EarlyDrop::Off;
         for number in 0..1_000 {
-            assert_eq!(evicted(&mut limiter, start, 1, 0.999_999), Some(number));
+            assert_eq!(evicted(&mut arbiter, start, 1, 0.999_999), Some(number));
         }
     }
 
     #[test]
     fn proofs_that_are_fast_let_more_be_let_in() {
         let start = Instant::now();
-        let mut limiter = full_of([1; PLACES], start);
+        let mut arbiter = full_of([1; PERMITS], start);
         for _ in 0..100 {
-            limiter.proof_time.add(Duration::from_millis(64));
+            arbiter.proof_time.add(Duration::from_millis(64));
         }
-        assert_eq!(limiter.proof_time.get(), Duration::from_millis(80));
+        assert_eq!(arbiter.proof_time.get(), Duration::from_millis(80));
         // Twenty in 300 ms are no more than six in 80 ms.
         for step in 1..=20 {
             let now = start + Duration::from_millis(100 + 15 * step);
-            assert!(evicted(&mut limiter, now, 1, 0.999_999).is_some(), "{step}");
+            assert!(evicted(&mut arbiter, now, 1, 0.999_999).is_some(), "{step}");
         }
-        limiter.proof_time.add(Duration::from_secs(9));
-        assert!(limiter.proof_time.get() <= ProofTime::MOST);
+        arbiter.proof_time.add(Duration::from_secs(9));
+        assert!(arbiter.proof_time.get() <= ProofTime::MOST);
     }
 
     #[test]
     fn failures_count_like_places_until_they_are_forgotten() {
         let start = Instant::now();
         let one_that_failed = || {
-            let mut limiter = full_of([1, 2, 2, 3, 4, 5, 6, 7], start);
+            let mut arbiter = full_of([1, 2, 2, 3, 4, 5, 6, 7], start);
             for number in [3, 8] {
-                limiter.fail(start, number);
-                limiter.fail(start, number);
-                limiter.leave(number);
-                limiter.enter(start, from(3), &mut || unreachable!("a place is free"));
+                arbiter.fail(start, number);
+                arbiter.fail(start, number);
+                arbiter.leave(number);
+                arbiter.enter(start, from(3), &mut || unreachable!("a permit is free"));
             }
-            assert_eq!((limiter.counts().failed, limiter.penalised(start)), (2, 1));
-            limiter
+            assert_eq!((arbiter.counts().failed, arbiter.penalised(start)), (2, 1));
+            arbiter
         };
         let of_3 = 9;
         assert_eq!(evicted(&mut one_that_failed(), start, 8, 0.5), Some(of_3));
@@ -459,37 +459,37 @@ mod tests {
     #[test]
     fn what_was_judged_or_proves_nothing_has_not_failed_when_it_is_evicted() {
         let start = Instant::now();
-        let evicted_late = |judge: fn(&mut Limiter, Instant)| {
-            let mut limiter = full_of([1; PLACES], start);
-            judge(&mut limiter, start);
+        let evicted_late = |judge: fn(&mut Arbiter, Instant)| {
+            let mut arbiter = full_of([1; PERMITS], start);
+            judge(&mut arbiter, start);
             let late = start + ProofTime::MOST;
-            assert_eq!(evicted(&mut limiter, late, 2, 0.5), Some(0));
-            limiter.penalised(late)
+            assert_eq!(evicted(&mut arbiter, late, 2, 0.5), Some(0));
+            arbiter.penalised(late)
         };
         assert_eq!(evicted_late(|_, _| {}), 1);
-        assert_eq!(evicted_late(|limiter, now| limiter.succeed(now, 0)), 0);
-        assert_eq!(evicted_late(|limiter, _| limiter.excuse(0)), 0);
+        assert_eq!(evicted_late(|arbiter, now| arbiter.succeed(now, 0)), 0);
+        assert_eq!(evicted_late(|arbiter, _| arbiter.excuse(0)), 0);
     }
 
     #[test]
     fn a_source_that_failed_often_is_never_refused_for_certain() {
         let start = Instant::now();
-        let mut limiter = full_of(1..=PLACES as u8, start);
+        let mut arbiter = full_of(1..=PERMITS as u8, start);
         let bad = from(99);
         for _ in 0..2 * PENALTIES_MAX {
-            limiter.penalties.add(start, bad);
+            arbiter.penalties.add(start, bad);
         }
         let admitted = 1.0 / f64::from(PENALTIES_MAX + 1);
         assert_eq!(
-            evicted(&mut limiter, start, 99, admitted),
+            evicted(&mut arbiter, start, 99, admitted),
             None,
             "it goes itself"
         );
-        assert_eq!(evicted(&mut limiter, start, 99, admitted - 1e-9), Some(0));
-        // With a place free, nobody looks at its failures.
-        limiter.leave(1);
+        assert_eq!(evicted(&mut arbiter, start, 99, admitted - 1e-9), Some(0));
+        // With a permit free, nobody looks at its failures.
+        arbiter.leave(1);
         assert!(matches!(
-            limiter.enter(start, bad, &mut || unreachable!("a place is free")),
+            arbiter.enter(start, bad, &mut || unreachable!("a permit is free")),
             Entrance::Admitted { evicted: None, .. }
         ));
     }
