@@ -15,12 +15,12 @@ use muxtunnel_proto::{Reason, Refusal};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::egress::bare;
 use crate::forward::Admission;
 use crate::local::{LocalAddress, LocalSocket, canonical};
 use crate::lookup::Lookups;
 use crate::policy::{Host, Judge};
 use crate::telemetry::Telemetry;
-use crate::way::bare;
 
 /// Resolving and connecting, all addresses together. Below the opener's 15 s, so that it hears why.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);

@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
+use crate::egress::Address;
 use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::hello;
 use crate::listener::UnixListeners;
@@ -36,7 +37,6 @@ use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
 use crate::transport::{Side, command_name};
 use crate::trust;
-use crate::way::Address;
 use carriers::Means;
 pub(crate) use carriers::pause;
 use exits::{Connected, EXITS_MAX, Link, Links};
@@ -102,7 +102,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         surroundings,
         meets,
         unix_listeners,
-        way,
+        egress,
         ..
     } = worker;
     let (underway, mut arrived) = mpsc::channel(1);
@@ -113,7 +113,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         means: Means {
             credentials,
             web_socket: config.borrow().web_socket.clone(),
-            way,
+            egress,
             leaf: meets.leaf,
         },
         telemetry,

@@ -4,7 +4,7 @@
 //! it wants to go, [`driver`] reads it into packet slots, the session (`gateway/proto`) cuts frames, the
 //! carrier takes them; at the [`exit`] the driver parses them in place and writes to the target that [`dial`]
 //! reached. Around it: [`process`]
-//! (threads, signals, reload), [`way`] (how others are dialled), [`transport`] (what a carrier runs on), [`security`] (who is at its other end),
+//! (threads, signals, reload), [`egress`] (how others are dialled), [`transport`] (what a carrier runs on), [`security`] (who is at its other end),
 //! [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
 //! [`policy`] and [`surroundings`] (who may dial what), [`proxy`] and [`trusted_proxies`] (who a client is). Nothing on the way of a byte crosses threads: the
@@ -23,6 +23,7 @@ mod cpu;
 mod demand;
 mod dial;
 mod driver;
+mod egress;
 mod entry;
 mod exit;
 mod files;
@@ -57,4 +58,3 @@ mod telemetry;
 mod transport;
 mod trust;
 mod trusted_proxies;
-mod way;

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::claims::Claims;
+use crate::egress::{COMMAND_PATIENCE, Egress};
 use crate::entry::{Asker, Offers};
 use crate::handover::{Handed, Handover};
 use crate::listener::{UnixListeners, UsersError};
@@ -37,7 +38,6 @@ use crate::rendezvous::Meets;
 use crate::security::{self, Credentials};
 use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
-use crate::way::{COMMAND_PATIENCE, Way};
 use crate::{admin, entry, exit, measure, reload, rendezvous};
 
 /// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
@@ -149,8 +149,8 @@ pub fn run(source: &Source) -> Result<(), Failure> {
     let credentials = Credentials::load(&config.security);
     let credentials = credentials.map_err(|error| Failure::Config(error.into()))?;
     let meets = Meets::of(&config).map_err(|error| Failure::Config(error.into()))?;
-    let way = Way::of(&config).map_err(Failure::Config)?;
-    serve(source, config, &text, credentials, (meets, way)).map_err(Failure::Runtime)
+    let egress = Egress::of(&config).map_err(Failure::Config)?;
+    serve(source, config, &text, credentials, (meets, egress)).map_err(Failure::Runtime)
 }
 
 fn serve(
@@ -158,7 +158,7 @@ fn serve(
     config: Config,
     text: &str,
     credentials: Credentials,
-    (meets, way): (Meets, Way),
+    (meets, egress): (Meets, Egress),
 ) -> anyhow::Result<()> {
     raise_open_files();
     let workers = workers(&config);
@@ -216,7 +216,7 @@ fn serve(
             surroundings: Arc::clone(&surroundings),
             claims: Arc::clone(&claims),
             meets: meets.clone(),
-            way: way.clone(),
+            egress: egress.clone(),
             unix_listeners: Arc::clone(&unix_listeners),
         };
         let (ended, handover, role) = (ended.clone(), Arc::clone(&handover), config.role);
@@ -270,7 +270,7 @@ pub(crate) struct Worker {
     /// Its part in meetings.
     pub(crate) meets: Meets,
     /// How it dials others.
-    pub(crate) way: Way,
+    pub(crate) egress: Egress,
     /// Shared by all workers.
     pub(crate) unix_listeners: Arc<UnixListeners>,
 }

@@ -13,10 +13,10 @@ use tokio::sync::watch;
 
 use super::gone;
 use crate::driver::{Driver, NoCarrier, PoolState};
+use crate::egress::{Address, Egress};
 use crate::rendezvous::leaf::Leaf;
 use crate::security::Credentials;
 use crate::transport::{Side, Transport};
-use crate::way::{Address, Way};
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -56,7 +56,7 @@ fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
 pub(super) struct Means {
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
     pub(super) web_socket: Option<config::WebSocket>,
-    pub(super) way: Way,
+    pub(super) egress: Egress,
     /// The exit is visited at a rendezvous.
     pub(super) leaf: Option<Leaf>,
 }
@@ -65,15 +65,15 @@ pub(super) struct Means {
 pub(super) async fn connect(exit: &Address, means: &Means) -> std::io::Result<Box<dyn Transport>> {
     let below = match &means.leaf {
         Some(leaf) => {
-            let mut tcp = means.way.tcp(exit).await?;
+            let mut tcp = means.egress.tcp(exit).await?;
             leaf.visit(&mut tcp).await?;
-            means.way.carried(tcp, exit)
+            means.egress.carried(tcp, exit)
         }
-        None => means.way.open(exit).await?,
+        None => means.egress.open(exit).await?,
     };
     let credentials = Arc::clone(&means.credentials.borrow());
     let (host, web_socket) = (exit.host(), means.web_socket.as_ref());
-    let within = means.way.patience();
+    let within = means.egress.patience();
     let secured = credentials.secure(below, Side::Dials, host, web_socket, within);
     secured.await
 }

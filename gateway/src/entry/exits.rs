@@ -13,8 +13,8 @@ use muxtunnel_gateway_config::{Config, Protocol};
 
 use super::{Entry, carriers};
 use crate::driver::{Driver, Progress};
+use crate::egress::Address;
 use crate::transport::Transport;
-use crate::way::Address;
 
 /// Exits with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
@@ -140,7 +140,7 @@ impl Entry {
     }
 
     async fn connect_to(&self, place: usize, exit: &str) -> std::io::Result<Option<Connected>> {
-        let addresses = match self.means.way.addresses(exit).await {
+        let addresses = match self.means.egress.addresses(exit).await {
             // The first place says so.
             Err(_) if place > 0 => return Ok(None),
             resolved => resolved?,
@@ -190,7 +190,7 @@ impl Entry {
     /// Waits until it is worth a look whether there is an exit for `place`.
     pub(super) async fn may_be_for(&self, place: usize, config: &Config) {
         let address = config.connect.as_deref().unwrap_or_default();
-        let one = self.means.way.is_single(address) || self.means.leaf.is_some();
+        let one = self.means.egress.is_single(address) || self.means.leaf.is_some();
         if one || config.protocol == Protocol::Jmux {
             return std::future::pending().await;
         }

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use super::carriers::Means;
 use super::exits::is_ipv4;
 use crate::driver::{Driver, Progress};
-use crate::way::Address;
+use crate::egress::Address;
 
 /// Waits until the exit of the session is gone for good. `exit`: where it is dialled. `failures`: dials of further
 /// carriers in a row that came to nothing; each is followed by one look at the name, if the session has no carrier.
@@ -24,7 +24,7 @@ pub(super) async fn until_gone(
     failures: &mut watch::Receiver<u32>,
     means: &Means,
 ) {
-    let no_name = exit.ip().is_none() || means.way.is_single(exit.name());
+    let no_name = exit.ip().is_none() || means.egress.is_single(exit.name());
     if no_name || means.leaf.is_some() {
         return pending().await;
     }
@@ -35,7 +35,7 @@ pub(super) async fn until_gone(
             continue;
         }
         // One that leads nowhere, or whose servers do not answer, says nothing of this exit.
-        let Ok(found) = means.way.addresses(exit.name()).await else {
+        let Ok(found) = means.egress.addresses(exit.name()).await else {
             continue;
         };
         // It may have come back meanwhile.

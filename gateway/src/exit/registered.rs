@@ -12,9 +12,9 @@ use muxtunnel_proto::rendezvous::Ticket;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::{Exit, greet};
+use crate::egress::Address;
 use crate::entry::pause;
 use crate::rendezvous::leaf::{Leaf, invitation};
-use crate::way::Address;
 
 /// A registration that lasted this long ends the row of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -50,7 +50,7 @@ async fn register(
     since: &mut Option<Instant>,
 ) -> std::io::Result<Infallible> {
     let meeting = Address::unresolved(address);
-    let mut tcp = exit.worker.way.tcp(&meeting).await?;
+    let mut tcp = exit.worker.egress.tcp(&meeting).await?;
     leaf.register(&mut tcp).await?;
     crate::driver::prepare_relayed(&tcp);
     exit.worker
@@ -86,9 +86,9 @@ async fn attend(
 ) {
     let meeting = Address::unresolved(&address);
     let meet = async {
-        let mut tcp = exit.worker.way.tcp(&meeting).await?;
+        let mut tcp = exit.worker.egress.tcp(&meeting).await?;
         leaf.attend(&mut tcp, ticket).await?;
-        std::io::Result::Ok(exit.worker.way.carried(tcp, &meeting))
+        std::io::Result::Ok(exit.worker.egress.carried(tcp, &meeting))
     };
     let met = meet.await;
     drop(place);

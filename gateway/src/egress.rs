@@ -1,7 +1,7 @@
-//! The way of carriers to their other end: a TCP port, maybe through a proxy, a Unix socket, or a command.
+//! How carriers reach their other end: a TCP port, directly or through a proxy, a Unix socket, or a command.
 //!
-//! What goes in is what the configuration says of it; what comes out is a connection of which nothing is known
-//! yet. Who is there is [`crate::security`]'s to find out.
+//! In: what the configuration and the environment specify. Out: a connection to a peer that has not proved its
+//! identity yet; [`crate::security`] verifies it.
 
 mod address;
 mod environment;
@@ -33,15 +33,15 @@ const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a command may take until what it leads to has answered: as long as sshd waits for a login.
 pub(crate) const COMMAND_PATIENCE: Duration = Duration::from_secs(120);
 
-/// How connections are made.
+/// How connections to other gateways are made.
 #[derive(Debug, Clone)]
-pub(crate) struct Way {
+pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
     /// The program and its arguments; empty: there is none.
     command: Arc<[String]>,
 }
 
-impl Way {
+impl Egress {
     /// As `config` says, and the environment.
     ///
     /// # Errors
