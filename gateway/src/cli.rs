@@ -1,4 +1,4 @@
-//! The command line: what was typed, and the configuration it means.
+//! The command line: what was typed, and the configuration it dial_context.
 
 mod address;
 mod completions;

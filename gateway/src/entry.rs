@@ -37,7 +37,7 @@ use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
 use crate::transport::{Side, command_name};
 use crate::trust;
-use carriers::Means;
+use carriers::DialContext;
 pub(crate) use carriers::pause;
 use exits::{Connected, EXITS_MAX, Link, Links};
 use listen::Listener;
@@ -58,7 +58,7 @@ const MEMORY_MIN: u64 = 1 << 20;
 struct Entry {
     worker: usize,
     config: watch::Receiver<Arc<Config>>,
-    means: Means,
+    dial_context: DialContext,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
     /// The exits that new streams go to, by place.
@@ -110,7 +110,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
     let entry = Rc::new(Entry {
         worker: index,
         config: config.clone(),
-        means: Means {
+        dial_context: DialContext {
             credentials,
             web_socket: config.borrow().web_socket.clone(),
             egress,
@@ -323,7 +323,7 @@ impl Entry {
 
     /// Ends what the configuration or the credentials trust no more; never ends.
     async fn trust(&self) {
-        let (config, credentials) = (self.config.clone(), self.means.credentials.clone());
+        let (config, credentials) = (self.config.clone(), self.dial_context.credentials.clone());
         let sessions = || self.sessions.all();
         trust::follow(
             sessions,
@@ -373,7 +373,7 @@ impl Entry {
             // As long as there are streams, those of an exit that goes away as well.
             let carriers = async {
                 driver.reached(Progress::Ready).await;
-                carriers::keep(&driver, &exit, &at, pool, &entry.means).await;
+                carriers::keep(&driver, &exit, &at, pool, &entry.dial_context).await;
                 driver.give_up(format!(
                     "the exit is gone: it cannot be reached, and {} leads to others",
                     exit.name()
@@ -386,7 +386,7 @@ impl Entry {
             };
             let renewal = async {
                 driver.reached(Progress::Ready).await;
-                carriers::renew(&driver, &entry.means).await
+                carriers::renew(&driver, &entry.dial_context).await
             };
             let others = Rc::clone(&driver).guard(async {
                 tokio::select! {

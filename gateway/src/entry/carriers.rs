@@ -53,7 +53,7 @@ fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
 
 /// What every carrier of an entry is made with.
 #[derive(Clone)]
-pub(super) struct Means {
+pub(super) struct DialContext {
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
     pub(super) web_socket: Option<config::WebSocket>,
     pub(super) egress: Egress,
@@ -62,8 +62,11 @@ pub(super) struct Means {
 }
 
 /// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is.
-pub(super) async fn connect(exit: &Address, means: &Means) -> std::io::Result<Box<dyn Transport>> {
-    let below = match &means.leaf {
+pub(super) async fn connect(
+    exit: &Address,
+    dial_context: &DialContext,
+) -> std::io::Result<Box<dyn Transport>> {
+    let below = match &dial_context.leaf {
         Some(leaf) => {
             let mut tcp = means.egress.tcp(exit).await?;
             leaf.visit(&mut tcp).await?;
@@ -71,7 +74,7 @@ pub(super) async fn connect(exit: &Address, means: &Means) -> std::io::Result<Bo
         }
         None => means.egress.open(exit).await?,
     };
-    let credentials = Arc::clone(&means.credentials.borrow());
+    let credentials = Arc::clone(&dial_context.credentials.borrow());
     let (host, web_socket) = (exit.host(), means.web_socket.as_ref());
     let within = means.egress.patience();
     let secured = credentials.secure(below, Side::Dials, host, web_socket, within);
@@ -81,7 +84,7 @@ pub(super) async fn connect(exit: &Address, means: &Means) -> std::io::Result<Bo
 /// Has carriers replaced that were made before this end's certificate was renewed, so that none outlives its
 /// certificate, and a session that cannot resume left for another one; never ends. After a while of its own, since many
 /// entries may be renewed at once.
-pub(super) async fn renew(driver: &Driver, means: &Means) -> Infallible {
+pub(super) async fn renew(driver: &Driver, dial_context: &DialContext) -> Infallible {
     let mut credentials = means.credentials.clone();
     let mut shown = credentials.borrow_and_update().certificate();
     loop {
@@ -115,13 +118,13 @@ pub(super) async fn keep(
     exit: &Address,
     at: &Address,
     bounds: config::Pool,
-    means: &Means,
+    dial_context: &DialContext,
 ) {
     let failed = watch::Sender::new(0);
     let mut failures = failed.subscribe();
     tokio::select! {
-        never = keep_dialling(driver, (exit, at), bounds, means, &failed) => match never {},
-        () = gone::until_gone(driver, exit, &mut failures, means) => {}
+        never = keep_dialling(driver, (exit, at), bounds, dial_context, &failed) => match never {},
+        () = gone::until_gone(driver, exit, &mut failures, dial_context) => {}
     }
 }
 
@@ -130,7 +133,7 @@ async fn keep_dialling(
     driver: &Rc<Driver>,
     (exit, at): (&Address, &Address),
     bounds: config::Pool,
-    means: &Means,
+    dial_context: &DialContext,
     failed: &watch::Sender<u32>,
 ) -> Infallible {
     let (mut failures, mut latest) = (0_u32, Instant::now());
@@ -161,7 +164,7 @@ async fn keep_dialling(
         }
         let before = driver.pool().up;
         let least = bounds.min.into();
-        match add(driver, exit, &mut at, means, failures).await {
+        match add(driver, exit, &mut at, dial_context, failures).await {
             Ok(true) => (failures, latest) = (0, Instant::now()),
             Ok(false) | Err(NoCarrier::Io(_)) if before >= least => {
                 tracing::info!(%exit, carriers = before, "No further carrier");
@@ -196,12 +199,12 @@ async fn add(
     driver: &Rc<Driver>,
     exit: &Address,
     at: &mut Address,
-    means: &Means,
+    dial_context: &DialContext,
     failures: u32,
 ) -> Result<bool, NoCarrier> {
     // Where a name leads to several exits, the session is at one of them; but that one may have moved.
     let at_peer = driver.pool().up > 0 || failures <= 1;
-    let carrier = connect(if at_peer { at } else { exit }, means).await?;
+    let carrier = connect(if at_peer { at } else { exit }, dial_context).await?;
     if !at_peer {
         *at = exit.at(&*carrier);
     }

@@ -140,7 +140,7 @@ impl Entry {
     }
 
     async fn connect_to(&self, place: usize, exit: &str) -> std::io::Result<Option<Connected>> {
-        let addresses = match self.means.egress.addresses(exit).await {
+        let addresses = match self.dial_context.egress.addresses(exit).await {
             // The first place says so.
             Err(_) if place > 0 => return Ok(None),
             resolved => resolved?,
@@ -149,7 +149,7 @@ impl Entry {
         let left: Vec<Address> = self.left.borrow().values().cloned().collect();
         let chosen = choose(place, &addresses, &used, &left);
         // One exit is visited, whatever addresses its rendezvous has.
-        let exits = if self.means.leaf.is_some() {
+        let exits = if self.dial_context.leaf.is_some() {
             1
         } else {
             chosen.exits
@@ -158,7 +158,7 @@ impl Entry {
         for at in chosen.addresses {
             let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, at.clone());
             self.exits.send_modify(take);
-            match carriers::connect(&at, &self.means).await {
+            match carriers::connect(&at, &self.dial_context).await {
                 Ok(carrier) => return Ok(Some(Connected { carrier, at, exits })),
                 Err(error) => last = Some(error),
             }
@@ -190,7 +190,7 @@ impl Entry {
     /// Waits until it is worth a look whether there is an exit for `place`.
     pub(super) async fn may_be_for(&self, place: usize, config: &Config) {
         let address = config.connect.as_deref().unwrap_or_default();
-        let one = self.means.egress.is_single(address) || self.means.leaf.is_some();
+        let one = self.dial_context.egress.is_single(address) || self.dial_context.leaf.is_some();
         if one || config.protocol == Protocol::Jmux {
             return std::future::pending().await;
         }

@@ -9,7 +9,7 @@ use std::future::pending;
 
 use tokio::sync::watch;
 
-use super::carriers::Means;
+use super::carriers::DialContext;
 use super::exits::is_ipv4;
 use crate::driver::{Driver, Progress};
 use crate::egress::Address;
@@ -22,7 +22,7 @@ pub(super) async fn until_gone(
     driver: &Driver,
     exit: &Address,
     failures: &mut watch::Receiver<u32>,
-    means: &Means,
+    dial_context: &DialContext,
 ) {
     let no_name = exit.ip().is_none() || means.egress.is_single(exit.name());
     if no_name || means.leaf.is_some() {
