@@ -5,8 +5,8 @@
 //! that come while there is no session wait for one in the backlog.
 
 mod carriers;
+mod exit_liveness;
 mod exits;
-mod gone;
 mod http;
 mod listen;
 mod offer;

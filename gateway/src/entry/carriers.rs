@@ -11,7 +11,7 @@ use muxtunnel_gateway_config as config;
 use rand::RngExt;
 use tokio::sync::watch;
 
-use super::gone;
+use super::exit_liveness;
 use crate::driver::{Driver, NoCarrier, PoolState};
 use crate::egress::{Address, Egress};
 use crate::rendezvous::leaf::Leaf;
@@ -124,7 +124,7 @@ pub(super) async fn keep(
     let mut failures = failed.subscribe();
     tokio::select! {
         never = keep_dialling(driver, (exit, at), bounds, dial_context, &failed) => match never {},
-        () = gone::until_gone(driver, exit, &mut failures, dial_context) => {}
+        () = exit_liveness::until_gone(driver, exit, &mut failures, dial_context) => {}
     }
 }
 
