@@ -294,7 +294,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::surroundings::Surroundings;
+    use crate::protected_addresses::ProtectedAddresses;
 
     /// Dials by rules that allow `allow`; `resolve` answers for names.
     async fn dial_allowing<R>(
@@ -309,8 +309,8 @@ mod tests {
             "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: {allow:?}\n"
         );
         let config = Config::from_yaml(&text).unwrap();
-        let surroundings = Surroundings::new("", &config, |_| false);
-        let judge = Judge::of(&config, &surroundings, None);
+        let protected = ProtectedAddresses::new("", &config, |_| false);
+        let judge = Judge::of(&config, &protected, None);
         dial_by(target, judge, resolve).await
     }
 

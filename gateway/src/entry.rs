@@ -32,8 +32,8 @@ use crate::listener::UnixListeners;
 use crate::listener::greeting::GREETINGS_MAX;
 use crate::lookup::Lookups;
 use crate::process::{self, Phase, Worker, WorkerError, wait_for};
+use crate::protected_addresses::ProtectedAddresses;
 use crate::sessions::Sessions;
-use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
 use crate::transport::{Side, command_name};
 use crate::trust;
@@ -68,7 +68,7 @@ struct Entry {
     sessions: Sessions,
     listeners: RefCell<BTreeMap<String, Listener>>,
     phase: watch::Receiver<Phase>,
-    surroundings: Arc<Surroundings>,
+    protected: Arc<ProtectedAddresses>,
     /// Of the targets of forwards that exits listen for.
     lookups: Lookups,
     /// What became of the forwards that exits are to listen for.
@@ -99,7 +99,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         credentials,
         phase,
         telemetry,
-        surroundings,
+        protected,
         meets,
         unix_listeners,
         egress,
@@ -123,7 +123,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         sessions: Sessions::on_one_of(workers),
         listeners: RefCell::default(),
         phase: phase.clone(),
-        surroundings,
+        protected,
         lookups: Lookups::default(),
         outcomes: RefCell::default(),
         begun: Cell::new(0),
@@ -325,14 +325,7 @@ impl Entry {
     async fn trust(&self) {
         let (config, credentials) = (self.config.clone(), self.dial_context.credentials.clone());
         let sessions = || self.sessions.all();
-        trust::follow(
-            sessions,
-            Side::Dials,
-            config,
-            credentials,
-            &self.surroundings,
-        )
-        .await;
+        trust::follow(sessions, Side::Dials, config, credentials, &self.protected).await;
     }
 
     /// No connection is let in while the session has been without a carrier for long; never ends.

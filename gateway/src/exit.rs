@@ -246,8 +246,8 @@ impl Exit {
     async fn trust(&self) {
         let sessions = || self.by_id.borrow().values().cloned().collect();
         let (config, credentials) = (self.worker.config.clone(), self.worker.credentials.clone());
-        let surroundings = &self.worker.surroundings;
-        trust::follow(sessions, Side::Accepts, config, credentials, surroundings).await;
+        let protected = &self.worker.protected;
+        trust::follow(sessions, Side::Accepts, config, credentials, protected).await;
     }
 
     /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
@@ -372,7 +372,7 @@ impl Exit {
         if offer::is_asked_for(target) {
             return offer::give(config.offer.as_deref(), peer).map_err(refused);
         }
-        let judge = Judge::of(&config, &self.worker.surroundings, peer);
+        let judge = Judge::of(&config, &self.worker.protected, peer);
         let dialled = dial::dial(target, judge, lookups)
             .await
             .and_then(|dialled| match source {
@@ -396,7 +396,7 @@ impl Exit {
         peer: Option<&str>,
     ) -> Result<Dialled, DialError> {
         let now = self.worker.config.borrow();
-        let judge = Judge::of(&now, &self.worker.surroundings, peer);
+        let judge = Judge::of(&now, &self.worker.protected, peer);
         if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, judge) {
             let text = format!("{target} was denied while it was dialled");
             return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));

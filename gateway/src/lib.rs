@@ -7,7 +7,7 @@
 //! (threads, signals, reload), [`egress`] (how others are dialled), [`transport`] (what a carrier runs on), [`security`] (who is at its other end),
 //! [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
-//! [`policy`] and [`surroundings`] (who may dial what), [`proxy`] and [`trusted_proxies`] (who a client is). Nothing on the way of a byte crosses threads: the
+//! [`policy`] and [`protected_addresses`] (who may dial what), [`proxy`] and [`trusted_proxies`] (who a client is). Nothing on the way of a byte crosses threads: the
 //! workers and the admin thread share telemetry, forwards and watch channels; an exit's workers share the
 //! [`handover`] of new carriers, once their [`hello`] said which session they join; an entry's are asked by the
 //! admin thread what an exit offers.
@@ -45,13 +45,13 @@ mod pace;
 mod policy;
 mod printable;
 pub mod process;
+mod protected_addresses;
 mod proxy;
 pub mod relay;
 mod reload;
 mod rendezvous;
 mod security;
 mod sessions;
-mod surroundings;
 mod sys;
 mod sysctls;
 mod telemetry;

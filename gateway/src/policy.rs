@@ -13,7 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use muxtunnel_gateway_config::{Cidr, Config, HostPattern, Policy, Rule, ends_in_number};
 
-use crate::surroundings::{ApiServer, Surroundings};
+use crate::protected_addresses::{ApiServer, ProtectedAddresses};
 
 /// Metadata services of large clouds that are not link-local: networks and the lengths of their prefixes. AWS has the
 /// whole of the first IPv6 one for services of an instance (254: metadata, 23: credentials of pods, 253: names), Google
@@ -52,7 +52,7 @@ pub(crate) struct Judge<'a> {
     /// The rules that allow, in two lists.
     pub(crate) allow: [&'a [Rule]; 2],
     pub(crate) policy: &'a Policy,
-    pub(crate) surroundings: &'a Surroundings,
+    pub(crate) protected: &'a ProtectedAddresses,
     /// What the peer's carriers proved of it; `None`: nothing.
     pub(crate) peer: Option<&'a str>,
 }
@@ -83,13 +83,13 @@ impl<'a> Judge<'a> {
     /// By the rules of an exit.
     pub(crate) fn of(
         config: &'a Config,
-        surroundings: &'a Surroundings,
+        protected: &'a ProtectedAddresses,
         peer: Option<&'a str>,
     ) -> Self {
         Self {
             allow: [&config.allow, &config.policy.allow],
             policy: &config.policy,
-            surroundings,
+            protected,
             peer,
         }
     }
@@ -205,7 +205,7 @@ impl<'a> Judge<'a> {
 
     fn is_own(&self, address: IpAddr, port: u16) -> bool {
         let mut all = self.embedded(address).chain([canonical(address)]);
-        all.any(|address| self.surroundings.is_own(address, port))
+        all.any(|address| self.protected.is_own(address, port))
     }
 
     /// The IPv4 addresses that a router or a translator could take out of an IPv6 one.
@@ -228,7 +228,7 @@ impl<'a> Judge<'a> {
 
     /// The API server's name is as good as its address.
     fn names_api_server(&self, host: Host<'_>) -> bool {
-        match (&self.surroundings.api_server, host) {
+        match (&self.protected.api_server, host) {
             (Some(ApiServer::Name(name)), Host::Name(host)) => name.eq_ignore_ascii_case(host),
             _ => false,
         }
@@ -247,7 +247,7 @@ impl<'a> Judge<'a> {
     }
 
     fn api_server(&self) -> Option<Cidr> {
-        match &self.surroundings.api_server {
+        match &self.protected.api_server {
             Some(ApiServer::Address(address)) => Some(Cidr::single(*address)),
             _ => None,
         }

@@ -34,9 +34,9 @@ use crate::entry::{Asker, Offers};
 use crate::handover::{Handed, Handover};
 use crate::listener::{UnixListeners, UsersError};
 use crate::local::canonical;
+use crate::protected_addresses::ProtectedAddresses;
 use crate::rendezvous::Meets;
 use crate::security::{self, Credentials};
-use crate::surroundings::Surroundings;
 use crate::telemetry::Telemetry;
 use crate::{admin, entry, exit, measure, reload, rendezvous};
 
@@ -199,7 +199,7 @@ fn serve(
         .name("admin".to_owned())
         .spawn(move || control.run(admin_listener, file.as_deref(), offers))
         .context("cannot start the admin thread")?;
-    let surroundings = Arc::new(Surroundings::of_process(&config));
+    let protected = Arc::new(ProtectedAddresses::of_process(&config));
     let claims = Arc::default();
     let (ended, ends) = mpsc::channel();
     let unix_listeners = Arc::default();
@@ -213,7 +213,7 @@ fn serve(
             credentials: credentials.clone(),
             phase: phase_receiver.clone(),
             telemetry: Arc::clone(&telemetry),
-            surroundings: Arc::clone(&surroundings),
+            protected: Arc::clone(&protected),
             claims: Arc::clone(&claims),
             meets: meets.clone(),
             egress: egress.clone(),
@@ -264,7 +264,7 @@ pub(crate) struct Worker {
     /// Shared by all workers.
     pub(crate) telemetry: Arc<Telemetry>,
     /// What peers are not to reach.
-    pub(crate) surroundings: Arc<Surroundings>,
+    pub(crate) protected: Arc<ProtectedAddresses>,
     /// Ports that peers ask for.
     pub(crate) claims: Arc<Claims>,
     /// Its part in meetings.

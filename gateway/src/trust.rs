@@ -15,8 +15,8 @@ use tokio::time::MissedTickBehavior;
 use crate::dial::is_denied;
 use crate::driver::Driver;
 use crate::policy::Judge;
+use crate::protected_addresses::ProtectedAddresses;
 use crate::security::Credentials;
-use crate::surroundings::Surroundings;
 use crate::transport::{Proof, Side, Standing};
 
 /// Between looks at certificates that expire.
@@ -29,7 +29,7 @@ pub(crate) async fn follow(
     side: Side,
     mut config: watch::Receiver<Arc<Config>>,
     mut credentials: watch::Receiver<Arc<Credentials>>,
-    surroundings: &Surroundings,
+    protected: &ProtectedAddresses,
 ) {
     let mut expiry = tokio::time::interval(EXPIRY_LOOK_EVERY);
     expiry.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -49,7 +49,7 @@ pub(crate) async fn follow(
                 let config = Arc::clone(&config.borrow_and_update());
                 for session in sessions() {
                     let peer = session.identity();
-                    let judge = Judge::of(&config, surroundings, peer.as_deref());
+                    let judge = Judge::of(&config, protected, peer.as_deref());
                     session.cut_denied(|target, address| is_denied(target, address, judge));
                 }
             }

@@ -68,15 +68,15 @@ pub(super) async fn connect(
 ) -> std::io::Result<Box<dyn Transport>> {
     let below = match &dial_context.leaf {
         Some(leaf) => {
-            let mut tcp = means.egress.tcp(exit).await?;
+            let mut tcp = dial_context.egress.tcp(exit).await?;
             leaf.visit(&mut tcp).await?;
-            means.egress.carried(tcp, exit)
+            dial_context.egress.carried(tcp, exit)
         }
-        None => means.egress.open(exit).await?,
+        None => dial_context.egress.open(exit).await?,
     };
     let credentials = Arc::clone(&dial_context.credentials.borrow());
-    let (host, web_socket) = (exit.host(), means.web_socket.as_ref());
-    let within = means.egress.patience();
+    let (host, web_socket) = (exit.host(), dial_context.web_socket.as_ref());
+    let within = dial_context.egress.patience();
     let secured = credentials.secure(below, Side::Dials, host, web_socket, within);
     secured.await
 }
@@ -85,7 +85,7 @@ pub(super) async fn connect(
 /// certificate, and a session that cannot resume left for another one; never ends. After a while of its own, since many
 /// entries may be renewed at once.
 pub(super) async fn renew(driver: &Driver, dial_context: &DialContext) -> Infallible {
-    let mut credentials = means.credentials.clone();
+    let mut credentials = dial_context.credentials.clone();
     let mut shown = credentials.borrow_and_update().certificate();
     loop {
         if credentials.changed().await.is_err() {

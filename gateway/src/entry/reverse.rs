@@ -276,7 +276,7 @@ impl Entry {
         let judge = Judge {
             allow: [route.allow.as_slice(), &[]],
             policy: &config.policy,
-            surroundings: &self.surroundings,
+            protected: &self.protected,
             peer,
         };
         match dial::dial(&route.url, judge, &self.lookups).await {

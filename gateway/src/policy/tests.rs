@@ -9,7 +9,7 @@ const EXIT: &str =
 /// Who judges in a test: the API server is 10.96.0.1, this host 192.0.2.99.
 struct Rules {
     config: Config,
-    surroundings: Surroundings,
+    protected: ProtectedAddresses,
 }
 
 impl Rules {
@@ -26,13 +26,13 @@ impl Rules {
         let config = Config::from_yaml(&format!("{EXIT}policy: {policy}\n")).unwrap();
         let is_local = |address: IpAddr| address == IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
         Self {
-            surroundings: Surroundings::new(api_server, &config, is_local),
+            protected: ProtectedAddresses::new(api_server, &config, is_local),
             config,
         }
     }
 
     fn judge<'a>(&'a self, peer: Option<&'a str>) -> Judge<'a> {
-        Judge::of(&self.config, &self.surroundings, peer)
+        Judge::of(&self.config, &self.protected, peer)
     }
 
     fn permit(&self, host: &str, address: &str, port: u16) -> bool {

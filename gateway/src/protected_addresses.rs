@@ -1,7 +1,7 @@
-//! What lies around an exit and is not for its peers: the Kubernetes API server, and the gateway's own
+//! Addresses that peers reach only where a rule names them literally: the Kubernetes API server's, and the gateway's own
 //! ports.
 //!
-//! Found once, when the process starts. [`crate::policy`] judges by it; it decides nothing itself.
+//! Found once, when the process starts. [`crate::policy`] uses them; they decide nothing themselves.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -12,9 +12,9 @@ use crate::local::canonical;
 /// In every pod: the address of the API server's Service, on some platforms its name.
 const API_SERVER: &str = "KUBERNETES_SERVICE_HOST";
 
-/// What is around one gateway.
+/// The protected addresses of one gateway.
 #[derive(Debug)]
-pub(crate) struct Surroundings {
+pub(crate) struct ProtectedAddresses {
     pub(crate) api_server: Option<ApiServer>,
     /// What it listens on for carriers and for its operator.
     own: Vec<SocketAddr>,
@@ -29,7 +29,7 @@ pub(crate) enum ApiServer {
     Name(String),
 }
 
-impl Surroundings {
+impl ProtectedAddresses {
     /// Those of this process.
     pub(crate) fn of_process(config: &Config) -> Self {
         let host = std::env::var(API_SERVER).unwrap_or_default();
@@ -104,7 +104,7 @@ mod tests {
             "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\nadmin: 192.0.2.1:64001\n",
         )
         .unwrap();
-        let of = |host| Surroundings::new(host, &config, |_| true).api_server;
+        let of = |host| ProtectedAddresses::new(host, &config, |_| true).api_server;
         assert_eq!(of(""), None);
         let address = ApiServer::Address("fd00::1".parse().unwrap());
         assert_eq!(of("fd00::1"), Some(address));
