@@ -15,7 +15,6 @@
 mod account;
 mod admin;
 mod bucket;
-mod claims;
 pub mod cli;
 mod closing;
 mod counters;
@@ -52,6 +51,7 @@ mod reload;
 mod rendezvous;
 mod security;
 mod sessions;
+mod shared_ports;
 mod sys;
 mod sysctls;
 mod telemetry;

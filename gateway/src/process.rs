@@ -28,7 +28,6 @@ use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::claims::Claims;
 use crate::egress::{COMMAND_PATIENCE, Egress};
 use crate::entry::{Asker, Offers};
 use crate::handover::{Handed, Handover};
@@ -37,6 +36,7 @@ use crate::local::canonical;
 use crate::protected_addresses::ProtectedAddresses;
 use crate::rendezvous::Meets;
 use crate::security::{self, Credentials};
+use crate::shared_ports::SharedPorts;
 use crate::telemetry::Telemetry;
 use crate::{admin, entry, exit, measure, reload, rendezvous};
 
@@ -200,7 +200,7 @@ fn serve(
         .spawn(move || control.run(admin_listener, file.as_deref(), offers))
         .context("cannot start the admin thread")?;
     let protected = Arc::new(ProtectedAddresses::of_process(&config));
-    let claims = Arc::default();
+    let shared_ports = Arc::default();
     let (ended, ends) = mpsc::channel();
     let unix_listeners = Arc::default();
     let (handover, handed) = Handover::new(workers, config.limits.carriers as usize);
@@ -214,7 +214,7 @@ fn serve(
             phase: phase_receiver.clone(),
             telemetry: Arc::clone(&telemetry),
             protected: Arc::clone(&protected),
-            claims: Arc::clone(&claims),
+            shared_ports: Arc::clone(&shared_ports),
             meets: meets.clone(),
             egress: egress.clone(),
             unix_listeners: Arc::clone(&unix_listeners),
@@ -266,7 +266,7 @@ pub(crate) struct Worker {
     /// What peers are not to reach.
     pub(crate) protected: Arc<ProtectedAddresses>,
     /// Ports that peers ask for.
-    pub(crate) claims: Arc<Claims>,
+    pub(crate) shared_ports: Arc<SharedPorts>,
     /// Its part in meetings.
     pub(crate) meets: Meets,
     /// How it dials others.

@@ -18,13 +18,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::account::{Ended, Local};
-use crate::claims::{ClaimError, Claimed, Claims};
 use crate::driver::{Connection, Driver, NotOpened, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
 use crate::forward::Forward;
 use crate::listener::answer::{Answer, code_of};
 use crate::local::{LocalSocket, canonical};
 use crate::process::{ACCEPT_RETRY, Worker};
+use crate::shared_ports::{SharedListener, SharedPortError, SharedPorts};
 use crate::telemetry::{Listened, Telemetry};
 
 /// What entries have a worker listen on.
@@ -32,7 +32,7 @@ pub(super) struct Reverse {
     worker: usize,
     config: watch::Receiver<Arc<Config>>,
     telemetry: Arc<Telemetry>,
-    claims: Arc<Claims>,
+    shared_ports: Arc<SharedPorts>,
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Listener>>>,
 }
 
@@ -67,7 +67,7 @@ impl Reverse {
             worker: worker.index,
             config: worker.config.clone(),
             telemetry: Arc::clone(&worker.telemetry),
-            claims: Arc::clone(&worker.claims),
+            shared_ports: Arc::clone(&worker.shared_ports),
             listeners: RefCell::default(),
         })
     }
@@ -159,17 +159,17 @@ impl Reverse {
         if !is_allowed(&self.config.borrow(), address, peer.as_deref()) {
             return Err(denied(address));
         }
-        let refused = |error: ClaimError| Refusal::new(Reason::General, error.to_string());
+        let refused = |error: SharedPortError| Refusal::new(Reason::General, error.to_string());
         let known = self.listeners.borrow().get(&address).cloned();
         if let Some(listener) = known {
             if listener.peer != peer {
-                return Err(refused(ClaimError::OtherPeer(address)));
+                return Err(refused(SharedPortError::OtherPeer(address)));
             }
             listener.askers.borrow_mut().push(asker);
             return Ok(address);
         }
-        let claimed = self.claims.listen(address, peer.as_deref());
-        let claimed = claimed.map_err(refused)?;
+        let shared_listener = self.shared_ports.listen(address, peer.as_deref());
+        let shared_listener = shared_listener.map_err(refused)?;
         tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
         let listener = Rc::new(Listener {
             peer,
@@ -182,7 +182,7 @@ impl Reverse {
             askers: RefCell::new(vec![asker]),
             task: OnceCell::new(),
         });
-        let accepting = accept(Rc::downgrade(&listener), claimed);
+        let accepting = accept(Rc::downgrade(&listener), shared_listener);
         let _ = listener.task.set(tokio::task::spawn_local(accepting));
         self.listeners.borrow_mut().insert(address, listener);
         self.publish();
@@ -280,9 +280,9 @@ impl Listener {
 }
 
 /// Takes one connection after another for as long as there is a listener.
-async fn accept(listener: std::rc::Weak<Listener>, claimed: Claimed) {
+async fn accept(listener: std::rc::Weak<Listener>, shared_listener: SharedListener) {
     loop {
-        let accepted = claimed.socket.accept().await;
+        let accepted = shared_listener.socket.accept().await;
         let Some(listener) = listener.upgrade() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! The ports that an exit listens on for entries, of all its workers.
+//! The ports that an exit listens on for entries, shared by all its workers and by all sessions of one identity.
 //!
 //! Each worker has a socket of its own on a port (SO_REUSEPORT), and the first one sees to it that no
 //! other process has it. A port belongs to the identity of its first asker until its last socket is closed. Bounded
@@ -13,9 +13,9 @@ use tokio::net::TcpListener;
 
 use crate::process::{WorkerError, check_free, listen_shared};
 
-/// Who has which port.
+/// The ports, by address.
 #[derive(Debug, Default)]
-pub(crate) struct Claims(Mutex<BTreeMap<SocketAddr, Holder>>);
+pub(crate) struct SharedPorts(Mutex<BTreeMap<SocketAddr, Holder>>);
 
 /// The peer that a port belongs to.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Holder {
 
 /// Why a port cannot be listened on for a peer.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClaimError {
+pub(crate) enum SharedPortError {
     #[error("{code}: {0} is in use by a peer of another identity; ask for another port", code = Code::ListenRefused)]
     OtherPeer(SocketAddr),
     #[error(transparent)]
@@ -37,50 +37,50 @@ pub(crate) enum ClaimError {
 
 /// One worker's part of a port.
 #[derive(Debug)]
-pub(crate) struct Claimed {
+pub(crate) struct SharedListener {
     // The order counts: the port is given back once it is closed.
     pub(crate) socket: TcpListener,
-    _claim: Claim,
+    _registration: Registration,
 }
 
 #[derive(Debug)]
-struct Claim {
-    claims: Arc<Claims>,
+struct Registration {
+    shared_ports: Arc<SharedPorts>,
     address: SocketAddr,
 }
 
-impl Claims {
+impl SharedPorts {
     /// Listens for the peer that proved the identity `peer`; must be called on the worker.
     ///
     /// # Errors
-    /// [`ClaimError`]: another peer or another process has the port, or it cannot be had.
+    /// [`SharedPortError`]: another peer or another process has the port, or it cannot be had.
     pub(crate) fn listen(
         self: &Arc<Self>,
         address: SocketAddr,
         peer: Option<&str>,
-    ) -> Result<Claimed, ClaimError> {
-        let mut claims = self.all();
+    ) -> Result<SharedListener, SharedPortError> {
+        let mut ports = self.all();
         let text = address.to_string();
-        match claims.get(&address) {
+        match ports.get(&address) {
             Some(holder) if holder.peer.as_deref() != peer => {
-                return Err(ClaimError::OtherPeer(address));
+                return Err(SharedPortError::OtherPeer(address));
             }
             Some(_) => {}
             None => check_free(&text)?,
         }
         let socket = listen_shared(&text)?;
-        let holder = claims.entry(address).or_insert_with(|| Holder {
+        let holder = ports.entry(address).or_insert_with(|| Holder {
             peer: peer.map(Into::into),
             workers: 0,
         });
         holder.workers += 1;
-        let claim = Claim {
-            claims: Arc::clone(self),
+        let registration = Registration {
+            shared_ports: Arc::clone(self),
             address,
         };
-        Ok(Claimed {
+        Ok(SharedListener {
             socket,
-            _claim: claim,
+            _registration: registration,
         })
     }
 
@@ -90,13 +90,13 @@ impl Claims {
     }
 }
 
-impl Drop for Claim {
+impl Drop for Registration {
     fn drop(&mut self) {
-        let mut claims = self.claims.all();
-        if let Some(holder) = claims.get_mut(&self.address) {
+        let mut ports = self.shared_ports.all();
+        if let Some(holder) = ports.get_mut(&self.address) {
             holder.workers -= 1;
             if holder.workers == 0 {
-                claims.remove(&self.address);
+                ports.remove(&self.address);
             }
         }
     }
@@ -110,16 +110,19 @@ mod tests {
     async fn workers_share_a_port_that_no_other_process_has() {
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap();
-        let claims = Arc::new(Claims::default());
-        assert!(claims.listen(address, None).is_err(), "another one has it");
+        let shared_ports = Arc::new(SharedPorts::default());
+        assert!(
+            shared_ports.listen(address, None).is_err(),
+            "another one has it"
+        );
         drop(other);
-        let first = claims.listen(address, None).unwrap();
-        let second = claims.listen(address, None).unwrap();
+        let first = shared_ports.listen(address, None).unwrap();
+        let second = shared_ports.listen(address, None).unwrap();
         assert!(check_free(&address.to_string()).is_err());
         drop(first);
-        assert_eq!(claims.all()[&address].workers, 1);
+        assert_eq!(shared_ports.all()[&address].workers, 1);
         drop(second);
-        assert!(claims.all().is_empty() && check_free(&address.to_string()).is_ok());
+        assert!(shared_ports.all().is_empty() && check_free(&address.to_string()).is_ok());
     }
 
     #[tokio::test]
@@ -127,16 +130,16 @@ mod tests {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = free.local_addr().unwrap();
         drop(free);
-        let claims = Arc::new(Claims::default());
-        let first = claims.listen(address, Some("one")).unwrap();
+        let shared_ports = Arc::new(SharedPorts::default());
+        let first = shared_ports.listen(address, Some("one")).unwrap();
         for stranger in [Some("two"), None] {
-            let error = claims.listen(address, stranger).unwrap_err();
-            assert!(matches!(error, ClaimError::OtherPeer(_)), "{error}");
+            let error = shared_ports.listen(address, stranger).unwrap_err();
+            assert!(matches!(error, SharedPortError::OtherPeer(_)), "{error}");
         }
-        let second = claims.listen(address, Some("one")).unwrap();
+        let second = shared_ports.listen(address, Some("one")).unwrap();
         drop(first);
-        assert!(claims.listen(address, Some("two")).is_err());
+        assert!(shared_ports.listen(address, Some("two")).is_err());
         drop(second);
-        assert!(claims.listen(address, Some("two")).is_ok());
+        assert!(shared_ports.listen(address, Some("two")).is_ok());
     }
 }
