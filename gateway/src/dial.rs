@@ -19,7 +19,7 @@ use crate::egress::bare;
 use crate::forward::Admission;
 use crate::local::{LocalAddress, LocalSocket, canonical};
 use crate::lookup::Lookups;
-use crate::policy::{Host, Judge};
+use crate::policy::{Authorizer, Host};
 use crate::telemetry::Telemetry;
 
 /// Resolving and connecting, all addresses together. Below the opener's 15 s, so that it hears why.
@@ -64,40 +64,44 @@ pub(crate) struct Dialled {
     pub(crate) url: Option<Rc<str>>,
 }
 
-/// Connects to `target` (`tcp://host:port`, or `unix:/path`) if `judge` permits it.
+/// Connects to `target` (`tcp://host:port`, or `unix:/path`) if `authorizer` permits it.
 ///
 /// # Errors
 /// [`DialError`] with the reason that fits the wire.
 pub(crate) async fn dial(
     target: &str,
-    judge: Judge<'_>,
+    authorizer: Authorizer<'_>,
     lookups: &Lookups,
 ) -> Result<Dialled, DialError> {
     let resolve = async |host: &str, port| lookups.addresses(host, port).await;
-    dial_by(target, judge, resolve).await
+    dial_by(target, authorizer, resolve).await
 }
 
 /// The same; `resolve` is asked for the addresses of names, once for each dial.
-async fn dial_by<R>(target: &str, judge: Judge<'_>, resolve: R) -> Result<Dialled, DialError>
+async fn dial_by<R>(
+    target: &str,
+    authorizer: Authorizer<'_>,
+    resolve: R,
+) -> Result<Dialled, DialError>
 where
     R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
 {
     if let Some(path) = target.strip_prefix(UNIX_PREFIX) {
-        return dial_unix(path, judge);
+        return dial_unix(path, authorizer);
     }
     let (text, port) = parse(target)?;
     let Some(host) = Host::read(text) else {
         let text = format!("{text:?} is neither a name nor an address in its standard spelling");
         return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
     };
-    if !judge.may_permit(host, port) {
+    if !authorizer.may_permit(host, port) {
         return Err(denied(text, port));
     }
     let reach = async {
         let addresses = match host {
             Host::Address(address) => vec![SocketAddr::new(address, port)],
             Host::Name(name) => {
-                let asked = match text.ends_with('.') || judge.is_whole(host, port) {
+                let asked = match text.ends_with('.') || authorizer.is_whole(host, port) {
                     true => whole(name),
                     false => Cow::Borrowed(name),
                 };
@@ -107,7 +111,7 @@ where
         let permitted = addresses
             .into_iter()
             .map(canonical)
-            .filter(|address| judge.permits(host, address.ip(), port));
+            .filter(|address| authorizer.permits(host, address.ip(), port));
         connect(text, permitted.collect(), port).await
     };
     tokio::time::timeout(DIAL_TIMEOUT, reach)
@@ -123,22 +127,22 @@ where
 
 /// Whether a rule denies the open stream to `target`, which was connected at `address`: by the name and the address of
 /// then, since a name that is looked up again may lead elsewhere.
-pub(crate) fn is_denied(target: &str, address: &LocalAddress, judge: Judge<'_>) -> bool {
+pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Authorizer<'_>) -> bool {
     match address {
         LocalAddress::Tcp(address) => {
             let read = parse(target).ok();
             let host = read.and_then(|(text, _)| Host::read(text));
             let host = host.unwrap_or(Host::Address(address.ip()));
-            judge.denies(host, address.ip(), address.port())
+            authorizer.denies(host, address.ip(), address.port())
         }
-        LocalAddress::Unix(path) => judge.denies_unix(path),
+        LocalAddress::Unix(path) => authorizer.denies_unix(path),
         LocalAddress::Gateway => false,
     }
 }
 
 /// A Unix socket answers at once: it takes the connection, has too many waiting, or is not there.
-fn dial_unix(path: &str, judge: Judge<'_>) -> Result<Dialled, DialError> {
-    if !judge.permits_unix(path) {
+fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialError> {
+    if !authorizer.permits_unix(path) {
         let text = format!("{UNIX_PREFIX}{path} is not allowed by this exit's rules");
         return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
     }
@@ -310,8 +314,8 @@ mod tests {
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("", &config, |_| false);
-        let judge = Judge::of(&config, &protected, None);
-        dial_by(target, judge, resolve).await
+        let authorizer = Authorizer::of(&config, &protected, None);
+        dial_by(target, authorizer, resolve).await
     }
 
     /// The same, where nothing is to be resolved.

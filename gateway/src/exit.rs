@@ -26,7 +26,7 @@ use crate::handover::{Handed, Handover, Place, Use};
 use crate::handshake_limiter::has_gone;
 use crate::hello::{self, Greeting};
 use crate::lookup::Lookups;
-use crate::policy::Judge;
+use crate::policy::Authorizer;
 use crate::process::{Phase, Worker, WorkerError, wait_for};
 use crate::security::PROOF_MAX;
 use crate::sessions::Sessions;
@@ -372,16 +372,17 @@ impl Exit {
         if offer::is_asked_for(target) {
             return offer::give(config.offer.as_deref(), peer).map_err(refused);
         }
-        let judge = Judge::of(&config, &self.worker.protected, peer);
-        let dialled = dial::dial(target, judge, lookups)
-            .await
-            .and_then(|dialled| match source {
-                Some(source) if !dialled.socket.send_at_once(&proxy::header(source)) => {
-                    let text = "the target does not take a PROXY header".to_owned();
-                    Err(DialError::new(Code::OpenFailed, Reason::General, text))
-                }
-                _ => Ok(dialled),
-            });
+        let authorizer = Authorizer::of(&config, &self.worker.protected, peer);
+        let dialled =
+            dial::dial(target, authorizer, lookups)
+                .await
+                .and_then(|dialled| match source {
+                    Some(source) if !dialled.socket.send_at_once(&proxy::header(source)) => {
+                        let text = "the target does not take a PROXY header".to_owned();
+                        Err(DialError::new(Code::OpenFailed, Reason::General, text))
+                    }
+                    _ => Ok(dialled),
+                });
         let dialled =
             dialled.and_then(|dialled| self.permitted_still(&config, target, dialled, peer));
         dialled.map_err(refused)
@@ -396,8 +397,8 @@ impl Exit {
         peer: Option<&str>,
     ) -> Result<Dialled, DialError> {
         let now = self.worker.config.borrow();
-        let judge = Judge::of(&now, &self.worker.protected, peer);
-        if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, judge) {
+        let authorizer = Authorizer::of(&now, &self.worker.protected, peer);
+        if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, authorizer) {
             let text = format!("{target} was denied while it was dialled");
             return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
         }

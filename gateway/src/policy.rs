@@ -46,9 +46,9 @@ const API_SERVER_NAMES: [&str; 3] = [
     "kubernetes.default.svc.cluster.local",
 ];
 
-/// Who asks, and what is to be judged by.
+/// Decides whether a peer may dial a target: the rules, the protected addresses and the identity of the peer.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Judge<'a> {
+pub(crate) struct Authorizer<'a> {
     /// The rules that allow, in two lists.
     pub(crate) allow: [&'a [Rule]; 2],
     pub(crate) policy: &'a Policy,
@@ -79,7 +79,7 @@ impl<'a> Host<'a> {
     }
 }
 
-impl<'a> Judge<'a> {
+impl<'a> Authorizer<'a> {
     /// By the rules of an exit.
     pub(crate) fn of(
         config: &'a Config,

@@ -14,7 +14,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::dial::is_denied;
 use crate::driver::Driver;
-use crate::policy::Judge;
+use crate::policy::Authorizer;
 use crate::protected_addresses::ProtectedAddresses;
 use crate::security::Credentials;
 use crate::transport::{Proof, Side, Standing};
@@ -49,8 +49,8 @@ pub(crate) async fn follow(
                 let config = Arc::clone(&config.borrow_and_update());
                 for session in sessions() {
                     let peer = session.identity();
-                    let judge = Judge::of(&config, protected, peer.as_deref());
-                    session.cut_denied(|target, address| is_denied(target, address, judge));
+                    let authorizer = Authorizer::of(&config, protected, peer.as_deref());
+                    session.cut_denied(|target, address| is_denied(target, address, authorizer));
                 }
             }
             Ok(()) = credentials.changed() => {

@@ -23,7 +23,7 @@ use crate::dial::{self, Dialled};
 use crate::driver::{Driver, Progress};
 use crate::forward::Forward;
 use crate::listener::greeting::url_of;
-use crate::policy::Judge;
+use crate::policy::Authorizer;
 use crate::process::Phase;
 
 /// Before an exit is asked again that refused.
@@ -273,13 +273,13 @@ impl Entry {
         })?;
         // Beyond what is not declared, only what is protected or denied is kept from.
         let config = Arc::clone(&self.config.borrow());
-        let judge = Judge {
+        let authorizer = Authorizer {
             allow: [route.allow.as_slice(), &[]],
             policy: &config.policy,
             protected: &self.protected,
             peer,
         };
-        match dial::dial(&route.url, judge, &self.lookups).await {
+        match dial::dial(&route.url, authorizer, &self.lookups).await {
             Ok(dialled) => Ok(Dialled {
                 admission: Some(admission),
                 url: Some(Rc::clone(&route.url)),

@@ -31,8 +31,8 @@ impl Rules {
         }
     }
 
-    fn judge<'a>(&'a self, peer: Option<&'a str>) -> Judge<'a> {
-        Judge::of(&self.config, &self.protected, peer)
+    fn authorizer<'a>(&'a self, peer: Option<&'a str>) -> Authorizer<'a> {
+        Authorizer::of(&self.config, &self.protected, peer)
     }
 
     fn permit(&self, host: &str, address: &str, port: u16) -> bool {
@@ -40,9 +40,9 @@ impl Rules {
     }
 
     fn permit_to(&self, peer: Option<&str>, host: &str, address: &str, port: u16) -> bool {
-        let (judge, host) = (self.judge(peer), Host::read(host).unwrap());
-        let permitted = judge.permits(host, address.parse().unwrap(), port);
-        assert!(!permitted || judge.may_permit(host, port));
+        let (authorizer, host) = (self.authorizer(peer), Host::read(host).unwrap());
+        let permitted = authorizer.permits(host, address.parse().unwrap(), port);
+        assert!(!permitted || authorizer.may_permit(host, port));
         permitted
     }
 }
@@ -141,7 +141,7 @@ fn what_denies_wins_in_every_spelling() {
     }
     let db = Host::Name("db.example");
     assert!(
-        !rules.judge(None).may_permit(db, 5432),
+        !rules.authorizer(None).may_permit(db, 5432),
         "it is not resolved"
     );
 }
