@@ -29,7 +29,7 @@ use zeroize::Zeroizing;
 use super::sealed::Sealed;
 use super::{Proof, Side, Standing, Transport, invalid};
 use crate::files::{Unusable, read};
-use verify::{Judge, Root};
+use verify::{PeerVerifier, Root};
 
 pub(crate) use server::ServerTls;
 
@@ -84,7 +84,7 @@ impl Servers {
 pub(crate) struct Tls {
     client: Arc<ClientConfig>,
     servers: Servers,
-    judge: Arc<Judge>,
+    verifier: Arc<PeerVerifier>,
     /// What a client asks for: the first of the peers that can be asked for.
     server_name: ServerName<'static>,
     certificate: status::Certificate,
@@ -99,8 +99,8 @@ impl Tls {
         let wrong = |path, problem: &dyn ToString| Unusable::new(path, problem.to_string());
         let roots = authorities(&config.ca)?;
         let provider = provider();
-        let judge = Judge::new(roots, &provider, config.peers.clone());
-        let judge = Arc::new(judge.map_err(|error| wrong(&config.ca, &error))?);
+        let verifier = PeerVerifier::new(roots, &provider, config.peers.clone());
+        let verifier = Arc::new(verifier.map_err(|error| wrong(&config.ca, &error))?);
         let mismatch = |error: rustls::Error| wrong(&config.key, &error);
         let own = own(&config.certificate, &config.key)?;
         let shown = own.cert.first().and_then(facts);
@@ -111,14 +111,14 @@ impl Tls {
             .with_protocol_versions(&[&version::TLS13])
             .map_err(mismatch)?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::clone(&judge) as Arc<_>)
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<_>)
             .with_client_cert_resolver(Arc::clone(&own) as Arc<_>);
         client.resumption = Resumption::disabled();
         client.enable_secret_extraction = true;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13])
             .map_err(mismatch)?
-            .with_client_cert_verifier(Arc::clone(&judge) as Arc<_>)
+            .with_client_cert_verifier(Arc::clone(&verifier) as Arc<_>)
             .with_cert_resolver(own);
         server.send_tls13_tickets = 0;
         server.enable_secret_extraction = true;
@@ -127,7 +127,7 @@ impl Tls {
         Ok(Self {
             client: Arc::new(client),
             servers: Servers::new(server),
-            judge,
+            verifier,
             server_name: names.flatten().next().unwrap_or(unnamed),
             certificate,
         })
@@ -164,7 +164,11 @@ impl Tls {
         let certificate = chain.first();
         let certificate = certificate.ok_or_else(|| invalid("the other end has no certificate"))?;
         let proof = Proof {
-            identity: self.judge.name_of(certificate).map_err(invalid)?.to_owned(),
+            identity: self
+                .verifier
+                .name_of(certificate)
+                .map_err(invalid)?
+                .to_owned(),
             not_after: not_after(certificate),
             chain,
         };
@@ -173,7 +177,7 @@ impl Tls {
 
     /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
     pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
-        self.judge.standing(proof, side, UnixTime::now())
+        self.verifier.standing(proof, side, UnixTime::now())
     }
 }
 

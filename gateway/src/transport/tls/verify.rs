@@ -42,7 +42,7 @@ struct Anchor {
 
 /// Judges certificates of servers and clients.
 #[derive(Debug)]
-pub(super) struct Judge {
+pub(super) struct PeerVerifier {
     anchors: Vec<Anchor>,
     algorithms: WebPkiSupportedAlgorithms,
     peers: Vec<String>,
@@ -57,7 +57,7 @@ pub(super) enum RootError {
     Unusable(#[from] VerifierBuilderError),
 }
 
-impl Judge {
+impl PeerVerifier {
     /// `peers`: names, of which one has to be in a certificate.
     ///
     /// # Errors
@@ -125,7 +125,7 @@ impl Judge {
     }
 }
 
-impl Judge {
+impl PeerVerifier {
     /// Whether `proof`, of an end that this `side` dialled or accepted, would be accepted at `now`.
     pub(super) fn standing(&self, proof: &Proof, side: Side, now: UnixTime) -> Standing {
         if !self.peers.contains(&proof.identity) {
@@ -168,7 +168,7 @@ impl Judge {
     }
 }
 
-impl ServerCertVerifier for Judge {
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -204,7 +204,7 @@ impl ServerCertVerifier for Judge {
     }
 }
 
-impl ClientCertVerifier for Judge {
+impl ClientCertVerifier for PeerVerifier {
     /// None: names of authorities tell a stranger of the tunnel, and gateways have but one certificate.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
@@ -288,12 +288,13 @@ mod tests {
     fn an_authority_that_has_expired_vouches_for_nobody_however_long_its_certificates_live() {
         let ((first, of_first), (second, of_second)) = (authority(END), authority(END + 100));
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let judge = Judge::new(vec![first, second], &provider, vec!["exit".to_owned()]).unwrap();
+        let verifier =
+            PeerVerifier::new(vec![first, second], &provider, vec!["exit".to_owned()]).unwrap();
         let is_taken = |certificate: &CertificateDer<'_>, now: i64| {
             let now = UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
             let name = ServerName::try_from("exit").unwrap();
-            let server = judge.verify_server_cert(certificate, &[], &name, &[], now);
-            let client = judge.verify_client_cert(certificate, &[], now);
+            let server = verifier.verify_server_cert(certificate, &[], &name, &[], now);
+            let client = verifier.verify_client_cert(certificate, &[], now);
             assert_eq!(server.is_ok(), client.is_ok(), "{server:?} {client:?}");
             client.is_ok()
         };
@@ -312,12 +313,12 @@ mod tests {
     fn a_proof_stands_until_its_name_or_its_authority_is_taken_out_or_it_expires() {
         let ((first, of_first), (second, _)) = (authority(END * 3), authority(END * 3));
         let provider = Arc::new(aws_lc_rs::default_provider());
-        let judge = |root: &Root, peer: &str| {
+        let verifier = |root: &Root, peer: &str| {
             let root = Root {
                 certificate: root.certificate.clone(),
                 not_after: root.not_after,
             };
-            Judge::new(vec![root], &provider, vec![peer.to_owned()]).unwrap()
+            PeerVerifier::new(vec![root], &provider, vec![peer.to_owned()]).unwrap()
         };
         let proof = Proof {
             identity: "exit".to_owned(),
@@ -327,18 +328,21 @@ mod tests {
         let at =
             |now: i64| UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
         for side in [Side::Dials, Side::Accepts] {
-            let is_revoked = |judge: &Judge, now| {
-                matches!(judge.standing(&proof, side, at(now)), Standing::Revoked(_))
+            let is_revoked = |verifier: &PeerVerifier, now| {
+                matches!(
+                    verifier.standing(&proof, side, at(now)),
+                    Standing::Revoked(_)
+                )
             };
-            let same = judge(&first, "exit");
+            let same = verifier(&first, "exit");
             assert_eq!(same.standing(&proof, side, at(END)), Standing::Good);
             assert_eq!(
                 same.standing(&proof, side, at(END * 2 + 1)),
                 Standing::Expired
             );
-            assert!(is_revoked(&judge(&first, "another"), END));
-            assert!(is_revoked(&judge(&first, "another"), END * 2 + 1));
-            let other = judge(&second, "exit").standing(&proof, side, at(END));
+            assert!(is_revoked(&verifier(&first, "another"), END));
+            assert!(is_revoked(&verifier(&first, "another"), END * 2 + 1));
+            let other = verifier(&second, "exit").standing(&proof, side, at(END));
             assert!(matches!(other, Standing::Unverified(_)), "{other:?}");
         }
     }
