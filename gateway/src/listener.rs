@@ -37,12 +37,12 @@ pub(crate) use users::{Users, UsersError};
 const GREETING_BYTES_MAX: usize = 8 << 10;
 
 /// Says whether a user has this password.
-pub(crate) trait Judge {
+pub(crate) trait Authenticator {
     /// In a time that depends neither on how much of the password is right nor on whether there is such a user.
-    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict;
+    fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict;
 }
 
-/// What a judge says of a user name and a password.
+/// What an authenticator says of a user name and a password.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Known,
@@ -72,7 +72,7 @@ enum Step {
     Incomplete,
     /// The first `consumed` are answered by `reply`; the next ones are another part.
     Reply { consumed: usize, reply: Vec<u8> },
-    /// The same bytes are to be judged again, once the judge has verified a password.
+    /// The same bytes are to be judged again, once the authenticator has verified a password.
     Pending,
     /// The first `consumed` are the request.
     Request { consumed: usize, request: Request },
@@ -142,8 +142,12 @@ enum Dialogue {
 }
 
 impl Dialogue {
-    /// Judges `bytes`, all that is there and not consumed. `judge`: of users, where one has to be known.
-    fn step(&mut self, bytes: &[u8], judge: Option<&dyn Judge>) -> Result<Step, Rejection> {
+    /// Judges `bytes`, all that is there and not consumed. `authenticator`: of users, where one has to be known.
+    fn step(
+        &mut self,
+        bytes: &[u8],
+        authenticator: Option<&dyn Authenticator>,
+    ) -> Result<Step, Rejection> {
         loop {
             match self {
                 Self::None { url } => {
@@ -165,9 +169,9 @@ impl Dialogue {
                         },
                     };
                 }
-                Self::Socks4 => return socks4::step(bytes, judge.is_some()),
-                Self::Socks5(stage) => return stage.step(bytes, judge),
-                Self::Http(head) => return head.step(bytes, judge),
+                Self::Socks4 => return socks4::step(bytes, authenticator.is_some()),
+                Self::Socks5(stage) => return stage.step(bytes, authenticator),
+                Self::Http(head) => return head.step(bytes, authenticator),
             }
         }
     }

@@ -10,8 +10,8 @@ use muxtunnel_proto::Source;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
-    Dialogue, GREETING_BYTES_MAX, Judge, Rejection, Request, Step, Users, UsersError, http, socks5,
-    transparent, users::Authentication,
+    Authenticator, Dialogue, GREETING_BYTES_MAX, Rejection, Request, Step, Users, UsersError, http,
+    socks5, transparent, users::Authentication,
 };
 use crate::dial;
 use crate::local::LocalSocket;
@@ -133,11 +133,11 @@ async fn converse(
     authentication: Option<&Authentication<'_>>,
 ) -> Result<(Request, Vec<u8>), Rejection> {
     let begun = Instant::now();
-    let judge = authentication.map(|authentication| authentication as &dyn Judge);
+    let authenticator = authentication.map(|authentication| authentication as &dyn Authenticator);
     let may_be_silent = matches!(dialogue, Dialogue::Auto { target: Some(_) });
     let mut bytes = Vec::new();
     loop {
-        match dialogue.step(&bytes, judge)? {
+        match dialogue.step(&bytes, authenticator)? {
             Step::Request { consumed, request } => {
                 bytes.drain(..consumed);
                 return Ok((request, bytes));

@@ -14,7 +14,7 @@ use muxtunnel_codes::Code;
 use zeroize::Zeroizing;
 
 use super::answer::Answer;
-use super::{GREETING_BYTES_MAX, Judge, Rejection, Request, Step, Verdict, url};
+use super::{Authenticator, GREETING_BYTES_MAX, Rejection, Request, Step, Verdict, url};
 
 /// The answer to a CONNECT.
 pub(super) const GRANTED: &[u8] = b"HTTP/1.1 200 Connection established\r\n\r\n";
@@ -36,7 +36,7 @@ impl Head {
     pub(super) fn step(
         &mut self,
         bytes: &[u8],
-        judge: Option<&dyn Judge>,
+        authenticator: Option<&dyn Authenticator>,
     ) -> Result<Step, Rejection> {
         if bytes
             .first()
@@ -59,7 +59,7 @@ impl Head {
             Err(httparse::Error::TooManyHeaders) => return Err(too_large()),
             Ok(Status::Partial) | Err(_) => return Err(invalid("is not HTTP")),
         };
-        match judge.map(|judge| verdict(request.headers, judge)) {
+        match authenticator.map(|authenticator| verdict(request.headers, authenticator)) {
             None | Some(Some(Verdict::Known)) => {}
             Some(Some(Verdict::Pending)) => {
                 self.looked_at = 0;
@@ -218,8 +218,8 @@ fn authority(text: &str, default_port: Option<u16>) -> Option<Rc<str>> {
     }
 }
 
-/// What `judge` says of `Proxy-Authorization: Basic` (RFC 7617); `None`: it names nobody.
-fn verdict(fields: &[Header<'_>], judge: &dyn Judge) -> Option<Verdict> {
+/// What `authenticator` says of `Proxy-Authorization: Basic` (RFC 7617); `None`: it names nobody.
+fn verdict(fields: &[Header<'_>], authenticator: &dyn Authenticator) -> Option<Verdict> {
     let is_authorization =
         |field: &&Header<'_>| field.name.eq_ignore_ascii_case("Proxy-Authorization");
     let field = fields.iter().find(is_authorization)?;
@@ -229,7 +229,7 @@ fn verdict(fields: &[Header<'_>], judge: &dyn Judge) -> Option<Verdict> {
     }
     let bytes = Zeroizing::new(STANDARD.decode(token.trim()).ok()?);
     let colon = bytes.iter().position(|byte| *byte == b':')?;
-    Some(judge.judge(&bytes[..colon], &bytes[colon + 1..]))
+    Some(authenticator.authenticate(&bytes[..colon], &bytes[colon + 1..]))
 }
 
 /// An answer that is not 2xx: `status`, and `text` for people.

@@ -11,8 +11,8 @@ use super::*;
 /// Knows one user.
 pub(super) struct Alice;
 
-impl Judge for Alice {
-    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict {
+impl Authenticator for Alice {
+    fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict {
         match (user, password) == (b"alice", b"secret") {
             true => Verdict::Known,
             false => Verdict::Wrong,
@@ -26,10 +26,10 @@ struct Slow {
     was_asked: Cell<bool>,
 }
 
-impl Judge for Slow {
-    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict {
+impl Authenticator for Slow {
+    fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict {
         match self.was_asked.replace(!self.was_asked.get()) {
-            true => Alice.judge(user, password),
+            true => Alice.authenticate(user, password),
             false => Verdict::Pending,
         }
     }
@@ -52,13 +52,13 @@ pub(super) enum End {
 /// `pieces` come one after another; what comes behind the request is what is left of them.
 pub(super) fn converse<'a>(
     mut dialogue: Dialogue,
-    judge: Option<&dyn Judge>,
+    authenticator: Option<&dyn Authenticator>,
     pieces: impl IntoIterator<Item = &'a [u8]>,
 ) -> Outcome {
     let (mut bytes, mut told) = (Vec::new(), Vec::new());
     let mut pieces = pieces.into_iter();
     loop {
-        let end = match dialogue.step(&bytes, judge) {
+        let end = match dialogue.step(&bytes, authenticator) {
             Ok(Step::Reply { consumed, reply }) => {
                 told.extend(reply);
                 bytes.drain(..consumed);
@@ -96,11 +96,11 @@ fn holds_in_any_pieces(dialogue: &Dialogue, input: &[u8]) {
         return;
     };
     let bytes = &bytes[..bytes.len().min(GREETING_BYTES_MAX - 1)];
-    let judge = (flags & 1 == 1).then_some(&Alice as &dyn Judge);
-    let whole = converse(dialogue.clone(), judge, [bytes]);
+    let authenticator = (flags & 1 == 1).then_some(&Alice as &dyn Authenticator);
+    let whole = converse(dialogue.clone(), authenticator, [bytes]);
     let pieces = || bytes.chunks(1 + usize::from(flags >> 1));
-    assert_eq!(converse(dialogue.clone(), judge, pieces()), whole);
-    if judge.is_some() {
+    assert_eq!(converse(dialogue.clone(), authenticator, pieces()), whole);
+    if authenticator.is_some() {
         let slow = Slow::default();
         assert_eq!(converse(dialogue.clone(), Some(&slow), pieces()), whole);
     }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use muxtunnel_codes::Code;
 
 use super::answer::Answer;
-use super::{Judge, Rejection, Request, Step, Verdict, url};
+use super::{Authenticator, Rejection, Request, Step, Verdict, url};
 
 /// VER.
 pub(super) const VERSION: u8 = 5;
@@ -35,11 +35,11 @@ impl Stage {
     pub(super) fn step(
         &mut self,
         bytes: &[u8],
-        judge: Option<&dyn Judge>,
+        authenticator: Option<&dyn Authenticator>,
     ) -> Result<Step, Rejection> {
         match self {
-            Self::Methods => self.methods(bytes, judge.is_some()),
-            Self::User => self.user(bytes, judge),
+            Self::Methods => self.methods(bytes, authenticator.is_some()),
+            Self::User => self.user(bytes, authenticator),
             Self::Request => request(bytes),
         }
     }
@@ -75,7 +75,11 @@ impl Stage {
     }
 
     /// `VER | ULEN | UNAME | PLEN | PASSWD`.
-    fn user(&mut self, bytes: &[u8], judge: Option<&dyn Judge>) -> Result<Step, Rejection> {
+    fn user(
+        &mut self,
+        bytes: &[u8],
+        authenticator: Option<&dyn Authenticator>,
+    ) -> Result<Step, Rejection> {
         let refused = vec![USER_VERSION, 1];
         if bytes
             .first()
@@ -89,7 +93,7 @@ impl Stage {
         let Some((password, rest)) = counted(rest) else {
             return Ok(Step::Incomplete);
         };
-        match judge.map(|judge| judge.judge(user, password)) {
+        match authenticator.map(|authenticator| authenticator.authenticate(user, password)) {
             None | Some(Verdict::Known) => {}
             Some(Verdict::Pending) => return Ok(Step::Pending),
             Some(Verdict::Wrong) => return Err(Rejection::password_wrong(refused)),

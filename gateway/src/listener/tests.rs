@@ -19,8 +19,8 @@ fn auto(target: Option<&str>) -> Dialogue {
     }
 }
 
-fn whole(dialogue: Dialogue, judge: Option<&dyn Judge>, bytes: &[u8]) -> Outcome {
-    converse(dialogue, judge, [bytes])
+fn whole(dialogue: Dialogue, authenticator: Option<&dyn Authenticator>, bytes: &[u8]) -> Outcome {
+    converse(dialogue, authenticator, [bytes])
 }
 
 fn asks(url: &str, answer: Answer, head: &str, rest: &[u8]) -> End {
@@ -93,8 +93,8 @@ fn a_socks5_client_says_who_it_is_where_that_is_asked_for() {
 /// Has no time.
 struct Busy;
 
-impl Judge for Busy {
-    fn judge(&self, _user: &[u8], _password: &[u8]) -> Verdict {
+impl Authenticator for Busy {
+    fn authenticate(&self, _user: &[u8], _password: &[u8]) -> Verdict {
         Verdict::Busy
     }
 }
@@ -442,13 +442,13 @@ proptest! {
         saying in sayings(),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..8),
     ) {
-        let judge: Option<&dyn Judge> = if asked { Some(&Alice) } else { None };
+        let authenticator: Option<&dyn Authenticator> = if asked { Some(&Alice) } else { None };
         let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(saying.len() + 1)).collect();
         cuts.extend([0, saying.len()]);
         cuts.sort_unstable();
         let pieces = cuts.windows(2).map(|cut| &saying[cut[0]..cut[1]]);
-        let at_once = whole(dialogue.clone(), judge, &saying);
-        prop_assert_eq!(&converse(dialogue.clone(), judge, pieces), &at_once);
-        prop_assert_eq!(&converse(dialogue, judge, saying.chunks(1)), &at_once);
+        let at_once = whole(dialogue.clone(), authenticator, &saying);
+        prop_assert_eq!(&converse(dialogue.clone(), authenticator, pieces), &at_once);
+        prop_assert_eq!(&converse(dialogue, authenticator, saying.chunks(1)), &at_once);
     }
 }

@@ -27,7 +27,7 @@ use zeroize::Zeroizing;
 
 use self::hash::Hash;
 use self::verifier::{Digest, Verifier};
-use super::{Judge, Verdict};
+use super::{Authenticator, Verdict};
 
 /// Largest file that is read, bytes.
 const FILE_BYTES_MAX: u64 = 64 << 10;
@@ -181,7 +181,7 @@ pub(super) struct Authentication<'a> {
 }
 
 impl Authentication<'_> {
-    /// Verifies what was [`Verdict::Pending`], until `until` at most; the judge has an answer then.
+    /// Verifies what was [`Verdict::Pending`], until `until` at most; the authenticator has an answer then.
     pub(super) async fn verify(&self, until: Instant) {
         let Some(claim) = self.pending.take() else {
             return;
@@ -193,9 +193,9 @@ impl Authentication<'_> {
     }
 }
 
-impl Judge for Authentication<'_> {
-    fn judge(&self, user: &[u8], password: &[u8]) -> Verdict {
-        let claim = match Known::judge(&self.users.known(), user, password) {
+impl Authenticator for Authentication<'_> {
+    fn authenticate(&self, user: &[u8], password: &[u8]) -> Verdict {
+        let claim = match Known::verify(&self.users.known(), user, password) {
             Ok(true) => return Verdict::Known,
             Ok(false) => return Verdict::Wrong,
             Err(claim) => claim,
@@ -254,7 +254,7 @@ impl Known {
     }
 
     /// `Err`: it has to be verified.
-    fn judge(known: &Arc<Self>, user: &[u8], password: &[u8]) -> Result<bool, Claim> {
+    fn verify(known: &Arc<Self>, user: &[u8], password: &[u8]) -> Result<bool, Claim> {
         let digest = known.cost.map(|_| known.digest(user, password));
         let (mut named, mut is_right) = (None, Choice::from(0));
         for (index, one) in known.users.iter().enumerate() {
@@ -470,20 +470,20 @@ mod tests {
     /// What is known at once.
     fn at_once(users: &Users, user: &str, password: &str) -> Verdict {
         let authentication = users.authentication();
-        authentication.judge(user.as_bytes(), password.as_bytes())
+        authentication.authenticate(user.as_bytes(), password.as_bytes())
     }
 
     /// What comes of it in the end, and whether it had to be verified.
     async fn verified(users: &Users, user: &str, password: &str) -> (Verdict, bool) {
         let (user, password) = (user.as_bytes(), password.as_bytes());
         let authentication = users.authentication();
-        let verdict = authentication.judge(user, password);
+        let verdict = authentication.authenticate(user, password);
         if verdict != Verdict::Pending {
             return (verdict, false);
         }
         let until = Instant::now() + Duration::from_secs(60);
         authentication.verify(until).await;
-        (authentication.judge(user, password), true)
+        (authentication.authenticate(user, password), true)
     }
 
     #[test]
@@ -569,17 +569,17 @@ mod tests {
         let file = file(&format!("alice:{SECRET}\n"));
         let users = Users::new(&of_file(&file)).unwrap();
         let authentication = users.authentication();
-        let judge = || authentication.judge(b"alice", b"secret");
-        assert_eq!(judge(), Verdict::Pending);
+        let authenticator = || authentication.authenticate(b"alice", b"secret");
+        assert_eq!(authenticator(), Verdict::Pending);
         authentication
             .verify(Instant::now() + Duration::from_secs(60))
             .await;
         std::fs::write(file.path(), format!("# changed\nalice:{HORSE}\n")).unwrap();
-        assert_eq!(judge(), Verdict::Pending);
+        assert_eq!(authenticator(), Verdict::Pending);
         authentication
             .verify(Instant::now() + Duration::from_secs(60))
             .await;
-        assert_eq!(judge(), Verdict::Wrong);
+        assert_eq!(authenticator(), Verdict::Wrong);
     }
 
     #[tokio::test]
@@ -596,10 +596,10 @@ mod tests {
             HELD.verdict([number; 32], wait, Instant::now()).await;
         }
         let authentication = users.authentication();
-        let judge = || authentication.judge(b"alice", b"wrong");
-        assert_eq!(judge(), Verdict::Pending);
+        let authenticator = || authentication.authenticate(b"alice", b"wrong");
+        assert_eq!(authenticator(), Verdict::Pending);
         authentication.verify(Instant::now()).await;
-        assert_eq!(judge(), Verdict::Busy);
+        assert_eq!(authenticator(), Verdict::Busy);
         assert_eq!(at_once(&users, "alice", "secret"), Verdict::Known);
         drop(releases);
         assert_eq!(verified(&users, "alice", "wrong").await.0, Verdict::Wrong);
