@@ -21,7 +21,7 @@ use crate::driver::{Connection, OpenEnd};
 use crate::forward::{Admission, Forward};
 use crate::handshake_limiter::Permit;
 use crate::listener::answer::{Answer, code_of};
-use crate::listener::greeting::{Heard, Manner};
+use crate::listener::greeting::{Heard, IngressProtocol};
 use crate::listener::socket::ListeningSocket;
 use crate::listener::{Rejection, Request};
 use crate::local::{LocalAddress, LocalSocket};
@@ -39,7 +39,7 @@ pub(super) struct Listener {
 #[derive(Clone)]
 struct Route {
     forward: Arc<Forward>,
-    manner: Manner,
+    ingress_protocol: IngressProtocol,
     priority: Priority,
 }
 
@@ -97,11 +97,12 @@ impl Entry {
         forward: Arc<Forward>,
         listeners: &mut BTreeMap<String, Listener>,
     ) -> Result<(), WorkerError> {
-        let manner = match Manner::of(wanted) {
-            Ok(manner) => manner,
+        let ingress_protocol = match IngressProtocol::of(wanted) {
+            Ok(ingress_protocol) => ingress_protocol,
             Err(source) => {
                 // Nobody is served who was not to be: a listener stays only where it asks for these users.
-                let asks = |listener: &Listener| listener.route.borrow().manner.asks_for(wanted);
+                let asks =
+                    |listener: &Listener| listener.route.borrow().ingress_protocol.asks_for(wanted);
                 if !listeners.get(&wanted.listen).is_some_and(asks)
                     && let Some(listener) = listeners.remove(&wanted.listen)
                 {
@@ -115,7 +116,7 @@ impl Entry {
         };
         let route = Route {
             forward,
-            manner,
+            ingress_protocol,
             priority: priority(wanted.priority),
         };
         if let Some(listener) = listeners.get(&wanted.listen) {
@@ -150,7 +151,7 @@ impl Entry {
         let address = client.ip();
         let refused = Refused::new(&self.telemetry, &route.forward, client);
         let client = Client { socket, refused };
-        if let Some(url) = route.manner.straight() {
+        if let Some(url) = route.ingress_protocol.straight() {
             let heard = Heard {
                 request: Request::raw(url),
                 rest: Vec::new(),
@@ -187,7 +188,7 @@ impl Entry {
         let mut source = None;
         let heard = tokio::select! {
             biased;
-            heard = route.manner.hear(&client.socket, &mut source) => heard,
+            heard = route.ingress_protocol.hear(&client.socket, &mut source) => heard,
             () = permit.evicted() => Err(Rejection::evicted()),
         };
         if let Some(Source::Tcp {
@@ -230,7 +231,7 @@ impl Entry {
         heard: Heard,
         underway: Option<Underway>,
     ) {
-        let source = route.manner.tells(heard.source, &client.socket);
+        let source = route.ingress_protocol.tells(heard.source, &client.socket);
         let Client { socket, refused } = client;
         let Request { url, head, answer } = heard.request;
         let mut early = head;

@@ -27,9 +27,9 @@ const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Most clients of a worker that have not said where they want to go, or are being told that they cannot.
 pub(crate) const GREETINGS_MAX: usize = 1024;
 
-/// What the clients of one forward are asked.
+/// What a forward expects of its clients: the protocol that names the target, credentials, a PROXY header.
 #[derive(Debug, Clone)]
-pub(crate) struct Manner {
+pub(crate) struct IngressProtocol {
     protocol: ListenProtocol,
     /// The URL of those that say none.
     target: Option<Rc<str>>,
@@ -46,7 +46,7 @@ pub(crate) struct Heard {
     pub(crate) source: Option<Source>,
 }
 
-impl Manner {
+impl IngressProtocol {
     /// # Errors
     /// The users cannot be read.
     pub(crate) fn of(forward: &Forward) -> Result<Self, UsersError> {
@@ -260,7 +260,7 @@ mod tests {
         accept: bool,
         said: &[u8],
     ) -> (Result<Heard, Rejection>, Duration) {
-        let manner = Manner {
+        let ingress_protocol = IngressProtocol {
             protocol,
             target: target.map(Into::into),
             users: None,
@@ -276,7 +276,10 @@ mod tests {
         }
         tokio::time::pause();
         let begun = Instant::now();
-        (manner.hear(&socket, &mut None).await, begun.elapsed())
+        (
+            ingress_protocol.hear(&socket, &mut None).await,
+            begun.elapsed(),
+        )
     }
 
     /// Timers are as exact as a millisecond.
@@ -318,7 +321,7 @@ mod tests {
     /// So that the log names the client, and not the load balancer.
     #[tokio::test]
     async fn whom_a_proxy_header_names_is_known_of_a_client_that_is_rejected_too() {
-        let manner = Manner {
+        let ingress_protocol = IngressProtocol {
             protocol: ListenProtocol::HttpConnect,
             target: None,
             users: None,
@@ -333,7 +336,11 @@ mod tests {
         tcp.write_all(&crate::proxy::header(said)).await.unwrap();
         tcp.write_all(b"no request\r\n\r\n").await.unwrap();
         let mut source = None;
-        let rejection = manner.hear(&socket, &mut source).await.err().unwrap();
+        let rejection = ingress_protocol
+            .hear(&socket, &mut source)
+            .await
+            .err()
+            .unwrap();
         assert_eq!(rejection.code, Code::ClientRequestInvalid);
         assert_eq!(source, Some(said));
     }
