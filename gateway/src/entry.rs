@@ -100,7 +100,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         phase,
         telemetry,
         protected,
-        meets,
+        rendezvous_role,
         unix_listeners,
         egress,
         ..
@@ -114,7 +114,7 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
             credentials,
             web_socket: config.borrow().web_socket.clone(),
             egress,
-            leaf: meets.leaf,
+            leaf: rendezvous_role.leaf,
         },
         telemetry,
         links: watch::Sender::new(Links::new(Instant::now())),

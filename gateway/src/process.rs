@@ -34,7 +34,7 @@ use crate::handover::{Handed, Handover};
 use crate::listener::{UnixListeners, UsersError};
 use crate::local::canonical;
 use crate::protected_addresses::ProtectedAddresses;
-use crate::rendezvous::Meets;
+use crate::rendezvous::RendezvousRole;
 use crate::security::{self, Credentials};
 use crate::shared_ports::SharedPorts;
 use crate::telemetry::Telemetry;
@@ -148,9 +148,17 @@ pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
     let credentials = Credentials::load(&config.security);
     let credentials = credentials.map_err(|error| Failure::Config(error.into()))?;
-    let meets = Meets::of(&config).map_err(|error| Failure::Config(error.into()))?;
+    let rendezvous_role =
+        RendezvousRole::of(&config).map_err(|error| Failure::Config(error.into()))?;
     let egress = Egress::of(&config).map_err(Failure::Config)?;
-    serve(source, config, &text, credentials, (meets, egress)).map_err(Failure::Runtime)
+    serve(
+        source,
+        config,
+        &text,
+        credentials,
+        (rendezvous_role, egress),
+    )
+    .map_err(Failure::Runtime)
 }
 
 fn serve(
@@ -158,11 +166,11 @@ fn serve(
     config: Config,
     text: &str,
     credentials: Credentials,
-    (meets, egress): (Meets, Egress),
+    (rendezvous_role, egress): (RendezvousRole, Egress),
 ) -> anyhow::Result<()> {
     raise_open_files();
     let workers = workers(&config);
-    let telemetry = Telemetry::new(config.clone(), text, workers, meets.meeting());
+    let telemetry = Telemetry::new(config.clone(), text, workers, rendezvous_role.meeting());
     telemetry.set_certificate(credentials.certificate());
     let (config_sender, config_receiver) = watch::channel(Arc::new(config.clone()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
@@ -190,7 +198,7 @@ fn serve(
         phase: phase_sender,
         config: config_sender,
         credentials: credentials_sender,
-        meets: meets.clone(),
+        rendezvous_role: rendezvous_role.clone(),
         telemetry: Arc::clone(&telemetry),
     };
     let (offers, asked) = Offers::new(workers);
@@ -215,7 +223,7 @@ fn serve(
             telemetry: Arc::clone(&telemetry),
             protected: Arc::clone(&protected),
             shared_ports: Arc::clone(&shared_ports),
-            meets: meets.clone(),
+            rendezvous_role: rendezvous_role.clone(),
             egress: egress.clone(),
             unix_listeners: Arc::clone(&unix_listeners),
         };
@@ -268,7 +276,7 @@ pub(crate) struct Worker {
     /// Ports that peers ask for.
     pub(crate) shared_ports: Arc<SharedPorts>,
     /// Its part in meetings.
-    pub(crate) meets: Meets,
+    pub(crate) rendezvous_role: RendezvousRole,
     /// How it dials others.
     pub(crate) egress: Egress,
     /// Shared by all workers.
@@ -329,7 +337,7 @@ struct Control {
     phase: watch::Sender<Phase>,
     config: watch::Sender<Arc<Config>>,
     credentials: watch::Sender<Arc<Credentials>>,
-    meets: Meets,
+    rendezvous_role: RendezvousRole,
     telemetry: Arc<Telemetry>,
 }
 
@@ -376,7 +384,7 @@ impl Control {
                 admin,
                 follow,
                 credentials,
-                self.meets.follow(),
+                self.rendezvous_role.follow(),
                 self.hear_signals()
             );
         });

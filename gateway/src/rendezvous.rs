@@ -46,14 +46,14 @@ const MEET_MAX: Duration = Duration::from_secs(5);
 
 /// What a process has to do with meetings.
 #[derive(Clone, Default)]
-pub(crate) struct Meets {
+pub(crate) struct RendezvousRole {
     /// Of a rendezvous, and the file of its secrets.
     meeting: Option<(Arc<Meeting>, PathBuf)>,
     /// Of an entry or exit that meets the other one there.
     pub(crate) leaf: Option<Leaf>,
 }
 
-impl Meets {
+impl RendezvousRole {
     /// Reads the secrets.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ struct Rendezvous {
 /// # Errors
 /// [`WorkerError`]: the port cannot be listened on.
 pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
-    let Some(meeting) = worker.meets.meeting() else {
+    let Some(meeting) = worker.rendezvous_role.meeting() else {
         return Ok(());
     };
     let address = worker.config.borrow().listen.clone().unwrap_or_default();

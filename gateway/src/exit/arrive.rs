@@ -30,7 +30,7 @@ impl Arrivals {
         let Some(address) = config
             .listen
             .as_deref()
-            .filter(|_| worker.meets.leaf.is_none())
+            .filter(|_| worker.rendezvous_role.leaf.is_none())
         else {
             return Ok(Self::Rendezvous);
         };

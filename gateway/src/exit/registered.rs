@@ -23,7 +23,12 @@ const STABLE_AFTER: Duration = Duration::from_secs(10);
 pub(super) async fn keep(exit: &Rc<Exit>) {
     let worker = &exit.worker;
     let address = worker.config.borrow().connect.clone().unwrap_or_default();
-    let Some(leaf) = worker.meets.leaf.clone().filter(|_| worker.index == 0) else {
+    let Some(leaf) = worker
+        .rendezvous_role
+        .leaf
+        .clone()
+        .filter(|_| worker.index == 0)
+    else {
         worker.telemetry.set_listening(worker.index, true);
         return std::future::pending().await;
     };

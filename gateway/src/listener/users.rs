@@ -569,17 +569,17 @@ mod tests {
         let file = file(&format!("alice:{SECRET}\n"));
         let users = Users::new(&of_file(&file)).unwrap();
         let authentication = users.authentication();
-        let authenticator = || authentication.authenticate(b"alice", b"secret");
-        assert_eq!(authenticator(), Verdict::Pending);
+        let authenticate = || authentication.authenticate(b"alice", b"secret");
+        assert_eq!(authenticate(), Verdict::Pending);
         authentication
             .verify(Instant::now() + Duration::from_secs(60))
             .await;
         std::fs::write(file.path(), format!("# changed\nalice:{HORSE}\n")).unwrap();
-        assert_eq!(authenticator(), Verdict::Pending);
+        assert_eq!(authenticate(), Verdict::Pending);
         authentication
             .verify(Instant::now() + Duration::from_secs(60))
             .await;
-        assert_eq!(authenticator(), Verdict::Wrong);
+        assert_eq!(authenticate(), Verdict::Wrong);
     }
 
     #[tokio::test]
@@ -596,10 +596,10 @@ mod tests {
             HELD.verdict([number; 32], wait, Instant::now()).await;
         }
         let authentication = users.authentication();
-        let authenticator = || authentication.authenticate(b"alice", b"wrong");
-        assert_eq!(authenticator(), Verdict::Pending);
+        let authenticate = || authentication.authenticate(b"alice", b"wrong");
+        assert_eq!(authenticate(), Verdict::Pending);
         authentication.verify(Instant::now()).await;
-        assert_eq!(authenticator(), Verdict::Busy);
+        assert_eq!(authenticate(), Verdict::Busy);
         assert_eq!(at_once(&users, "alice", "secret"), Verdict::Known);
         drop(releases);
         assert_eq!(verified(&users, "alice", "wrong").await.0, Verdict::Wrong);
