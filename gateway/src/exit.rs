@@ -99,12 +99,12 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
     let heard = tokio::select! {
         biased;
         heard = exit.hear(tcp, says_hello) => heard,
-        () = permit.evicted() => Err(Unheard::Evicted),
+        () = permit.evicted() => Err(HandshakeError::Evicted),
     };
     match &heard {
         Ok((_, greeting)) if says_hello && !greeting.is_hello => permit.failed(),
         Ok(_) => permit.succeeded(),
-        Err(unheard) if unheard.is_failure() => permit.failed(),
+        Err(error) if error.is_failure() => permit.failed(),
         Err(_) => {}
     }
     drop(permit);
@@ -120,14 +120,14 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
                 Err(_) => exit.too_many(),
             }
         }
-        Err(Unheard::Silent(end)) => report(&peer, false, &end),
+        Err(HandshakeError::Silent(end)) => report(&peer, false, &end),
         Err(refused) => exit.refused(&peer, &refused),
     }
 }
 
 /// Why a connection did not come to be a carrier.
 #[derive(Debug, thiserror::Error)]
-enum Unheard {
+enum HandshakeError {
     #[error("{0}")]
     Unproved(std::io::Error),
     #[error("{0}")]
@@ -136,7 +136,7 @@ enum Unheard {
     Evicted,
 }
 
-impl Unheard {
+impl HandshakeError {
     /// Whether the peer proved the wrong thing, or nothing in time. A connection that only closes is a probe, and one
     /// that was evicted is the limiter's to judge.
     fn is_failure(&self) -> bool {
@@ -186,13 +186,15 @@ impl Exit {
         &self,
         tcp: Box<dyn Transport>,
         says_hello: bool,
-    ) -> Result<(Box<dyn Transport>, Greeting), Unheard> {
+    ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
         let credentials = Arc::clone(&self.worker.credentials.borrow());
         let web_socket = self.worker.config.borrow().web_socket.clone();
         let carrier = credentials.secure(tcp, Side::Accepts, "", web_socket.as_ref(), PROOF_MAX);
-        let carrier = carrier.await.map_err(Unheard::Unproved)?;
+        let carrier = carrier.await.map_err(HandshakeError::Unproved)?;
         let greeting = match says_hello {
-            true => hello::read(&*carrier).await.map_err(Unheard::Silent)?,
+            true => hello::read(&*carrier)
+                .await
+                .map_err(HandshakeError::Silent)?,
             false => Greeting::default(),
         };
         Ok((carrier, greeting))

@@ -201,20 +201,20 @@ impl Rendezvous {
         let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
         let heard = tokio::select! {
             biased;
-            heard = heard => heard.unwrap_or_else(|_| Err(Unheard::failed("no proof within 5 s"))),
-            () = permit.evicted() => Err(Unheard::gone(
+            heard = heard => heard.unwrap_or_else(|_| Err(HandshakeError::failed("no proof within 5 s"))),
+            () = permit.evicted() => Err(HandshakeError::gone(
                 "it was the oldest of too many that have not proved anything",
             )),
         };
         match &heard {
             Ok(_) => permit.succeeded(),
-            Err(unheard) if unheard.is_failure => permit.failed(),
+            Err(error) if error.is_failure => permit.failed(),
             Err(_) => {}
         }
         drop(permit);
         let greeted = match heard {
             Ok(greeted) => greeted,
-            Err(Unheard { name, problem, .. }) => {
+            Err(HandshakeError { name, problem, .. }) => {
                 return self.report(peer, &name, Code::MeetingRefused, &problem);
             }
         };
@@ -350,7 +350,7 @@ impl Rendezvous {
 const NOT_PROVED: &str = "the name is not known, or its secret for this role is another one";
 
 /// Who did not prove that it knows a secret.
-struct Unheard {
+struct HandshakeError {
     /// That it said.
     name: String,
     problem: String,
@@ -358,7 +358,7 @@ struct Unheard {
     is_failure: bool,
 }
 
-impl Unheard {
+impl HandshakeError {
     fn failed(problem: impl ToString) -> Self {
         Self {
             name: String::new(),
@@ -375,7 +375,7 @@ impl Unheard {
     }
 }
 
-impl From<std::io::Error> for Unheard {
+impl From<std::io::Error> for HandshakeError {
     fn from(error: std::io::Error) -> Self {
         match has_gone(&error) {
             true => Self::gone(error),
@@ -385,14 +385,14 @@ impl From<std::io::Error> for Unheard {
 }
 
 /// Who is there, and that it knows the secret.
-async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Unheard> {
+async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, HandshakeError> {
     let Word::Greeting {
         purpose,
         nonce,
         name,
     } = read(tcp).await?
     else {
-        return Err(Unheard::failed("a leaf greets first"));
+        return Err(HandshakeError::failed("a leaf greets first"));
     };
     let greeted = Greeted {
         purpose,
@@ -408,9 +408,9 @@ async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, Unheard
     };
     if !proved {
         refuse(tcp, Reason::NotAllowed, NOT_PROVED).await;
-        return Err(Unheard {
+        return Err(HandshakeError {
             name: greeted.name,
-            ..Unheard::failed(NOT_PROVED)
+            ..HandshakeError::failed(NOT_PROVED)
         });
     }
     Ok(greeted)
