@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 
 use super::backlog::Backlog;
 use super::carrier_out::{self, Queue};
-use super::socket::{self, Patience};
+use super::socket::{self, KeepaliveConfig};
 use super::{Driver, carrier_in, pool};
 use crate::handover::Place;
 use crate::telemetry::{CarrierStats, Telemetry};
@@ -136,7 +136,7 @@ impl Carrier {
         place: Option<Place>,
     ) -> std::io::Result<Self> {
         if let Some(tcp) = transport.tcp() {
-            socket::prepare_carrier(tcp, config.congestion_control, Patience::of(config))?;
+            socket::prepare_carrier(tcp, config.congestion_control, KeepaliveConfig::of(config))?;
         }
         let backlog = Backlog::new(transport.tcp())?;
         let stats = telemetry.carrier(&*transport)?;

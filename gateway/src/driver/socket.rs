@@ -15,7 +15,7 @@ use crate::sys;
 
 /// When a carrier whose peer vanished is given up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct KeepaliveConfig {
     /// Without an acknowledgement for what is on its way, or with the peer's window closed, for this long.
     dead_after: Duration,
     /// An idle carrier is probed at this interval...
@@ -24,7 +24,7 @@ pub(super) struct Patience {
     retries: u32,
 }
 
-impl Patience {
+impl KeepaliveConfig {
     /// With the carrier its streams are lost: a path may come back meanwhile.
     const ALONE: Self = Self {
         dead_after: Duration::from_secs(15),
@@ -111,7 +111,7 @@ pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
 pub(super) fn prepare_carrier(
     tcp: &TcpStream,
     congestion_control: CongestionControl,
-    patience: Patience,
+    patience: KeepaliveConfig,
 ) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
@@ -128,7 +128,7 @@ pub(super) fn prepare_carrier(
 /// A connection that carries what is not looked at: an end of it that vanished is noticed, as on a carrier
 /// whose streams go on over another one.
 pub(crate) fn prepare_relayed(tcp: &TcpStream) {
-    let prepared = prepare_carrier(tcp, CongestionControl::Auto, Patience::RESUMED);
+    let prepared = prepare_carrier(tcp, CongestionControl::Auto, KeepaliveConfig::RESUMED);
     if let Err(error) = prepared {
         tracing::debug!(%error, "The connection keeps the system's options");
     }
@@ -183,7 +183,7 @@ mod tests {
         let name = || SockRef::from(&near).tcp_congestion().unwrap();
         let system = name();
         let has_cubic = SockRef::from(&near).set_tcp_congestion(b"cubic").is_ok();
-        prepare_carrier(&near, CongestionControl::Auto, Patience::ALONE).unwrap();
+        prepare_carrier(&near, CongestionControl::Auto, KeepaliveConfig::ALONE).unwrap();
         let expected = if has_cubic { b"cubic".to_vec() } else { system };
         assert_eq!(name()[..expected.len()], expected[..]);
     }
