@@ -1,7 +1,7 @@
 //! The driver: carries bytes between the carriers of one session, the session and the local sockets.
 //!
 //! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
-//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, [`look`]s at its
+//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, [`autoscale`]: samples of its
 //! carriers),
 //! one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
 //! dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
@@ -16,6 +16,7 @@
 //!
 //! The session decides; see `gateway/proto/src/lib.rs` for its contract.
 
+mod autoscale;
 mod backlog;
 mod batch;
 mod buffers;
@@ -28,7 +29,6 @@ mod idle;
 mod inbox;
 mod incoming;
 mod listen;
-mod look;
 mod pipe;
 mod pool;
 mod reassembly;
@@ -196,7 +196,7 @@ impl Driver {
                 biased;
                 end = self.run_timeouts() => Some(end),
                 never = idle::run(self) => match never {},
-                never = look::run(self) => match never {},
+                never = autoscale::run(self) => match never {},
                 () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
                 () = self.end_wake.notified() => None,
             };

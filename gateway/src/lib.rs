@@ -5,7 +5,7 @@
 //! carrier takes them; at the [`exit`] the driver parses them in place and writes to the target that [`dial`]
 //! reached. Around it: [`process`]
 //! (threads, signals, reload), [`egress`] (how others are dialled), [`transport`] (what a carrier runs on), [`security`] (who is at its other end),
-//! [`admin`] (HTTP), [`telemetry`] (counters), [`measure`] and [`limit`]
+//! [`admin`] (HTTP), [`telemetry`] (counters), [`carrier_sampler`] and [`bottleneck`]
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
 //! [`policy`] and [`protected_addresses`] (who may dial what), [`proxy`] and [`trusted_proxies`] (who a client is). Nothing on the way of a byte crosses threads: the
 //! workers and the admin thread share telemetry, forwards and watch channels; an exit's workers share the
@@ -14,12 +14,14 @@
 
 mod account;
 mod admin;
+mod bottleneck;
 mod bucket;
+mod carrier_autoscaler;
+mod carrier_sampler;
 pub mod cli;
 mod closing;
 mod counters;
 mod cpu;
-mod demand;
 mod dial;
 mod driver;
 mod egress;
@@ -30,12 +32,10 @@ mod forward;
 mod handover;
 mod handshake_limiter;
 mod hello;
-mod limit;
 mod listener;
 mod local;
 pub mod log;
 mod lookup;
-mod measure;
 mod metrics;
 #[cfg(any(test, feature = "oracles"))]
 #[doc(hidden)]

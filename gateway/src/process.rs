@@ -38,7 +38,7 @@ use crate::rendezvous::RendezvousRole;
 use crate::security::{self, Credentials};
 use crate::shared_ports::SharedPorts;
 use crate::telemetry::Telemetry;
-use crate::{admin, entry, exit, measure, reload, rendezvous};
+use crate::{admin, carrier_sampler, entry, exit, reload, rendezvous};
 
 /// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
 pub(crate) const BACKLOG: u32 = 4096;
@@ -366,7 +366,7 @@ impl Control {
                         // Nobody asks without the port.
                         tokio::join!(
                             admin::serve(listener, Arc::clone(&self.telemetry), offers),
-                            measure::follow(&self.telemetry)
+                            carrier_sampler::follow(&self.telemetry)
                         );
                     }
                     None => std::future::pending().await,

@@ -11,10 +11,10 @@ use std::time::Instant;
 
 use muxtunnel_gateway_config::{Config, config_hash, status};
 
+use crate::carrier_sampler::{CarrierHistory, Gateway, Sample};
 use crate::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
 use crate::handshake_limiter::{Figures, HandshakeLimiter};
-use crate::measure::{Gateway, Look, Measured};
 use crate::rendezvous::Meeting;
 use crate::transport::Transport;
 use crate::{sys, sysctls};
@@ -158,7 +158,7 @@ impl Telemetry {
             received: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             budget_used: AtomicU64::new(0),
-            measured: Mutex::default(),
+            history: Mutex::default(),
         }))
     }
 
@@ -299,9 +299,9 @@ impl Telemetry {
         lock(&self.carriers).values().cloned().collect()
     }
 
-    /// Looks at every carrier at `now`. `cpu`: the part of the time since the last look that the
+    /// Samples every carrier at `now`. `cpu`: the part of the time since the last sample that the
     /// busiest worker was at work.
-    pub(crate) fn measure(&self, now: Instant, cpu: Option<f64>) {
+    pub(crate) fn sample_carriers(&self, now: Instant, cpu: Option<f64>) {
         let in_force = lock(&self.config);
         let gateway = Gateway {
             protocol: in_force.config.protocol,
@@ -310,7 +310,7 @@ impl Telemetry {
         };
         drop(in_force);
         for carrier in self.carriers() {
-            carrier.measure(&gateway, now);
+            carrier.sample(&gateway, now);
         }
     }
 
@@ -366,7 +366,7 @@ pub(crate) struct CarrierStats {
     received: AtomicU64,
     streams: AtomicU64,
     budget_used: AtomicU64,
-    measured: Mutex<Measured>,
+    history: Mutex<CarrierHistory>,
 }
 
 impl CarrierStats {
@@ -387,17 +387,17 @@ impl CarrierStats {
         self.budget_used.store(budget_used, Relaxed);
     }
 
-    fn measure(&self, gateway: &Gateway, now: Instant) {
+    fn sample(&self, gateway: &Gateway, now: Instant) {
         let Some(tcp) = self.tcp_info() else {
             return;
         };
-        let look = Look {
+        let sample = Sample {
             at: now,
             tcp,
             received: self.received(),
             budget_used: self.budget_used.load(Relaxed),
         };
-        lock(&self.measured).add(gateway, look);
+        lock(&self.history).add(gateway, sample);
     }
 
     fn tcp_info(&self) -> Option<sys::TcpInfo> {
@@ -414,8 +414,8 @@ impl CarrierStats {
 
     fn status(&self) -> status::Carrier {
         let info = self.tcp_info().unwrap_or_default();
-        let measured = lock(&self.measured);
-        let verdict = measured.verdict;
+        let history = lock(&self.history);
+        let verdict = history.verdict;
         status::Carrier {
             peer: self.peer.clone(),
             uptime_seconds: self.since.elapsed().as_secs_f64(),
@@ -432,7 +432,7 @@ impl CarrierStats {
             received_bytes_per_second: verdict.map_or(0, |verdict| verdict.received),
             limit: verdict.map(|verdict| verdict.limit),
             limit_advice: verdict.map(|verdict| verdict.advice.to_owned()),
-            limited_seconds: measured.seconds.clone(),
+            limited_seconds: history.seconds.clone(),
         }
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct KeepaliveConfig {
     /// Without an acknowledgement for what is on its way, or with the peer's window closed, for this long.
     dead_after: Duration,
     /// An idle carrier is probed at this interval...
-    keepalive: Duration,
+    interval: Duration,
     /// ...and given up after as many probes without an answer.
     retries: u32,
 }
@@ -28,13 +28,13 @@ impl KeepaliveConfig {
     /// With the carrier its streams are lost: a path may come back meanwhile.
     const ALONE: Self = Self {
         dead_after: Duration::from_secs(15),
-        keepalive: Duration::from_secs(5),
+        interval: Duration::from_secs(5),
         retries: 2,
     };
     /// The streams go on over another carrier.
     const RESUMED: Self = Self {
         dead_after: Duration::from_secs(3),
-        keepalive: Duration::from_secs(1),
+        interval: Duration::from_secs(1),
         retries: 3,
     };
 
@@ -103,7 +103,7 @@ pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
     });
 }
 
-/// Own batching makes Nagle's pointless; a dead path is noticed within `patience`. SO_SNDBUF and
+/// Own batching makes Nagle's pointless; a dead path is noticed as `keepalive` says. SO_SNDBUF and
 /// SO_RCVBUF are left alone, since setting them ends the kernel's autotuning.
 ///
 /// # Errors
@@ -111,16 +111,16 @@ pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
 pub(super) fn prepare_carrier(
     tcp: &TcpStream,
     congestion_control: CongestionControl,
-    patience: KeepaliveConfig,
+    keepalive: KeepaliveConfig,
 ) -> std::io::Result<()> {
     tcp.set_nodelay(true)?;
     let socket = SockRef::from(tcp);
-    let keepalive = socket2::TcpKeepalive::new()
-        .with_time(patience.keepalive)
-        .with_interval(patience.keepalive)
-        .with_retries(patience.retries);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(patience.dead_after))?;
+    let probes = socket2::TcpKeepalive::new()
+        .with_time(keepalive.interval)
+        .with_interval(keepalive.interval)
+        .with_retries(keepalive.retries);
+    socket.set_tcp_keepalive(&probes)?;
+    socket.set_tcp_user_timeout(Some(keepalive.dead_after))?;
     sys::make_receive_room(tcp.as_fd(), RECEIVE_ROOM_BYTES)?;
     set_congestion_control(tcp, congestion_control)
 }

@@ -1,7 +1,7 @@
-//! Looks at the carriers of a session: how many of them could be used for what is sent.
+//! Samples the carriers of a session, and asks for as many as are of use.
 //!
-//! Not on the data path: once in [`LOOK_EVERY`] each carrier's TCP_INFO is read, where the number of
-//! carriers can change at all. [`crate::limit`] says what holds a carrier up, [`crate::demand`] what follows;
+//! Not on the data path: once in [`SAMPLE_EVERY`] each carrier's TCP_INFO is read, where the number of
+//! carriers can change at all. [`crate::bottleneck`] says what holds a carrier up, [`crate::carrier_autoscaler`] what follows;
 //! the session tells the peer, where that one dials.
 
 use std::collections::BTreeMap;
@@ -15,32 +15,32 @@ use muxtunnel_gateway_config::{Config, Protocol, Role};
 use muxtunnel_proto::CarrierId;
 
 use super::{Driver, Progress};
+use crate::carrier_autoscaler::{self, CarrierAutoscaler};
+use crate::carrier_sampler::{self, CarrierHistory, Gateway};
 use crate::cpu::ThreadCpu;
-use crate::demand::{self, Demand};
-use crate::measure::{self, Gateway, Measured};
 use crate::sys;
 
-/// Pause between two looks.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Pause between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 
-/// What was seen of a session.
+/// The samples of a session so far.
 #[derive(Debug, Default)]
 struct Seen {
-    carriers: BTreeMap<CarrierId, Measured>,
+    carriers: BTreeMap<CarrierId, CarrierHistory>,
     cpu: ThreadCpu,
 }
 
-/// Looks for as long as the session lives.
+/// Samples for as long as the session lives.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     if !may_change(&driver.config.borrow()) {
         return std::future::pending().await;
     }
     driver.reached(Progress::Ready).await;
-    let (mut seen, mut demand) = (Seen::default(), Demand::default());
+    let (mut seen, mut autoscaler) = (Seen::default(), CarrierAutoscaler::default());
     loop {
-        let look = driver.look_at_carriers(super::now(), &mut seen);
-        driver.want_carriers(demand.look(&look));
-        tokio::time::sleep(LOOK_EVERY).await;
+        let sample = driver.sample_carriers(super::now(), &mut seen);
+        driver.want_carriers(autoscaler.sample(&sample));
+        tokio::time::sleep(SAMPLE_EVERY).await;
     }
 }
 
@@ -53,7 +53,7 @@ fn may_change(config: &Config) -> bool {
 }
 
 impl Driver {
-    fn look_at_carriers(&self, now: Instant, seen: &mut Seen) -> demand::Look {
+    fn sample_carriers(&self, now: Instant, seen: &mut Seen) -> carrier_autoscaler::Sample {
         let session = self.session.borrow();
         let config = self.config.borrow();
         let gateway = Gateway {
@@ -63,7 +63,7 @@ impl Driver {
         };
         let carriers = self.carriers.borrow();
         seen.carriers.retain(|id, _| carriers.contains_key(id));
-        let mut look = demand::Look {
+        let mut sample = carrier_autoscaler::Sample {
             at: now,
             up: 0,
             bulk: 0,
@@ -72,33 +72,33 @@ impl Driver {
             rtt: Duration::MAX,
         };
         for (id, carrier) in carriers.iter().filter(|(_, carrier)| carrier.is_up()) {
-            look.up += 1;
+            sample.up += 1;
             let tcp = carrier.transport.tcp();
             let Some(Ok(tcp)) = tcp.map(|tcp| sys::tcp_info(tcp.as_fd())) else {
                 continue;
             };
-            let measured = seen.carriers.entry(*id).or_default();
+            let history = seen.carriers.entry(*id).or_default();
             let received = carrier.stats.received();
             let budget_used = session.receive_budget_used();
-            measured.add(
+            history.add(
                 &gateway,
-                measure::Look {
+                carrier_sampler::Sample {
                     at: now,
                     tcp,
                     received,
                     budget_used,
                 },
             );
-            let verdict = measured.verdict;
-            look.rate += verdict.map_or(0.0, |verdict| verdict.sent as f64);
-            look.rtt = look.rtt.min(tcp.rtt_min);
+            let verdict = history.verdict;
+            sample.rate += verdict.map_or(0.0, |verdict| verdict.sent as f64);
+            sample.rtt = sample.rtt.min(tcp.rtt_min);
             if session.takes_bulk(*id) {
-                look.bulk += 1;
+                sample.bulk += 1;
                 let held = verdict.is_some_and(|verdict| is_held(verdict.limit));
-                look.held += usize::from(held);
+                sample.held += usize::from(held);
             }
         }
-        look
+        sample
     }
 }
 

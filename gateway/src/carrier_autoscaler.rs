@@ -1,4 +1,4 @@
-//! How many carriers could be used for what a session sends. Pure: `driver/look.rs` looks.
+//! How many carriers a session can use for what it sends. Pure: `driver/autoscale.rs` samples the carriers.
 //!
 //! One more is wanted while the network holds up all that take bulk, for long enough to be sure, on a path
 //! that is long enough for a window to be what limits. It is on trial then: it stays wanted only if more is
@@ -40,9 +40,9 @@ const IDLE_RATE: f64 = 16e3;
 /// One of the protocol's bounds.
 const CARRIERS_MAX: usize = muxtunnel_proto::native::CARRIERS_MAX;
 
-/// One look at the carriers of a session.
+/// One sample of the carriers of a session.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct Sample {
     pub(crate) at: Instant,
     /// Carriers that are up.
     pub(crate) up: usize,
@@ -56,7 +56,7 @@ pub(crate) struct Look {
     pub(crate) rtt: Duration,
 }
 
-impl Look {
+impl Sample {
     fn is_held(&self) -> bool {
         self.rtt >= RTT_MIN && self.bulk > 0 && self.held == self.bulk
     }
@@ -102,9 +102,9 @@ impl Meter {
 
 /// What is known of one session's need.
 #[derive(Debug)]
-pub(crate) struct Demand {
+pub(crate) struct CarrierAutoscaler {
     wanted: usize,
-    looked: Option<Instant>,
+    sampled: Option<Instant>,
     /// For how long all were held up, less what they were not.
     held: Duration,
     /// What was sent in that time.
@@ -124,11 +124,11 @@ pub(crate) struct Demand {
     shrunk: Option<Instant>,
 }
 
-impl Default for Demand {
+impl Default for CarrierAutoscaler {
     fn default() -> Self {
         Self {
             wanted: 1,
-            looked: None,
+            sampled: None,
             held: Duration::ZERO,
             sent: Meter::default(),
             trial: None,
@@ -143,36 +143,36 @@ impl Default for Demand {
     }
 }
 
-impl Demand {
-    /// Takes in one more look; returns how many carriers are wanted, 1 to the protocol's bound.
-    pub(crate) fn look(&mut self, look: &Look) -> usize {
-        let Some(before) = self.looked.replace(look.at) else {
-            self.needed = Some(look.at);
-            self.busy = Some(look.at);
+impl CarrierAutoscaler {
+    /// Takes in one more sample; returns how many carriers are wanted, 1 to the protocol's bound.
+    pub(crate) fn sample(&mut self, sample: &Sample) -> usize {
+        let Some(before) = self.sampled.replace(sample.at) else {
+            self.needed = Some(sample.at);
+            self.busy = Some(sample.at);
             return self.wanted;
         };
-        let passed = look.at.saturating_duration_since(before);
-        let fewer = look.bulk.saturating_sub(1) as f64 * self.each * FULL;
-        if look.is_held() || look.rate > fewer {
-            self.needed = Some(look.at);
+        let passed = sample.at.saturating_duration_since(before);
+        let fewer = sample.bulk.saturating_sub(1) as f64 * self.each * FULL;
+        if sample.is_held() || sample.rate > fewer {
+            self.needed = Some(sample.at);
         }
-        if look.rate >= IDLE_RATE {
-            self.busy = Some(look.at);
+        if sample.rate >= IDLE_RATE {
+            self.busy = Some(sample.at);
         }
-        if self.ceiling.is_some_and(|(_, until)| until <= look.at) {
+        if self.ceiling.is_some_and(|(_, until)| until <= sample.at) {
             self.ceiling = None;
         }
         match self.trial.take() {
-            Some(trial) => self.judge(trial, look, passed),
-            None => self.watch(look, passed),
+            Some(trial) => self.judge(trial, sample, passed),
+            None => self.watch(sample, passed),
         }
-        self.shrink(look);
+        self.shrink(sample);
         self.wanted
     }
 
     /// No trial is on: is one more worth it?
-    fn watch(&mut self, look: &Look, passed: Duration) {
-        if !look.is_held() {
+    fn watch(&mut self, sample: &Sample, passed: Duration) {
+        if !sample.is_held() {
             self.held = self.held.saturating_sub(2 * passed);
             if self.held.is_zero() {
                 self.sent = Meter::default();
@@ -181,21 +181,21 @@ impl Demand {
         }
         // All that are up are of use.
         let most = self.ceiling.map_or(CARRIERS_MAX, |(carriers, _)| carriers);
-        self.wanted = self.wanted.max(look.up.min(most));
+        self.wanted = self.wanted.max(sample.up.min(most));
         self.held += passed;
-        self.sent.add(look.rate, passed);
-        self.each = look.rate / look.bulk as f64;
-        let enough = (look.rtt * HELD_RTTS).clamp(HELD_MIN, HELD_MAX);
-        if self.held < enough || look.up >= most {
+        self.sent.add(sample.rate, passed);
+        self.each = sample.rate / sample.bulk as f64;
+        let enough = (sample.rtt * HELD_RTTS).clamp(HELD_MIN, HELD_MAX);
+        if self.held < enough || sample.up >= most {
             return;
         }
         if self.shrunk.take().is_some() {
             self.quiet = (2 * self.quiet).min(PAUSE_MAX);
         }
-        self.wanted = look.up + 1;
+        self.wanted = sample.up + 1;
         self.trial = Some(Trial {
             carriers: self.wanted,
-            bulk: look.bulk,
+            bulk: sample.bulk,
             rate: std::mem::take(&mut self.sent).rate(),
             lasted: Duration::ZERO,
             late: Meter::default(),
@@ -206,26 +206,26 @@ impl Demand {
 
     /// Is the carrier on trial of any use? Where bulk has no more carriers than before, it is for what is
     /// not bulk, and that is no matter of rates.
-    fn judge(&mut self, mut trial: Trial, look: &Look, passed: Duration) {
-        if look.up < trial.carriers {
+    fn judge(&mut self, mut trial: Trial, sample: &Sample, passed: Duration) {
+        if sample.up < trial.carriers {
             // It is not up yet, or another one was lost.
             trial.lasted = Duration::ZERO;
             (trial.late, trial.second) = (Meter::default(), Meter::default());
             self.trial = Some(trial);
             return;
         }
-        if look.bulk <= trial.bulk {
+        if sample.bulk <= trial.bulk {
             return;
         }
-        if look.held == 0 {
+        if sample.held == 0 {
             self.trial = Some(trial);
             return;
         }
-        let length = (look.rtt * TRIAL_RTTS).clamp(TRIAL_MIN, TRIAL_MAX);
+        let length = (sample.rtt * TRIAL_RTTS).clamp(TRIAL_MIN, TRIAL_MAX);
         trial.lasted += passed;
-        trial.second.add(look.rate, passed);
+        trial.second.add(sample.rate, passed);
         if 2 * trial.lasted > length {
-            trial.late.add(look.rate, passed);
+            trial.late.add(sample.rate, passed);
         }
         let gains = |meter: &Meter, part: f64| {
             meter.rate() >= trial.rate * (1.0 + (part / trial.bulk as f64).max(GAIN_MIN))
@@ -236,7 +236,7 @@ impl Demand {
             self.pause = PAUSE;
         } else if over {
             self.wanted = trial.carriers - 1;
-            self.ceiling = Some((self.wanted, look.at + self.pause));
+            self.ceiling = Some((self.wanted, sample.at + self.pause));
             self.pause = (2 * self.pause).min(PAUSE_MAX);
         } else {
             if trial.second.time >= HELD_MIN {
@@ -246,9 +246,9 @@ impl Demand {
         }
     }
 
-    fn shrink(&mut self, look: &Look) {
+    fn shrink(&mut self, sample: &Sample) {
         let since = |at: Option<Instant>| {
-            at.map_or(Duration::ZERO, |at| look.at.saturating_duration_since(at))
+            at.map_or(Duration::ZERO, |at| sample.at.saturating_duration_since(at))
         };
         if since(self.shrunk) >= REGRET {
             self.shrunk = None;
@@ -263,9 +263,9 @@ impl Demand {
             false => since(self.needed) >= self.quiet,
         };
         if quiet && self.wanted > 1 {
-            self.wanted = self.wanted.min(look.up.max(2)) - 1;
+            self.wanted = self.wanted.min(sample.up.max(2)) - 1;
             self.trial = None;
-            self.shrunk = Some(look.at);
+            self.shrunk = Some(sample.at);
         }
     }
 }

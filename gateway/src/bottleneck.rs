@@ -1,4 +1,4 @@
-//! What limits a carrier, from what changed over a stretch of time. Pure: [`crate::measure`] looks.
+//! What limits a carrier: a verdict on the interval between two samples. Pure: [`crate::carrier_sampler`] samples.
 //!
 //! The kernel's figures are of the sending direction; of what this gateway receives its own memory and
 //! CPU time alone are known. So a direction is judged by the gateway that sends, and by the memory and
@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use muxtunnel_gateway_config::status::Limit;
 
-/// Part of the stretch, or of what there is, from which on something limits.
+/// Part of the interval, or of what there is, from which on something limits.
 const MOST: f64 = 0.5;
-/// Part of the stretch that a worker has at most where it is not short of CPU time.
+/// Part of the interval that a worker has at most where it is not short of CPU time.
 const CPU_FULL: f64 = 0.9;
 /// Part of the receive budget that is in use where there is no more to grant.
 const BUDGET_FULL: f64 = 0.9;
@@ -19,9 +19,9 @@ const WINDOW_FULL: f64 = 0.9;
 /// Bytes a second, both ways: keeping a carrier alive takes less.
 const IDLE_RATE: f64 = 1000.0;
 
-/// What one carrier did in a stretch of about a second.
+/// What one carrier did in a interval of about a second.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Stretch {
+pub(crate) struct SampleInterval {
     /// How long it is.
     pub(crate) length: Duration,
     /// Something was to be sent or not acknowledged, the next two included.
@@ -52,11 +52,11 @@ pub(crate) struct Stretch {
     pub(crate) budget_used: u64,
     /// Payload that came and local sockets have not taken, where the protocol tells.
     pub(crate) waiting: u64,
-    /// The part of the stretch that the busiest worker ran, or was ready to; `None`: not known.
+    /// The part of the interval that the busiest worker ran, or was ready to; `None`: not known.
     pub(crate) cpu: Option<f64>,
 }
 
-impl Stretch {
+impl SampleInterval {
     /// The verdict. The gateway's own means come first, because a gateway that is short of them reads
     /// and writes late, which looks like a limit of the peer or the path.
     pub(crate) fn limit(&self) -> Limit {
@@ -112,7 +112,7 @@ impl Stretch {
         }
     }
 
-    /// Bytes a second of `bytes` in this stretch.
+    /// Bytes a second of `bytes` in this interval.
     pub(crate) fn rate(&self, bytes: u64) -> f64 {
         let seconds = self.length.as_secs_f64();
         if seconds > 0.0 {
@@ -173,8 +173,8 @@ mod tests {
     }
 
     /// Some bytes go each way, and nothing holds them up.
-    fn calm() -> Stretch {
-        Stretch {
+    fn calm() -> SampleInterval {
+        SampleInterval {
             length: milliseconds(1000),
             busy: milliseconds(200),
             sent: MIB,
@@ -185,13 +185,13 @@ mod tests {
             app_limited: true,
             budget: 256 * MIB,
             cpu: Some(0.1),
-            ..Stretch::default()
+            ..SampleInterval::default()
         }
     }
 
     /// A sender that has more than the path takes.
-    fn bulk() -> Stretch {
-        Stretch {
+    fn bulk() -> SampleInterval {
+        SampleInterval {
             busy: milliseconds(1000),
             unacknowledged: 60,
             not_sent: 100_000,
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn small_exchanges_over_a_long_path_keep_it_busy_and_are_the_applications() {
-        let exchanges = Stretch {
+        let exchanges = SampleInterval {
             busy: milliseconds(1000),
             sent: 640,
             received: 640,
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn keeping_a_carrier_alive_is_idle_and_a_kilobyte_a_second_is_not() {
-        let moved = |sent, received| Stretch {
+        let moved = |sent, received| SampleInterval {
             busy: milliseconds(100),
             sent,
             received,
@@ -227,7 +227,7 @@ mod tests {
         };
         assert_eq!(moved(500, 499).limit(), Limit::Idle);
         assert_eq!(moved(500, 500).limit(), Limit::Application);
-        let two_seconds = Stretch {
+        let two_seconds = SampleInterval {
             length: milliseconds(2000),
             ..moved(500, 500)
         };
@@ -236,12 +236,12 @@ mod tests {
 
     #[test]
     fn nothing_at_all_in_no_time_is_idle() {
-        assert_eq!(Stretch::default().limit(), Limit::Idle);
+        assert_eq!(SampleInterval::default().limit(), Limit::Idle);
     }
 
     #[test]
     fn a_target_that_takes_nothing_is_the_application_until_the_memory_is_full() {
-        let stalled = |waiting| Stretch {
+        let stalled = |waiting| SampleInterval {
             sent: 0,
             received: 0,
             busy: Duration::ZERO,
@@ -256,12 +256,12 @@ mod tests {
 
     #[test]
     fn credit_that_nobody_uses_is_no_limit() {
-        let granted = Stretch {
+        let granted = SampleInterval {
             budget_used: 256 * MIB,
             ..calm()
         };
         assert_eq!(granted.limit(), Limit::Memory);
-        let quiet = Stretch {
+        let quiet = SampleInterval {
             received: 0,
             ..granted
         };
@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn memory_limits_where_half_of_it_is_on_its_way() {
-        let receiving = |received| Stretch { received, ..calm() };
+        let receiving = |received| SampleInterval { received, ..calm() };
         // In 100 ms a tenth of it.
         assert_eq!(receiving(1280 * MIB).limit(), Limit::Memory);
         assert_eq!(receiving(1279 * MIB).limit(), Limit::Application);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn the_peers_window_limits_from_half_of_the_time_on() {
-        let limited = |time| Stretch {
+        let limited = |time| SampleInterval {
             window_limited: milliseconds(time),
             ..bulk()
         };
@@ -288,7 +288,7 @@ mod tests {
 
     #[test]
     fn the_send_buffer_limits_from_half_of_the_time_on() {
-        let limited = |time| Stretch {
+        let limited = |time| SampleInterval {
             send_buffer_limited: milliseconds(time),
             ..bulk()
         };
@@ -299,22 +299,22 @@ mod tests {
     #[test]
     fn the_congestion_window_limits_while_more_waits_than_it_lets_out() {
         assert_eq!(bulk().limit(), Limit::CongestionWindow);
-        let sent_all = Stretch {
+        let sent_all = SampleInterval {
             not_sent: 0,
             ..bulk()
         };
         assert_eq!(sent_all.limit(), Limit::Application);
-        let full = Stretch {
+        let full = SampleInterval {
             unacknowledged: 90,
             ..sent_all
         };
         assert_eq!(full.limit(), Limit::CongestionWindow);
-        let pausing = Stretch {
+        let pausing = SampleInterval {
             busy: milliseconds(499),
             ..bulk()
         };
         assert_eq!(pausing.limit(), Limit::Application);
-        let slow_sender = Stretch {
+        let slow_sender = SampleInterval {
             app_limited: true,
             ..bulk()
         };
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_path_that_is_cut_is_a_matter_of_the_congestion_window() {
-        let cut = Stretch {
+        let cut = SampleInterval {
             sent: 0,
             received: 0,
             congestion_window: 1,
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_worker_without_time_is_said_first_and_an_idle_carrier_is_idle_all_the_same() {
-        let everything = Stretch {
+        let everything = SampleInterval {
             cpu: Some(0.9),
             received: 2560 * MIB,
             window_limited: milliseconds(500),
@@ -345,16 +345,16 @@ mod tests {
         };
         let order = [
             everything,
-            Stretch {
+            SampleInterval {
                 cpu: Some(0.89),
                 ..everything
             },
-            Stretch {
+            SampleInterval {
                 cpu: None,
                 received: 0,
                 ..everything
             },
-            Stretch {
+            SampleInterval {
                 cpu: None,
                 received: 0,
                 window_limited: Duration::ZERO,
@@ -367,17 +367,17 @@ mod tests {
             Limit::ReceiveWindow,
             Limit::SendBuffer,
         ];
-        assert_eq!(order.map(|stretch| stretch.limit()), limits);
-        let idle = Stretch {
+        assert_eq!(order.map(|interval| interval.limit()), limits);
+        let idle = SampleInterval {
             cpu: Some(1.0),
-            ..Stretch::default()
+            ..SampleInterval::default()
         };
         assert_eq!(idle.limit(), Limit::Idle);
     }
 
     #[test]
     fn what_to_change_depends_on_loss() {
-        let lossy = Stretch {
+        let lossy = SampleInterval {
             lossy: true,
             ..bulk()
         };

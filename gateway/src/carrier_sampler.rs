@@ -1,7 +1,7 @@
-//! Looks at every carrier once a second, on the admin thread: how much it moved, and what limits it.
+//! Samples every carrier once a second, on the admin thread: how much it moved, and what limits it.
 //!
 //! Reads the kernel's TCP_INFO and the counters that the workers write anyway, so nothing is added to
-//! the way of a byte. [`crate::limit`] judges.
+//! the way of a byte. [`crate::bottleneck`] judges.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -10,12 +10,12 @@ use muxtunnel_gateway_config::Protocol;
 use muxtunnel_gateway_config::status::Limit;
 use tokio::time::MissedTickBehavior;
 
+use crate::bottleneck::SampleInterval;
 use crate::cpu::WorkersCpu;
-use crate::limit::Stretch;
 use crate::sys::TcpInfo;
 use crate::telemetry::Telemetry;
 
-/// Between two looks: a stretch is as long, or longer where the thread came late.
+/// Between two samples; longer where the thread came late.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// A path that lost something this long ago loses: a congestion window takes as long to grow again.
 const LOSS_REMEMBERED: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(crate) async fn follow(telemetry: &Telemetry) {
     loop {
         interval.tick().await;
         let now = Instant::now();
-        telemetry.measure(now, cpu.busiest(now));
+        telemetry.sample_carriers(now, cpu.busiest(now));
     }
 }
 
@@ -41,9 +41,9 @@ pub(crate) struct Gateway {
     pub(crate) cpu: Option<f64>,
 }
 
-/// One look at a carrier.
+/// One sample of a carrier.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Look {
+pub(crate) struct Sample {
     pub(crate) at: Instant,
     pub(crate) tcp: TcpInfo,
     /// Bytes read from it.
@@ -51,7 +51,7 @@ pub(crate) struct Look {
     pub(crate) budget_used: u64,
 }
 
-/// What the last stretch of a carrier came to.
+/// The verdict on the last interval of a carrier.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Verdict {
     pub(crate) limit: Limit,
@@ -62,10 +62,10 @@ pub(crate) struct Verdict {
     pub(crate) received: u64,
 }
 
-/// What is known of one carrier.
+/// The samples of one carrier so far.
 #[derive(Debug, Default)]
-pub(crate) struct Measured {
-    last: Option<Look>,
+pub(crate) struct CarrierHistory {
+    last: Option<Sample>,
     /// When segments had been sent again.
     lost: Option<Instant>,
     /// `None` in its first second, and where the kernel does not tell (Linux before 4.10).
@@ -74,34 +74,34 @@ pub(crate) struct Measured {
     pub(crate) seconds: BTreeMap<Limit, f64>,
 }
 
-impl Measured {
-    /// Takes in one more look.
-    pub(crate) fn add(&mut self, gateway: &Gateway, look: Look) {
-        let Some(last) = self.last.replace(look) else {
+impl CarrierHistory {
+    /// Takes in one more sample.
+    pub(crate) fn add(&mut self, gateway: &Gateway, sample: Sample) {
+        let Some(last) = self.last.replace(sample) else {
             return;
         };
-        if look.tcp.retransmits > last.tcp.retransmits {
-            self.lost = Some(look.at);
+        if sample.tcp.retransmits > last.tcp.retransmits {
+            self.lost = Some(sample.at);
         }
         let lossy = (self.lost)
-            .is_some_and(|lost| look.at.saturating_duration_since(lost) < LOSS_REMEMBERED);
-        let stretch = stretch(gateway, &last, &look, lossy);
-        self.verdict = stretch.map(|stretch| {
-            let limit = stretch.limit();
-            *self.seconds.entry(limit).or_default() += stretch.length.as_secs_f64();
+            .is_some_and(|lost| sample.at.saturating_duration_since(lost) < LOSS_REMEMBERED);
+        let interval = interval(gateway, &last, &sample, lossy);
+        self.verdict = interval.map(|interval| {
+            let limit = interval.limit();
+            *self.seconds.entry(limit).or_default() += interval.length.as_secs_f64();
             Verdict {
                 limit,
-                advice: stretch.advice(limit),
-                sent: stretch.rate(stretch.sent) as u64,
-                received: stretch.rate(stretch.received) as u64,
+                advice: interval.advice(limit),
+                sent: interval.rate(interval.sent) as u64,
+                received: interval.rate(interval.received) as u64,
             }
         });
     }
 }
 
-fn stretch(gateway: &Gateway, from: &Look, to: &Look, lossy: bool) -> Option<Stretch> {
+fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Option<SampleInterval> {
     let (before, after) = (from.tcp.sending?, to.tcp.sending?);
-    Some(Stretch {
+    Some(SampleInterval {
         length: to.at.saturating_duration_since(from.at),
         busy: after.busy.saturating_sub(before.busy),
         window_limited: after.window_limited.saturating_sub(before.window_limited),
@@ -141,8 +141,8 @@ mod tests {
         cpu: None,
     };
 
-    fn look(at: Instant, acknowledged: u64, window_limited: Duration) -> Look {
-        Look {
+    fn sample(at: Instant, acknowledged: u64, window_limited: Duration) -> Sample {
+        Sample {
             at,
             tcp: TcpInfo {
                 acknowledged,
@@ -159,50 +159,50 @@ mod tests {
     }
 
     #[test]
-    fn a_verdict_is_of_the_stretch_between_two_looks() {
+    fn a_verdict_is_of_the_interval_between_two_samples() {
         let start = Instant::now();
-        let mut measured = Measured::default();
+        let mut history = CarrierHistory::default();
         let long_ago = Duration::from_secs(3600);
-        measured.add(&GATEWAY, look(start, 1 << 30, long_ago));
-        assert!(measured.verdict.is_none());
+        history.add(&GATEWAY, sample(start, 1 << 30, long_ago));
+        assert!(history.verdict.is_none());
         let second = Duration::from_secs(1);
-        let more = look(start + second, (1 << 30) + 5000, long_ago + second);
-        measured.add(&GATEWAY, more);
-        let verdict = measured.verdict.unwrap();
+        let more = sample(start + second, (1 << 30) + 5000, long_ago + second);
+        history.add(&GATEWAY, more);
+        let verdict = history.verdict.unwrap();
         assert_eq!(
             (verdict.limit, verdict.sent, verdict.received),
             (Limit::ReceiveWindow, 5000, 0)
         );
-        measured.add(
+        history.add(
             &GATEWAY,
-            Look {
+            Sample {
                 at: start + 3 * second,
                 ..more
             },
         );
-        assert_eq!(measured.verdict.unwrap().limit, Limit::Idle);
+        assert_eq!(history.verdict.unwrap().limit, Limit::Idle);
         let seconds = [(Limit::ReceiveWindow, 1.0), (Limit::Idle, 2.0)];
-        assert_eq!(measured.seconds, BTreeMap::from(seconds));
+        assert_eq!(history.seconds, BTreeMap::from(seconds));
     }
 
     #[test]
     fn loss_is_remembered_for_a_while() {
-        let (start, mut measured) = (Instant::now(), Measured::default());
+        let (start, mut history) = (Instant::now(), CarrierHistory::default());
         let mut advice = |seconds, retransmits| {
             let at = start + Duration::from_secs(seconds);
-            let mut look = look(at, 0, Duration::ZERO);
-            look.tcp.retransmits = retransmits;
-            look.tcp.not_sent_bytes = 1;
-            look.tcp.sending = Some(SendTimes {
+            let mut sample = sample(at, 0, Duration::ZERO);
+            sample.tcp.retransmits = retransmits;
+            sample.tcp.not_sent_bytes = 1;
+            sample.tcp.sending = Some(SendTimes {
                 busy: Duration::from_secs(seconds),
                 ..SendTimes::default()
             });
-            measured.add(&GATEWAY, look);
-            measured
+            history.add(&GATEWAY, sample);
+            history
                 .verdict
                 .map(|verdict| verdict.advice.contains("loses"))
         };
-        // Lost before the first look: nobody knows when.
+        // Lost before the first sample: nobody knows when.
         assert_eq!(advice(0, 7), None);
         assert_eq!(advice(1, 7), Some(false));
         assert_eq!(advice(2, 8), Some(true));
@@ -212,15 +212,15 @@ mod tests {
 
     #[test]
     fn what_the_kernel_does_not_tell_is_not_judged() {
-        let mut measured = Measured::default();
+        let mut history = CarrierHistory::default();
         let start = Instant::now();
-        let mut old_kernel = look(start, 0, Duration::ZERO);
+        let mut old_kernel = sample(start, 0, Duration::ZERO);
         old_kernel.tcp.sending = None;
         for seconds in 0..2 {
             let at = start + Duration::from_secs(seconds);
-            measured.add(&GATEWAY, Look { at, ..old_kernel });
+            history.add(&GATEWAY, Sample { at, ..old_kernel });
         }
-        assert!(measured.verdict.is_none() && measured.seconds.is_empty());
+        assert!(history.verdict.is_none() && history.seconds.is_empty());
     }
 
     #[test]
@@ -231,19 +231,19 @@ mod tests {
                 protocol,
                 ..GATEWAY
             };
-            let mut measured = Measured::default();
+            let mut history = CarrierHistory::default();
             for seconds in 0..2 {
                 let at = start + Duration::from_secs(seconds);
                 let budget_used = 1 << 20;
-                measured.add(
+                history.add(
                     &gateway,
-                    Look {
+                    Sample {
                         budget_used,
-                        ..look(at, 0, Duration::ZERO)
+                        ..sample(at, 0, Duration::ZERO)
                     },
                 );
             }
-            measured.verdict.unwrap().limit
+            history.verdict.unwrap().limit
         };
         assert_eq!(limit(Protocol::Native), Limit::Memory);
         assert_eq!(limit(Protocol::Jmux), Limit::Idle);

@@ -10,9 +10,9 @@ use super::*;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const MBIT: f64 = 1e6 / 8.0;
 
-/// A path, and an entry that follows what is wanted within its bounds, one carrier a look.
+/// A path, and an entry that follows what is wanted within its bounds, one carrier a sample.
 struct Model {
-    demand: Demand,
+    autoscaler: CarrierAutoscaler,
     now: Instant,
     rtt: Duration,
     /// Bytes a second that one carrier's window lets out, and that the path takes in all.
@@ -34,7 +34,7 @@ impl Model {
     /// 100 ms, 200 Mbit/s a carrier, and a path and CPU that take much more.
     fn new() -> Self {
         Self {
-            demand: Demand::default(),
+            autoscaler: CarrierAutoscaler::default(),
             now: Instant::now(),
             rtt: Duration::from_millis(100),
             window: 200.0 * MBIT,
@@ -69,7 +69,7 @@ impl Model {
             let takes = (bulk as f64 * self.window).min(self.path);
             let held = offered > takes && takes < self.cpu;
             let waver = 1.0 + self.noise * (self.random() - 0.5);
-            let look = Look {
+            let sample = Sample {
                 at: self.now,
                 up: self.up,
                 bulk,
@@ -77,7 +77,10 @@ impl Model {
                 rate: offered.min(takes).min(self.cpu) * waver,
                 rtt: self.rtt,
             };
-            let wanted = self.demand.look(&look).clamp(self.bounds.0, self.bounds.1);
+            let wanted = self
+                .autoscaler
+                .sample(&sample)
+                .clamp(self.bounds.0, self.bounds.1);
             if wanted != self.up {
                 self.changes += 1;
                 self.up = if wanted > self.up {
