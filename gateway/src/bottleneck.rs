@@ -19,7 +19,7 @@ const WINDOW_FULL: f64 = 0.9;
 /// Bytes a second, both ways: keeping a carrier alive takes less.
 const IDLE_RATE: f64 = 1000.0;
 
-/// What one carrier did in a interval of about a second.
+/// What one carrier did in an interval of about a second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SampleInterval {
     /// How long it is.

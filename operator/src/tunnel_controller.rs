@@ -75,7 +75,7 @@ pub struct Context<G = observe::HttpGateways> {
     api_server: ApiServer,
     events: Events,
     prober: observe::Prober<G>,
-    calm: update_status::Calm,
+    debounce: update_status::StatusDebounce,
     certifier: certify::Certifier,
     rollouts: rollouts::Rollouts,
     backoffs: Backoffs,
@@ -107,7 +107,7 @@ impl<G: observe::Gateways> Context<G> {
             api_server,
             events,
             prober: observe::Prober::new(gateways),
-            calm: update_status::Calm::default(),
+            debounce: update_status::StatusDebounce::default(),
             rollouts: rollouts::Rollouts::default(),
             backoffs: Backoffs::default(),
             pending: Backoffs::beginning_with(PENDING_FIRST),
@@ -428,7 +428,7 @@ async fn report<G: observe::Gateways>(
     let stale = context.watches.stale(&namespace);
     let found = (outcome, renewed, &stale[..]);
     let status =
-        update_status::update_status(&context.cluster, tunnel, found, &context.calm).await?;
+        update_status::update_status(&context.cluster, tunnel, found, &context.debounce).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events

@@ -63,9 +63,9 @@ impl Outcome {
     }
 }
 
-/// What was written and seen before, so that figures that move all the time are rarely written.
+/// The status as it was written and seen before, so that figures that always move are rarely written.
 #[derive(Debug, Default)]
-pub struct Calm {
+pub struct StatusDebounce {
     telemetry: TelemetryClock,
     bottlenecks: BottleneckHold,
 }
@@ -79,7 +79,7 @@ pub async fn update_status(
     cluster: &Cluster,
     tunnel: &MuxTunnel,
     (outcome, renewed, stale): (&Outcome, Option<&Certified>, &[String]),
-    calm: &Calm,
+    debounce: &StatusDebounce,
 ) -> Result<MuxTunnelStatus, UpdateStatusError> {
     let old = tunnel.status.clone().unwrap_or_default();
     let mut new = status(
@@ -91,14 +91,15 @@ pub async fn update_status(
     let uid = tunnel.uid().unwrap_or_default();
     if let Some(carriers) = &mut new.carriers {
         let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
-        carriers.rtt_milliseconds = calm
-            .telemetry
-            .settle(&uid, old_rtt, carriers.rtt_milliseconds);
+        carriers.rtt_milliseconds =
+            debounce
+                .telemetry
+                .settle(&uid, old_rtt, carriers.rtt_milliseconds);
     }
     if let Outcome::Observed(_, _, seen, _) = outcome {
         let shown = old.bottleneck.as_ref().map(|old| old.direction);
         let said = bottleneck::bottleneck(seen, shown);
-        new.bottleneck = calm.bottlenecks.settle(&uid, old.bottleneck, said);
+        new.bottleneck = debounce.bottlenecks.settle(&uid, old.bottleneck, said);
     }
     if tunnel.status.as_ref() == Some(&new) {
         return Ok(new);

@@ -26,7 +26,7 @@ use crate::tunnel_controller::certify::Certified;
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
 use crate::tunnel_controller::update_status::bottleneck::bottleneck;
 use crate::tunnel_controller::update_status::judge::{facts, verdicts};
-use crate::tunnel_controller::update_status::{Calm, Outcome, update_status};
+use crate::tunnel_controller::update_status::{Outcome, StatusDebounce, update_status};
 
 /// A tunnel and all facts of it when all is well; tests spoil one of them.
 struct Case {
@@ -623,11 +623,11 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
         caches: Watches::new().caches(),
         settled: Settled::default(),
     };
-    let calm = Calm::default();
+    let debounce = StatusDebounce::default();
     let mut written = Vec::new();
     for _ in 0..3 {
         let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
-        let status = update_status(&cluster, &tunnel, (&outcome, None, &[]), &calm)
+        let status = update_status(&cluster, &tunnel, (&outcome, None, &[]), &debounce)
             .await
             .unwrap();
         written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));
