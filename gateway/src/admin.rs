@@ -21,10 +21,10 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::bind::ACCEPT_RETRY;
 use crate::entry::{NoOffer, Offers};
 use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter, Permit};
 use crate::metrics;
-use crate::process::ACCEPT_RETRY;
 use crate::telemetry::Telemetry;
 
 /// Most connections.

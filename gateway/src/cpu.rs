@@ -7,7 +7,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::process::WORKER_NAME;
+/// A worker's thread is named this and its number.
+pub(crate) const WORKER_NAME: &str = "worker-";
 
 /// What was read last.
 #[derive(Debug, Default)]

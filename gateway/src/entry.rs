@@ -31,12 +31,13 @@ use crate::hello;
 use crate::listener::UnixListeners;
 use crate::listener::greeting::GREETINGS_MAX;
 use crate::lookup::Lookups;
-use crate::process::{self, Phase, Worker, WorkerError, wait_for};
+use crate::new_session;
 use crate::protected_addresses::ProtectedAddresses;
 use crate::sessions::Sessions;
 use crate::telemetry::Telemetry;
 use crate::transport::{Side, command_name};
 use crate::trust;
+use crate::worker::{Phase, Worker, WorkerError, wait_for};
 use carriers::DialContext;
 pub(crate) use carriers::pause;
 use exits::{Connected, EXITS_MAX, Link, Links};
@@ -258,7 +259,7 @@ async fn begin(
         Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
     });
     let driver = Driver::new(
-        process::dial(&share(config, exits)),
+        new_session::dial(&share(config, exits)),
         entry.sessions.pool(),
         entry.config.clone(),
         Arc::clone(&entry.telemetry),

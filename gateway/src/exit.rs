@@ -27,11 +27,11 @@ use crate::handshake_limiter::has_gone;
 use crate::hello::{self, Greeting};
 use crate::lookup::Lookups;
 use crate::policy::Authorizer;
-use crate::process::{Phase, Worker, WorkerError, wait_for};
 use crate::security::PROOF_MAX;
 use crate::sessions::Sessions;
 use crate::transport::{Side, Standing, Transport};
-use crate::{dial, process, proxy, trust};
+use crate::worker::{Phase, Worker, WorkerError, wait_for};
+use crate::{dial, new_session, proxy, trust};
 use arrive::Arrivals;
 use reverse::Reverse;
 
@@ -232,7 +232,7 @@ impl Exit {
                 Ok(())
             }
             Some(id) => {
-                let worker = process::worker_of(&id);
+                let worker = new_session::worker_of(&id);
                 match self.handover.join(worker, id, carrier, unread, place) {
                     Ok(()) => Ok(()),
                     Err(carrier) => carrier.attach().map(refuse),
@@ -324,9 +324,9 @@ impl Exit {
                 })
             },
         );
-        let identity = process::identity(self.worker.index);
+        let identity = new_session::identity(self.worker.index);
         let driver = Driver::new(
-            process::accept(&self.worker.config.borrow(), identity),
+            new_session::accept(&self.worker.config.borrow(), identity),
             self.sessions.pool(),
             self.worker.config.clone(),
             Arc::clone(&self.worker.telemetry),

@@ -14,6 +14,7 @@
 
 mod account;
 mod admin;
+mod bind;
 mod bottleneck;
 mod bucket;
 mod carrier_autoscaler;
@@ -37,6 +38,7 @@ mod local;
 pub mod log;
 mod lookup;
 mod metrics;
+mod new_session;
 #[cfg(any(test, feature = "oracles"))]
 #[doc(hidden)]
 pub mod oracles;
@@ -58,3 +60,4 @@ mod telemetry;
 mod transport;
 mod trust;
 mod trusted_proxies;
+mod worker;

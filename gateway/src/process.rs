@@ -6,47 +6,35 @@
 //! configuration, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
 //! with them.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::num::NonZero;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Context;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{
     self as config, Config, ConfigError, Drain, Protocol, Role, UNIX_PREFIX, WORKERS_MAX,
 };
-use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
-use rand::RngExt;
 use rustix::process::{Resource, Rlimit};
-use tokio::net::TcpListener;
 use tokio::runtime::LocalOptions;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
-use crate::egress::{COMMAND_PATIENCE, Egress};
+use crate::bind::{check_free, listen_alone};
+use crate::cpu::WORKER_NAME;
+use crate::egress::Egress;
 use crate::entry::{Asker, Offers};
 use crate::handover::{Handed, Handover};
-use crate::listener::{UnixListeners, UsersError};
-use crate::local::canonical;
 use crate::protected_addresses::ProtectedAddresses;
 use crate::rendezvous::RendezvousRole;
 use crate::security::{self, Credentials};
-use crate::shared_ports::SharedPorts;
 use crate::telemetry::Telemetry;
+use crate::worker::{Phase, Worker};
 use crate::{admin, carrier_sampler, entry, exit, reload, rendezvous};
-
-/// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
-pub(crate) const BACKLOG: u32 = 4096;
-/// Pause after a failed accept: running out of file descriptors must not spin.
-pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-
-/// A worker's thread is named this and its number.
-pub(crate) const WORKER_NAME: &str = "worker-";
 
 /// Tasks that run before sockets are looked at again. One that moves bulk takes 0.1 ms: with tokio's 61 a
 /// small stream's bytes would wait for 6 ms to be seen, on a carrier of their own as well.
@@ -54,49 +42,6 @@ const LOOK_EVERY: u32 = 8;
 /// Tasks that run before one that another worker has woken, such as a connection that it evicts. With tokio's 31 these
 /// stay for as long as the own tasks of a flood go on.
 const WOKEN_EVERY: u32 = 4;
-
-/// How far the shutdown is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Phase {
-    /// No signal has come.
-    Running,
-    /// Not ready any more, but new connections are still taken: load balancers take a while.
-    Draining,
-    /// No new connections; open streams go on.
-    Closed,
-    /// What is still open is reset.
-    Deadline,
-}
-
-/// Why the worker could not start.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum WorkerError {
-    /// A port cannot be had.
-    #[error("{}: cannot listen on {address}: {source}", Code::ListenFailed)]
-    Listen {
-        /// As configured.
-        address: String,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// Those who are served are not known.
-    #[error("{}: users of {listen}: {source}", Code::ConfigInvalid)]
-    Users {
-        /// Where they are served.
-        listen: String,
-        /// Why not.
-        source: UsersError,
-    },
-}
-
-impl WorkerError {
-    pub(crate) fn listen(address: &str, source: std::io::Error) -> Self {
-        Self::Listen {
-            address: address.to_owned(),
-            source,
-        }
-    }
-}
 
 /// Where the configuration comes from.
 #[derive(Debug)]
@@ -232,7 +177,7 @@ fn serve(
             .name(format!("{WORKER_NAME}{index}"))
             .spawn(move || {
                 let end = catch_unwind(AssertUnwindSafe(|| {
-                    worker.run(role, handover, handed, asked)
+                    run_worker(worker, role, handover, handed, asked)
                 }));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
                 // Nobody listens any more once another worker has failed.
@@ -257,54 +202,27 @@ fn workers(config: &Config) -> usize {
     workers.clamp(1, WORKERS_MAX.into())
 }
 
-/// What each worker has from the process.
-pub(crate) struct Worker {
-    /// 0 and up.
-    pub(crate) index: usize,
-    /// How many there are.
-    pub(crate) workers: usize,
-    /// The configuration in force.
-    pub(crate) config: watch::Receiver<Arc<Config>>,
-    /// What new carriers are secured with.
-    pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
-    /// How far the shutdown is.
-    pub(crate) phase: watch::Receiver<Phase>,
-    /// Shared by all workers.
-    pub(crate) telemetry: Arc<Telemetry>,
-    /// What peers are not to reach.
-    pub(crate) protected: Arc<ProtectedAddresses>,
-    /// Ports that peers ask for.
-    pub(crate) shared_ports: Arc<SharedPorts>,
-    /// Its part in meetings.
-    pub(crate) rendezvous_role: RendezvousRole,
-    /// How it dials others.
-    pub(crate) egress: Egress,
-    /// Shared by all workers.
-    pub(crate) unix_listeners: Arc<UnixListeners>,
-}
-
-impl Worker {
-    fn run(
-        self,
-        role: Role,
-        handover: Arc<Handover>,
-        handed: Receiver<Handed>,
-        asked: Receiver<Asker>,
-    ) -> anyhow::Result<()> {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .event_interval(LOOK_EVERY)
-            .global_queue_interval(WOKEN_EVERY)
-            .build_local(LocalOptions::default())?;
-        let run = async move {
-            match role {
-                Role::Entry => entry::run(self, asked).await,
-                Role::Exit => exit::run(self, handover, handed).await,
-                Role::Rendezvous => rendezvous::run(self).await,
-            }
-        };
-        Ok(runtime.block_on(run)?)
-    }
+/// The loop of one worker, on a thread of its own, until it has shut down.
+fn run_worker(
+    worker: Worker,
+    role: Role,
+    handover: Arc<Handover>,
+    handed: Receiver<Handed>,
+    asked: Receiver<Asker>,
+) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .event_interval(LOOK_EVERY)
+        .global_queue_interval(WOKEN_EVERY)
+        .build_local(LocalOptions::default())?;
+    let run = async move {
+        match role {
+            Role::Entry => entry::run(worker, asked).await,
+            Role::Exit => exit::run(worker, handover, handed).await,
+            Role::Rendezvous => rendezvous::run(worker).await,
+        }
+    };
+    Ok(runtime.block_on(run)?)
 }
 
 /// Sockets are what a gateway holds most of; the soft limit is there for programs that use select(2).
@@ -316,18 +234,6 @@ fn raise_open_files() {
     };
     if let Err(error) = rustix::process::setrlimit(Resource::Nofile, raised) {
         tracing::warn!(%error, "The limit of open files stays as it is");
-    }
-}
-
-/// Runs a loop that accepts connections as a task of its own; it ends with this future. A worker's own future has a turn
-/// after any [`LOOK_EVERY`] tasks, so a flood would have it make more tasks than are run, without a bound.
-pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
-    let mut task = JoinSet::new();
-    task.spawn_local(accept);
-    if let Some(Err(error)) = task.join_next().await
-        && let Ok(panic) = error.try_into_panic()
-    {
-        resume_unwind(panic);
     }
 }
 
@@ -422,146 +328,4 @@ impl Control {
         self.phase.send_replace(Phase::Closed);
         tokio::time::sleep(deadline.saturating_sub(accept)).await;
     }
-}
-
-/// Waits until the shutdown has come to `wanted`.
-pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
-    if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
-
-/// One worker's listener on `address` (`addr:port`), which the kernel gives its share of the
-/// connections; must be called on the worker.
-pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, WorkerError> {
-    let listen = || {
-        let socket = bind(address, true)?;
-        // What it accepts inherits it.
-        socket.set_tcp_nodelay(true)?;
-        socket.listen(BACKLOG.cast_signed())?;
-        TcpListener::from_std(socket.into())
-    };
-    listen().map_err(|source| WorkerError::listen(address, source))
-}
-
-fn listen_alone(address: &str) -> Result<std::net::TcpListener, WorkerError> {
-    let listen = || {
-        let socket = bind(address, false)?;
-        socket.listen(BACKLOG.cast_signed())?;
-        Ok(socket.into())
-    };
-    listen().map_err(|source| WorkerError::listen(address, source))
-}
-
-/// Whether the port is free of other processes: with another muxgate of the same user a shared one
-/// would be shared without a word.
-pub(crate) fn check_free(address: &str) -> Result<(), WorkerError> {
-    bind(address, false)
-        .map(drop)
-        .map_err(|source| WorkerError::listen(address, source))
-}
-
-fn bind(address: &str, shared: bool) -> std::io::Result<socket2::Socket> {
-    let parsed: SocketAddr = address
-        .parse()
-        .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not ADDRESS:PORT"))?;
-    let all = parsed.ip() == Ipv6Addr::UNSPECIFIED;
-    match bind_to(canonical(parsed), shared) {
-        Err(error) if all && lacks_ipv6(&error) => {
-            bind_to((Ipv4Addr::UNSPECIFIED, parsed.port()).into(), shared)
-        }
-        bound => bound,
-    }
-}
-
-/// `[::]` is all addresses of both families.
-fn bind_to(address: SocketAddr, shared: bool) -> std::io::Result<socket2::Socket> {
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(
-        domain,
-        socket2::Type::STREAM.nonblocking(),
-        Some(socket2::Protocol::TCP),
-    )?;
-    if domain == socket2::Domain::IPV6 {
-        socket.set_only_v6(false)?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.set_reuse_port(shared)?;
-    socket.bind(&address.into())?;
-    Ok(socket)
-}
-
-/// Whether a bind failed since the kernel has no IPv6, or the network namespace has no IPv6 address at all.
-fn lacks_ipv6(error: &std::io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
-    )
-}
-
-/// A session of the configured protocol for the side that connects.
-pub(crate) fn dial(config: &Config) -> Box<dyn Session> {
-    match config.protocol {
-        Protocol::Jmux => jmux(config),
-        Protocol::Native => Box::new(NativeSession::dial(native(config), Instant::now())),
-    }
-}
-
-/// The same for the side that is connected to.
-pub(crate) fn accept(config: &Config, identity: Identity) -> Box<dyn Session> {
-    match config.protocol {
-        Protocol::Jmux => jmux(config),
-        Protocol::Native => {
-            let session = NativeSession::accept(native(config), identity, Instant::now());
-            Box::new(session)
-        }
-    }
-}
-
-fn jmux(config: &Config) -> Box<dyn Session> {
-    let default = JmuxConfig::default();
-    Box::new(JmuxSession::new(JmuxConfig {
-        streams_max: config.limits.streams,
-        receive_budget: config.memory.receive.0,
-        packet_max: config.packet_bytes.unwrap_or(default.packet_max),
-        ..default
-    }))
-}
-
-fn native(config: &Config) -> NativeConfig {
-    let default = NativeConfig::default();
-    // A command may have to ask for a password before anything passes.
-    let hello_timeout = match config.connect_command.is_empty() {
-        true => default.hello_timeout,
-        false => COMMAND_PATIENCE,
-    };
-    NativeConfig {
-        hello_timeout,
-        streams_max: config.limits.streams,
-        receive_budget: config.memory.receive.0,
-        resume: config.resumes(),
-        retain: config.memory.retain.0,
-        stall_timeout: match config.memory.stall_seconds {
-            0 => None,
-            seconds => Some(Duration::from_secs(seconds.into())),
-        },
-        sources: true,
-        ..default
-    }
-}
-
-/// A name of a session that nobody can guess. The first byte says which worker has it, of at most 64.
-pub(crate) fn identity(worker: usize) -> Identity {
-    let mut random = rand::rng();
-    let mut session_id: [u8; 16] = random.random();
-    session_id[0] = worker as u8;
-    Identity {
-        session_id,
-        token: random.random(),
-    }
-}
-
-/// The worker that has a session.
-pub(crate) fn worker_of(session_id: &[u8; 16]) -> usize {
-    session_id[0].into()
 }

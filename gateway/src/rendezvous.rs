@@ -28,12 +28,11 @@ use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
+use crate::bind::{ACCEPT_RETRY, listen_shared};
 use crate::files::{self, Unusable};
 use crate::handshake_limiter::{Permit, has_gone};
 use crate::local::canonical;
-use crate::process::{
-    ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, listen_shared, wait_for,
-};
+use crate::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 use crate::{relay, trusted_proxies};
 use leaf::Leaf;
 pub(crate) use meeting::Meeting;

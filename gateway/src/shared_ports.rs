@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muxtunnel_codes::Code;
 use tokio::net::TcpListener;
 
-use crate::process::{WorkerError, check_free, listen_shared};
+use crate::bind::{ListenError, check_free, listen_shared};
 
 /// The ports, by address.
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) enum SharedPortError {
     #[error("{code}: {0} is in use by a peer of another identity; ask for another port", code = Code::ListenRefused)]
     OtherPeer(SocketAddr),
     #[error(transparent)]
-    Unavailable(#[from] WorkerError),
+    Unavailable(#[from] ListenError),
 }
 
 /// One worker's part of a port.

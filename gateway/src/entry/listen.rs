@@ -17,6 +17,7 @@ use super::exits::SESSIONLESS_MAX;
 use super::http::Exchange;
 use super::{Entry, Underway};
 use crate::account::{Ended, Local};
+use crate::bind::ACCEPT_RETRY;
 use crate::driver::{Connection, OpenEnd};
 use crate::forward::{Admission, Forward};
 use crate::handshake_limiter::Permit;
@@ -25,8 +26,8 @@ use crate::listener::greeting::{Heard, IngressProtocol};
 use crate::listener::socket::ListeningSocket;
 use crate::listener::{Rejection, Request};
 use crate::local::{LocalAddress, LocalSocket};
-use crate::process::{ACCEPT_RETRY, Phase, WorkerError, wait_for};
 use crate::telemetry::{Listened, Telemetry};
+use crate::worker::{Phase, WorkerError, wait_for};
 
 /// One port that is listened on. Its route is looked up anew for each connection, so a changed target
 /// needs no new listener.

@@ -24,7 +24,7 @@ use crate::driver::{Driver, Progress};
 use crate::forward::Forward;
 use crate::listener::greeting::url_of;
 use crate::policy::Authorizer;
-use crate::process::Phase;
+use crate::worker::Phase;
 
 /// Before an exit is asked again that refused.
 const ASK_AGAIN: Duration = Duration::from_secs(15);

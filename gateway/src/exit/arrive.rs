@@ -6,11 +6,12 @@ use std::rc::Rc;
 use tokio::net::TcpStream;
 
 use super::{Exit, greet, registered};
+use crate::bind::{ACCEPT_RETRY, ListenError};
 use crate::listener::socket::ListeningSocket;
 use crate::local::{LocalAddress, LocalSocket};
-use crate::process::{ACCEPT_RETRY, Phase, Worker, WorkerError, accept_in_turn, wait_for};
 use crate::transport::{Pipes, Released, Tcp, Transport, Unix};
 use crate::trusted_proxies;
+use crate::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 
 /// One worker's part in it.
 pub(super) enum Arrivals {
@@ -36,7 +37,7 @@ impl Arrivals {
         };
         let arrivals = if config.is_stdio() {
             let (pipes, released) =
-                Pipes::of_process().map_err(|error| WorkerError::listen(address, error))?;
+                Pipes::of_process().map_err(|error| ListenError::new(address, error))?;
             Self::Stdio(pipes, released)
         } else {
             Self::Socket(ListeningSocket::bind(address, &worker.unix_listeners)?)

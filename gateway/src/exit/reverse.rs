@@ -18,14 +18,15 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::account::{Ended, Local};
+use crate::bind::ACCEPT_RETRY;
 use crate::driver::{Connection, Driver, NotOpened, OpenEnd, Progress};
 use crate::entry::{Refused, code_of_open};
 use crate::forward::Forward;
 use crate::listener::answer::{Answer, code_of};
 use crate::local::{LocalSocket, canonical};
-use crate::process::{ACCEPT_RETRY, Worker};
 use crate::shared_ports::{SharedListener, SharedPortError, SharedPorts};
 use crate::telemetry::{Listened, Telemetry};
+use crate::worker::Worker;
 
 /// What entries have a worker listen on.
 pub(super) struct Reverse {

@@ -7,8 +7,8 @@ use muxtunnel_gateway_config::UNIX_PREFIX;
 use tokio::net::{TcpListener, UnixListener};
 
 use super::unix::{Bound, UnixListeners};
+use crate::bind::{ListenError, listen_shared};
 use crate::local::{LocalAddress, LocalSocket};
-use crate::process::{WorkerError, listen_shared};
 
 /// One socket that is listened on, of this worker; clients come to one or another worker's.
 pub(crate) enum ListeningSocket {
@@ -26,7 +26,7 @@ impl ListeningSocket {
     ///
     /// # Errors
     /// The system's, with the address.
-    pub(crate) fn bind(address: &str, unix: &UnixListeners) -> Result<Self, WorkerError> {
+    pub(crate) fn bind(address: &str, unix: &UnixListeners) -> Result<Self, ListenError> {
         let Some(path) = address.strip_prefix(UNIX_PREFIX) else {
             return listen_shared(address).map(Self::Tcp);
         };
@@ -38,7 +38,7 @@ impl ListeningSocket {
                 _bound: bound,
             })
         };
-        listen().map_err(|source| WorkerError::listen(address, source))
+        listen().map_err(|source| ListenError::new(address, source))
     }
 
     /// The next client.

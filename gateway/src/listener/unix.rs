@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::process::BACKLOG;
+use crate::bind::BACKLOG;
 
 /// Only the gateway's own user may connect; another mode is a matter of the folder that it is in.
 const MODE: u32 = 0o600;
