@@ -1,4 +1,4 @@
-//! What limits a carrier: a verdict on the interval between two samples. Pure: [`crate::carrier_sampler`] samples.
+//! What limits a carrier: a verdict on the interval between two samples. Pure.
 //!
 //! The kernel's figures are of the sending direction; of what this gateway receives its own memory and
 //! CPU time alone are known. So a direction is judged by the gateway that sends, and by the memory and

@@ -5,7 +5,7 @@
 //! carrier takes them; at the [`exit`] the driver parses them in place and writes to the target that [`dial`]
 //! reached. Around it: [`process`]
 //! (threads, signals, reload), [`egress`] (how others are dialled), [`transport`] (what a carrier runs on), [`security`] (who is at its other end),
-//! [`admin`] (HTTP), [`telemetry`] (counters), [`carrier_sampler`] and [`bottleneck`]
+//! [`admin`] (HTTP), [`telemetry`] (counters), [`carrier_sampler`], [`carrier_history`] and [`bottleneck`]
 //! (what carriers wait for), [`forward`] (limits), [`account`] (the line of a closed stream),
 //! [`policy`] and [`protected_addresses`] (who may dial what), [`proxy`] and [`trusted_proxies`] (who a client is). Nothing on the way of a byte crosses threads: the
 //! workers and the admin thread share telemetry, forwards and watch channels; an exit's workers share the
@@ -18,6 +18,7 @@ mod bind;
 mod bottleneck;
 mod bucket;
 mod carrier_autoscaler;
+mod carrier_history;
 mod carrier_sampler;
 pub mod cli;
 mod closing;

@@ -32,7 +32,7 @@ use crate::handover::{Handed, Handover};
 use crate::protected_addresses::ProtectedAddresses;
 use crate::rendezvous::RendezvousRole;
 use crate::security::{self, Credentials};
-use crate::telemetry::Telemetry;
+use crate::telemetry::{RendezvousStatus, Telemetry};
 use crate::worker::{Phase, Worker};
 use crate::{admin, carrier_sampler, entry, exit, reload, rendezvous};
 
@@ -115,7 +115,14 @@ fn serve(
 ) -> anyhow::Result<()> {
     raise_open_files();
     let workers = workers(&config);
-    let telemetry = Telemetry::new(config.clone(), text, workers, rendezvous_role.meeting());
+    let meeting = rendezvous_role.meeting();
+    let rendezvous = meeting
+        .clone()
+        .map(|meeting| meeting as Arc<dyn RendezvousStatus>);
+    let telemetry = Telemetry::new(config.clone(), text, workers, rendezvous);
+    if let Some(meeting) = meeting {
+        telemetry.add_limiter(&meeting.limiter());
+    }
     telemetry.set_certificate(credentials.certificate());
     let (config_sender, config_receiver) = watch::channel(Arc::new(config.clone()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));

@@ -4,19 +4,17 @@
 //! reads. Bounded by the carriers, forwards and workers that exist.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use muxtunnel_gateway_config::{Config, config_hash, status};
 
-use crate::carrier_sampler::{CarrierHistory, Gateway, Sample};
+use crate::carrier_history::{CarrierHistory, Gateway, Sample};
 use crate::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::forward::{Forward, Forwards};
 use crate::handshake_limiter::{Figures, HandshakeLimiter};
-use crate::rendezvous::Meeting;
-use crate::transport::Transport;
 use crate::{sys, sysctls};
 
 /// Refusals written to the log in one second.
@@ -38,7 +36,7 @@ pub(crate) struct Telemetry {
     pub(crate) splices: SpliceCounters,
     pub(crate) resumes: ResumeCounters,
     /// Of a rendezvous.
-    meeting: Option<Arc<Meeting>>,
+    rendezvous: Option<Arc<dyn RendezvousStatus>>,
     /// Of connections that have proved nothing: one of carriers or leaves, and one of the clients of each worker.
     limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
     /// What new carriers show.
@@ -52,6 +50,12 @@ pub(crate) struct Telemetry {
     carriers_retired: AtomicU64,
     opens_retried: AtomicU64,
     session_panics: AtomicU64,
+}
+
+/// A rendezvous, as its status shows it.
+pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {
+    /// As of now.
+    fn status(&self) -> status::Rendezvous;
 }
 
 /// What one worker says of itself.
@@ -92,12 +96,12 @@ struct InForce {
 }
 
 impl Telemetry {
-    /// `text`: the configuration file's, whose hash names the version in force; `meeting`: a rendezvous's.
+    /// `text`: the configuration file's, whose hash names the version in force.
     pub(crate) fn new(
         config: Config,
         text: &str,
         workers: usize,
-        meeting: Option<Arc<Meeting>>,
+        rendezvous: Option<Arc<dyn RendezvousStatus>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
@@ -113,8 +117,8 @@ impl Telemetry {
             credit: CreditCounters::default(),
             splices: SpliceCounters::default(),
             resumes: ResumeCounters::default(),
-            limiters: Mutex::new(meeting.iter().map(|meeting| meeting.limiter()).collect()),
-            meeting,
+            limiters: Mutex::default(),
+            rendezvous,
             certificate: Mutex::default(),
             forwards: Forwards::default(),
             refusals_logged: Mutex::default(),
@@ -144,14 +148,21 @@ impl Telemetry {
     }
 
     /// Counters for a new carrier; it counts after [`Self::add_carrier`].
-    pub(crate) fn carrier(&self, transport: &dyn Transport) -> std::io::Result<Arc<CarrierStats>> {
-        let socket = transport
-            .tcp()
-            .map(|tcp| tcp.as_fd().try_clone_to_owned())
+    /// `socket`: the TCP socket below, which is duplicated for TCP_INFO; `None`: there is none.
+    ///
+    /// # Errors
+    /// The socket cannot be duplicated.
+    pub(crate) fn carrier(
+        &self,
+        peer: String,
+        socket: Option<BorrowedFd<'_>>,
+    ) -> std::io::Result<Arc<CarrierStats>> {
+        let socket = socket
+            .map(|socket| socket.try_clone_to_owned())
             .transpose()?;
         Ok(Arc::new(CarrierStats {
             id: self.next_carrier.fetch_add(1, Relaxed),
-            peer: transport.peer(),
+            peer,
             since: Instant::now(),
             socket,
             sent: AtomicU64::new(0),
@@ -342,7 +353,10 @@ impl Telemetry {
             splice: self.splices.status(),
             resume: self.resumes.status(),
             forwards: self.forwards(),
-            rendezvous: self.meeting.as_ref().map(|meeting| meeting.status()),
+            rendezvous: self
+                .rendezvous
+                .as_ref()
+                .map(|rendezvous| rendezvous.status()),
             process: status::Process {
                 cpu_seconds: usage.cpu.as_secs_f64(),
                 max_rss_bytes: usage.max_rss_bytes,

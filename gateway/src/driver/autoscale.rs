@@ -16,7 +16,7 @@ use muxtunnel_proto::CarrierId;
 
 use super::{Driver, Progress};
 use crate::carrier_autoscaler::{self, CarrierAutoscaler};
-use crate::carrier_sampler::{self, CarrierHistory, Gateway};
+use crate::carrier_history::{self, CarrierHistory, Gateway};
 use crate::cpu::ThreadCpu;
 use crate::sys;
 
@@ -82,7 +82,7 @@ impl Driver {
             let budget_used = session.receive_budget_used();
             history.add(
                 &gateway,
-                carrier_sampler::Sample {
+                carrier_history::Sample {
                     at: now,
                     tcp,
                     received,

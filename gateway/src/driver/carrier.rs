@@ -5,6 +5,7 @@
 //! closed; what becomes of the streams is the session's to say.
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -139,7 +140,8 @@ impl Carrier {
             socket::prepare_carrier(tcp, config.congestion_control, KeepaliveConfig::of(config))?;
         }
         let backlog = Backlog::new(transport.tcp())?;
-        let stats = telemetry.carrier(&*transport)?;
+        let socket = transport.tcp().map(AsFd::as_fd);
+        let stats = telemetry.carrier(transport.peer(), socket)?;
         Ok(Self {
             id,
             transport,

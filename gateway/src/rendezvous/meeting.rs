@@ -13,6 +13,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::secrets::Secrets;
 use crate::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
+use crate::telemetry::RendezvousStatus;
 
 /// Invitations of one name that wait to be written.
 const INVITATIONS_MAX: usize = 64;
@@ -243,8 +244,14 @@ impl Meeting {
         Arc::clone(&self.limiter)
     }
 
-    /// What it knows of itself.
-    pub(crate) fn status(&self) -> Rendezvous {
+    /// A poisoned lock only means that a panicking thread held it; the tables are still tables.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RendezvousStatus for Meeting {
+    fn status(&self) -> Rendezvous {
         let state = self.state();
         let waiting = state.waiting.len();
         Rendezvous {
@@ -256,10 +263,5 @@ impl Meeting {
             met: state.met,
             bytes: self.bytes.load(Relaxed),
         }
-    }
-
-    /// A poisoned lock only means that a panicking thread held it; the tables are still tables.
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
