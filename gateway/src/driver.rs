@@ -32,7 +32,6 @@ mod listen;
 mod pipe;
 mod pool;
 mod reassembly;
-pub(crate) mod socket;
 mod splice_out;
 mod stream;
 mod trust;
@@ -64,7 +63,6 @@ pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
 pub(crate) use early::Connection;
 pub(crate) use incoming::{Dial, Dialler};
 pub(crate) use pool::PoolState;
-pub(crate) use socket::prepare_relayed;
 
 /// How an open ended that came to nothing.
 pub(crate) enum OpenEnd {

@@ -55,6 +55,7 @@ mod rendezvous;
 mod security;
 mod sessions;
 mod shared_ports;
+mod socket;
 mod sys;
 mod sysctls;
 mod telemetry;

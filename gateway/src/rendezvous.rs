@@ -240,7 +240,7 @@ impl Rendezvous {
             return Ok(());
         };
         let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
-        crate::driver::prepare_relayed(&tcp);
+        crate::socket::prepare_relayed(&tcp);
         write(&mut tcp, &Word::Accepted(accepted)).await?;
         tracing::info!(name, peer, "Leaf is registered");
         let end = self.invite(&mut tcp, &mut invitations).await;
@@ -300,8 +300,8 @@ impl Rendezvous {
         let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
         write(&mut other, &Word::Accepted(attendant.accepted)).await?;
         write(&mut tcp, &Word::Accepted(accepted)).await?;
-        crate::driver::prepare_relayed(&tcp);
-        crate::driver::prepare_relayed(&other);
+        crate::socket::prepare_relayed(&tcp);
+        crate::socket::prepare_relayed(&other);
         tracing::info!(name, peer, attendant = %attendant.peer, "Two leaves meet");
         self.meeting.count_met();
         let count = |bytes| self.meeting.count_bytes(bytes);

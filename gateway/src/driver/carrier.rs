@@ -18,9 +18,9 @@ use tokio::sync::Notify;
 
 use super::backlog::Backlog;
 use super::carrier_out::{self, Queue};
-use super::socket::{self, KeepaliveConfig};
 use super::{Driver, carrier_in, pool};
 use crate::handover::Place;
+use crate::socket::{self, KeepaliveConfig};
 use crate::telemetry::{CarrierStats, Telemetry};
 use crate::transport::{Proof, Transport};
 

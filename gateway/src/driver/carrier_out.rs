@@ -16,7 +16,8 @@ use super::batch::Batch;
 use super::buffers::Permit;
 use super::pipe::Pipe;
 use super::stream::Ready;
-use super::{Carrier, CarrierEnd, Driver, socket};
+use super::{Carrier, CarrierEnd, Driver};
+use crate::socket;
 use crate::transport::{self, Transport};
 
 /// Slices of one write.

@@ -10,8 +10,8 @@ use std::rc::Rc;
 
 use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
 use super::pipe::Pipe;
-use super::socket;
 use crate::local::Socket;
+use crate::socket;
 
 /// Slices of one write.
 pub(super) const SLICES_MAX: usize = 16;

@@ -14,8 +14,8 @@ use std::rc::Rc;
 use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
 use tokio::io::Interest;
 
-use super::socket;
 use crate::local::Socket;
+use crate::socket;
 
 /// Bytes of a pipe, where each of its places holds a page (a piece of memory from a socket is often larger, and
 /// takes one place), and most bytes of a frame that is spliced. The most that a process may ask for unless the

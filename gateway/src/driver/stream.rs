@@ -23,12 +23,13 @@ use super::inbox::Inbox;
 use super::incoming::Arrived;
 use super::pipe::{Pipe, Pipes};
 use super::reassembly::Reassembly;
-use super::{Driver, OpenEnd, Refused, socket};
+use super::{Driver, OpenEnd, Refused};
 use crate::account::{Account, Local};
 use crate::closing::Reason;
 use crate::listener::answer::Answer;
 use crate::local::LocalSocket;
 use crate::pace::{Pace, Turn};
+use crate::socket;
 use crate::telemetry::Telemetry;
 
 /// How long a cut stream's socket may take to accept what had come for it.

@@ -57,7 +57,7 @@ async fn register(
     let meeting = Address::unresolved(address);
     let mut tcp = exit.worker.egress.tcp(&meeting).await?;
     leaf.register(&mut tcp).await?;
-    crate::driver::prepare_relayed(&tcp);
+    crate::socket::prepare_relayed(&tcp);
     exit.worker
         .telemetry
         .set_listening(exit.worker.index, !exit.is_closed());

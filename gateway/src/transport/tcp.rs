@@ -9,8 +9,8 @@ use tokio::io::Interest;
 use tokio::net::TcpStream;
 
 use super::{Detached, Transport};
-use crate::driver::socket;
 use crate::local::canonical;
+use crate::socket;
 
 /// A connected socket.
 #[derive(Debug)]

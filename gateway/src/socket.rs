@@ -15,7 +15,7 @@ use crate::sys;
 
 /// When a carrier whose peer vanished is given up.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct KeepaliveConfig {
+pub(crate) struct KeepaliveConfig {
     /// Without an acknowledgement for what is on its way, or with the peer's window closed, for this long.
     dead_after: Duration,
     /// An idle carrier is probed at this interval...
@@ -39,7 +39,7 @@ impl KeepaliveConfig {
     };
 
     /// As the session outlives its carriers or not.
-    pub(super) fn of(config: &Config) -> Self {
+    pub(crate) fn of(config: &Config) -> Self {
         if config.protocol == Protocol::Native && config.resumes() {
             Self::RESUMED
         } else {
@@ -74,7 +74,7 @@ pub(crate) fn write(
 ///
 /// # Errors
 /// As sendmsg(2).
-pub(super) fn write_before_more(
+pub(crate) fn write_before_more(
     tcp: &TcpStream,
     slices: &[IoSlice<'_>],
     total: usize,
@@ -108,7 +108,7 @@ pub(crate) fn not_ready(socket: &impl Socket, interest: Interest) {
 ///
 /// # Errors
 /// The system's. A congestion control that cannot be had is none.
-pub(super) fn prepare_carrier(
+pub(crate) fn prepare_carrier(
     tcp: &TcpStream,
     congestion_control: CongestionControl,
     keepalive: KeepaliveConfig,
