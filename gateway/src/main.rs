@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
+use muxgate::base::log;
 use muxgate::cli::{Cli, Task};
-use muxgate::log;
 use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {

@@ -6,8 +6,8 @@
 
 use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, decode, encode};
 
-use crate::listener::oracle;
-use crate::transport::web_socket_oracle;
+use crate::ingress::listener::oracle;
+use crate::io::transport::web_socket_oracle;
 
 /// Panics where something does not hold for an input.
 pub type Oracle = fn(&[u8]);
@@ -16,7 +16,7 @@ pub type Oracle = fn(&[u8]);
 pub const ALL: [(&str, Oracle); 7] = [
     ("detect", oracle::detect),
     ("http", oracle::http),
-    ("proxy", crate::proxy::oracle),
+    ("proxy", crate::io::proxy_header::oracle),
     ("rendezvous", rendezvous),
     ("socks4", oracle::socks4),
     ("socks5", oracle::socks5),

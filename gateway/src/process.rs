@@ -6,6 +6,9 @@
 //! configuration, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
 //! with them.
 
+mod admin;
+mod reload;
+
 use std::net::SocketAddr;
 use std::num::NonZero;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,17 +27,18 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::watch;
 
-use crate::bind::{check_free, listen_alone};
-use crate::cpu::WORKER_NAME;
-use crate::egress::Egress;
-use crate::entry::{Asker, Offers};
-use crate::handover::{Handed, Handover};
-use crate::protected_addresses::ProtectedAddresses;
-use crate::rendezvous::RendezvousRole;
-use crate::security::{self, Credentials};
-use crate::telemetry::{RendezvousStatus, Telemetry};
-use crate::worker::{Phase, Worker};
-use crate::{admin, carrier_sampler, entry, exit, reload, rendezvous};
+use crate::base::cpu::WORKER_NAME;
+use crate::base::telemetry::{RendezvousStatus, Telemetry};
+use crate::io::security::{self, Credentials};
+use crate::net::bind::{check_free, listen_alone};
+use crate::net::egress::Egress;
+use crate::net::protected_addresses::ProtectedAddresses;
+use crate::observe::carrier_sampler;
+use crate::roles::entry::{Asker, Offers};
+use crate::roles::rendezvous::RendezvousRole;
+use crate::roles::worker::{Phase, Worker};
+use crate::roles::{entry, exit, rendezvous};
+use crate::session::handover::{Handed, Handover};
 
 /// Tasks that run before sockets are looked at again. One that moves bulk takes 0.1 ms: with tokio's 61 a
 /// small stream's bytes would wait for 6 ms to be seen, on a carrier of their own as well.

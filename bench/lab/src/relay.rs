@@ -8,7 +8,7 @@ use std::{io, net::SocketAddr};
 
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
-use muxgate::relay::join;
+use muxgate::io::relay::join;
 use tokio::{
     io::copy_bidirectional_with_sizes,
     net::{TcpListener, TcpStream},

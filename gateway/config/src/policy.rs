@@ -1,6 +1,6 @@
 //! Which targets an exit may dial: rules `TARGET[,peer=IDENTITY]`, those that allow and those that deny.
 //!
-//! Types, text forms and checks; `gateway/src/policy.rs` judges by them. A text that cannot be read, and
+//! Types, text forms and checks; `gateway/src/net/policy.rs` judges by them. A text that cannot be read, and
 //! one that could never match, is refused here.
 
 use std::fmt;

@@ -1,0 +1,17 @@
+//! What all layers may use: system calls, counters, rates, limits, files and the log. Knows no socket of ours.
+
+pub(crate) mod bottleneck;
+pub(crate) mod carrier_history;
+pub(crate) mod closing;
+pub(crate) mod counters;
+pub(crate) mod cpu;
+pub(crate) mod files;
+pub(crate) mod forward;
+pub(crate) mod handshake_limiter;
+pub mod log;
+pub(crate) mod pace;
+pub(crate) mod printable;
+pub(crate) mod sys;
+pub(crate) mod sysctls;
+pub(crate) mod telemetry;
+pub(crate) mod token_bucket;

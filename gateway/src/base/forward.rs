@@ -1,0 +1,207 @@
+//! A forward while the gateway runs: its counters and its limits, shared by all workers.
+//!
+//! [`Forwards`] hands the same [`Forward`] to every worker that listens for it; changed limits are
+//! taken over by streams that are open. A forward lasts as long as a listener or a stream has it, so
+//! there are as many as the configuration has, and those of open streams.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{self as config, ForwardLimits};
+
+use crate::base::counters::StreamCounters;
+use crate::base::pace::Pace;
+use crate::base::token_bucket::Bucket;
+
+/// New connections may come as fast as they like for one second's worth of them.
+const OPENS_BURST: Duration = Duration::from_secs(1);
+
+/// One forward.
+#[derive(Debug)]
+pub(crate) struct Forward {
+    pub(crate) name: String,
+    pub(crate) streams: StreamCounters,
+    gate: Mutex<Gate>,
+    /// From clients into carriers.
+    pub(crate) up: Pace,
+    /// From carriers to clients.
+    pub(crate) down: Pace,
+}
+
+/// Who is let in.
+#[derive(Debug, Default)]
+struct Gate {
+    limits: ForwardLimits,
+    admitted: u32,
+    opens: Option<Bucket>,
+}
+
+impl Forward {
+    fn new(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            streams: StreamCounters::default(),
+            gate: Mutex::default(),
+            up: Pace::default(),
+            down: Pace::default(),
+        }
+    }
+
+    /// Lets one more connection in.
+    ///
+    /// # Errors
+    /// The code of the limit that keeps it out.
+    pub(crate) fn admit(self: &Arc<Self>, now: Instant) -> Result<Admission, Code> {
+        let mut gate = self.gate();
+        if gate
+            .limits
+            .streams
+            .is_some_and(|limit| gate.admitted >= limit)
+        {
+            return Err(Code::ForwardStreamLimit);
+        }
+        if gate
+            .opens
+            .as_mut()
+            .is_some_and(|opens| !opens.try_take(now, 1))
+        {
+            return Err(Code::ForwardOpenLimit);
+        }
+        gate.admitted += 1;
+        Ok(Admission(Arc::clone(self)))
+    }
+
+    fn set_limits(&self, limits: ForwardLimits) {
+        let mut gate = self.gate();
+        if gate.limits.opens_per_second != limits.opens_per_second {
+            gate.opens = limits
+                .opens_per_second
+                .map(|opens| Bucket::new(opens.into(), OPENS_BURST));
+        }
+        gate.limits = limits;
+        let bytes = limits.rate.map(config::BitRate::bytes);
+        self.up.set(bytes);
+        self.down.set(bytes);
+    }
+
+    /// A poisoned lock only means that a panicking thread held it; the counts are still counts.
+    fn gate(&self) -> MutexGuard<'_, Gate> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The place of one connection among its forward's streams; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Admission(Arc<Forward>);
+
+impl std::ops::Deref for Admission {
+    type Target = Forward;
+
+    fn deref(&self) -> &Forward {
+        &self.0
+    }
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        self.0.gate().admitted -= 1;
+    }
+}
+
+/// The forwards of a gateway, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Forwards(Mutex<BTreeMap<String, Weak<Forward>>>);
+
+impl Forwards {
+    /// The forward of that name, with the limits that it has now.
+    pub(crate) fn get(&self, wanted: &config::Forward) -> Arc<Forward> {
+        self.named(&wanted.name, wanted.limits)
+    }
+
+    /// The same, by its name alone.
+    pub(crate) fn named(&self, name: &str, limits: ForwardLimits) -> Arc<Forward> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|_, forward| forward.strong_count() > 0);
+        let forward = known.get(name).and_then(Weak::upgrade);
+        let forward = forward.unwrap_or_else(|| {
+            let forward = Arc::new(Forward::new(name));
+            known.insert(name.to_owned(), Arc::downgrade(&forward));
+            forward
+        });
+        forward.set_limits(limits);
+        forward
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(limits: ForwardLimits) -> config::Forward {
+        config::Forward {
+            name: "web".to_owned(),
+            listen: "127.0.0.1:1".to_owned(),
+            protocol: config::ListenProtocol::default(),
+            target: Some(config::Target::Tcp {
+                host: "a".to_owned(),
+                port: 1,
+            }),
+            auth: None,
+            proxy_protocol: config::ProxyProtocol::default(),
+            direction: config::Direction::default(),
+            priority: config::Priority::default(),
+            limits,
+        }
+    }
+
+    #[test]
+    fn a_place_that_was_given_up_is_free_again() {
+        let forwards = Forwards::default();
+        let two = ForwardLimits {
+            streams: Some(2),
+            ..ForwardLimits::default()
+        };
+        let forward = forwards.get(&wanted(two));
+        let now = Instant::now();
+        let first = forward.admit(now).unwrap();
+        let _second = forward.admit(now).unwrap();
+        assert_eq!(forward.admit(now).unwrap_err(), Code::ForwardStreamLimit);
+        drop(first);
+        assert!(forward.admit(now).is_ok());
+    }
+
+    #[test]
+    fn opens_beyond_the_rate_are_kept_out_until_time_has_passed() {
+        let forwards = Forwards::default();
+        let three = ForwardLimits {
+            opens_per_second: Some(3),
+            ..ForwardLimits::default()
+        };
+        let forward = forwards.get(&wanted(three));
+        let now = Instant::now();
+        assert_eq!((0..9).filter(|_| forward.admit(now).is_ok()).count(), 3);
+        assert_eq!(forward.admit(now).unwrap_err(), Code::ForwardOpenLimit);
+        assert!(forward.admit(now + Duration::from_millis(334)).is_ok());
+    }
+
+    #[test]
+    fn every_worker_gets_the_same_forward_and_the_newest_limits() {
+        let forwards = Forwards::default();
+        let one = forwards.get(&wanted(ForwardLimits::default()));
+        let limits = ForwardLimits {
+            rate: Some(config::BitRate(8_000_000)),
+            ..ForwardLimits::default()
+        };
+        assert!(one.up.limited().is_none());
+        let other = forwards.get(&wanted(limits));
+        assert!(Arc::ptr_eq(&one, &other) && one.up.limited().is_some());
+        drop((one, other));
+        assert_eq!(
+            Arc::strong_count(&forwards.get(&wanted(limits))),
+            1,
+            "nothing keeps what nobody has"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! The rate of one direction of a forward, shared by its streams on all workers.
+//!
+//! Streams take turns: the one whose turn it is waits until the bucket has room, moves at most
+//! [`Turn::most`] bytes and is charged for what it moved; the others queue behind it in the order in
+//! which they came, so each gets its share. Where there is no limit, all of this is one relaxed load.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::base::token_bucket::Bucket;
+
+/// What passes at once after a pause, and about the longest wait of a turn.
+const BURST: Duration = Duration::from_millis(100);
+/// Least that a turn may move: slow forwards should not fall apart into tiny packets.
+const TURN_BYTES_MIN: u64 = 1024;
+
+/// A rate limit, or none.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    /// Bytes; 0: no limit.
+    per_second: AtomicU64,
+    bucket: Mutex<Bucket>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            per_second: AtomicU64::new(0),
+            bucket: Mutex::new(Bucket::new(1, BURST)),
+        }
+    }
+}
+
+impl Pace {
+    /// `per_second`: bytes; `None`: no limit. Holds for open streams, too.
+    pub(crate) fn set(&self, per_second: Option<u64>) {
+        self.per_second.store(per_second.unwrap_or(0), Relaxed);
+    }
+
+    /// Itself, if there is a limit.
+    pub(crate) fn limited(&self) -> Option<&Self> {
+        (self.per_second.load(Relaxed) > 0).then_some(self)
+    }
+
+    /// Waits for a turn.
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        let mut bucket = self.bucket.lock().await;
+        if let Some(ready) = bucket.ready_at() {
+            tokio::time::sleep_until(ready.into()).await;
+        }
+        let per_second = self.per_second.load(Relaxed);
+        // Without a limit by now: as if it were none.
+        bucket.set_rate(if per_second == 0 {
+            u64::MAX
+        } else {
+            per_second
+        });
+        Turn { bucket, per_second }
+    }
+}
+
+/// The turn of one stream; dropped without a charge, it was free.
+#[derive(Debug)]
+pub(crate) struct Turn<'a> {
+    bucket: MutexGuard<'a, Bucket>,
+    per_second: u64,
+}
+
+impl Turn<'_> {
+    /// Most bytes that it may move.
+    pub(crate) fn most(&self) -> usize {
+        let share = self.per_second / (1000 / BURST.as_millis() as u64);
+        usize::try_from(share.max(TURN_BYTES_MIN)).unwrap_or(usize::MAX)
+    }
+
+    /// It moved `bytes`.
+    pub(crate) fn charge(mut self, bytes: usize) {
+        self.bucket.charge(Instant::now(), bytes as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_turn_that_is_not_over_keeps_the_others_waiting() {
+        let pace = Pace::default();
+        assert!(pace.limited().is_none());
+        pace.set(Some(50_000));
+        let first = pace.limited().unwrap().turn().await;
+        assert_eq!(first.most(), 5_000);
+        let mut second = Box::pin(pace.turn());
+        tokio::select! {
+            biased;
+            _ = &mut second => panic!("two turns at once"),
+            () = std::future::ready(()) => {}
+        }
+        first.charge(1);
+        second.await.charge(0);
+    }
+}

@@ -1,0 +1,457 @@
+//! What the gateway knows of itself, shared between the workers' threads and the admin's.
+//!
+//! The workers write relaxed atomics on the data path and short mutexes elsewhere; the admin thread
+//! reads. Bounded by the carriers, forwards and workers that exist.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use muxtunnel_gateway_config::{Config, config_hash, status};
+
+use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
+use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
+use crate::base::forward::{Forward, Forwards};
+use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
+use crate::base::{sys, sysctls};
+
+/// Refusals written to the log in one second.
+const REFUSALS_LOGGED: u32 = 5;
+
+/// Everything that `/status`, `/metrics` and `/readyz` are made of.
+#[derive(Debug)]
+pub(crate) struct Telemetry {
+    started: Instant,
+    config: Mutex<InForce>,
+    carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
+    next_carrier: AtomicU64,
+    /// By worker.
+    workers: Vec<WorkerState>,
+    /// Streams of all sessions.
+    pub(crate) streams: StreamCounters,
+    pub(crate) credit: CreditCounters,
+    /// What was not copied.
+    pub(crate) splices: SpliceCounters,
+    pub(crate) resumes: ResumeCounters,
+    /// Of a rendezvous.
+    rendezvous: Option<Arc<dyn RendezvousStatus>>,
+    /// Of connections that have proved nothing: one of carriers or leaves, and one of the clients of each worker.
+    limiters: Mutex<Vec<Arc<HandshakeLimiter>>>,
+    /// What new carriers show.
+    certificate: Mutex<Option<status::Certificate>>,
+    /// What workers know of forwards together.
+    pub(crate) forwards: Forwards,
+    /// The second since the start, and refusals logged in it.
+    refusals_logged: Mutex<(u64, u32)>,
+    draining: AtomicBool,
+    carriers_lost: AtomicU64,
+    carriers_retired: AtomicU64,
+    opens_retried: AtomicU64,
+    session_panics: AtomicU64,
+}
+
+/// A rendezvous, as its status shows it.
+pub(crate) trait RendezvousStatus: std::fmt::Debug + Send + Sync {
+    /// As of now.
+    fn status(&self) -> status::Rendezvous;
+}
+
+/// What one worker says of itself.
+#[derive(Debug, Default)]
+struct WorkerState {
+    listening: AtomicBool,
+    linked: AtomicBool,
+    listened: Mutex<Vec<Listened>>,
+}
+
+/// A forward in force.
+#[derive(Debug)]
+pub(crate) struct Listened {
+    pub(crate) forward: Arc<Forward>,
+    pub(crate) listen: String,
+    pub(crate) target: String,
+    /// Why it does not listen.
+    pub(crate) error: Option<String>,
+}
+
+impl Listened {
+    fn status(&self) -> status::Forward {
+        status::Forward {
+            name: self.forward.name.clone(),
+            listen: self.listen.clone(),
+            target: self.target.clone(),
+            streams: self.forward.streams.status(),
+            error: self.error.clone(),
+        }
+    }
+}
+
+#[derive(Debug)]
+struct InForce {
+    config: Config,
+    hash: String,
+    error: Option<String>,
+}
+
+impl Telemetry {
+    /// `text`: the configuration file's, whose hash names the version in force.
+    pub(crate) fn new(
+        config: Config,
+        text: &str,
+        workers: usize,
+        rendezvous: Option<Arc<dyn RendezvousStatus>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            started: Instant::now(),
+            config: Mutex::new(InForce {
+                config,
+                hash: config_hash(text),
+                error: None,
+            }),
+            carriers: Mutex::default(),
+            next_carrier: AtomicU64::new(0),
+            workers: (0..workers).map(|_| WorkerState::default()).collect(),
+            streams: StreamCounters::default(),
+            credit: CreditCounters::default(),
+            splices: SpliceCounters::default(),
+            resumes: ResumeCounters::default(),
+            limiters: Mutex::default(),
+            rendezvous,
+            certificate: Mutex::default(),
+            forwards: Forwards::default(),
+            refusals_logged: Mutex::default(),
+            draining: AtomicBool::new(false),
+            carriers_lost: AtomicU64::new(0),
+            carriers_retired: AtomicU64::new(0),
+            opens_retried: AtomicU64::new(0),
+            session_panics: AtomicU64::new(0),
+        })
+    }
+
+    /// What new carriers show from now on.
+    pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
+        *lock(&self.certificate) = certificate;
+    }
+
+    /// One more limiter of connections that have proved nothing.
+    pub(crate) fn add_limiter(&self, limiter: &Arc<HandshakeLimiter>) {
+        lock(&self.limiters).push(Arc::clone(limiter));
+    }
+
+    /// What all limiters know of themselves together.
+    pub(crate) fn handshakes(&self) -> Figures {
+        let limiters = lock(&self.limiters);
+        let figures = limiters.iter().map(|limiter| limiter.figures());
+        figures.fold(Figures::default(), Figures::and)
+    }
+
+    /// Counters for a new carrier; it counts after [`Self::add_carrier`].
+    /// `socket`: the TCP socket below, which is duplicated for TCP_INFO; `None`: there is none.
+    ///
+    /// # Errors
+    /// The socket cannot be duplicated.
+    pub(crate) fn carrier(
+        &self,
+        peer: String,
+        socket: Option<BorrowedFd<'_>>,
+    ) -> std::io::Result<Arc<CarrierStats>> {
+        let socket = socket
+            .map(|socket| socket.try_clone_to_owned())
+            .transpose()?;
+        Ok(Arc::new(CarrierStats {
+            id: self.next_carrier.fetch_add(1, Relaxed),
+            peer,
+            since: Instant::now(),
+            socket,
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            streams: AtomicU64::new(0),
+            budget_used: AtomicU64::new(0),
+            history: Mutex::default(),
+        }))
+    }
+
+    /// The carrier is up: streams can be opened.
+    pub(crate) fn add_carrier(&self, stats: &Arc<CarrierStats>) {
+        lock(&self.carriers).insert(stats.id, Arc::clone(stats));
+    }
+
+    /// It has ended; `retired`: in order, since fewer were needed.
+    pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
+        lock(&self.carriers).remove(&stats.id);
+        let counter = match retired {
+            true => &self.carriers_retired,
+            false => &self.carriers_lost,
+        };
+        counter.fetch_add(1, Relaxed);
+    }
+
+    /// Whether one more refusal may be written to the log: at most [`REFUSALS_LOGGED`] a second, so
+    /// that a flood of them is counted and does not fill the disk.
+    pub(crate) fn may_log_refusal(&self) -> bool {
+        let second = self.started.elapsed().as_secs();
+        let mut logged = lock(&self.refusals_logged);
+        if logged.0 != second {
+            *logged = (second, 0);
+        }
+        logged.1 += 1;
+        logged.1 <= REFUSALS_LOGGED
+    }
+
+    pub(crate) fn set_listening(&self, worker: usize, listening: bool) {
+        self.workers[worker].listening.store(listening, Relaxed);
+    }
+
+    /// Whether connections that this worker of an entry gets find a carrier, or wait for one.
+    pub(crate) fn set_linked(&self, worker: usize, linked: bool) {
+        self.workers[worker].linked.store(linked, Relaxed);
+    }
+
+    pub(crate) fn set_draining(&self) {
+        self.draining.store(true, Relaxed);
+    }
+
+    pub(crate) fn set_listened(&self, worker: usize, listened: Vec<Listened>) {
+        *lock(&self.workers[worker].listened) = listened;
+    }
+
+    /// Whether the exit listens for a forward of this worker's.
+    pub(crate) fn set_listen_error(&self, worker: usize, forward: &str, error: Option<String>) {
+        let mut listened = lock(&self.workers[worker].listened);
+        let listened = listened.iter_mut().find(|l| l.forward.name == forward);
+        if let Some(listened) = listened {
+            listened.error = error;
+        }
+    }
+
+    /// Each once, whichever workers have it; one that does not listen on one worker is reported.
+    fn forwards(&self) -> Vec<status::Forward> {
+        let mut merged: Vec<status::Forward> = Vec::new();
+        for worker in &self.workers {
+            for listened in &*lock(&worker.listened) {
+                let name = &listened.forward.name;
+                match merged.iter_mut().find(|forward| forward.name == *name) {
+                    Some(forward) if forward.error.is_none() => {
+                        forward.error.clone_from(&listened.error);
+                    }
+                    Some(_) => {}
+                    None => merged.push(listened.status()),
+                }
+            }
+        }
+        merged
+    }
+
+    /// A new configuration is in force.
+    pub(crate) fn config_taken(&self, config: Config, text: &str) {
+        *lock(&self.config) = InForce {
+            config,
+            hash: config_hash(text),
+            error: None,
+        };
+    }
+
+    /// Of a new configuration only a part is in force; `error` names the rest. The hash stays: the file is not what runs.
+    pub(crate) fn config_taken_in_part(&self, config: Config, error: String) {
+        let mut in_force = lock(&self.config);
+        in_force.config = config;
+        in_force.error = Some(error);
+    }
+
+    /// A new configuration was not taken over.
+    pub(crate) fn config_refused(&self, error: String) {
+        lock(&self.config).error = Some(error);
+    }
+
+    /// Every worker listens; those of an entry have a carrier each, for a worker without one resets
+    /// its share of the connections; and the gateway is not draining.
+    pub(crate) fn ready(&self) -> bool {
+        let carrier_needed =
+            lock(&self.config).config.role == muxtunnel_gateway_config::Role::Entry;
+        let ready = |worker: &WorkerState| {
+            worker.listening.load(Relaxed) && (!carrier_needed || worker.linked.load(Relaxed))
+        };
+        !self.draining.load(Relaxed) && self.workers.iter().all(ready)
+    }
+
+    /// Carriers that have ended, but for those that were retired.
+    pub(crate) fn carriers_lost(&self) -> u64 {
+        self.carriers_lost.load(Relaxed)
+    }
+
+    /// Carriers that ended in order, since fewer were needed.
+    pub(crate) fn carriers_retired(&self) -> u64 {
+        self.carriers_retired.load(Relaxed)
+    }
+
+    /// A fault of this gateway ended a session.
+    pub(crate) fn count_session_panic(&self) {
+        self.session_panics.fetch_add(1, Relaxed);
+    }
+
+    /// Sessions that a fault of this gateway ended.
+    pub(crate) fn session_panics(&self) -> u64 {
+        self.session_panics.load(Relaxed)
+    }
+
+    /// An open that its exit did not take, since it goes away, is tried on another session.
+    pub(crate) fn count_retried(&self) {
+        self.opens_retried.fetch_add(1, Relaxed);
+    }
+
+    /// Opens that were tried on another session.
+    pub(crate) fn opens_retried(&self) -> u64 {
+        self.opens_retried.load(Relaxed)
+    }
+
+    fn carriers(&self) -> Vec<Arc<CarrierStats>> {
+        lock(&self.carriers).values().cloned().collect()
+    }
+
+    /// Samples every carrier at `now`. `cpu`: the part of the time since the last sample that the
+    /// busiest worker was at work.
+    pub(crate) fn sample_carriers(&self, now: Instant, cpu: Option<f64>) {
+        let in_force = lock(&self.config);
+        let gateway = Gateway {
+            protocol: in_force.config.protocol,
+            budget: in_force.config.memory.receive.0,
+            cpu,
+        };
+        drop(in_force);
+        for carrier in self.carriers() {
+            carrier.sample(&gateway, now);
+        }
+    }
+
+    /// The status document as of now.
+    pub(crate) fn status(&self) -> status::Status {
+        let carriers: Vec<_> = self.carriers().iter().map(|c| c.status()).collect();
+        let busiest = carriers
+            .iter()
+            .max_by_key(|c| c.sent_bytes_per_second + c.received_bytes_per_second);
+        let usage = sys::usage();
+        let in_force = lock(&self.config);
+        let (role, protocol) = (in_force.config.role, in_force.config.protocol);
+        let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
+        drop(in_force);
+        status::Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            role,
+            protocol,
+            config_hash,
+            config_error,
+            certificate: lock(&self.certificate).clone(),
+            ready: self.ready(),
+            draining: self.draining.load(Relaxed),
+            limit: busiest.and_then(|carrier| carrier.limit),
+            limit_advice: busiest.and_then(|carrier| carrier.limit_advice.clone()),
+            carriers,
+            streams: self.streams.status(),
+            credit: self.credit.status(),
+            splice: self.splices.status(),
+            resume: self.resumes.status(),
+            forwards: self.forwards(),
+            rendezvous: self
+                .rendezvous
+                .as_ref()
+                .map(|rendezvous| rendezvous.status()),
+            process: status::Process {
+                cpu_seconds: usage.cpu.as_secs_f64(),
+                max_rss_bytes: usage.max_rss_bytes,
+                uptime_seconds: self.started.elapsed().as_secs_f64(),
+            },
+            sysctls: sysctls::effective(),
+        }
+    }
+}
+
+/// Counters of one carrier, and a duplicate of its descriptor for TCP_INFO.
+#[derive(Debug)]
+pub(crate) struct CarrierStats {
+    id: u64,
+    /// `addr:port` of the other end.
+    pub(crate) peer: String,
+    since: Instant,
+    /// `None`: it runs on no TCP socket, and nobody knows its path.
+    socket: Option<OwnedFd>,
+    sent: AtomicU64,
+    received: AtomicU64,
+    streams: AtomicU64,
+    budget_used: AtomicU64,
+    history: Mutex<CarrierHistory>,
+}
+
+impl CarrierStats {
+    pub(crate) fn add_sent(&self, bytes: usize) {
+        self.sent.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn add_received(&self, bytes: usize) {
+        self.received.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Relaxed)
+    }
+
+    pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
+        self.streams.store(streams, Relaxed);
+        self.budget_used.store(budget_used, Relaxed);
+    }
+
+    fn sample(&self, gateway: &Gateway, now: Instant) {
+        let Some(tcp) = self.tcp_info() else {
+            return;
+        };
+        let sample = Sample {
+            at: now,
+            tcp,
+            received: self.received(),
+            budget_used: self.budget_used.load(Relaxed),
+        };
+        lock(&self.history).add(gateway, sample);
+    }
+
+    fn tcp_info(&self) -> Option<sys::TcpInfo> {
+        let socket = self.socket.as_ref()?;
+        sys::tcp_info(socket.as_fd()).ok()
+    }
+
+    fn congestion_control(&self) -> Option<String> {
+        let socket = self.socket.as_ref()?;
+        let name = socket2::SockRef::from(socket).tcp_congestion().ok()?;
+        let name = String::from_utf8_lossy(&name);
+        Some(name.trim_end_matches('\0').to_owned())
+    }
+
+    fn status(&self) -> status::Carrier {
+        let info = self.tcp_info().unwrap_or_default();
+        let history = lock(&self.history);
+        let verdict = history.verdict;
+        status::Carrier {
+            peer: self.peer.clone(),
+            uptime_seconds: self.since.elapsed().as_secs_f64(),
+            rtt_milliseconds: info.rtt.as_secs_f64() * 1e3,
+            rtt_min_milliseconds: info.rtt_min.as_secs_f64() * 1e3,
+            congestion_control: self.congestion_control().unwrap_or_default(),
+            bytes_sent: self.sent.load(Relaxed),
+            bytes_received: self.received.load(Relaxed),
+            retransmits: info.retransmits,
+            congestion_window: info.congestion_window,
+            streams: self.streams.load(Relaxed),
+            receive_budget_used: self.budget_used.load(Relaxed),
+            sent_bytes_per_second: verdict.map_or(0, |verdict| verdict.sent),
+            received_bytes_per_second: verdict.map_or(0, |verdict| verdict.received),
+            limit: verdict.map(|verdict| verdict.limit),
+            limit_advice: verdict.map(|verdict| verdict.advice.to_owned()),
+            limited_seconds: history.seconds.clone(),
+        }
+    }
+}
+
+/// A poisoned lock only means that a panicking thread held it; the counters are still counters.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

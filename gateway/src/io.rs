@@ -1,0 +1,8 @@
+//! Sockets: their options, what a carrier runs on, what a client or a target is, and the proof of who is at the other end.
+
+pub(crate) mod local_socket;
+pub(crate) mod proxy_header;
+pub mod relay;
+pub(crate) mod security;
+pub(crate) mod socket;
+pub(crate) mod transport;

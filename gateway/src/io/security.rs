@@ -1,0 +1,227 @@
+//! The credentials of carriers: read from their files, followed, and proved to the other end.
+//!
+//! What comes in is a transport of which nothing is known; what goes out is one whose other end has proved
+//! who it is. Changed files and peers are used for new carriers, and what the others have proved is verified again
+//! by them.
+
+use std::io::{Error, ErrorKind, Result};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::{Config, Security, WebSocket, status};
+use tokio::sync::watch;
+
+use crate::base::files::{self, Unusable};
+use crate::base::telemetry::Telemetry;
+use crate::io::transport::{self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport};
+
+/// How long the other end may take to prove who it is, as a rule.
+pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
+
+/// What this end proves, and how the other's proof is judged.
+#[derive(Debug)]
+pub(crate) enum Credentials {
+    None,
+    Tls(Tls),
+    ServerTls(ServerTls),
+    Noise(Noise),
+}
+
+impl Credentials {
+    /// Reads the files that `security` names.
+    ///
+    /// # Errors
+    /// [`Unusable`] with the file.
+    pub(crate) fn load(security: &Security) -> std::result::Result<Self, Unusable> {
+        Ok(match security {
+            Security::None {} => Self::None,
+            Security::MutualTls(tls) => Self::Tls(Tls::load(tls)?),
+            Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
+            Security::Noise(noise) => Self::Noise(Noise::load(noise)?),
+        })
+    }
+
+    /// What this end shows, where both ends show a certificate.
+    pub(crate) fn certificate(&self) -> Option<status::Certificate> {
+        match self {
+            Self::Tls(tls) => Some(tls.certificate().clone()),
+            Self::None | Self::ServerTls(_) | Self::Noise(_) => None,
+        }
+    }
+
+    /// Whether what the other end has proved, which this `side` dialled or accepted, would be accepted now.
+    pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
+        match self {
+            Self::Tls(tls) => tls.standing(proof, side),
+            Self::Noise(noise) => noise.standing(proof),
+            // The name that was dialled is no entry of a list that can change.
+            Self::None | Self::ServerTls(_) => Standing::Good,
+        }
+    }
+
+    /// `below`, as a transport that nobody else reads or changes, and whose other end is who it may be; with
+    /// `web_socket` as such a connection: TLS is below that, Noise above, as both have it elsewhere. `host`: what
+    /// was dialled; nothing on the side that accepts. `within`: how long that may take.
+    ///
+    /// # Errors
+    /// The other end did not prove that, or not in time.
+    pub(crate) async fn secure(
+        &self,
+        below: Box<dyn Transport>,
+        side: Side,
+        host: &str,
+        web_socket: Option<&WebSocket>,
+        within: Duration,
+    ) -> Result<Box<dyn Transport>> {
+        let upgraded = async |below| match web_socket {
+            Some(web_socket) => transport::upgrade(below, side, web_socket).await,
+            None => Ok(below),
+        };
+        let inside = match web_socket {
+            Some(_) => Inside::WebSocket,
+            None => Inside::Carrier,
+        };
+        let proof = async {
+            match self {
+                Self::None => upgraded(below).await,
+                Self::Tls(tls) => upgraded(tls.secure(below, side, inside).await?).await,
+                Self::ServerTls(tls) => {
+                    upgraded(tls.secure(below, side, host, inside).await?).await
+                }
+                Self::Noise(noise) => noise.secure(upgraded(below).await?, side).await,
+            }
+        };
+        tokio::time::timeout(within, proof)
+            .await
+            .unwrap_or_else(|_| {
+                let text = format!("no proof of who it is within {} s", within.as_secs());
+                Err(Error::new(ErrorKind::TimedOut, text))
+            })
+    }
+}
+
+/// Sends what changed files and changed peers make of the credentials, for ever. Files that cannot be used change
+/// nothing.
+pub(crate) async fn follow(
+    mut config: watch::Receiver<Arc<Config>>,
+    credentials: &watch::Sender<Arc<Credentials>>,
+    telemetry: &Telemetry,
+) {
+    let mut security = config.borrow_and_update().security.clone();
+    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
+    loop {
+        let read_again = || take_over(&security, credentials, telemetry);
+        // Which files there are needs a restart to change, who the peers are does not.
+        let differs = |config: &Arc<Config>| config.security != security;
+        let changed = tokio::select! {
+            () = files::follow(&paths, read_again) => return,
+            changed = config.wait_for(differs) => changed.map(|config| config.security.clone()),
+        };
+        let Ok(changed) = changed else {
+            return std::future::pending().await;
+        };
+        security = changed;
+        take_over(&security, credentials, telemetry);
+    }
+}
+
+fn take_over(
+    security: &Security,
+    credentials: &watch::Sender<Arc<Credentials>>,
+    telemetry: &Telemetry,
+) {
+    match Credentials::load(security) {
+        Ok(new) => {
+            tracing::info!("Credentials taken over; the proofs of carriers are verified by them");
+            telemetry.set_certificate(new.certificate());
+            credentials.send_replace(Arc::new(new));
+        }
+        Err(error) => {
+            tracing::error!(%error, "Credentials not taken over; the last good ones stay");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine;
+    use base64::engine::general_purpose::STANDARD;
+    use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, encode_key};
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    /// Whether `text` has 8 bytes of `secret` in any of the forms that a byte is written in.
+    fn shows(text: &str, secret: &[u8]) -> bool {
+        let list = |write: fn(&u8) -> String, between| {
+            move |part: &[u8]| part.iter().map(write).collect::<Vec<_>>().join(between)
+        };
+        let (decimal, hex) = (
+            list(ToString::to_string, ", "),
+            list(|byte| format!("{byte:02x}"), ""),
+        );
+        let text = text.replace(char::is_whitespace, "").to_lowercase();
+        let has = |form: String| text.contains(&form.replace(' ', "").to_lowercase());
+        // Base64 begins anew every three bytes.
+        secret
+            .windows(8)
+            .any(|part| has(decimal(part)) || has(hex(part)))
+            || secret
+                .chunks(9)
+                .filter(|part| part.len() == 9)
+                .any(|part| has(STANDARD.encode(part)))
+    }
+
+    #[test]
+    fn secrets_are_recognised_in_what_is_shown() {
+        let secret: Vec<u8> = (100..132).collect();
+        assert!(shows(&format!("{secret:?}"), &secret) && shows(&format!("{secret:#?}"), &secret));
+        assert!(shows(&format!("{secret:02x?}").replace(", ", ""), &secret));
+        assert!(shows(&STANDARD.encode(&secret), &secret) && !shows("100, 101, 7", &secret));
+    }
+
+    #[test]
+    fn neither_credentials_nor_their_configuration_nor_their_errors_show_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path
+        };
+        let (own, psk): ([u8; 32], [u8; 32]) = (rand::random(), rand::random());
+        let noise = Noise {
+            private_key: file("key", &encode_key(&own)),
+            peers: vec![PublicKey([7; 32])],
+            psk: Some(file("psk", &encode_key(&psk))),
+        };
+        let key = KeyPair::generate().unwrap();
+        let certificate = CertificateParams::new(["a".to_owned()]).unwrap();
+        let pem = certificate.self_signed(&key).unwrap().pem();
+        let tls = MutualTls {
+            certificate: file("certificate", &pem),
+            key: file("tls", &key.serialize_pem()),
+            ca: file("ca", &pem),
+            peers: vec!["b".to_owned()],
+        };
+        let broken = Noise {
+            private_key: file("broken", &encode_key(&own)[1..]),
+            ..noise.clone()
+        };
+        for security in [
+            Security::Noise(noise),
+            Security::MutualTls(tls),
+            Security::Noise(broken),
+        ] {
+            let loaded = Credentials::load(&security);
+            let said = match &loaded {
+                Ok(credentials) => format!("{security:?} {credentials:?} {credentials:#?}"),
+                Err(error) => format!("{security:?} {error:?} {error}"),
+            };
+            // Of PKCS #8, the private part: the public one may be shown.
+            for secret in [&own[..], &psk, &key.serialize_der()[36..68]] {
+                assert!(!shows(&said, secret), "{said}");
+            }
+        }
+    }
+}

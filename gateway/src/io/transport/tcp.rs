@@ -1,0 +1,149 @@
+//! A TCP socket: carriers as they are, and what lies below all others.
+
+use std::io::{IoSlice, Result};
+use std::net::Shutdown;
+use std::task::{Context, Poll};
+
+use socket2::SockRef;
+use tokio::io::Interest;
+use tokio::net::TcpStream;
+
+use super::{Detached, Transport};
+use crate::io::local_socket::canonical;
+use crate::io::socket;
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Tcp {
+    socket: TcpStream,
+    /// Who is at its other end, where that is not what it is connected to.
+    behind: Option<String>,
+}
+
+impl Tcp {
+    pub(crate) fn boxed(socket: TcpStream) -> Box<dyn Transport> {
+        let behind = None;
+        Box::new(Self { socket, behind })
+    }
+
+    /// One that leads on to `behind`.
+    pub(crate) fn through(socket: TcpStream, behind: String) -> Box<dyn Transport> {
+        let behind = Some(behind);
+        Box::new(Self { socket, behind })
+    }
+}
+
+impl Transport for Tcp {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.socket.poll_read_ready(context)
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.socket.poll_write_ready(context)
+    }
+
+    /// A read that leaves room has emptied the socket: the next readiness is waited for without asking the
+    /// kernel once more. Not for local sockets: before a byte that a client marks as urgent a read ends
+    /// early.
+    fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
+        let length = self.socket.try_read(bytes)?;
+        if length < bytes.len() {
+            socket::not_ready(&self.socket, Interest::READABLE);
+        }
+        Ok(length)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        let total = slices.iter().map(|slice| slice.len()).sum();
+        socket::write(&self.socket, slices, total)
+    }
+
+    fn finish(&self) -> Result<()> {
+        SockRef::from(&self.socket).shutdown(Shutdown::Write)
+    }
+
+    fn shut(&self) {
+        // It fails where the other end has ended it already.
+        let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        Some(&self.socket)
+    }
+
+    fn plain(&self) -> Option<&TcpStream> {
+        Some(&self.socket)
+    }
+
+    fn peer(&self) -> String {
+        let address = || {
+            let peer = self.socket.peer_addr();
+            peer.map(|peer| canonical(peer).to_string())
+        };
+        let behind = self.behind.clone();
+        behind.unwrap_or_else(|| address().unwrap_or_default())
+    }
+
+    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+        Ok(Box::new(DetachedTcp {
+            socket: self.socket.into_std()?,
+            behind: self.behind,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct DetachedTcp {
+    socket: std::net::TcpStream,
+    behind: Option<String>,
+}
+
+impl Detached for DetachedTcp {
+    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
+        Ok(Box::new(Tcp {
+            socket: TcpStream::from_std(self.socket)?,
+            behind: self.behind,
+        }))
+    }
+}
+
+impl Detached for std::net::TcpStream {
+    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
+        Ok(Tcp::boxed(TcpStream::from_std(*self)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use super::*;
+    use crate::io::transport::readable;
+    use crate::session::driver::tests::pair;
+
+    #[tokio::test]
+    async fn a_short_read_waits_for_more_and_still_sees_the_end() {
+        let (near, far) = pair().await;
+        let near = Tcp::boxed(near);
+        let mut bytes = [0; 8];
+        for part in [b"one", b"two"] {
+            far.writable().await.unwrap();
+            far.try_write(part).unwrap();
+            readable(&*near).await.unwrap();
+            let length = near.try_read(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], part);
+        }
+        far.try_write(b"end").unwrap();
+        drop(far);
+        let mut all = Vec::new();
+        loop {
+            readable(&*near).await.unwrap();
+            match near.try_read(&mut bytes) {
+                Ok(0) => break,
+                Ok(length) => all.extend_from_slice(&bytes[..length]),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+            }
+        }
+        assert_eq!(all, b"end");
+    }
+}

@@ -1,0 +1,330 @@
+//! Mutual TLS 1.3 (RFC 8446): what a handshake needs, and what it comes to.
+//!
+//! rustls does the handshake and the key schedule, without a socket; records are sealed by
+//! [`record`]. Both sides have their chain judged, and one of the names in their certificate has to be
+//! among those that the configuration lists. No sessions are resumed, so each carrier proves it anew.
+
+mod handshake;
+mod record;
+mod server;
+mod verify;
+
+use std::io::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::{MutualTls, status};
+use rustls::client::{Resumption, UnbufferedClientConnection};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::UnbufferedServerConnection;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use sha2::{Digest, Sha256};
+use time::format_description::well_known::Rfc3339;
+use x509_parser::time::ASN1Time;
+use zeroize::Zeroizing;
+
+use super::sealed::Sealed;
+use super::{Proof, Side, Standing, Transport, invalid};
+use crate::base::files::{Unusable, read};
+use verify::{PeerVerifier, Root};
+
+pub(crate) use server::ServerTls;
+
+/// What runs inside TLS. Both sides name it in the handshake (ALPN, RFC 7301), so that no server of another protocol takes
+/// a carrier for its own client, and no carrier listener a browser's connection. A side that names nothing is accepted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Inside {
+    Carrier,
+    WebSocket,
+}
+
+impl Inside {
+    fn alpn(self) -> Vec<Vec<u8>> {
+        let name: &[u8] = match self {
+            Self::Carrier => b"muxtunnel/1",
+            Self::WebSocket => b"http/1.1",
+        };
+        vec![name.to_vec()]
+    }
+}
+
+/// The accepting side of a handshake, by what runs inside.
+#[derive(Debug)]
+pub(crate) struct Servers {
+    carrier: Arc<ServerConfig>,
+    web_socket: Arc<ServerConfig>,
+}
+
+impl Servers {
+    fn new(config: ServerConfig) -> Self {
+        let with = |inside: Inside| {
+            let mut config = config.clone();
+            config.alpn_protocols = inside.alpn();
+            Arc::new(config)
+        };
+        Self {
+            carrier: with(Inside::Carrier),
+            web_socket: with(Inside::WebSocket),
+        }
+    }
+
+    fn of(&self, inside: Inside) -> Arc<ServerConfig> {
+        Arc::clone(match inside {
+            Inside::Carrier => &self.carrier,
+            Inside::WebSocket => &self.web_socket,
+        })
+    }
+}
+
+/// What both sides of a handshake need.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    client: Arc<ClientConfig>,
+    servers: Servers,
+    verifier: Arc<PeerVerifier>,
+    /// What a client asks for: the first of the peers that can be asked for.
+    server_name: ServerName<'static>,
+    certificate: status::Certificate,
+}
+
+impl Tls {
+    /// Reads and checks the files.
+    ///
+    /// # Errors
+    /// [`Unusable`] with the file.
+    pub(crate) fn load(config: &MutualTls) -> std::result::Result<Self, Unusable> {
+        let wrong = |path, problem: &dyn ToString| Unusable::new(path, problem.to_string());
+        let roots = authorities(&config.ca)?;
+        let provider = provider();
+        let verifier = PeerVerifier::new(roots, &provider, config.peers.clone());
+        let verifier = Arc::new(verifier.map_err(|error| wrong(&config.ca, &error))?);
+        let mismatch = |error: rustls::Error| wrong(&config.key, &error);
+        let own = own(&config.certificate, &config.key)?;
+        let shown = own.cert.first().and_then(facts);
+        let certificate = shown
+            .ok_or_else(|| wrong(&config.certificate, &"its first certificate cannot be read"))?;
+        let own = Arc::new(SingleCertAndKey::from(own));
+        let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(mismatch)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::clone(&verifier) as Arc<_>)
+            .with_client_cert_resolver(Arc::clone(&own) as Arc<_>);
+        client.resumption = Resumption::disabled();
+        client.enable_secret_extraction = true;
+        let mut server = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(mismatch)?
+            .with_client_cert_verifier(Arc::clone(&verifier) as Arc<_>)
+            .with_cert_resolver(own);
+        server.send_tls13_tickets = 0;
+        server.enable_secret_extraction = true;
+        let names = config.peers.iter().cloned().map(ServerName::try_from);
+        let unnamed = ServerName::IpAddress(std::net::Ipv4Addr::UNSPECIFIED.into());
+        Ok(Self {
+            client: Arc::new(client),
+            servers: Servers::new(server),
+            verifier,
+            server_name: names.flatten().next().unwrap_or(unnamed),
+            certificate,
+        })
+    }
+
+    /// This end's own.
+    pub(crate) const fn certificate(&self) -> &status::Certificate {
+        &self.certificate
+    }
+
+    /// Shakes hands over `below`.
+    ///
+    /// # Errors
+    /// The other end is not who it may be, or does not speak TLS.
+    pub(crate) async fn secure(
+        &self,
+        below: Box<dyn Transport>,
+        side: Side,
+        inside: Inside,
+    ) -> Result<Box<dyn Transport>> {
+        let mut made = match side {
+            Side::Dials => {
+                let (config, name) = (Arc::clone(&self.client), self.server_name.clone());
+                let connection =
+                    UnbufferedClientConnection::new_with_alpn(config, name, inside.alpn());
+                handshake::run(&*below, connection.map_err(invalid)?).await?
+            }
+            Side::Accepts => {
+                let connection = UnbufferedServerConnection::new(self.servers.of(inside));
+                handshake::run(&*below, connection.map_err(invalid)?).await?
+            }
+        };
+        let chain = std::mem::take(&mut made.chain);
+        let certificate = chain.first();
+        let certificate = certificate.ok_or_else(|| invalid("the other end has no certificate"))?;
+        let proof = Proof {
+            identity: self
+                .verifier
+                .name_of(certificate)
+                .map_err(invalid)?
+                .to_owned(),
+            not_after: not_after(certificate),
+            chain,
+        };
+        Ok(sealed(below, made, Some(proof)))
+    }
+
+    /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
+    pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
+        self.verifier.standing(proof, side, UnixTime::now())
+    }
+}
+
+/// What anybody may know of a certificate.
+fn facts(certificate: &CertificateDer<'_>) -> Option<status::Certificate> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let date = |time: ASN1Time| time.to_datetime().format(&Rfc3339).ok();
+    let fingerprint = Sha256::digest(certificate);
+    Some(status::Certificate {
+        fingerprint: fingerprint.iter().map(|b| format!("{b:02x}")).collect(),
+        not_before: date(parsed.validity().not_before)?,
+        not_after: date(parsed.validity().not_after)?,
+    })
+}
+
+/// The last second that a certificate is good in, since 1970.
+fn not_after(certificate: &CertificateDer<'_>) -> Option<u64> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    u64::try_from(parsed.validity().not_after.timestamp()).ok()
+}
+
+/// The certificates of this end, and their private key, whose bytes are wiped once it is taken in.
+///
+/// # Errors
+/// [`Unusable`]: a file has none, or the key is another certificate's.
+fn own(certificate: &Path, key: &Path) -> std::result::Result<CertifiedKey, Unusable> {
+    let certificates = certificates(certificate)?;
+    let wrong = |error: rustls::Error| Unusable::new(key, error);
+    let bytes = PrivateKeyDer::from_pem_slice(&read(key)?)
+        .map_err(|_| Unusable::new(key, "has no private key in PEM"))?;
+    let bytes = Zeroizing::new(bytes);
+    let signing = aws_lc_rs::sign::any_supported_type(&bytes).map_err(wrong)?;
+    let own = CertifiedKey::new(certificates, signing);
+    own.keys_match().map_err(wrong)?;
+    Ok(own)
+}
+
+/// What a handshake made of `below`.
+fn sealed(
+    below: Box<dyn Transport>,
+    made: handshake::Made,
+    proof: Option<Proof>,
+) -> Box<dyn Transport> {
+    Sealed::boxed(below, made.records, proof, &made.unread, made.plain)
+}
+
+/// Those of `aws-lc-rs`, AES first: it is what processors do fastest.
+fn provider() -> Arc<CryptoProvider> {
+    use aws_lc_rs::cipher_suite::{
+        TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256,
+    };
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+            TLS13_CHACHA20_POLY1305_SHA256,
+        ],
+        ..aws_lc_rs::default_provider()
+    })
+}
+
+/// The authorities of a file, in one.
+fn roots(path: &Path) -> std::result::Result<RootCertStore, Unusable> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        let wrong = |error: rustls::Error| Unusable::new(path, error.to_string());
+        roots.add(certificate).map_err(wrong)?;
+    }
+    Ok(roots)
+}
+
+/// The same, each by itself.
+fn authorities(path: &Path) -> std::result::Result<Vec<Root>, Unusable> {
+    let root = |certificate: CertificateDer<'static>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&certificate)
+            .map_err(|error| Unusable::new(path, error))?;
+        let not_after = parsed.validity().not_after.timestamp();
+        Ok(Root {
+            not_after: u64::try_from(not_after).unwrap_or_default(),
+            certificate,
+        })
+    };
+    certificates(path)?.into_iter().map(root).collect()
+}
+
+fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, Unusable> {
+    let bytes = read(path)?;
+    let certificates: std::result::Result<Vec<_>, _> =
+        CertificateDer::pem_slice_iter(&bytes).collect();
+    match certificates {
+        Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+        _ => Err(Unusable::new(
+            path,
+            "has no certificate in PEM, or a broken one",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+    use super::*;
+
+    /// The files of a certificate for `name`, of its key and of an authority of its own.
+    pub(super) fn issued(dir: &Path, name: &str) -> (PathBuf, PathBuf, PathBuf) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let ca = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        let params = CertificateParams::new([name.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &issuer).unwrap().pem();
+        let write = |name: &str, text: String| {
+            std::fs::write(dir.join(name), text).unwrap();
+            dir.join(name)
+        };
+        let key = write("key", key.serialize_pem());
+        (write("certificate", certificate), key, write("ca", ca))
+    }
+
+    /// A client and a server that may talk to each other.
+    pub(super) fn both() -> (Tls, Tls) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let ca = dir.path().join("ca");
+        std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+        let issuer = Issuer::new(params, key);
+        let end = |own: &str, peer: &str| {
+            let params = CertificateParams::new([own.to_owned()]).unwrap();
+            let key = KeyPair::generate().unwrap();
+            let config = MutualTls {
+                certificate: dir.path().join("certificate"),
+                key: dir.path().join("key"),
+                ca: ca.clone(),
+                peers: vec![peer.to_owned()],
+            };
+            let certificate = params.signed_by(&key, &issuer).unwrap();
+            std::fs::write(&config.certificate, certificate.pem()).unwrap();
+            std::fs::write(&config.key, key.serialize_pem()).unwrap();
+            Tls::load(&config).unwrap()
+        };
+        (end("entry", "exit"), end("exit", "entry"))
+    }
+}

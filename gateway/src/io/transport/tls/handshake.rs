@@ -1,0 +1,168 @@
+//! A TLS handshake over a transport.
+//!
+//! Takes at most [`HANDSHAKE_BYTES_MAX`] from the other end, whatever that declares. A refusal is told by an
+//! alert.
+
+use std::io::Result;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
+use rustls::{CommonState, ExtractedSecrets};
+
+use super::record::{KeySchedule, TlsRecords};
+use crate::io::transport::{self, HANDSHAKE_BYTES_MAX, Transport, invalid};
+
+/// What a handshake comes to.
+pub(super) struct Made {
+    pub(super) records: TlsRecords,
+    /// The other end's certificates, its own first, where it was asked for them.
+    pub(super) chain: Vec<CertificateDer<'static>>,
+    /// What was read behind the handshake, sealed...
+    pub(super) unread: Vec<u8>,
+    /// ...and before that, opened.
+    pub(super) plain: Vec<u8>,
+}
+
+/// One side of a handshake.
+pub(super) trait Hands {
+    type Data;
+
+    fn state(&self) -> &CommonState;
+
+    fn process<'c, 'i>(
+        &'c mut self,
+        incoming: &'i mut [u8],
+    ) -> UnbufferedStatus<'c, 'i, Self::Data>;
+
+    fn finish(self)
+    -> std::result::Result<(ExtractedSecrets, Box<dyn KeySchedule>), rustls::Error>;
+}
+
+/// What a step asks for.
+enum Step {
+    Go,
+    Send,
+    Read,
+}
+
+/// What is between the steps.
+#[derive(Default)]
+struct Bytes {
+    incoming: Vec<u8>,
+    outgoing: Vec<u8>,
+    plain: Vec<u8>,
+    read: usize,
+}
+
+pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result<Made> {
+    let mut bytes = Bytes::default();
+    loop {
+        match bytes.step(&mut hands) {
+            Ok(Step::Go) => {}
+            Ok(Step::Send) => bytes.send(below).await?,
+            Ok(Step::Read) if !hands.state().is_handshaking() => break,
+            Ok(Step::Read) => bytes.read(below).await?,
+            Err(error) => {
+                // What is left to say is an alert. Once that is taken, a further step would read the same again.
+                while hands.state().wants_write()
+                    && let Ok(Step::Go) = bytes.step(&mut hands)
+                {}
+                // Where it cannot be said, the failure is still the handshake's.
+                let _ = bytes.send(below).await;
+                return Err(invalid(error));
+            }
+        }
+    }
+    let chain = hands.state().peer_certificates().unwrap_or_default();
+    let chain = chain.iter().cloned().map(CertificateDer::into_owned);
+    let chain = chain.collect();
+    let (secrets, schedule) = hands.finish().map_err(invalid)?;
+    Ok(Made {
+        records: TlsRecords::new(secrets, schedule).map_err(invalid)?,
+        chain,
+        unread: bytes.incoming,
+        plain: bytes.plain,
+    })
+}
+
+impl Bytes {
+    fn step<H: Hands>(&mut self, hands: &mut H) -> std::result::Result<Step, rustls::Error> {
+        let UnbufferedStatus { discard, state } = hands.process(&mut self.incoming);
+        let step = match state? {
+            ConnectionState::EncodeTlsData(mut data) => {
+                let filled = self.outgoing.len();
+                if let Err(EncodeError::InsufficientSize(needed)) = data.encode(&mut []) {
+                    self.outgoing.resize(filled + needed.required_size, 0);
+                    data.encode(&mut self.outgoing[filled..])
+                        .map_err(|error| rustls::Error::General(error.to_string()))?;
+                }
+                Step::Go
+            }
+            ConnectionState::TransmitTlsData(data) => {
+                data.done();
+                Step::Send
+            }
+            ConnectionState::ReadTraffic(mut traffic) => {
+                while let Some(record) = traffic.next_record() {
+                    self.plain.extend_from_slice(record?.payload);
+                }
+                Step::Go
+            }
+            ConnectionState::BlockedHandshake | ConnectionState::WriteTraffic(_) => Step::Read,
+            _ => return Err(rustls::Error::HandshakeNotComplete),
+        };
+        self.incoming.drain(..discard);
+        Ok(step)
+    }
+
+    async fn send(&mut self, below: &dyn Transport) -> Result<()> {
+        transport::write_all(below, &std::mem::take(&mut self.outgoing)).await
+    }
+
+    async fn read(&mut self, below: &dyn Transport) -> Result<()> {
+        let mut bytes = [0; 4096];
+        let room = bytes.len().min(HANDSHAKE_BYTES_MAX - self.read);
+        if room == 0 {
+            return Err(invalid("the handshake is too long"));
+        }
+        match transport::read(below, &mut bytes[..room]).await? {
+            0 => Err(transport::closed_early()),
+            length => {
+                self.read += length;
+                self.incoming.extend_from_slice(&bytes[..length]);
+                Ok(())
+            }
+        }
+    }
+}
+
+macro_rules! hands {
+    ($connection:ty, $data:ty) => {
+        impl Hands for $connection {
+            type Data = $data;
+
+            fn state(&self) -> &CommonState {
+                self
+            }
+
+            fn process<'c, 'i>(
+                &'c mut self,
+                incoming: &'i mut [u8],
+            ) -> UnbufferedStatus<'c, 'i, $data> {
+                self.process_tls_records(incoming)
+            }
+
+            fn finish(
+                self,
+            ) -> std::result::Result<(ExtractedSecrets, Box<dyn KeySchedule>), rustls::Error> {
+                let (secrets, schedule) = self.dangerous_into_kernel_connection()?;
+                Ok((secrets, Box::new(schedule)))
+            }
+        }
+    };
+}
+
+hands!(UnbufferedClientConnection, ClientConnectionData);
+hands!(UnbufferedServerConnection, ServerConnectionData);

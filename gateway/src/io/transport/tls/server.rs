@@ -1,0 +1,202 @@
+//! TLS 1.3 with a certificate on the accepting side alone, as a web server's: the other side is nobody known.
+
+use std::io::Result;
+use std::path::Path;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::ServerTls as Configured;
+use rustls::client::{Resumption, UnbufferedClientConnection};
+use rustls::pki_types::ServerName;
+use rustls::server::UnbufferedServerConnection;
+use rustls::sign::SingleCertAndKey;
+use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+
+use super::{Inside, Servers, handshake, own, provider, roots, sealed};
+use crate::base::files::Unusable;
+use crate::io::transport::{Proof, Side, Transport, invalid};
+
+/// What one side of a handshake needs.
+#[derive(Debug)]
+pub(crate) enum ServerTls {
+    Server(Servers),
+    Client {
+        config: Arc<ClientConfig>,
+        /// Who the other end has to be, whatever was dialled.
+        name: Option<String>,
+    },
+}
+
+impl ServerTls {
+    /// Reads and checks the files, or the system's authorities.
+    ///
+    /// # Errors
+    /// [`Unusable`] with the file.
+    pub(crate) fn load(config: &Configured) -> std::result::Result<Self, Unusable> {
+        match (&config.certificate, &config.key) {
+            (Some(certificate), Some(key)) => Self::server(certificate, key),
+            _ => Self::client(config),
+        }
+    }
+
+    fn server(certificate: &Path, key: &Path) -> std::result::Result<Self, Unusable> {
+        let wrong = |error: rustls::Error| Unusable::new(key, error.to_string());
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(wrong)?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::new(SingleCertAndKey::from(own(certificate, key)?)));
+        server.send_tls13_tickets = 0;
+        server.enable_secret_extraction = true;
+        Ok(Self::Server(Servers::new(server)))
+    }
+
+    fn client(config: &Configured) -> std::result::Result<Self, Unusable> {
+        let (from, roots) = match &config.ca {
+            Some(ca) => (ca.as_path(), roots(ca)?),
+            None => system_roots()?,
+        };
+        let wrong = |error: rustls::Error| Unusable::new(from, error.to_string());
+        let mut client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&version::TLS13])
+            .map_err(wrong)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        client.resumption = Resumption::disabled();
+        client.enable_secret_extraction = true;
+        Ok(Self::Client {
+            config: Arc::new(client),
+            name: config.server_name.clone(),
+        })
+    }
+
+    /// Shakes hands over `below`; the side that dials does so with `host`, unless configured otherwise.
+    ///
+    /// # Errors
+    /// The other end is not `host`, or does not speak TLS.
+    pub(crate) async fn secure(
+        &self,
+        below: Box<dyn Transport>,
+        side: Side,
+        host: &str,
+        inside: Inside,
+    ) -> Result<Box<dyn Transport>> {
+        match (self, side) {
+            (Self::Server(servers), Side::Accepts) => {
+                let connection = UnbufferedServerConnection::new(servers.of(inside));
+                let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
+                Ok(sealed(below, made, None))
+            }
+            (Self::Client { config, name }, Side::Dials) => {
+                let name = name.as_deref().unwrap_or(host);
+                let asked = ServerName::try_from(name.to_owned())
+                    .map_err(|_| invalid(format!("{name:?} can be no name in a certificate")))?;
+                let config = Arc::clone(config);
+                let connection =
+                    UnbufferedClientConnection::new_with_alpn(config, asked, inside.alpn());
+                let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
+                let proof = Proof::of(name.to_owned());
+                Ok(sealed(below, made, Some(proof)))
+            }
+            _ => Err(invalid("the credentials are those of the other side")),
+        }
+    }
+}
+
+/// Those that the system trusts, and where they are from, as far as can be said.
+fn system_roots() -> std::result::Result<(&'static Path, RootCertStore), Unusable> {
+    let from = Path::new("the system's certificates");
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = found.errors.first().map(ToString::to_string);
+        let why = why.unwrap_or_else(|| "there are none".to_owned());
+        let problem = format!("{why}: install ca-certificates, or name a ca");
+        return Err(Unusable::new(from, problem));
+    }
+    Ok((from, roots))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::transport::Tcp;
+    use crate::io::transport::tls::tests::issued;
+    use crate::session::driver::tests::pair;
+
+    /// What a server with a certificate for `own` is to a client that dials `host`, each with its identity of the
+    /// other.
+    async fn met(
+        own: &str,
+        host: &str,
+        name: Option<&str>,
+        same_ca: bool,
+    ) -> (Result<Option<String>>, Result<Option<String>>) {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key, ca) = issued(dir.path(), own);
+        let other = tempfile::tempdir().unwrap();
+        let (_, _, other_ca) = issued(other.path(), own);
+        let none = Configured {
+            certificate: None,
+            key: None,
+            allow_anonymous: false,
+            ca: None,
+            server_name: None,
+        };
+        let server = ServerTls::load(&Configured {
+            certificate: Some(certificate),
+            key: Some(key),
+            allow_anonymous: true,
+            ..none.clone()
+        });
+        let client = ServerTls::load(&Configured {
+            ca: Some(if same_ca { ca } else { other_ca }),
+            server_name: name.map(str::to_owned),
+            ..none
+        });
+        let (near, far) = pair().await;
+        let (client, server) = (client.unwrap(), server.unwrap());
+        let identity =
+            |made: Result<Box<dyn Transport>>| made.map(|made| made.identity().map(str::to_owned));
+        let (near, far) = tokio::join!(
+            client.secure(Tcp::boxed(near), Side::Dials, host, Inside::Carrier),
+            server.secure(Tcp::boxed(far), Side::Accepts, "", Inside::Carrier)
+        );
+        (identity(near), identity(far))
+    }
+
+    #[tokio::test]
+    async fn the_entry_knows_the_exit_by_the_name_that_it_dialled_and_the_exit_knows_nobody() {
+        let (near, far) = met("exit.example.com", "exit.example.com", None, true).await;
+        assert_eq!(near.unwrap().as_deref(), Some("exit.example.com"));
+        assert_eq!(far.unwrap(), None);
+        let (near, _) = met(
+            "exit.example.com",
+            "10.0.0.1",
+            Some("exit.example.com"),
+            true,
+        )
+        .await;
+        assert_eq!(near.unwrap().as_deref(), Some("exit.example.com"));
+        let (near, _) = met("10.0.0.1", "10.0.0.1", None, true).await;
+        assert_eq!(near.unwrap().as_deref(), Some("10.0.0.1"));
+    }
+
+    #[tokio::test]
+    async fn another_name_or_another_authority_is_refused_on_both_sides() {
+        for (own, host, name, same_ca) in [
+            ("exit.example.com", "other.example.com", None, true),
+            ("exit.example.com", "exit.example.com", Some("other"), true),
+            ("exit.example.com", "10.0.0.1", None, true),
+            ("exit.example.com", "exit.example.com", None, false),
+        ] {
+            let (near, far) = met(own, host, name, same_ca).await;
+            let error = near.unwrap_err().to_string();
+            assert!(
+                error.contains("invalid peer certificate"),
+                "{host}: {error}"
+            );
+            assert!(far.is_err(), "{host}");
+        }
+    }
+}

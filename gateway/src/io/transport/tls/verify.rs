@@ -1,0 +1,349 @@
+//! Who the other end of a TLS carrier may be: its chain, then one of its names.
+//!
+//! The host that was dialled does not matter: an address says nothing of who is there.
+//!
+//! An authority counts until it expires. WebPKI looks at no date of a trust anchor, and whoever has the key of one can
+//! date certificates as he likes, so each is tried by itself while it is good.
+
+use std::sync::Arc;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
+};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ParsedCertificate, VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore,
+    SignatureScheme,
+};
+use webpki::EndEntityCert;
+
+use crate::io::transport::{Proof, Side, Standing};
+
+/// An authority.
+#[derive(Debug)]
+pub(super) struct Root {
+    /// Its certificate.
+    pub(super) certificate: CertificateDer<'static>,
+    /// The last second that it is good in, since 1970.
+    pub(super) not_after: u64,
+}
+
+/// An authority that certificates can be held against.
+#[derive(Debug)]
+struct Anchor {
+    not_after: u64,
+    roots: Arc<RootCertStore>,
+    clients: Arc<dyn ClientCertVerifier>,
+}
+
+/// Judges certificates of servers and clients.
+#[derive(Debug)]
+pub(super) struct PeerVerifier {
+    anchors: Vec<Anchor>,
+    algorithms: WebPkiSupportedAlgorithms,
+    peers: Vec<String>,
+}
+
+/// A certificate cannot be an authority's.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RootError {
+    #[error(transparent)]
+    Unreadable(#[from] Error),
+    #[error(transparent)]
+    Unusable(#[from] VerifierBuilderError),
+}
+
+impl PeerVerifier {
+    /// `peers`: names, of which one has to be in a certificate.
+    ///
+    /// # Errors
+    /// One of `roots` is not usable.
+    pub(super) fn new(
+        roots: Vec<Root>,
+        provider: &Arc<CryptoProvider>,
+        peers: Vec<String>,
+    ) -> Result<Self, RootError> {
+        let mut anchors = Vec::new();
+        for root in roots {
+            let mut store = RootCertStore::empty();
+            store.add(root.certificate)?;
+            let store = Arc::new(store);
+            let (roots, provider) = (Arc::clone(&store), Arc::clone(provider));
+            anchors.push(Anchor {
+                not_after: root.not_after,
+                roots: store,
+                clients: WebPkiClientVerifier::builder_with_provider(roots, provider).build()?,
+            });
+        }
+        Ok(Self {
+            anchors,
+            algorithms: provider.signature_verification_algorithms,
+            peers,
+        })
+    }
+
+    /// What the first authority says that accepts it, of those that are good at `now`.
+    fn by_anchors<T>(
+        &self,
+        now: UnixTime,
+        judged_by: impl Fn(&Anchor) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let unknown = Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let mut refused = unknown.clone();
+        let good = self.anchors.iter();
+        for anchor in good.filter(|anchor| now.as_secs() <= anchor.not_after) {
+            match judged_by(anchor) {
+                Ok(accepted) => return Ok(accepted),
+                // That another authority does not know it says less than what is wrong with it by its own.
+                Err(error) if refused == unknown => refused = error,
+                Err(_) => {}
+            }
+        }
+        Err(refused)
+    }
+
+    /// The first of the peers that is a name in `certificate`.
+    ///
+    /// # Errors
+    /// None is.
+    pub(super) fn name_of(&self, certificate: &CertificateDer<'_>) -> Result<&str, Error> {
+        let parsed = EndEntityCert::try_from(certificate)
+            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
+        let is_in = |peer: &&String| match ServerName::try_from(peer.as_str()) {
+            Ok(name) => parsed.verify_is_valid_for_subject_name(&name).is_ok(),
+            Err(_) => parsed.valid_uri_names().any(|uri| uri == peer.as_str()),
+        };
+        self.peers
+            .iter()
+            .find(is_in)
+            .map(String::as_str)
+            .ok_or(Error::InvalidCertificate(CertificateError::NotValidForName))
+    }
+}
+
+impl PeerVerifier {
+    /// Whether `proof`, of an end that this `side` dialled or accepted, would be accepted at `now`.
+    pub(super) fn standing(&self, proof: &Proof, side: Side, now: UnixTime) -> Standing {
+        if !self.peers.contains(&proof.identity) {
+            return Standing::Revoked("its name is no longer in security.peers".to_owned());
+        }
+        let Some((own, between)) = proof.chain.split_first() else {
+            return Standing::Good;
+        };
+        if proof.has_expired(now.as_secs()) {
+            return Standing::Expired;
+        }
+        let verified = match side {
+            Side::Accepts => self.verify_client_cert(own, between, now).err(),
+            Side::Dials => self.verify_server(own, between, now).err(),
+        };
+        match verified {
+            None => Standing::Good,
+            Some(error) => Standing::Unverified(error.to_string()),
+        }
+    }
+
+    fn verify_server(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let certificate = ParsedCertificate::try_from(end_entity)?;
+        self.by_anchors(now, |anchor| {
+            verify_server_cert_signed_by_trust_anchor(
+                &certificate,
+                &anchor.roots,
+                intermediates,
+                now,
+                self.algorithms.all,
+            )
+        })?;
+        self.name_of(end_entity)?;
+        Ok(())
+    }
+}
+
+impl ServerCertVerifier for PeerVerifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        self.verify_server(end_entity, intermediates, now)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+impl ClientCertVerifier for PeerVerifier {
+    /// None: names of authorities tell a stranger of the tunnel, and gateways have but one certificate.
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        let verified = self.by_anchors(now, |anchor| {
+            anchor
+                .clients
+                .verify_client_cert(end_entity, intermediates, now)
+        })?;
+        self.name_of(end_entity)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+    use rustls::crypto::aws_lc_rs;
+
+    use super::*;
+
+    /// When the first authority expires, in seconds since 1970.
+    const END: i64 = 1_900_000_000;
+
+    fn date(seconds: i64) -> time::OffsetDateTime {
+        time::OffsetDateTime::from_unix_timestamp(seconds).unwrap()
+    }
+
+    /// An authority that expires at `end`, and a certificate by it that outlives it.
+    fn authority(end: i64) -> (Root, CertificateDer<'static>) {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.not_before = date(0);
+        params.not_after = date(end);
+        let key = KeyPair::generate().unwrap();
+        let root = Root {
+            certificate: params.self_signed(&key).unwrap().der().clone(),
+            not_after: end.try_into().unwrap(),
+        };
+        let issuer = Issuer::new(params, key);
+        let mut params = CertificateParams::new(["exit".to_owned()]).unwrap();
+        params.not_before = date(0);
+        params.not_after = date(END * 2);
+        let key = KeyPair::generate().unwrap();
+        let leaf = params.signed_by(&key, &issuer).unwrap().der().clone();
+        (root, leaf)
+    }
+
+    #[test]
+    fn an_authority_that_has_expired_vouches_for_nobody_however_long_its_certificates_live() {
+        let ((first, of_first), (second, of_second)) = (authority(END), authority(END + 100));
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier =
+            PeerVerifier::new(vec![first, second], &provider, vec!["exit".to_owned()]).unwrap();
+        let is_taken = |certificate: &CertificateDer<'_>, now: i64| {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
+            let name = ServerName::try_from("exit").unwrap();
+            let server = verifier.verify_server_cert(certificate, &[], &name, &[], now);
+            let client = verifier.verify_client_cert(certificate, &[], now);
+            assert_eq!(server.is_ok(), client.is_ok(), "{server:?} {client:?}");
+            client.is_ok()
+        };
+        for (now, first, second) in [
+            (END, true, true),
+            (END + 1, false, true),
+            (END + 100, false, true),
+            (END + 101, false, false),
+        ] {
+            assert_eq!(is_taken(&of_first, now), first, "{now}");
+            assert_eq!(is_taken(&of_second, now), second, "{now}");
+        }
+    }
+
+    #[test]
+    fn a_proof_stands_until_its_name_or_its_authority_is_taken_out_or_it_expires() {
+        let ((first, of_first), (second, _)) = (authority(END * 3), authority(END * 3));
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let verifier = |root: &Root, peer: &str| {
+            let root = Root {
+                certificate: root.certificate.clone(),
+                not_after: root.not_after,
+            };
+            PeerVerifier::new(vec![root], &provider, vec![peer.to_owned()]).unwrap()
+        };
+        let proof = Proof {
+            identity: "exit".to_owned(),
+            not_after: Some((END * 2).try_into().unwrap()),
+            chain: vec![of_first],
+        };
+        let at =
+            |now: i64| UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));
+        for side in [Side::Dials, Side::Accepts] {
+            let is_revoked = |verifier: &PeerVerifier, now| {
+                matches!(
+                    verifier.standing(&proof, side, at(now)),
+                    Standing::Revoked(_)
+                )
+            };
+            let same = verifier(&first, "exit");
+            assert_eq!(same.standing(&proof, side, at(END)), Standing::Good);
+            assert_eq!(
+                same.standing(&proof, side, at(END * 2 + 1)),
+                Standing::Expired
+            );
+            assert!(is_revoked(&verifier(&first, "another"), END));
+            assert!(is_revoked(&verifier(&first, "another"), END * 2 + 1));
+            let other = verifier(&second, "exit").standing(&proof, side, at(END));
+            assert!(matches!(other, Standing::Unverified(_)), "{other:?}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Which addresses are listened on and dialled: ports, names, proxies, and the policy about targets.
+
+pub(crate) mod bind;
+pub(crate) mod dial;
+pub(crate) mod dns;
+pub(crate) mod egress;
+pub(crate) mod policy;
+pub(crate) mod protected_addresses;
+pub(crate) mod shared_ports;

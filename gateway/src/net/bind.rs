@@ -1,0 +1,101 @@
+//! TCP ports that this process listens on, shared between its workers or for the process alone.
+
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use muxtunnel_codes::Code;
+use tokio::net::TcpListener;
+
+use crate::io::local_socket::canonical;
+
+/// Connections that wait to be accepted; the kernel clamps it to net.core.somaxconn.
+pub(crate) const BACKLOG: u32 = 4096;
+/// Pause after a failed accept: running out of file descriptors must not spin.
+pub(crate) const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// A port cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: cannot listen on {address}: {source}", Code::ListenFailed)]
+pub(crate) struct ListenError {
+    /// As configured.
+    address: String,
+    /// The system's error.
+    source: std::io::Error,
+}
+
+impl ListenError {
+    pub(crate) fn new(address: &str, source: std::io::Error) -> Self {
+        Self {
+            address: address.to_owned(),
+            source,
+        }
+    }
+}
+
+/// One worker's listener on `address` (`addr:port`), which the kernel gives its share of the
+/// connections; must be called on the worker.
+pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, ListenError> {
+    let listen = || {
+        let socket = bind(address, true)?;
+        // What it accepts inherits it.
+        socket.set_tcp_nodelay(true)?;
+        socket.listen(BACKLOG.cast_signed())?;
+        TcpListener::from_std(socket.into())
+    };
+    listen().map_err(|source| ListenError::new(address, source))
+}
+
+pub(crate) fn listen_alone(address: &str) -> Result<std::net::TcpListener, ListenError> {
+    let listen = || {
+        let socket = bind(address, false)?;
+        socket.listen(BACKLOG.cast_signed())?;
+        Ok(socket.into())
+    };
+    listen().map_err(|source| ListenError::new(address, source))
+}
+
+/// Whether the port is free of other processes: with another muxgate of the same user a shared one
+/// would be shared without a word.
+pub(crate) fn check_free(address: &str) -> Result<(), ListenError> {
+    bind(address, false)
+        .map(drop)
+        .map_err(|source| ListenError::new(address, source))
+}
+
+fn bind(address: &str, shared: bool) -> std::io::Result<socket2::Socket> {
+    let parsed: SocketAddr = address
+        .parse()
+        .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not ADDRESS:PORT"))?;
+    let all = parsed.ip() == Ipv6Addr::UNSPECIFIED;
+    match bind_to(canonical(parsed), shared) {
+        Err(error) if all && lacks_ipv6(&error) => {
+            bind_to((Ipv4Addr::UNSPECIFIED, parsed.port()).into(), shared)
+        }
+        bound => bound,
+    }
+}
+
+/// `[::]` is all addresses of both families.
+fn bind_to(address: SocketAddr, shared: bool) -> std::io::Result<socket2::Socket> {
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(
+        domain,
+        socket2::Type::STREAM.nonblocking(),
+        Some(socket2::Protocol::TCP),
+    )?;
+    if domain == socket2::Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
+    socket.set_reuse_address(true)?;
+    socket.set_reuse_port(shared)?;
+    socket.bind(&address.into())?;
+    Ok(socket)
+}
+
+/// Whether a bind failed since the kernel has no IPv6, or the network namespace has no IPv6 address at all.
+fn lacks_ipv6(error: &std::io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EAFNOSUPPORT | libc::EADDRNOTAVAIL)
+    )
+}

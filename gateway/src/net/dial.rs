@@ -1,0 +1,490 @@
+//! The exit's way to a target: URL -> name -> addresses -> judgement -> connection.
+//!
+//! A name is looked up once: what was judged is what is dialled.
+
+use std::borrow::Cow;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::UNIX_PREFIX;
+use muxtunnel_proto::{Reason, Refusal};
+use socket2::{Domain, SockAddr, Socket, Type};
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::base::forward::Admission;
+use crate::base::telemetry::Telemetry;
+use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
+use crate::net::dns::Lookups;
+use crate::net::egress::bare;
+use crate::net::policy::{Authorizer, Host};
+
+/// Resolving and connecting, all addresses together. Below the opener's 15 s, so that it hears why.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// One address, where there are others to try.
+const ADDRESS_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A target that was not reached: what the peer is told, and what is counted here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct DialError {
+    pub(crate) code: Code,
+    pub(crate) refusal: Refusal,
+}
+
+impl DialError {
+    pub(crate) fn new(code: Code, reason: Reason, description: String) -> Self {
+        Self {
+            code,
+            refusal: Refusal::new(reason, format!("{code}: {description}")),
+        }
+    }
+
+    /// Counts and logs it; `target` is what was asked for. Returns what the peer is told.
+    pub(crate) fn report(self, telemetry: &Telemetry, target: &str) -> Refusal {
+        telemetry.streams.refused(self.code);
+        if telemetry.may_log_refusal() {
+            tracing::warn!(code = %self.code, %target, reason = %self.refusal.description, "Open refused");
+        }
+        self.refusal
+    }
+}
+
+/// A connection to a target.
+#[derive(Debug)]
+pub(crate) struct Dialled {
+    pub(crate) socket: LocalSocket,
+    /// What the target resolved to.
+    pub(crate) address: LocalAddress,
+    /// Its place in its forward, where it has one on this side.
+    pub(crate) admission: Option<Admission>,
+    /// The URL that was dialled, where the peer wrote the name of a listener.
+    pub(crate) url: Option<Rc<str>>,
+}
+
+/// Connects to `target` (`tcp://host:port`, or `unix:/path`) if `authorizer` permits it.
+///
+/// # Errors
+/// [`DialError`] with the reason that fits the wire.
+pub(crate) async fn dial(
+    target: &str,
+    authorizer: Authorizer<'_>,
+    lookups: &Lookups,
+) -> Result<Dialled, DialError> {
+    let resolve = async |host: &str, port| lookups.addresses(host, port).await;
+    dial_by(target, authorizer, resolve).await
+}
+
+/// The same; `resolve` is asked for the addresses of names, once for each dial.
+async fn dial_by<R>(
+    target: &str,
+    authorizer: Authorizer<'_>,
+    resolve: R,
+) -> Result<Dialled, DialError>
+where
+    R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+{
+    if let Some(path) = target.strip_prefix(UNIX_PREFIX) {
+        return dial_unix(path, authorizer);
+    }
+    let (text, port) = parse(target)?;
+    let Some(host) = Host::read(text) else {
+        let text = format!("{text:?} is neither a name nor an address in its standard spelling");
+        return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
+    };
+    if !authorizer.may_permit(host, port) {
+        return Err(denied(text, port));
+    }
+    let reach = async {
+        let addresses = match host {
+            Host::Address(address) => vec![SocketAddr::new(address, port)],
+            Host::Name(name) => {
+                let asked = match text.ends_with('.') || authorizer.is_whole(host, port) {
+                    true => whole(name),
+                    false => Cow::Borrowed(name),
+                };
+                found(name, resolve(&asked, port).await)?
+            }
+        };
+        let permitted = addresses
+            .into_iter()
+            .map(canonical)
+            .filter(|address| authorizer.permits(host, address.ip(), port));
+        connect(text, permitted.collect(), port).await
+    };
+    tokio::time::timeout(DIAL_TIMEOUT, reach)
+        .await
+        .unwrap_or_else(|_| {
+            let text = format!(
+                "{text}:{port} did not answer within {} s",
+                DIAL_TIMEOUT.as_secs()
+            );
+            Err(DialError::new(Code::OpenFailed, Reason::TimedOut, text))
+        })
+}
+
+/// Whether a rule denies the open stream to `target`, which was connected at `address`: by the name and the address of
+/// then, since a name that is looked up again may lead elsewhere.
+pub(crate) fn is_denied(target: &str, address: &LocalAddress, authorizer: Authorizer<'_>) -> bool {
+    match address {
+        LocalAddress::Tcp(address) => {
+            let read = parse(target).ok();
+            let host = read.and_then(|(text, _)| Host::read(text));
+            let host = host.unwrap_or(Host::Address(address.ip()));
+            authorizer.denies(host, address.ip(), address.port())
+        }
+        LocalAddress::Unix(path) => authorizer.denies_unix(path),
+        LocalAddress::Gateway => false,
+    }
+}
+
+/// A Unix socket answers at once: it takes the connection, has too many waiting, or is not there.
+fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialError> {
+    if !authorizer.permits_unix(path) {
+        let text = format!("{UNIX_PREFIX}{path} is not allowed by this exit's rules");
+        return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
+    }
+    let connect = || {
+        let kind = Type::STREAM.nonblocking().cloexec();
+        let socket = Socket::new(Domain::UNIX, kind, None)?;
+        socket.connect(&SockAddr::unix(path)?)?;
+        UnixStream::from_std(OwnedFd::from(socket).into())
+    };
+    match connect() {
+        Ok(unix) => Ok(Dialled {
+            socket: LocalSocket::Unix(unix),
+            address: LocalAddress::Unix(path.into()),
+            admission: None,
+            url: None,
+        }),
+        Err(error) => {
+            let reason = match error.kind() {
+                ErrorKind::NotFound => Reason::HostUnreachable,
+                _ => reason(&error),
+            };
+            let text = format!("{UNIX_PREFIX}{path}: {error}");
+            Err(DialError::new(Code::OpenFailed, reason, text))
+        }
+    }
+}
+
+/// `tcp://HOST:PORT`; IPv6 with or without brackets, the port after the last colon.
+fn parse(target: &str) -> Result<(&str, u16), DialError> {
+    let bad = |reason, text| {
+        DialError::new(
+            Code::OpenFailed,
+            reason,
+            format!("target {target:?}: {text}"),
+        )
+    };
+    let rest = target
+        .strip_prefix("tcp://")
+        .ok_or_else(|| bad(Reason::AddressType, "only tcp:// and unix: are supported"))?;
+    let (host, port) = rest
+        .rsplit_once(':')
+        .ok_or_else(|| bad(Reason::General, "there is no port"))?;
+    let host = bare(host);
+    match port.parse() {
+        Ok(port) if port > 0 && !host.is_empty() => Ok((host, port)),
+        _ => Err(bad(Reason::General, "expected tcp://HOST:PORT")),
+    }
+}
+
+fn denied(host: &str, port: u16) -> DialError {
+    let text = format!("{host}:{port} is not allowed by this exit's rules");
+    DialError::new(Code::OpenRefused, Reason::NotAllowed, text)
+}
+
+/// Tries one address after the other.
+async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Dialled, DialError> {
+    let mut last = denied(host, port);
+    for &address in &permitted {
+        let attempt = connect_or_reset(address);
+        let attempt = async {
+            if permitted.len() == 1 {
+                return Ok(attempt.await);
+            }
+            tokio::time::timeout(ADDRESS_TIMEOUT, attempt).await
+        };
+        match attempt.await {
+            Ok(Ok(tcp)) => {
+                return Ok(Dialled {
+                    socket: tcp.into(),
+                    address: address.into(),
+                    admission: None,
+                    url: None,
+                });
+            }
+            Ok(Err(error)) => {
+                let text = format!("{host}:{port} at {address}: {error}");
+                last = DialError::new(Code::OpenFailed, reason(&error), text);
+            }
+            Err(_) => {
+                let text = format!("{host}:{port} at {address}: timed out");
+                last = DialError::new(Code::OpenFailed, Reason::TimedOut, text);
+            }
+        }
+    }
+    Err(last)
+}
+
+/// Connects. A connection that nobody waits for any more is reset: the target must not take it for one
+/// that ended well.
+async fn connect_or_reset(address: SocketAddr) -> std::io::Result<TcpStream> {
+    let kind = Type::STREAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::for_address(address), kind, None)?;
+    socket.set_tcp_nodelay(true)?;
+    socket.set_linger(Some(Duration::ZERO))?;
+    match socket.connect(&address.into()) {
+        Err(error) if error.raw_os_error() != Some(libc::EINPROGRESS) => return Err(error),
+        _ => {}
+    }
+    let tcp = TcpStream::from_std(socket.into())?;
+    tcp.writable().await?;
+    match tcp.take_error()? {
+        Some(error) => Err(error),
+        None => Ok(tcp),
+    }
+}
+
+/// A name as resolvers take it as it is. One of a single label is in no domain by itself, and such as `localhost` are
+/// known without the dot alone.
+fn whole(name: &str) -> Cow<'_, str> {
+    match name.contains('.') {
+        true => Cow::Owned(format!("{name}.")),
+        false => Cow::Borrowed(name),
+    }
+}
+
+/// What a name resolved to.
+fn found(
+    host: &str,
+    addresses: std::io::Result<Vec<SocketAddr>>,
+) -> Result<Vec<SocketAddr>, DialError> {
+    let unreachable = |text: &str| {
+        let text = format!("{host}: {text}");
+        DialError::new(Code::OpenFailed, Reason::HostUnreachable, text)
+    };
+    match addresses {
+        Ok(addresses) if addresses.is_empty() => Err(unreachable("has no address")),
+        Ok(addresses) => Ok(addresses),
+        Err(error) => Err(unreachable(&error.to_string())),
+    }
+}
+
+fn reason(error: &std::io::Error) -> Reason {
+    match error.kind() {
+        ErrorKind::ConnectionRefused => Reason::ConnectionRefused,
+        ErrorKind::NetworkUnreachable => Reason::NetworkUnreachable,
+        ErrorKind::HostUnreachable => Reason::HostUnreachable,
+        ErrorKind::TimedOut => Reason::TimedOut,
+        _ => Reason::General,
+    }
+}
+
+/// The URL for `host` and `port`: IPv6 without brackets, as jetsocat reads it.
+pub(crate) fn url(host: &str, port: u16) -> String {
+    format!("tcp://{host}:{port}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::task::{Context, Poll, Waker};
+
+    use muxtunnel_gateway_config::{Config, Rule, Target};
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::net::protected_addresses::ProtectedAddresses;
+
+    /// Dials by rules that allow `allow`; `resolve` answers for names.
+    async fn dial_allowing<R>(
+        allow: &[&str],
+        target: &str,
+        resolve: R,
+    ) -> Result<Dialled, DialError>
+    where
+        R: AsyncFnOnce(&str, u16) -> std::io::Result<Vec<SocketAddr>>,
+    {
+        let text = format!(
+            "role: Exit\nsecurity: {{mode: None}}\nlisten: 0.0.0.0:64000\nallow: {allow:?}\n"
+        );
+        let config = Config::from_yaml(&text).unwrap();
+        let protected = ProtectedAddresses::new("", &config, |_| false);
+        let authorizer = Authorizer::of(&config, &protected, None);
+        dial_by(target, authorizer, resolve).await
+    }
+
+    /// The same, where nothing is to be resolved.
+    async fn dial_literal(allow: &[&str], target: &str) -> Result<Dialled, DialError> {
+        dial_allowing(allow, target, async |host, _| panic!("{host} is resolved")).await
+    }
+
+    #[test]
+    fn ipv6_is_read_with_and_without_brackets_and_written_without() {
+        assert_eq!(parse("tcp://[::1]:80").unwrap(), ("::1", 80));
+        assert_eq!(parse("tcp://::1:80").unwrap(), ("::1", 80));
+        assert_eq!(url("::1", 80), "tcp://::1:80");
+    }
+
+    #[test]
+    fn other_schemes_and_malformed_targets_are_refused_with_a_reason() {
+        assert_eq!(
+            parse("udp://a:1").unwrap_err().refusal.reason,
+            Reason::AddressType
+        );
+        for target in ["tcp://a", "tcp://:1", "tcp://a:0", "tcp://a:x", "tcp://"] {
+            assert_eq!(
+                parse(target).unwrap_err().refusal.reason,
+                Reason::General,
+                "{target}"
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_target_that_is_not_allowed_is_not_even_resolved() {
+        for target in ["tcp://other:80", "tcp://127.1:80", "tcp://2130706433:80"] {
+            let error = dial_literal(&["web:80"], target).await.unwrap_err();
+            assert_eq!(
+                (error.code, error.refusal.reason),
+                (Code::OpenRefused, Reason::NotAllowed)
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn loopback_needs_a_literal_rule() {
+        let (_listener, address) = listener().await;
+        let target = url("127.0.0.1", address.port());
+        let error = dial_literal(&["0.0.0.0/0"], &target).await.unwrap_err();
+        assert_eq!(error.code, Code::OpenRefused);
+        assert!(dial_literal(&["127.0.0.1"], &target).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_closed_port_is_reported_as_refused() {
+        let (listener, address) = listener().await;
+        drop(listener);
+        let target = url("127.0.0.1", address.port());
+        let error = dial_literal(&["127.0.0.1"], &target).await.unwrap_err();
+        assert_eq!(error.refusal.reason, Reason::ConnectionRefused);
+    }
+
+    /// A name server whose answer to the second question is another one.
+    #[tokio::test]
+    async fn the_address_that_was_judged_is_the_one_that_is_dialled() {
+        let (good, allowed) = listener().await;
+        let (bad, forbidden) = listener_on("127.0.0.2", allowed.port()).await;
+        let lookups = Cell::new(0);
+        let changing = async |_: &str, _: u16| {
+            lookups.set(lookups.get() + 1);
+            Ok(vec![if lookups.get() % 2 == 1 {
+                allowed
+            } else {
+                forbidden
+            }])
+        };
+        let target = url("rebound.example", allowed.port());
+        let dialled = dial_allowing(&["127.0.0.1"], &target, &changing).await;
+        assert_eq!(
+            (dialled.unwrap().address, lookups.get()),
+            (allowed.into(), 1)
+        );
+        let (_, client) = good.accept().await.unwrap();
+        assert_eq!(client.ip(), allowed.ip());
+        let refused = dial_allowing(&["127.0.0.1"], &target, &changing).await;
+        assert_eq!(refused.unwrap_err().code, Code::OpenRefused);
+        assert_eq!(lookups.get(), 2);
+        assert_eq!(waiting(&bad), 0);
+    }
+
+    /// As the entry's own rule for the target of a forward, which has its name.
+    #[tokio::test]
+    async fn a_rule_for_a_name_leads_to_nothing_guarded_whatever_the_name_leads_to() {
+        let (bad, forbidden) = listener().await;
+        let port = forbidden.port();
+        let (rule, target) = (
+            format!("declared.example:{port}"),
+            url("declared.example", port),
+        );
+        let guarded = [
+            "127.0.0.1",
+            "::ffff:127.0.0.1",
+            "169.254.169.254",
+            "fe80::1",
+            "0.0.0.0",
+        ];
+        for address in guarded {
+            let answer = vec![SocketAddr::new(address.parse().unwrap(), port)];
+            let resolve = async |_: &str, _: u16| Ok(answer);
+            let refused = dial_allowing(&[&rule], &target, resolve).await.unwrap_err();
+            assert_eq!(refused.code, Code::OpenRefused, "{address}");
+        }
+        assert_eq!(waiting(&bad), 0);
+    }
+
+    /// In a pod `web.shop` would be completed to a Service of the namespace `shop`.
+    #[tokio::test]
+    async fn a_name_that_is_whole_is_completed_by_no_search_list() {
+        for (rule, asked, wanted) in [
+            ("web.shop:80", "web.shop", "web.shop"),
+            ("web.shop:80", "web.shop.", "web.shop."),
+            // Whoever asks, the exit's own rule counts.
+            ("web.shop.:80", "web.shop", "web.shop."),
+            ("web.shop.:80", "WEB.shop.", "WEB.shop."),
+            ("*.shop:80", "web.shop", "web.shop"),
+            ("*.shop.:80", "web.shop", "web.shop."),
+            ("localhost.:80", "localhost", "localhost"),
+        ] {
+            let resolved = Cell::new(false);
+            let resolve = async |host: &str, _: u16| {
+                resolved.set(true);
+                assert_eq!(host, wanted, "{rule} {asked}");
+                Ok(Vec::new())
+            };
+            let target = url(asked, 80);
+            dial_allowing(&[rule], &target, resolve).await.unwrap_err();
+            assert!(resolved.get(), "{rule} {asked}");
+        }
+        let rule = Rule::of_target(&Target::Tcp {
+            host: "Web.shop.".to_owned(),
+            port: 80,
+        });
+        assert_eq!(rule.to_string(), "web.shop.:80");
+    }
+
+    #[tokio::test]
+    async fn of_several_answers_only_those_that_are_permitted_are_dialled() {
+        let (good, allowed) = listener().await;
+        let (bad, forbidden) = listener_on("127.0.0.2", allowed.port()).await;
+        let both = async |_: &str, _: u16| Ok(vec![forbidden, allowed]);
+        let target = url("both.example", allowed.port());
+        let dialled = dial_allowing(&["127.0.0.1"], &target, both).await;
+        assert_eq!(dialled.unwrap().address, allowed.into());
+        assert_eq!((waiting(&good), waiting(&bad)), (1, 0));
+    }
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        listener_on("127.0.0.1", 0).await
+    }
+
+    async fn listener_on(host: &str, port: u16) -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind((host, port)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// How many connections were made to it.
+    fn waiting(listener: &TcpListener) -> usize {
+        let mut context = Context::from_waker(Waker::noop());
+        std::iter::from_fn(|| match listener.poll_accept(&mut context) {
+            Poll::Ready(accepted) => Some(accepted.unwrap()),
+            Poll::Pending => None,
+        })
+        .count()
+    }
+}

@@ -1,0 +1,252 @@
+//! How carriers reach their other end: a TCP port, directly or through a proxy, a Unix socket, or a command.
+//!
+//! In: what the configuration and the environment specify. Out: a connection to a peer that has not proved its
+//! identity yet; [`crate::io::security`] verifies it.
+
+mod address;
+mod environment;
+mod http;
+mod socks5;
+
+use std::io::{Error, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::{Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX};
+use rand::Rng;
+use rand::seq::SliceRandom;
+use tokio::net::{TcpStream, UnixStream};
+
+use crate::io::security::PROOF_MAX;
+use crate::io::transport::{self, Tcp, Transport, Unix};
+pub(crate) use address::{Address, bare};
+
+/// One attempt to connect by a name, to a proxy or to a Unix socket, or to find a name's addresses.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The same to one address. Room for a SYN that is lost, which Linux repeats after 1 s, and a round trip of 2 s. The
+/// kernel alone would try for two minutes, and who dials an exit that has vanished has others to turn to.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a proxy may take to lead on.
+const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How long a command may take until what it leads to has answered: as long as sshd waits for a login.
+pub(crate) const COMMAND_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How connections to other gateways are made.
+#[derive(Debug, Clone)]
+pub(crate) struct Egress {
+    proxy: Option<Arc<ProxyServer>>,
+    /// The program and its arguments; empty: there is none.
+    command: Arc<[String]>,
+}
+
+impl Egress {
+    /// As `config` says, and the environment.
+    ///
+    /// # Errors
+    /// The environment's proxy cannot be used.
+    pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
+        let proxy = match &config.proxy {
+            Some(Proxy::None) => None,
+            Some(Proxy::Server(server)) => Some(server.clone()),
+            None => environment::proxy(config, |name| std::env::var(name).ok())?,
+        };
+        if let Some(proxy) = &proxy {
+            tracing::info!(%proxy, "Carriers go through a proxy");
+        }
+        Ok(Self {
+            proxy: proxy.map(Arc::new),
+            command: config.connect_command.clone().into(),
+        })
+    }
+
+    /// The addresses of all names in `exits`; those that lead nowhere count only where all do. A proxy looks them
+    /// up itself.
+    ///
+    /// # Errors
+    /// None of them leads anywhere.
+    pub(crate) async fn addresses(&self, exits: &str) -> std::io::Result<Vec<Address>> {
+        if !self.command.is_empty() {
+            return Ok(vec![Address::unresolved(&transport::command_name(
+                &self.command,
+            ))]);
+        }
+        let (mut addresses, mut last) = (Vec::new(), None);
+        for exit in exits.split(',') {
+            if self.proxy.is_some() || exit.starts_with(UNIX_PREFIX) {
+                addresses.push(Address::unresolved(exit));
+                continue;
+            }
+            match in_time(tokio::net::lookup_host(exit)).await {
+                Ok(found) => {
+                    let mut found: Vec<_> = found.collect();
+                    spread(&mut found, &mut rand::rng());
+                    addresses.extend(found.into_iter().map(|ip| Address::resolved(exit, ip)));
+                }
+                Err(error) => last = Some(error),
+            }
+        }
+        match last {
+            Some(error) if addresses.is_empty() => Err(error),
+            _ => Ok(addresses),
+        }
+    }
+
+    /// Whether all of `exits` is one place that no name server knows more of.
+    pub(crate) fn is_single(&self, exits: &str) -> bool {
+        let one = |exit: &str| exit.starts_with(UNIX_PREFIX) || self.proxy.is_some();
+        let literal = exits.parse::<std::net::SocketAddr>().is_ok();
+        literal || !self.command.is_empty() || (!exits.contains(',') && one(exits))
+    }
+
+    /// How long the other end may take to prove who it is.
+    pub(crate) fn patience(&self) -> Duration {
+        match self.command.is_empty() {
+            true => PROOF_MAX,
+            false => COMMAND_PATIENCE,
+        }
+    }
+
+    /// Connects to `address`.
+    ///
+    /// # Errors
+    /// Nobody answers there, or the proxy does not lead there, or the command cannot be started.
+    pub(crate) async fn open(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
+        if !self.command.is_empty() {
+            return transport::start_command(&self.command);
+        }
+        if let Some(path) = address.name().strip_prefix(UNIX_PREFIX) {
+            let socket = in_time(UnixStream::connect(path)).await?;
+            return Ok(Unix::boxed(socket, path));
+        }
+        let tcp = self.tcp(address).await?;
+        Ok(self.carried(tcp, address))
+    }
+
+    /// Connects to the TCP port `address`.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) async fn tcp(&self, address: &Address) -> std::io::Result<TcpStream> {
+        let Some(proxy) = &self.proxy else {
+            let tcp = match address.ip() {
+                Some(ip) => within(DIAL_TIMEOUT, TcpStream::connect(ip)).await?,
+                None => in_time(TcpStream::connect(address.name())).await?,
+            };
+            tcp.set_nodelay(true)?;
+            return Ok(tcp);
+        };
+        let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
+        let tcp = in_time(TcpStream::connect(&proxy.address))
+            .await
+            .map_err(wrong)?;
+        tcp.set_nodelay(true)?;
+        let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&tcp, proxy, address.name()));
+        match led.await {
+            Ok(led) => led.map_err(wrong)?,
+            Err(_) => {
+                let text = format!("no answer within {} s", PROXY_TIMEOUT.as_secs());
+                return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
+            }
+        }
+        Ok(tcp)
+    }
+
+    /// What came of [`Self::tcp`], as a transport.
+    pub(crate) fn carried(&self, tcp: TcpStream, address: &Address) -> Box<dyn Transport> {
+        match self.proxy {
+            Some(_) => Tcp::through(tcp, address.name().to_owned()),
+            None => Tcp::boxed(tcp),
+        }
+    }
+}
+
+async fn lead_on(tcp: &TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Result<()> {
+    match proxy.scheme {
+        ProxyScheme::Http => http::connect(tcp, proxy.user.as_ref(), to).await,
+        ProxyScheme::Socks5h => socks5::connect(tcp, proxy.user.as_ref(), to).await,
+    }
+}
+
+/// In any order, but those of the kind that the resolver put first before the others. Where a name has more addresses
+/// than exits are used, each entry and each of its workers then uses others; resolvers may sort them.
+fn spread(addresses: &mut [SocketAddr], rng: &mut impl Rng) {
+    let Some(first) = addresses.first().map(SocketAddr::is_ipv4) else {
+        return;
+    };
+    addresses.shuffle(rng);
+    addresses.sort_by_key(|address| address.is_ipv4() != first);
+}
+
+async fn in_time<T>(attempt: impl Future<Output = std::io::Result<T>>) -> std::io::Result<T> {
+    within(CONNECT_TIMEOUT, attempt).await
+}
+
+async fn within<T>(
+    time: Duration,
+    attempt: impl Future<Output = std::io::Result<T>>,
+) -> std::io::Result<T> {
+    tokio::time::timeout(time, attempt).await.map_err(|_| {
+        let text = format!("no answer within {} s", time.as_secs());
+        Error::new(ErrorKind::TimedOut, text)
+    })?
+}
+
+/// Writes all of `bytes`.
+async fn say(tcp: &TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
+    while !bytes.is_empty() {
+        tcp.writable().await?;
+        match tcp.try_write(bytes) {
+            Ok(length) => bytes = &bytes[length..],
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Reads what fits into `bytes`, at least one.
+async fn hear(tcp: &TcpStream, bytes: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        tcp.readable().await?;
+        match tcp.try_read(bytes) {
+            Ok(0) => {
+                let text = "it closed the connection before it answered";
+                return Err(Error::new(ErrorKind::UnexpectedEof, text));
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use rand::SeedableRng;
+    use rand::rngs::StdRng;
+
+    use super::*;
+
+    #[test]
+    fn any_address_of_the_first_kind_may_come_first() {
+        let v6 = (1..=4).map(|n| format!("[fd00::{n}]:1").parse().unwrap());
+        let v4 = (1..=4).map(|n| format!("10.0.0.{n}:1").parse().unwrap());
+        let resolved: Vec<SocketAddr> = v6.chain(v4).collect();
+        let mut firsts = BTreeSet::new();
+        for seed in 0..100 {
+            let mut addresses = resolved.clone();
+            spread(&mut addresses, &mut StdRng::seed_from_u64(seed));
+            assert!(
+                addresses[..4].iter().all(SocketAddr::is_ipv6),
+                "{addresses:?}"
+            );
+            firsts.insert(addresses[0]);
+            addresses.sort_unstable_by_key(|address| resolved.iter().position(|at| at == address));
+            assert_eq!(addresses, resolved, "none is lost");
+        }
+        assert_eq!(firsts.len(), 4);
+    }
+}

@@ -1,0 +1,83 @@
+//! Where an exit is dialled.
+
+use std::fmt;
+use std::net::SocketAddr;
+
+use crate::io::transport::Transport;
+
+/// A name as it is configured, and one of the addresses that it leads to, where it was looked up here.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Address {
+    ip: Option<SocketAddr>,
+    name: String,
+}
+
+impl Address {
+    pub(crate) fn resolved(name: &str, ip: SocketAddr) -> Self {
+        Self {
+            ip: Some(ip),
+            name: name.to_owned(),
+        }
+    }
+
+    /// It leads to one place, or to any of several.
+    pub(crate) fn unresolved(name: &str) -> Self {
+        Self {
+            ip: None,
+            name: name.to_owned(),
+        }
+    }
+
+    /// Where `carrier` leads, which was dialled by the name alone.
+    pub(crate) fn at(&self, carrier: &dyn Transport) -> Self {
+        // Behind a proxy it is the name that leads there.
+        let ip = carrier.peer().parse().ok();
+        Self {
+            ip,
+            name: self.name.clone(),
+        }
+    }
+
+    /// `host:port`, `unix:/path`, or what a command is called.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn ip(&self) -> Option<SocketAddr> {
+        self.ip
+    }
+
+    /// Whether both lead to the same place: two names may.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        match (self.ip, other.ip) {
+            (Some(one), Some(other)) => one == other,
+            _ => self == other,
+        }
+    }
+
+    /// The name's host, without the brackets of an IPv6 address.
+    pub(crate) fn host(&self) -> &str {
+        let host = self
+            .name
+            .rsplit_once(':')
+            .map_or(&*self.name, |(host, _)| host);
+        bare(host)
+    }
+}
+
+/// `host` without the brackets that an IPv6 address has before a port.
+pub(crate) fn bare(host: &str) -> &str {
+    let inner = host.strip_prefix('[');
+    inner
+        .and_then(|inner| inner.strip_suffix(']'))
+        .unwrap_or(host)
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.ip {
+            Some(ip) => fmt::Display::fmt(&ip, f),
+            None => f.write_str(&self.name),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! CONNECT of an HTTP proxy (RFC 9110, section 9.3.6), from the client's side.
+
+use std::io::{Error, ErrorKind, Result};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use tokio::net::TcpStream;
+
+use super::{hear, say};
+
+/// Longest head of an answer.
+const HEAD_BYTES_MAX: usize = 8 << 10;
+/// Header fields of one.
+const FIELDS_MAX: usize = 64;
+/// Characters of a reason that are repeated.
+const REASON_MAX: usize = 100;
+const END: &[u8] = b"\r\n\r\n";
+
+/// Has the proxy at the other end of `tcp` lead on to `to`.
+///
+/// # Errors
+/// It does not, for the reason it says, or does not speak HTTP.
+pub(super) async fn connect(
+    tcp: &TcpStream,
+    user: Option<&(String, String)>,
+    to: &str,
+) -> Result<()> {
+    let known = user.map_or_else(String::new, |(name, password)| {
+        let word = STANDARD.encode(format!("{name}:{password}"));
+        format!("Proxy-Authorization: Basic {word}\r\n")
+    });
+    let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{known}\r\n");
+    say(tcp, request.as_bytes()).await?;
+    judge(&head(tcp).await?)
+}
+
+/// The head of the answer, and not a byte behind it: that is from the other end.
+async fn head(tcp: &TcpStream) -> Result<Vec<u8>> {
+    let (mut head, mut part) = (Vec::new(), [0; 1024]);
+    while !head.ends_with(END) {
+        let peeked = tcp.peek(&mut part).await?;
+        let known = head.len();
+        head.extend_from_slice(&part[..peeked]);
+        // The end may have begun in what was read before.
+        let from = known.saturating_sub(END.len() - 1);
+        let found = head[from..].windows(END.len()).position(|part| part == END);
+        head.truncate(found.map_or(head.len(), |at| from + at + END.len()));
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(invalid("its answer has no end within 8 KiB"));
+        }
+        let mut left = (head.len() - known).max(usize::from(peeked == 0));
+        while left > 0 {
+            left -= hear(tcp, &mut part[..left]).await?;
+        }
+    }
+    Ok(head)
+}
+
+fn judge(head: &[u8]) -> Result<()> {
+    let mut fields = [httparse::EMPTY_HEADER; FIELDS_MAX];
+    let mut answer = httparse::Response::new(&mut fields);
+    let parsed = answer.parse(head);
+    if !matches!(parsed, Ok(httparse::Status::Complete(_))) {
+        return Err(invalid("its answer is not HTTP"));
+    }
+    let status = answer.code.unwrap_or_default();
+    let reason: String = answer
+        .reason
+        .unwrap_or_default()
+        .chars()
+        .take(REASON_MAX)
+        .collect();
+    match status {
+        200..=299 => Ok(()),
+        407 => Err(refused(format!(
+            "it asks for a user it knows: {status} {reason}"
+        ))),
+        _ => Err(refused(format!("it answers {status} {reason}"))),
+    }
+}
+
+fn refused(text: String) -> Error {
+    Error::new(ErrorKind::ConnectionRefused, text)
+}
+
+fn invalid(text: &'static str) -> Error {
+    Error::new(ErrorKind::InvalidData, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::session::driver::tests::pair;
+
+    /// What comes of an answer that comes in these parts, and what is left to read.
+    async fn answered(parts: &[&[u8]]) -> (Result<()>, Vec<u8>) {
+        let (mut near, mut far) = pair().await;
+        let user = ("alice".to_owned(), "secret".to_owned());
+        let ask = connect(&near, Some(&user), "far.example.com:64000");
+        let answer = async {
+            let mut request = vec![0; 1024];
+            let length = far.read(&mut request).await.unwrap();
+            for part in parts {
+                far.write_all(part).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            drop(far);
+            request.truncate(length);
+            String::from_utf8(request).unwrap()
+        };
+        let (led, request) = tokio::join!(ask, answer);
+        assert_eq!(
+            request,
+            "CONNECT far.example.com:64000 HTTP/1.1\r\nHost: far.example.com:64000\r\n\
+             Proxy-Authorization: Basic YWxpY2U6c2VjcmV0\r\n\r\n"
+        );
+        let mut left = Vec::new();
+        let _ = near.read_to_end(&mut left).await;
+        (led, left)
+    }
+
+    #[tokio::test]
+    async fn what_is_behind_the_answer_stays_for_the_carrier_however_it_comes() {
+        for parts in [
+            &[&b"HTTP/1.1 200 Connection established\r\n\r\nhello"[..]][..],
+            &[b"HTTP/1.1 200 OK\r\nA: b\r", b"\n\r", b"\nhel", b"lo"],
+            &[b"HTTP/1.0 200\r\n\r\n", b"hello"],
+        ] {
+            let (led, left) = answered(parts).await;
+            led.unwrap();
+            assert_eq!(left, b"hello");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_with_its_status_and_reason_and_never_the_password() {
+        let long = [b"HTTP/1.1 200 OK\r\nA: ".as_slice(), &[b'a'; 9 << 10]].concat();
+        let cases: [(&[u8], &str); 5] = [
+            (
+                b"HTTP/1.1 403 Filtered\r\nContent-Length: 0\r\n\r\n",
+                "it answers 403 Filtered",
+            ),
+            (
+                b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n",
+                "it asks for a user it knows: 407 Proxy Authentication Required",
+            ),
+            (b"SSH-2.0-OpenSSH\r\n\r\n", "its answer is not HTTP"),
+            (
+                b"HTTP/1.1 200",
+                "it closed the connection before it answered",
+            ),
+            (&long, "its answer has no end within 8 KiB"),
+        ];
+        for (answer, expected) in cases {
+            let (led, _) = answered(&[answer]).await;
+            assert_eq!(led.unwrap_err().to_string(), expected);
+        }
+    }
+}

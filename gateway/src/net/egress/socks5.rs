@@ -1,0 +1,186 @@
+//! CONNECT of a SOCKS5 proxy (RFC 1928, and 1929 where it knows its users), from the client's side.
+
+use std::io::{Error, ErrorKind, Result};
+use std::net::IpAddr;
+
+use tokio::net::TcpStream;
+
+use super::{bare, hear, say};
+
+const VERSION: u8 = 5;
+const USER_VERSION: u8 = 1;
+const NO_USER: u8 = 0;
+const USER: u8 = 2;
+const NONE_OF_THESE: u8 = 0xff;
+const CONNECT: u8 = 1;
+const IPV4: u8 = 1;
+const NAME: u8 = 3;
+const IPV6: u8 = 4;
+
+/// Has the proxy at the other end of `tcp` lead on to `to`, `host:port`.
+///
+/// # Errors
+/// It does not, for the reason it says, or does not speak SOCKS5.
+pub(super) async fn connect(
+    tcp: &TcpStream,
+    user: Option<&(String, String)>,
+    to: &str,
+) -> Result<()> {
+    let method = if user.is_some() { USER } else { NO_USER };
+    say(tcp, &[VERSION, 1, method]).await?;
+    match (exactly(tcp).await?, user) {
+        ([VERSION, NO_USER], None) => {}
+        ([VERSION, USER], Some(user)) => log_in(tcp, user).await?,
+        ([VERSION, NONE_OF_THESE], None) => return Err(refused("it asks for a user it knows")),
+        ([VERSION, NONE_OF_THESE], Some(_)) => return Err(refused("it takes no password")),
+        _ => return Err(invalid()),
+    }
+    say(tcp, &request(to)?).await?;
+    let [version, reply, _, kind] = exactly(tcp).await?;
+    if version != VERSION {
+        return Err(invalid());
+    }
+    if reply != 0 {
+        let text = meaning(reply);
+        return Err(refused(&format!("it answers {reply}, {text}")));
+    }
+    // Where it connected from; then the port.
+    match kind {
+        IPV4 => drop(exactly::<4>(tcp).await?),
+        IPV6 => drop(exactly::<16>(tcp).await?),
+        NAME => {
+            let [length] = exactly(tcp).await?;
+            for _ in 0..length {
+                let [_] = exactly(tcp).await?;
+            }
+        }
+        _ => return Err(invalid()),
+    }
+    let [_, _] = exactly(tcp).await?;
+    Ok(())
+}
+
+async fn log_in(tcp: &TcpStream, (name, password): &(String, String)) -> Result<()> {
+    let mut words = vec![USER_VERSION];
+    for word in [name, password] {
+        // The configuration has none that is longer.
+        words.push(word.len() as u8);
+        words.extend_from_slice(word.as_bytes());
+    }
+    say(tcp, &words).await?;
+    match exactly(tcp).await? {
+        [_, 0] => Ok(()),
+        [_, _] => Err(refused(
+            "it does not know the user, or not by this password",
+        )),
+    }
+}
+
+fn request(to: &str) -> Result<Vec<u8>> {
+    let wrong = || Error::new(ErrorKind::InvalidInput, "no address that SOCKS5 can say");
+    let (host, port) = to.rsplit_once(':').ok_or_else(wrong)?;
+    let port: u16 = port.parse().map_err(|_| wrong())?;
+    let host = bare(host);
+    let mut request = vec![VERSION, CONNECT, 0];
+    match host.parse() {
+        Ok(IpAddr::V4(ip)) => {
+            request.push(IPV4);
+            request.extend_from_slice(&ip.octets());
+        }
+        Ok(IpAddr::V6(ip)) => {
+            request.push(IPV6);
+            request.extend_from_slice(&ip.octets());
+        }
+        Err(_) => {
+            let length = u8::try_from(host.len()).map_err(|_| wrong())?;
+            request.extend_from_slice(&[NAME, length]);
+            request.extend_from_slice(host.as_bytes());
+        }
+    }
+    request.extend_from_slice(&port.to_be_bytes());
+    Ok(request)
+}
+
+/// Section 6.
+const fn meaning(reply: u8) -> &'static str {
+    match reply {
+        2 => "not allowed",
+        3 => "network unreachable",
+        4 => "host unreachable",
+        5 => "connection refused",
+        6 => "no answer in time",
+        7 => "command not supported",
+        8 => "address type not supported",
+        _ => "failure",
+    }
+}
+
+async fn exactly<const N: usize>(tcp: &TcpStream) -> Result<[u8; N]> {
+    let (mut bytes, mut filled) = ([0; N], 0);
+    while filled < N {
+        filled += hear(tcp, &mut bytes[filled..]).await?;
+    }
+    Ok(bytes)
+}
+
+fn refused(text: &str) -> Error {
+    Error::new(ErrorKind::ConnectionRefused, text)
+}
+
+fn invalid() -> Error {
+    Error::new(ErrorKind::InvalidData, "its answer is not SOCKS5")
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::session::driver::tests::pair;
+
+    #[test]
+    fn names_go_as_names_and_addresses_as_addresses() {
+        assert_eq!(
+            request("far:258").unwrap(),
+            b"\x05\x01\x00\x03\x03far\x01\x02"
+        );
+        assert_eq!(
+            request("1.2.3.4:1").unwrap(),
+            b"\x05\x01\x00\x01\x01\x02\x03\x04\x00\x01"
+        );
+        assert_eq!(request("[::1]:1").unwrap()[3], IPV6);
+        assert!(request(&format!("{}:1", "a".repeat(256))).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told_and_what_is_behind_an_answer_stays() {
+        for (answer, expected) in [
+            (&b"\x05\xff"[..], Err("it asks for a user it knows")),
+            (b"HTTP/1.1 400", Err("its answer is not SOCKS5")),
+            (
+                b"\x05\x00\x05\x02\x00\x01",
+                Err("it answers 2, not allowed"),
+            ),
+            (b"\x05", Err("it closed the connection before it answered")),
+            (b"\x05\x00\x05\x00\x00\x03\x01a\x00\x01hello", Ok(b"hello")),
+            (
+                b"\x05\x00\x05\x00\x00\x01\x01\x02\x03\x04\x00\x01hello",
+                Ok(b"hello"),
+            ),
+        ] {
+            let (mut near, mut far) = pair().await;
+            far.write_all(answer).await.unwrap();
+            far.shutdown().await.unwrap();
+            let led = connect(&near, None, "far:1").await;
+            match expected {
+                Err(text) => assert_eq!(led.unwrap_err().to_string(), text),
+                Ok(behind) => {
+                    led.unwrap();
+                    let mut left = Vec::new();
+                    near.read_to_end(&mut left).await.unwrap();
+                    assert_eq!(left, behind);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Which targets an exit may dial.
+//!
+//! Pure: the judgement is of the name asked for, of the address that it resolved to, and of who asks; the
+//! caller dials exactly the address that was judged. Default is deny, and a rule that denies wins.
+//!
+//! Some addresses are reached only by a rule that names them literally, which all of its network must lie
+//! among: loopback, link-local, metadata services, multicast, unspecified, what `policy.protected` has,
+//! the API server, and the gateway's own ports. So are those that lead to one of them by a tunnel or a
+//! translator, since the IPv4 address is in them.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnet::IpNet;
+use muxtunnel_gateway_config::{Cidr, Config, HostPattern, Policy, Rule, ends_in_number};
+
+use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
+
+/// Metadata services of large clouds that are not link-local: networks and the lengths of their prefixes. AWS has the
+/// whole of the first IPv6 one for services of an instance (254: metadata, 23: credentials of pods, 253: names), Google
+/// the second, Oracle and Scaleway one address each.
+const METADATA: [(IpAddr, u8); 7] = [
+    (IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)), 32),
+    (IpAddr::V4(Ipv4Addr::new(168, 63, 129, 16)), 32),
+    (IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)), 32),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0)),
+        32,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0)),
+        64,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0xc1, 0, 0, 0, 0, 0xa9fe, 0xa9fe)),
+        128,
+    ),
+    (
+        IpAddr::V6(Ipv6Addr::new(0xfd00, 0x42, 0, 0, 0, 0, 0, 0x42)),
+        128,
+    ),
+];
+/// The API server's own names in a cluster, whose rule may lead to its address.
+const API_SERVER_NAMES: [&str; 3] = [
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+];
+
+/// Decides whether a peer may dial a target: the rules, the protected addresses and the identity of the peer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Authorizer<'a> {
+    /// The rules that allow, in two lists.
+    pub(crate) allow: [&'a [Rule]; 2],
+    pub(crate) policy: &'a Policy,
+    pub(crate) protected: &'a ProtectedAddresses,
+    /// What the peer's carriers proved of it; `None`: nothing.
+    pub(crate) peer: Option<&'a str>,
+}
+
+/// What a host is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Host<'a> {
+    /// An address in its standard spelling.
+    Address(IpAddr),
+    /// A name, without the dot at its end.
+    Name(&'a str),
+}
+
+impl<'a> Host<'a> {
+    /// `None`: it is neither, but resolvers may read it as an address, such as `0177.1`.
+    pub(crate) fn read(text: &'a str) -> Option<Self> {
+        if let Ok(address) = text.parse() {
+            return Some(Self::Address(address));
+        }
+        let name = text.strip_suffix('.').unwrap_or(text);
+        let is_part = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        let is_name = !name.is_empty() && name.bytes().all(is_part) && !ends_in_number(name);
+        is_name.then_some(Self::Name(name))
+    }
+}
+
+impl<'a> Authorizer<'a> {
+    /// By the rules of an exit.
+    pub(crate) fn of(
+        config: &'a Config,
+        protected: &'a ProtectedAddresses,
+        peer: Option<&'a str>,
+    ) -> Self {
+        Self {
+            allow: [&config.allow, &config.policy.allow],
+            policy: &config.policy,
+            protected,
+            peer,
+        }
+    }
+
+    fn allowing(&self, port: u16) -> impl Iterator<Item = &Rule> {
+        let allowing = self.allow.into_iter().flatten();
+        allowing.filter(move |rule| self.is_for(rule, port))
+    }
+
+    /// Whether any rule could permit `host`:`port`, so that a name that nobody allowed is not even
+    /// resolved.
+    pub(crate) fn may_permit(&self, host: Host<'_>, port: u16) -> bool {
+        let by_name = |rule: &Rule| match &rule.host {
+            HostPattern::Any => Some(true),
+            HostPattern::Name(_) | HostPattern::Below(_) => Some(names(rule, host)),
+            HostPattern::Network(_) => None,
+            HostPattern::Unix(_) => Some(false),
+        };
+        let mut denied = self.denying(port);
+        self.allowing(port)
+            .any(|rule| by_name(rule).unwrap_or(true))
+            && !denied.any(|rule| by_name(rule).unwrap_or(false))
+    }
+
+    /// Whether the rules that have the name of `host` say of it that it is whole, so that no search list may make another
+    /// one of it.
+    pub(crate) fn is_whole(&self, host: Host<'_>, port: u16) -> bool {
+        let by_name = self.allowing(port).filter(|rule| names(rule, host));
+        let mut by_name = by_name.filter_map(|rule| match &rule.host {
+            HostPattern::Name(name) | HostPattern::Below(name) => Some(name.ends_with('.')),
+            _ => None,
+        });
+        by_name
+            .next()
+            .is_some_and(|first| first && by_name.all(|is_whole| is_whole))
+    }
+
+    /// Whether the Unix socket at `path` may be connected to: a rule names it, and none denies it.
+    pub(crate) fn permits_unix(&self, path: &str) -> bool {
+        let mut allowing = self.allow.into_iter().flatten();
+        allowing.any(|rule| self.names_unix(rule, path)) && !self.denies_unix(path)
+    }
+
+    /// Whether a rule denies the Unix socket at `path`.
+    pub(crate) fn denies_unix(&self, path: &str) -> bool {
+        let mut denying = self.policy.deny.iter();
+        denying.any(|rule| self.names_unix(rule, path))
+    }
+
+    fn names_unix(&self, rule: &Rule, path: &str) -> bool {
+        let is_for = rule.peer.is_none() || rule.peer.as_deref() == self.peer;
+        is_for && matches!(&rule.host, HostPattern::Unix(named) if named == path)
+    }
+
+    /// Whether a stream to `host`:`port`, resolved to `address`, may be dialled.
+    pub(crate) fn permits(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
+        self.allowing(port)
+            .any(|rule| self.covers(rule, host, address, port))
+            && !self.denies(host, address, port)
+    }
+
+    /// Whether a rule denies a stream to `host`:`port`, resolved to `address`.
+    pub(crate) fn denies(&self, host: Host<'_>, address: IpAddr, port: u16) -> bool {
+        self.denying(port).any(|rule| match &rule.host {
+            HostPattern::Any => true,
+            HostPattern::Name(_) | HostPattern::Below(_) => names(rule, host),
+            HostPattern::Network(cidr) => self.is_in(*cidr, address),
+            HostPattern::Unix(_) => false,
+        })
+    }
+
+    fn denying(&self, port: u16) -> impl Iterator<Item = &Rule> {
+        let denying = self.policy.deny.iter();
+        denying.filter(move |rule| self.is_for(rule, port))
+    }
+
+    fn is_for(&self, rule: &Rule, port: u16) -> bool {
+        let peer = rule.peer.as_deref();
+        rule.ports.contains(port) && peer.is_none_or(|peer| self.peer == Some(peer))
+    }
+
+    /// Whether the rule allows it: it covers it, and names literally what has to be.
+    fn covers(&self, rule: &Rule, host: Host<'_>, address: IpAddr, port: u16) -> bool {
+        let by_name = |exact: bool| {
+            !self.is_own(address, port)
+                && (exact || !self.names_api_server(host))
+                && (self.guards_of(address).is_empty() || exact && is_localhost(host, address))
+                && !self.is_protected(address, exact && is_api_server(host))
+        };
+        match &rule.host {
+            HostPattern::Any => by_name(false),
+            HostPattern::Name(_) => names(rule, host) && by_name(true),
+            HostPattern::Below(_) => names(rule, host) && by_name(false),
+            HostPattern::Unix(_) => false,
+            HostPattern::Network(cidr) => {
+                !self.names_api_server(host)
+                    && ends(*cidr, address).is_some_and(|(first, last)| {
+                        let names_port = first == last && rule.ports.is_single();
+                        (names_port || !self.is_own(address, port))
+                            && self.is_literal(address, first)
+                            && self.is_literal(address, last)
+                    })
+            }
+        }
+    }
+
+    /// Whether a network that ends with `end` may lead to `address`: what guards one guards the other.
+    fn is_literal(&self, address: IpAddr, end: IpAddr) -> bool {
+        let mut protected = self.protected();
+        self.guards_of(address).is_within(self.guards_of(end))
+            && protected.all(|cidr| !self.is_in(cidr, address) || self.is_in(cidr, end))
+    }
+
+    fn is_own(&self, address: IpAddr, port: u16) -> bool {
+        let mut all = self.embedded(address).chain([canonical(address)]);
+        all.any(|address| self.protected.is_own(address, port))
+    }
+
+    /// The IPv4 addresses that a router or a translator could take out of an IPv6 one.
+    fn embedded(&self, address: IpAddr) -> impl Iterator<Item = IpAddr> {
+        let prefixes = self.policy.nat64_prefixes.iter();
+        embedded(address).chain(prefixes.filter_map(move |prefix| translated(*prefix, address)))
+    }
+
+    /// Of the address itself, and of those that are in it.
+    fn guards_of(&self, address: IpAddr) -> Guards {
+        let all = self.embedded(address).chain([canonical(address)]);
+        all.map(guards_of_one).fold(Guards::NONE, Guards::with)
+    }
+
+    /// Whether the network has the address, or one that is in it.
+    fn is_in(&self, cidr: Cidr, address: IpAddr) -> bool {
+        let mut all = self.embedded(address).chain([address]);
+        all.any(|address| ends(cidr, address).is_some())
+    }
+
+    /// The API server's name is as good as its address.
+    fn names_api_server(&self, host: Host<'_>) -> bool {
+        match (&self.protected.api_server, host) {
+            (Some(ApiServer::Name(name)), Host::Name(host)) => name.eq_ignore_ascii_case(host),
+            _ => false,
+        }
+    }
+
+    fn is_protected(&self, address: IpAddr, but_for_api_server: bool) -> bool {
+        let configured = self.policy.protected.iter().copied();
+        let api_server = self.api_server().filter(|_| !but_for_api_server);
+        let mut protected = configured.chain(api_server);
+        protected.any(|cidr| self.is_in(cidr, address))
+    }
+
+    fn protected(&self) -> impl Iterator<Item = Cidr> {
+        let configured = self.policy.protected.iter();
+        configured.copied().chain(self.api_server())
+    }
+
+    fn api_server(&self) -> Option<Cidr> {
+        match &self.protected.api_server {
+            Some(ApiServer::Address(address)) => Some(Cidr::single(*address)),
+            _ => None,
+        }
+    }
+}
+
+/// Whether a rule with a name or a pattern of names has `host`.
+fn names(rule: &Rule, host: Host<'_>) -> bool {
+    let Host::Name(host) = host else {
+        return false;
+    };
+    match &rule.host {
+        HostPattern::Name(name) => host.eq_ignore_ascii_case(name.trim_end_matches('.')),
+        HostPattern::Below(domain) => {
+            let (host, domain) = (host.as_bytes(), domain.trim_end_matches('.').as_bytes());
+            let Some(split) = host.len().checked_sub(domain.len() + 1) else {
+                return false;
+            };
+            let (label, below) = host.split_at(split);
+            !label.is_empty() && below[0] == b'.' && below[1..].eq_ignore_ascii_case(domain)
+        }
+        HostPattern::Any | HostPattern::Network(_) | HostPattern::Unix(_) => false,
+    }
+}
+
+/// A rule that names localhost leads to loopback, and nowhere else that is guarded.
+fn is_localhost(host: Host<'_>, address: IpAddr) -> bool {
+    matches!(host, Host::Name(name) if name.eq_ignore_ascii_case("localhost"))
+        && canonical(address).is_loopback()
+}
+
+fn is_api_server(host: Host<'_>) -> bool {
+    let Host::Name(host) = host else {
+        return false;
+    };
+    API_SERVER_NAMES
+        .iter()
+        .any(|name| host.eq_ignore_ascii_case(name))
+}
+
+/// Why an address has to be named literally: a set of bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Guards(u8);
+
+impl Guards {
+    const NONE: Self = Self(0);
+    const UNSPECIFIED: Self = Self(1);
+    const LOOPBACK: Self = Self(2);
+    const LINK_LOCAL: Self = Self(4);
+    const METADATA: Self = Self(8);
+    const MULTICAST: Self = Self(16);
+    /// NAT64 for local use (RFC 8215): where in it the IPv4 address is, only its operator knows.
+    const TRANSLATED: Self = Self(32);
+
+    fn is_empty(self) -> bool {
+        self == Self::NONE
+    }
+
+    fn is_within(self, other: Self) -> bool {
+        self.0 & !other.0 == 0
+    }
+
+    fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+fn guards_of_one(address: IpAddr) -> Guards {
+    let is_translated = |v6: Ipv6Addr| v6.segments()[..3] == [0x64, 0xff9b, 1];
+    match address {
+        IpAddr::V4(v4) if v4.octets()[0] == 0 => Guards::UNSPECIFIED,
+        IpAddr::V6(v6) if v6.is_unspecified() => Guards::UNSPECIFIED,
+        _ if address.is_loopback() => Guards::LOOPBACK,
+        IpAddr::V4(v4) if v4.is_link_local() => Guards::LINK_LOCAL,
+        IpAddr::V6(v6) if v6.is_unicast_link_local() => Guards::LINK_LOCAL,
+        _ if is_metadata(address) => Guards::METADATA,
+        IpAddr::V4(v4) if v4.is_broadcast() => Guards::MULTICAST,
+        _ if address.is_multicast() => Guards::MULTICAST,
+        IpAddr::V6(v6) if is_translated(v6) => Guards::TRANSLATED,
+        _ => Guards::NONE,
+    }
+}
+
+fn is_metadata(address: IpAddr) -> bool {
+    let mut networks = METADATA.into_iter();
+    networks.any(|(network, length)| {
+        IpNet::new(network, length).is_ok_and(|network| network.contains(&address))
+    })
+}
+
+/// The one form of addresses that reach the same: IPv4 ones that are mapped (RFC 4291), which the kernel
+/// dials as such, and those behind the well-known prefix of NAT64 (RFC 6052).
+fn canonical(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(v6) => match v6.segments() {
+            [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+                v4(high, low)
+            }
+            _ => address,
+        },
+        IpAddr::V4(_) => address,
+    }
+}
+
+/// The IPv4 addresses that a router or a translator could take out of an IPv6 one: compatible (RFC 4291),
+/// translated (RFC 2765), 6to4 (RFC 3056), server and client of Teredo (RFC 4380), ISATAP (RFC 5214).
+fn embedded(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let found = match address {
+        IpAddr::V6(v6) => {
+            let s = v6.segments();
+            let outer = match s {
+                [0, 0, 0, 0, 0, 0, high, low] if high != 0 || low > 1 => {
+                    [Some(v4(high, low)), None]
+                }
+                [0, 0, 0, 0, 0xffff, 0, high, low] => [Some(v4(high, low)), None],
+                [0x2002, high, low, ..] => [Some(v4(high, low)), None],
+                [0x2001, 0, h, l, _, _, high, low] => [Some(v4(h, l)), Some(v4(!high, !low))],
+                _ => [None, None],
+            };
+            // The bits for "universal" and "group" of the interface's id are of no importance.
+            let isatap = s[4] & 0xfcff == 0 && s[5] == 0x5efe;
+            [outer[0], outer[1], isatap.then(|| v4(s[6], s[7]))]
+        }
+        IpAddr::V4(_) => [None; 3],
+    };
+    found.into_iter().flatten()
+}
+
+/// The IPv4 address that a translator with that prefix takes out of an address behind it: the bits behind the prefix, but for
+/// those of byte 8 (RFC 6052, section 2.2).
+fn translated(prefix: Cidr, address: IpAddr) -> Option<IpAddr> {
+    let network = IpNet::new(prefix.address, prefix.length).ok()?;
+    let IpAddr::V6(v6) = address else {
+        return None;
+    };
+    let octets = v6.octets();
+    let behind = octets
+        .iter()
+        .enumerate()
+        .skip(usize::from(prefix.length) / 8);
+    let mut bytes = behind.filter(|(at, _)| *at != 8).map(|(_, byte)| *byte);
+    let v4 = [bytes.next()?, bytes.next()?, bytes.next()?, bytes.next()?];
+    network.contains(&address).then(|| IpAddr::V4(v4.into()))
+}
+
+fn v4(high: u16, low: u16) -> IpAddr {
+    let ([a, b], [c, d]) = (high.to_be_bytes(), low.to_be_bytes());
+    IpAddr::V4(Ipv4Addr::new(a, b, c, d))
+}
+
+/// The first and the last address of the network, if it has `address`.
+fn ends(cidr: Cidr, address: IpAddr) -> Option<(IpAddr, IpAddr)> {
+    let network = canonical_network(cidr)?;
+    let has = network.contains(&canonical(address));
+    has.then(|| (network.network(), network.broadcast()))
+}
+
+fn canonical_network(cidr: Cidr) -> Option<IpNet> {
+    match (cidr.address, canonical(cidr.address)) {
+        (IpAddr::V6(_), v4 @ IpAddr::V4(_)) if cidr.length >= 96 => {
+            IpNet::new(v4, cidr.length - 96)
+        }
+        (address, _) => IpNet::new(address, cidr.length),
+    }
+    .ok()
+}
+
+#[cfg(test)]
+mod tests;

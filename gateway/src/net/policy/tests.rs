@@ -1,0 +1,407 @@
+#[path = "../../../tests/common/spellings.rs"]
+mod spellings;
+
+use super::*;
+
+const EXIT: &str =
+    "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\nadmin: '[::]:64001'\n";
+
+/// Who judges in a test: the API server is 10.96.0.1, this host 192.0.2.99.
+struct Rules {
+    config: Config,
+    protected: ProtectedAddresses,
+}
+
+impl Rules {
+    /// `policy`: what the field of that name says.
+    fn new(policy: &str) -> Self {
+        Self::beside(policy, "10.96.0.1")
+    }
+
+    fn allowing(allow: &[&str]) -> Self {
+        Self::new(&format!("{{allow: {allow:?}}}"))
+    }
+
+    fn beside(policy: &str, api_server: &str) -> Self {
+        let config = Config::from_yaml(&format!("{EXIT}policy: {policy}\n")).unwrap();
+        let is_local = |address: IpAddr| address == IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
+        Self {
+            protected: ProtectedAddresses::new(api_server, &config, is_local),
+            config,
+        }
+    }
+
+    fn authorizer<'a>(&'a self, peer: Option<&'a str>) -> Authorizer<'a> {
+        Authorizer::of(&self.config, &self.protected, peer)
+    }
+
+    fn permit(&self, host: &str, address: &str, port: u16) -> bool {
+        self.permit_to(None, host, address, port)
+    }
+
+    fn permit_to(&self, peer: Option<&str>, host: &str, address: &str, port: u16) -> bool {
+        let (authorizer, host) = (self.authorizer(peer), Host::read(host).unwrap());
+        let permitted = authorizer.permits(host, address.parse().unwrap(), port);
+        assert!(!permitted || authorizer.may_permit(host, port));
+        permitted
+    }
+}
+
+fn permitted(allow: &[&str], host: &str, address: &str, port: u16) -> bool {
+    Rules::allowing(allow).permit(host, address, port)
+}
+
+#[test]
+fn nothing_is_permitted_by_default() {
+    assert!(!permitted(&[], "web", "192.0.2.1", 80));
+}
+
+#[test]
+fn a_name_permits_what_it_resolves_to_on_its_ports_only() {
+    assert!(permitted(&["web.shop:80"], "WEB.shop.", "192.0.2.1", 80));
+    assert!(!permitted(&["web.shop:80"], "web.shop", "192.0.2.1", 81));
+    assert!(!permitted(&["web.shop:80"], "db.shop", "192.0.2.1", 80));
+    assert!(permitted(&["web.shop"], "web.shop", "192.0.2.1", 81));
+    for (port, expected) in [(7999, false), (8000, true), (8100, true), (8101, false)] {
+        let got = permitted(&["web.shop:8000-8100"], "web.shop", "192.0.2.1", port);
+        assert_eq!(got, expected, "{port}");
+    }
+}
+
+#[test]
+fn a_pattern_permits_names_below_its_domain_and_no_others() {
+    for (host, expected) in [
+        ("a.example.com", true),
+        ("a.b.EXAMPLE.com.", true),
+        ("example.com", false),
+        (".example.com", false),
+        ("badexample.com", false),
+        ("a.example.com.evil.org", false),
+        ("192.0.2.1", false),
+    ] {
+        let got = permitted(&["*.example.com"], host, "192.0.2.1", 80);
+        assert_eq!(got, expected, "{host}");
+    }
+    assert!(permitted(&["*"], "a.b", "192.0.2.1", 80));
+    assert!(permitted(&["*:80"], "192.0.2.1", "192.0.2.1", 80));
+}
+
+#[test]
+fn a_network_permits_the_resolved_address_whatever_the_name() {
+    assert!(permitted(&["10.0.0.0/8:80"], "any.name", "10.1.2.3", 80));
+    assert!(!permitted(&["10.0.0.0/8:80"], "any.name", "11.1.2.3", 80));
+    assert!(permitted(
+        &["10.0.0.0/8"],
+        "any.name",
+        "::ffff:10.1.2.3",
+        80
+    ));
+    assert!(permitted(
+        &["10.0.0.0/8"],
+        "any.name",
+        "64:ff9b::10.1.2.3",
+        80
+    ));
+}
+
+#[test]
+fn who_has_an_allowed_address_in_another_one_is_elsewhere() {
+    for address in [
+        "2002:a01:203::1",
+        "2001:db8::5efe:10.1.2.3",
+        "::10.1.2.3",
+        "::ffff:0:10.1.2.3",
+    ] {
+        assert!(!permitted(&["10.0.0.0/8"], "x", address, 80), "{address}");
+    }
+}
+
+#[test]
+fn what_denies_wins_in_every_spelling() {
+    let rules = Rules::new(
+        "{allow: ['*', '10.0.0.0/8', '::/0'], deny: ['10.6.0.0/16', '*.corp.example', 'db.example:5432', '*:25']}",
+    );
+    for (host, address, port, expected) in [
+        ("a.example", "10.5.1.1", 80, true),
+        ("a.example", "10.6.1.1", 80, false),
+        ("10.6.1.1", "10.6.1.1", 80, false),
+        ("a.example", "::ffff:10.6.1.1", 80, false),
+        ("a.example", "64:ff9b::a06:101", 80, false),
+        ("a.example", "2002:a06:101::1", 80, false),
+        ("a.example", "2001:db8::5efe:10.6.1.1", 80, false),
+        ("a.example", "2001:0:102:304::f5f9:fefe", 80, false),
+        ("db.corp.example", "10.5.1.1", 80, false),
+        ("corp.example", "10.5.1.1", 80, true),
+        ("db.example", "10.5.1.1", 5432, false),
+        ("db.example", "10.5.1.1", 5433, true),
+        ("a.example", "10.5.1.1", 25, false),
+    ] {
+        let got = rules.permit(host, address, port);
+        assert_eq!(got, expected, "{host} {address} {port}");
+    }
+    let db = Host::Name("db.example");
+    assert!(
+        !rules.authorizer(None).may_permit(db, 5432),
+        "it is not resolved"
+    );
+}
+
+#[test]
+fn a_rule_for_a_peer_is_for_nobody_else() {
+    let rules = Rules::new("{allow: ['a:80,peer=x', 'b:80'], deny: ['b,peer=x']}");
+    for (peer, host, expected) in [
+        (None, "a", false),
+        (Some("x"), "a", true),
+        (Some("X"), "a", false),
+        (Some("xx"), "a", false),
+        (None, "b", true),
+        (Some("x"), "b", false),
+        (Some("y"), "b", true),
+    ] {
+        let got = rules.permit_to(peer, host, "192.0.2.1", 80);
+        assert_eq!(got, expected, "{peer:?} {host}");
+    }
+}
+
+#[test]
+fn the_documented_table_is_what_is_judged() {
+    let page = include_str!("../../../../docs/gateway.md");
+    let (_, rest) = page
+        .split_once("| `allow` | `deny` | asked for | its address | |\n")
+        .unwrap();
+    let (table, _) = rest.split_once("\n\n").unwrap();
+    let rows = table.lines().skip(1);
+    assert!(rows.clone().count() > 20);
+    for row in rows {
+        let cells: Vec<_> = row
+            .trim_matches('|')
+            .split('|')
+            .map(|cell| cell.trim().trim_matches('`'))
+            .collect();
+        let [allow, deny, target, address, verdict] = cells[..] else {
+            panic!("{row}");
+        };
+        let deny = Some(deny).filter(|deny| !deny.is_empty());
+        let deny = Vec::from_iter(deny);
+        let rules = Rules::new(&format!("{{allow: [{allow:?}], deny: {deny:?}}}"));
+        let (host, port) = target.rsplit_once(':').unwrap();
+        let permitted =
+            Host::read(host).is_some() && rules.permit(host, address, port.parse().unwrap());
+        let expected = match verdict {
+            "dialled" => true,
+            "refused" => false,
+            _ => panic!("{row}"),
+        };
+        assert_eq!(permitted, expected, "{row}");
+    }
+}
+
+/// Rules that are wide, and one for a name that anybody may own.
+const WIDE: [&str; 10] = [
+    "*",
+    "0.0.0.0/0",
+    "::/0",
+    "sneaky.example.com",
+    "*.example.com",
+    "126.0.0.0/7",
+    "168.0.0.0/6",
+    "10.96.0.0/12",
+    "fe00::/7",
+    "2000::/3",
+];
+
+#[test]
+fn guarded_addresses_need_a_literal_rule_in_every_spelling() {
+    let spellings = spellings::addresses();
+    assert!(spellings.len() >= 200, "{}", spellings.len());
+    for wide in WIDE {
+        let rules = Rules::new(&format!(
+            "{{allow: ['{wide}'], protected: [10.97.0.0/16, 'fd77::/64']}}"
+        ));
+        for address in &spellings {
+            for host in ["sneaky.example.com", address] {
+                assert!(
+                    !rules.permit(host, address, 80),
+                    "{wide} permits {host} at {address}"
+                );
+            }
+        }
+    }
+}
+
+/// RFC 6052, section 2.2: how each length of a prefix has 169.254.169.254 in it.
+const TRANSLATED: [(&str, &str); 6] = [
+    ("2001:db8::/32", "2001:db8:a9fe:a9fe::"),
+    ("2001:db8:100::/40", "2001:db8:1a9:fea9:fe::"),
+    ("2001:db8:122::/48", "2001:db8:122:a9fe:a9:fe00::"),
+    ("2001:db8:122:300::/56", "2001:db8:122:3a9:fe:a9fe::"),
+    ("2001:db8:122:344::/64", "2001:db8:122:344:a9:fea9:fe00::"),
+    ("2001:db8:122:344::/96", "2001:db8:122:344::a9fe:a9fe"),
+];
+
+#[test]
+fn behind_a_prefix_of_the_networks_translator_an_address_is_guarded_as_the_one_in_it() {
+    for (prefix, address) in TRANSLATED {
+        for allow in ["*", "::/0", "2001:db8::/32", "sneaky.example.com"] {
+            let rules = Rules::new(&format!(
+                "{{allow: ['{allow}'], nat64Prefixes: ['{prefix}']}}"
+            ));
+            let host = "sneaky.example.com";
+            assert!(
+                !rules.permit(host, address, 80),
+                "{allow} {prefix} {address}"
+            );
+            assert!(
+                !rules.permit(address, address, 80),
+                "{allow} {prefix} {address}"
+            );
+            // Without the prefix nothing tells that this is a metadata service.
+            let rules = Rules::new(&format!("{{allow: ['{allow}']}}"));
+            assert!(rules.permit(host, address, 80), "{allow} {address}");
+        }
+        let literal = Rules::new(&format!(
+            "{{allow: ['{address}'], nat64Prefixes: ['{prefix}']}}"
+        ));
+        assert!(literal.permit(address, address, 80), "{address}");
+    }
+    let prefix = "nat64Prefixes: ['2001:db8:122:344::/96']";
+    let denied = Rules::new(&format!(
+        "{{allow: ['*'], deny: ['10.1.0.0/16'], {prefix}}}"
+    ));
+    assert!(!denied.permit("a.example.com", "2001:db8:122:344::a01:203", 80));
+    assert!(denied.permit("a.example.com", "2001:db8:122:344::a02:203", 80));
+    assert!(denied.permit("a.example.com", "2001:db8:122:345::a01:203", 80));
+}
+
+#[test]
+fn numbers_that_resolvers_read_as_addresses_are_neither_names_nor_addresses() {
+    let numbers = spellings::numbers();
+    assert!(numbers.len() >= 190, "{}", numbers.len());
+    for text in numbers {
+        assert_eq!(Host::read(&text), None, "{text}");
+    }
+    for text in [
+        "127.1",
+        "0177.1",
+        "0x7f.1",
+        "1.0x",
+        "a.1",
+        "a b",
+        "a%00.example",
+        "fe80::1%lo",
+        "[::1]",
+        "１２７.0.0.1",
+        "127。0。0。1",
+        "",
+    ] {
+        assert_eq!(Host::read(text), None, "{text:?}");
+    }
+    for name in ["a", "a.b", "x0x7f", "1a", "0xg", "a.0xyz", "_x._tcp.a-b"] {
+        assert_eq!(Host::read(name), Some(Host::Name(name)));
+    }
+}
+
+#[test]
+fn a_literal_rule_permits_a_guarded_address() {
+    for (allow, host, address) in [
+        ("127.0.0.1:5001", "127.0.0.1", "127.0.0.1"),
+        ("127.0.0.0/8", "x", "127.3.2.1"),
+        ("127.0.0.0/8", "x", "::ffff:127.3.2.1"),
+        ("localhost:5001", "localhost", "::1"),
+        ("localhost:5001", "LOCALHOST.", "127.0.0.1"),
+        ("[::1]:5001", "localhost", "::1"),
+        ("169.254.0.0/16", "x", "169.254.1.1"),
+        ("100.100.100.200", "x", "100.100.100.200"),
+        ("224.0.0.0/4", "x", "239.0.0.1"),
+        ("2002:7f00::/24", "x", "2002:7f00:1::1"),
+        ("64:ff9b::7f00:0/104", "x", "64:ff9b::7f00:1"),
+        ("64:ff9b:1::/48", "x", "64:ff9b:1::a00:1"),
+        ("2001:0:7f00:1::/64", "x", "2001:0:7f00:1::f5ff:fffe"),
+        ("10.96.0.1", "x", "10.96.0.1"),
+        ("10.96.0.1:5001", "x", "::ffff:10.96.0.1"),
+        (
+            "kubernetes.default.svc",
+            "kubernetes.default.svc",
+            "10.96.0.1",
+        ),
+    ] {
+        assert!(
+            permitted(&[allow], host, address, 5001),
+            "{allow} {address}"
+        );
+    }
+    for (allow, host, address) in [
+        ("localhost:22", "localhost", "169.254.169.254"),
+        ("*.localhost", "a.localhost", "127.0.0.1"),
+        (
+            "kubernetes.default.svc",
+            "kubernetes.default.svc",
+            "127.0.0.1",
+        ),
+        ("kubernetes.default.svc", "x", "10.96.0.1"),
+        ("*.default.svc", "kubernetes.default.svc", "10.96.0.1"),
+        ("10.96.0.0/31", "x", "10.96.0.1"),
+        ("2001:0:7f00:1::/64", "x", "2001:0:7f00:1::5601:5601"),
+        ("127.0.0.0/7", "x", "127.0.0.1"),
+    ] {
+        assert!(!permitted(&[allow], host, address, 22), "{allow} {address}");
+    }
+}
+
+#[test]
+fn what_is_protected_is_reached_only_from_within() {
+    let allowing = |allow: &str| {
+        Rules::new(&format!(
+            "{{allow: ['{allow}'], protected: [10.97.0.0/16, 'fd77::/64']}}"
+        ))
+    };
+    for (allow, address, expected) in [
+        ("10.97.0.0/16", "10.97.1.1", true),
+        ("10.97.1.0/24", "10.97.1.1", true),
+        ("10.96.0.0/15", "10.97.1.1", false),
+        ("10.96.0.0/15", "10.96.1.1", true),
+        ("fd77::1", "fd77::1", true),
+        ("fd77::/63", "fd77::1", false),
+        ("::/0", "2002:a61:101::", false),
+    ] {
+        let got = allowing(allow).permit("x.example", address, 80);
+        assert_eq!(got, expected, "{allow} {address}");
+    }
+}
+
+#[test]
+fn an_api_server_that_is_known_by_name_is_reached_by_its_name() {
+    let rules = |allow: &str| Rules::beside(&format!("{{allow: ['{allow}']}}"), "api.example.com");
+    for (allow, expected) in [
+        ("api.example.com:443", true),
+        ("*.example.com", false),
+        ("192.0.2.0/24", false),
+        ("*", false),
+    ] {
+        let got = rules(allow).permit("API.example.com.", "192.0.2.1", 443);
+        assert_eq!(got, expected, "{allow}");
+    }
+}
+
+#[test]
+fn the_gateways_own_ports_need_their_address_and_their_port() {
+    for (allow, host, address, port, expected) in [
+        ("192.0.2.0/24", "x", "192.0.2.99", 64000, false),
+        ("192.0.2.99", "x", "192.0.2.99", 64001, false),
+        ("192.0.2.99:1-65535", "x", "192.0.2.99", 64001, false),
+        ("192.0.2.99:64001", "x", "192.0.2.99", 64001, true),
+        ("::/0", "x", "2002:c000:263::", 64001, false),
+        (
+            "own.example:64001",
+            "own.example",
+            "192.0.2.99",
+            64001,
+            false,
+        ),
+        ("192.0.2.0/24", "x", "192.0.2.99", 64002, true),
+        ("192.0.2.0/24", "x", "192.0.2.98", 64001, true),
+    ] {
+        let got = permitted(&[allow], host, address, port);
+        assert_eq!(got, expected, "{allow} {address}:{port}");
+    }
+}

@@ -1,0 +1,538 @@
+//! The metrics page, in OpenMetrics text, made from the status document at each scrape.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::status::{Carrier, Forward, Limit, Status, Streams};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::base::handshake_limiter::Figures;
+use crate::base::log;
+use crate::base::telemetry::Telemetry;
+
+/// What `/metrics` is.
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The page as of now.
+///
+/// # Errors
+/// None that a `String` can give.
+pub(crate) fn render(telemetry: Arc<Telemetry>) -> Result<String, std::fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot {
+        status: telemetry.status(),
+        carriers_lost: telemetry.carriers_lost(),
+        carriers_retired: telemetry.carriers_retired(),
+        opens_retried: telemetry.opens_retried(),
+        session_panics: telemetry.session_panics(),
+        handshakes: telemetry.handshakes(),
+        log_lines_dropped: log::dropped(),
+    }));
+    let mut page = String::new();
+    text::encode(&mut page, &registry)?;
+    Ok(page)
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    status: Status,
+    carriers_lost: u64,
+    carriers_retired: u64,
+    opens_retried: u64,
+    session_panics: u64,
+    handshakes: Figures,
+    log_lines_dropped: u64,
+}
+
+type Labels<'a> = Vec<(&'a str, &'a str)>;
+
+/// One metric family: name, help, and its samples.
+fn family<'a, M: EncodeMetric>(
+    encoder: &mut DescriptorEncoder<'_>,
+    (name, help): (&str, &str),
+    samples: impl IntoIterator<Item = (Labels<'a>, M)>,
+) -> Result<(), std::fmt::Error> {
+    let mut samples = samples.into_iter().peekable();
+    let Some((_, first)) = samples.peek() else {
+        return Ok(());
+    };
+    let kind = first.metric_type();
+    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    for (labels, metric) in samples {
+        if labels.is_empty() {
+            metric.encode(family)?;
+            return Ok(());
+        }
+        metric.encode(family.encode_family(&labels)?)?;
+    }
+    Ok(())
+}
+
+fn counter<'a>(labels: Labels<'a>, value: u64) -> (Labels<'a>, ConstCounter<u64>) {
+    (labels, ConstCounter::new(value))
+}
+
+/// Whether the kernel knows something of its path: it runs on TCP.
+fn has_path(carrier: &Carrier) -> bool {
+    !carrier.congestion_control.is_empty()
+}
+
+fn gauge<'a>(labels: Labels<'a>, value: f64) -> (Labels<'a>, ConstGauge<f64>) {
+    (labels, ConstGauge::new(value))
+}
+
+/// A counter for each entry of a table, whose keys are the values of `label`.
+fn by<'a>(
+    label: &'a str,
+    table: &'a BTreeMap<String, u64>,
+    labels: &[(&'a str, &'a str)],
+) -> Vec<(Labels<'a>, ConstCounter<u64>)> {
+    let sample = |(key, value): (&'a String, &u64)| {
+        let own = [(label, key.as_str())];
+        counter([labels, &own].concat(), *value)
+    };
+    table.iter().map(sample).collect()
+}
+
+fn named(forward: &Forward) -> (Labels<'_>, &Streams) {
+    (vec![("forward", forward.name.as_str())], &forward.streams)
+}
+
+fn payload<'a>(
+    streams: &Streams,
+    labels: &[(&'a str, &'a str)],
+) -> [(Labels<'a>, ConstCounter<u64>); 2] {
+    let sample = |direction, bytes| counter([labels, &[("direction", direction)]].concat(), bytes);
+    [
+        sample("sent", streams.bytes_sent),
+        sample("received", streams.bytes_received),
+    ]
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.encode_streams(&mut encoder)?;
+        self.encode_forwards(&mut encoder)?;
+        self.encode_credit(&mut encoder)?;
+        self.encode_splice(&mut encoder)?;
+        self.encode_resume(&mut encoder)?;
+        self.encode_carriers(&mut encoder)?;
+        self.encode_peers(&mut encoder)?;
+        self.encode_rendezvous(&mut encoder)?;
+        self.encode_handshakes(&mut encoder)?;
+        self.encode_process(&mut encoder)
+    }
+}
+
+impl Snapshot {
+    fn encode_streams(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let streams = &self.status.streams;
+        family(
+            encoder,
+            ("muxgate_streams_open", "Streams open now"),
+            [gauge(vec![], streams.open as f64)],
+        )?;
+        family(
+            encoder,
+            ("muxgate_streams_opened", "Streams opened"),
+            [counter(vec![], streams.opened)],
+        )?;
+        family(
+            encoder,
+            ("muxgate_streams_closed", "Streams closed, by reason"),
+            by("reason", &streams.closed, &[]),
+        )?;
+        family(
+            encoder,
+            ("muxgate_opens_refused", "Opens refused or failed, by code"),
+            by("code", &streams.refused, &[]),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_opens_retried",
+                "Opens tried on another session, since the exit went away without taking them",
+            ),
+            [counter(vec![], self.opens_retried)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_payload_bytes",
+                "Payload between local sockets and carriers",
+            ),
+            payload(streams, &[]),
+        )
+    }
+
+    fn encode_forwards(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let forwards = || self.status.forwards.iter().map(named);
+        family(
+            encoder,
+            (
+                "muxgate_forward_streams_open",
+                "Streams of a forward open now",
+            ),
+            forwards().map(|(labels, streams)| gauge(labels, streams.open as f64)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_streams_opened",
+                "Streams of a forward opened",
+            ),
+            forwards().map(|(labels, streams)| counter(labels, streams.opened)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_streams_closed",
+                "Streams of a forward closed, by reason",
+            ),
+            forwards().flat_map(|(labels, streams)| by("reason", &streams.closed, &labels)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_opens_refused",
+                "Opens of a forward refused or failed, by code",
+            ),
+            forwards().flat_map(|(labels, streams)| by("code", &streams.refused, &labels)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_forward_payload_bytes",
+                "Payload of a forward between clients and carriers",
+            ),
+            forwards().flat_map(|(labels, streams)| payload(streams, &labels)),
+        )
+    }
+
+    fn encode_rendezvous(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        let Some(rendezvous) = &self.status.rendezvous else {
+            return Ok(());
+        };
+        let registered = rendezvous.registered.len() as u64;
+        let now = [
+            ("stranger", rendezvous.strangers),
+            ("registered", registered),
+            ("waiting", rendezvous.waiting),
+            ("meeting", rendezvous.meeting),
+        ];
+        family(
+            encoder,
+            (
+                "muxgate_rendezvous_leaves",
+                "Leaves here now, by what they do; meeting: in pairs",
+            ),
+            now.map(|(state, count)| gauge(vec![("state", state)], count as f64)),
+        )?;
+        family(
+            encoder,
+            ("muxgate_rendezvous_meetings", "Pairs of leaves that met"),
+            [counter(vec![], rendezvous.met)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_rendezvous_bytes",
+                "Bytes passed on between leaves, in both directions",
+            ),
+            [counter(vec![], rendezvous.bytes)],
+        )
+    }
+
+    /// Of connections that have not proved who they are, or not said what they want.
+    fn encode_handshakes(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        let Figures {
+            pending,
+            penalised,
+            counts,
+        } = self.handshakes;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_pending",
+                "Connections that have not proved who they are, or not said what they want",
+            ),
+            [gauge(vec![], pending as f64)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_failed",
+                "Connections that proved the wrong thing, or nothing in time",
+            ),
+            [counter(vec![], counts.failed)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_evicted",
+                "Connections that had proved nothing when another one needed their place",
+            ),
+            [counter(vec![], counts.evicted)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_handshakes_dropped",
+                "Connections that were dropped at once, since their addresses made too many",
+            ),
+            [counter(vec![], counts.dropped)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_penalised_sources",
+                "Addresses whose handshakes failed lately",
+            ),
+            [gauge(vec![], penalised as f64)],
+        )
+    }
+
+    fn encode_credit(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let credit = &self.status.credit;
+        family(
+            encoder,
+            (
+                "muxgate_credit_waits",
+                "Times that a stream could send and had to wait for credit",
+            ),
+            [counter(vec![], credit.waits)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_credit_wait_seconds",
+                "Time that streams which could send waited for credit, once they had it",
+            ),
+            [(vec![], ConstCounter::new(credit.waited_seconds))],
+        )
+    }
+
+    fn encode_splice(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let splice = &self.status.splice;
+        family(
+            encoder,
+            (
+                "muxgate_spliced_bytes",
+                "Payload that was not copied on its way between local sockets and carriers",
+            ),
+            [
+                counter(vec![("direction", "sent")], splice.bytes_sent),
+                counter(vec![("direction", "received")], splice.bytes_received),
+            ],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_splice_fallback_bytes",
+                "Payload from carriers that was copied though there was enough at once to splice",
+            ),
+            [counter(vec![], splice.bytes_fallen_back)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_splice_pipes_lacking",
+                "Times that no pipe was left to splice with",
+            ),
+            [counter(vec![], splice.pipes_lacking)],
+        )
+    }
+
+    fn encode_resume(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let resume = &self.status.resume;
+        family(
+            encoder,
+            (
+                "muxgate_retained_bytes",
+                "Kept now, since the other end may ask for it again",
+            ),
+            [gauge(vec![], resume.bytes_retained as f64)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carriers_survived",
+                "Carriers that were lost while their session went on",
+            ),
+            [counter(vec![], resume.carriers_survived)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_sent_again_bytes",
+                "Payload that went again, for a lost carrier had not delivered it",
+            ),
+            [counter(vec![], resume.bytes_sent_again)],
+        )
+    }
+
+    fn encode_carriers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let carriers = &self.status.carriers;
+        family(
+            encoder,
+            ("muxgate_carriers", "Carriers up"),
+            [gauge(vec![], carriers.len() as f64)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carriers_lost",
+                "Carriers that have ended, but for those that were retired",
+            ),
+            [counter(vec![], self.carriers_lost)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carriers_retired",
+                "Carriers that ended in order, since fewer were needed",
+            ),
+            [counter(vec![], self.carriers_retired)],
+        )
+    }
+
+    /// Of each carrier, by its other end.
+    fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let carriers = &self.status.carriers;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_rtt_seconds",
+                "Smoothed round-trip time (TCP_INFO)",
+            ),
+            carriers
+                .iter()
+                .filter(|c| has_path(c))
+                .map(|c| gauge(vec![("peer", c.peer.as_str())], c.rtt_milliseconds / 1e3)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_congestion_control",
+                "1: the congestion control in force",
+            ),
+            carriers.iter().filter(|c| has_path(c)).map(|c| {
+                let algorithm = ("algorithm", c.congestion_control.as_str());
+                gauge(vec![("peer", c.peer.as_str()), algorithm], 1.0)
+            }),
+        )?;
+        family(
+            encoder,
+            ("muxgate_carrier_bytes", "Bytes on a carrier"),
+            carriers.iter().flat_map(|c| {
+                [
+                    counter(
+                        vec![("peer", c.peer.as_str()), ("direction", "sent")],
+                        c.bytes_sent,
+                    ),
+                    counter(
+                        vec![("peer", c.peer.as_str()), ("direction", "received")],
+                        c.bytes_received,
+                    ),
+                ]
+            }),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_retransmits",
+                "Segments retransmitted (TCP_INFO)",
+            ),
+            carriers
+                .iter()
+                .filter(|c| has_path(c))
+                .map(|c| counter(vec![("peer", c.peer.as_str())], c.retransmits)),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_receive_budget_bytes",
+                "Credit granted plus payload buffered",
+            ),
+            carriers.iter().map(|c| {
+                gauge(
+                    vec![("peer", c.peer.as_str())],
+                    c.receive_budget_used as f64,
+                )
+            }),
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_carrier_limited_seconds",
+                "Time by what limited a carrier",
+            ),
+            carriers.iter().flat_map(|c| {
+                Limit::ALL.into_iter().map(|limit| {
+                    let seconds = c.limited_seconds.get(&limit).copied().unwrap_or_default();
+                    let labels = vec![("peer", c.peer.as_str()), ("limit", limit.as_str())];
+                    (labels, ConstCounter::new(seconds))
+                })
+            }),
+        )
+    }
+
+    fn encode_process(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let status = &self.status;
+        let on = |flag: bool| f64::from(u8::from(flag));
+        family(
+            encoder,
+            ("muxgate_ready", "As /readyz"),
+            [gauge(vec![], on(status.ready))],
+        )?;
+        family(
+            encoder,
+            ("muxgate_draining", "1: shutting down, and not ready"),
+            [gauge(vec![], on(status.draining))],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_config_refused",
+                "1: the newest configuration file was not taken over",
+            ),
+            [gauge(vec![], on(status.config_error.is_some()))],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_session_panics",
+                "Sessions that a fault of this gateway ended",
+            ),
+            [counter(vec![], self.session_panics)],
+        )?;
+        family(
+            encoder,
+            (
+                "muxgate_log_lines_dropped",
+                "Lines that the log had no room for",
+            ),
+            [counter(vec![], self.log_lines_dropped)],
+        )?;
+        family(
+            encoder,
+            ("process_cpu_seconds", "User and system CPU time"),
+            [(vec![], ConstCounter::new(status.process.cpu_seconds))],
+        )?;
+        family(
+            encoder,
+            ("process_resident_memory_max_bytes", "Peak resident set"),
+            [gauge(vec![], status.process.max_rss_bytes as f64)],
+        )
+    }
+}

@@ -1,0 +1,222 @@
+//! The admin port: `/healthz`, `/readyz`, `/metrics`, `/status`, and of an entry `/offer`.
+//!
+//! Its own thread and runtime: a busy worker never delays a probe, and a slow scraper never delays a
+//! byte. Changes nothing, and reaches no socket but its own; only `/offer` has a worker open a stream, one at a time
+//! and of bounded length ([`crate::roles::entry`]).
+//!
+//! Bounds: [`CONNECTIONS_MAX`] connections of one request each, of which one more ends the oldest of the address that has
+//! most; [`TIMES`] for the head of the request, and for all of it; [`HEAD_BYTES_MAX`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, Permit};
+use crate::base::telemetry::Telemetry;
+use crate::net::bind::ACCEPT_RETRY;
+use crate::observe::metrics;
+use crate::roles::entry::{NoOffer, Offers};
+
+/// Most connections.
+const CONNECTIONS_MAX: usize = 64;
+/// How long clients may take.
+const TIMES: Times = Times {
+    head: Duration::from_secs(5),
+    connection: Duration::from_secs(30),
+};
+/// Most bytes of a request's head.
+const HEAD_BYTES_MAX: usize = 16 << 10;
+
+/// How long a client may take.
+#[derive(Debug, Clone, Copy)]
+struct Times {
+    /// For the head of its request.
+    head: Duration,
+    /// For all of its connection, to the last byte of the response. `/offer` takes up to 10 s.
+    connection: Duration,
+}
+
+/// Serves until the process ends. `offers`: an entry's.
+pub(crate) async fn serve(
+    listener: std::net::TcpListener,
+    telemetry: Arc<Telemetry>,
+    offers: Option<Arc<Offers>>,
+) {
+    serve_within(TIMES, listener, telemetry, offers).await;
+}
+
+async fn serve_within(
+    times: Times,
+    listener: std::net::TcpListener,
+    telemetry: Arc<Telemetry>,
+    offers: Option<Arc<Offers>>,
+) {
+    let router = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .route("/metrics", get(serve_metrics))
+        .route(
+            "/status",
+            get(|State(t): State<Arc<Telemetry>>| async move { Json(t.status()) }),
+        )
+        .route("/offer", get(serve_offer).with_state(offers))
+        .with_state(telemetry);
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => {
+            tracing::error!(%error, "The admin port failed");
+            return;
+        }
+    };
+    let connections = HandshakeLimiter::new(CONNECTIONS_MAX, EarlyDrop::Off);
+    loop {
+        match listener.accept().await {
+            Ok((tcp, client)) => {
+                // None is dropped, since none has failed.
+                if let Ok(permit) = connections.enter(Some(client.ip())) {
+                    permit.excused();
+                    tokio::spawn(answer(tcp, router.clone(), permit, times));
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Accepting on the admin port failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Answers one request.
+async fn answer(tcp: TcpStream, router: Router, mut permit: Permit, times: Times) {
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(times.head)
+        .keep_alive(false)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
+    tokio::select! {
+        // A client that goes, or sends no HTTP, is not worth a line.
+        _ = timeout(times.connection, connection) => {}
+        () = permit.evicted() => {}
+    }
+}
+
+async fn readyz(State(telemetry): State<Arc<Telemetry>>) -> impl IntoResponse {
+    if telemetry.ready() {
+        (StatusCode::OK, "ok\n")
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not ready: no carrier, or shutting down; see /status\n",
+        )
+    }
+}
+
+async fn serve_metrics(State(telemetry): State<Arc<Telemetry>>) -> impl IntoResponse {
+    match metrics::render(telemetry) {
+        Ok(text) => Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text)),
+        Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+    }
+}
+
+/// What the exit offers, as it is.
+async fn serve_offer(State(offers): State<Option<Arc<Offers>>>) -> impl IntoResponse {
+    let Some(offers) = offers else {
+        let line = "only an entry has sessions with exits that it could ask\n".to_owned();
+        return Err((StatusCode::NOT_FOUND, line));
+    };
+    match offers.fetch().await {
+        Ok(offer) => Ok(([(header::CONTENT_TYPE, "text/plain; charset=utf-8")], offer)),
+        Err(error) => Err((status_of(&error), format!("{error}\n"))),
+    }
+}
+
+const fn status_of(error: &NoOffer) -> StatusCode {
+    match error {
+        NoOffer::Busy => StatusCode::TOO_MANY_REQUESTS,
+        NoOffer::NoSession | NoOffer::NotOpened(_) | NoOffer::NoSocket(_) | NoOffer::GoingAway => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+        NoOffer::Refused(_) | NoOffer::Abandoned | NoOffer::Cut { .. } | NoOffer::TooLong => {
+            StatusCode::BAD_GATEWAY
+        }
+        NoOffer::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muxtunnel_gateway_config::Config;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    async fn admin(times: Times) -> std::net::SocketAddr {
+        let yaml = "role: Exit\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n";
+        let telemetry = Telemetry::new(Config::from_yaml(yaml).unwrap(), "", 1, None);
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(serve_within(times, listener, telemetry, None));
+        address
+    }
+
+    async fn get(address: std::net::SocketAddr) -> String {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+        let mut tcp = socket.connect(address).await.unwrap();
+        tcp.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            .await
+            .unwrap();
+        let mut answer = String::new();
+        tcp.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn silent_connections_keep_nobody_out_and_are_bounded() {
+        // No time ends them.
+        let never = Duration::from_hours(1);
+        let times = Times {
+            head: never,
+            connection: never,
+        };
+        let address = admin(times).await;
+        let mut silent = Vec::new();
+        for _ in 0..2 * CONNECTIONS_MAX {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        let answer = get(address).await;
+        assert!(
+            answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("ok\n"),
+            "{answer}"
+        );
+        // One more ends the oldest.
+        for tcp in &mut silent[..CONNECTIONS_MAX] {
+            let ended = timeout(Duration::from_secs(60), tcp.read(&mut [0])).await;
+            assert!(matches!(ended.unwrap(), Ok(0) | Err(_)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_finish_its_request_is_ended_in_time() {
+        let address = admin(TIMES).await;
+        let mut slow = TcpStream::connect(address).await.unwrap();
+        slow.write_all(b"GET /healthz HTT").await.unwrap();
+        let begun = tokio::time::Instant::now();
+        let mut answer = Vec::new();
+        let ended = timeout(4 * TIMES.head, slow.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "it is still there");
+        assert!(begun.elapsed() >= TIMES.head, "{:?}", begun.elapsed());
+    }
+}

@@ -1,0 +1,140 @@
+//! Follows the configuration file.
+//!
+//! Reads it once a second: a ConfigMap's update replaces a symbolic link above the file, which file
+//! notifications miss or report in pieces, and a read of a few kilobytes costs nothing. The file is
+//! at most [`FILE_BYTES_MAX`]. A file that cannot be used changes nothing and is reported. Of one that also changes
+//! fields that need a restart, the others are applied, so that a rule is never later than such a field.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Config;
+use tokio::sync::watch;
+
+use crate::base::telemetry::Telemetry;
+
+/// Largest configuration file: a ConfigMap's limit.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reads the file's text.
+pub(crate) fn read(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?
+        .take(FILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        return Err(std::io::Error::other(format!(
+            "larger than {FILE_BYTES_MAX} bytes"
+        )));
+    }
+    Ok(text)
+}
+
+/// Sends each usable change to the worker, for ever.
+pub(crate) async fn follow(
+    path: &Path,
+    config: &watch::Sender<Arc<Config>>,
+    telemetry: &Telemetry,
+) {
+    let mut seen = read(path).ok();
+    let mut interval = tokio::time::interval(INTERVAL);
+    interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        interval.tick().await;
+        let text = read(path);
+        if text.as_ref().ok() == seen.as_ref() {
+            continue;
+        }
+        seen = text.as_ref().ok().cloned();
+        let running = Arc::clone(&config.borrow());
+        match text
+            .map_err(|error| format!("{}: {error}", Code::ConfigInvalid))
+            .and_then(|text| reloaded(&text, &running).map(|new| (new, text)))
+        {
+            Ok((Reloaded { config: new, rest }, text)) => {
+                tracing::info!(
+                    forwards = new.forwards.len(),
+                    allow = new.allowed().count(),
+                    deny = new.policy.deny.len(),
+                    "Configuration taken over"
+                );
+                match rest {
+                    None => telemetry.config_taken(new.clone(), &text),
+                    Some(rest) => {
+                        tracing::error!(file = %path.display(), error = %rest, "A part of the configuration is not taken over");
+                        telemetry.config_taken_in_part(new.clone(), rest);
+                    }
+                }
+                config.send_replace(Arc::new(new));
+            }
+            Err(error) => {
+                tracing::error!(file = %path.display(), %error, "Configuration not taken over; the last good one stays");
+                telemetry.config_refused(error);
+            }
+        }
+    }
+}
+
+/// What a changed file makes of the running configuration.
+struct Reloaded {
+    config: Config,
+    /// Why a part of the file is not in force, if so.
+    rest: Option<String>,
+}
+
+/// Takes over what a running gateway can.
+///
+/// # Errors
+/// The file cannot be used, or what can be taken over of it does not go with the running rest.
+fn reloaded(text: &str, running: &Config) -> Result<Reloaded, String> {
+    let new =
+        Config::from_yaml(text).map_err(|error| format!("{}: {error}", Code::ConfigInvalid))?;
+    let code = Code::ConfigNeedsRestart;
+    let fields = running.needing_restart(&new).join(", ");
+    let config = running.reloaded(&new);
+    config
+        .check()
+        .map_err(|error| format!("{code}: restart the gateway to change {fields}: {error}"))?;
+    let rest = (!fields.is_empty()).then(|| {
+        format!("{code}: restart the gateway to change {fields}; the other fields are in force")
+    });
+    Ok(Reloaded { config, rest })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
+
+    #[test]
+    fn what_can_be_taken_over_is_and_the_rest_is_named() {
+        let running = Config::from_yaml(EXIT).unwrap();
+        let text = format!("{EXIT}policy: {{deny: ['*']}}\nworkers: 3\nresume: false\n");
+        let Reloaded { config, rest } = reloaded(&text, &running).unwrap();
+        assert_eq!((config.policy.deny.len(), config.workers), (1, None));
+        let rest = rest.unwrap();
+        assert!(
+            rest.contains("MT0102") && rest.contains("change workers, resume;"),
+            "{rest}"
+        );
+        // What is in force already is not reported again.
+        let again = reloaded(EXIT, &config).unwrap();
+        assert!(again.config.policy.deny.is_empty() && again.rest.is_none());
+    }
+
+    #[test]
+    fn what_does_not_go_with_the_running_rest_is_refused_whole() {
+        let running = Config::from_yaml(&format!("{EXIT}protocol: Jmux\n")).unwrap();
+        let text = format!("{EXIT}allowListen: ['8080']\n");
+        let refused = reloaded(&text, &running).err().unwrap();
+        assert!(
+            refused.contains("protocol") && refused.contains("allowListen"),
+            "{refused}"
+        );
+    }
+}

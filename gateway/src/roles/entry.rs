@@ -1,0 +1,421 @@
+//! The entry: keeps a session with each exit, listens for the forwards.
+//!
+//! A session counts once it is ready; from then on it has as many carriers as are of use, and those that
+//! are lost are dialled anew. One whose exit goes away keeps its streams while another is begun; connections
+//! that come while there is no session wait for one in the backlog.
+
+mod carriers;
+mod exit_liveness;
+mod exits;
+mod http;
+mod listen;
+mod offer;
+mod reverse;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{self as config, Config};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
+use crate::base::telemetry::Telemetry;
+use crate::ingress::listener::UnixListeners;
+use crate::ingress::listener::greeting::GREETINGS_MAX;
+use crate::io::transport::{Side, command_name};
+use crate::net::dns::Lookups;
+use crate::net::egress::Address;
+use crate::net::protected_addresses::ProtectedAddresses;
+use crate::roles::trust;
+use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
+use crate::session::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
+use crate::session::hello;
+use crate::session::new_session;
+use crate::session::sessions::Sessions;
+use carriers::DialContext;
+pub(crate) use carriers::pause;
+use exits::{Connected, EXITS_MAX, Link, Links};
+use listen::Listener;
+pub(crate) use listen::{Refused, code_of_open};
+pub(crate) use offer::{Asker, NoOffer, Offers};
+use reverse::{Asked, Outcomes};
+
+/// A session, or a carrier, that lived this long ends the row of failures.
+const STABLE_AFTER: Duration = Duration::from_secs(10);
+/// New connections find a session that has had no carrier for less than this.
+const CARRIERLESS_MAX: Duration = Duration::from_secs(1);
+/// Sessions at once: those that take new streams, and those whose exit went away and whose streams go on.
+/// One more ends the oldest of these.
+const SESSIONS_MAX: usize = 8;
+/// Where several sessions share a worker's memory, each has at least this much of it, bytes.
+const MEMORY_MIN: u64 = 1 << 20;
+
+struct Entry {
+    worker: usize,
+    config: watch::Receiver<Arc<Config>>,
+    dial_context: DialContext,
+    telemetry: Arc<Telemetry>,
+    links: watch::Sender<Links>,
+    /// The exits that new streams go to, by place.
+    exits: watch::Sender<BTreeMap<usize, Address>>,
+    /// The one of each place that went away last.
+    left: RefCell<BTreeMap<usize, Address>>,
+    sessions: Sessions,
+    listeners: RefCell<BTreeMap<String, Listener>>,
+    phase: watch::Receiver<Phase>,
+    protected: Arc<ProtectedAddresses>,
+    /// Of the targets of forwards that exits listen for.
+    lookups: Lookups,
+    /// What became of the forwards that exits are to listen for.
+    outcomes: RefCell<Outcomes>,
+    /// Sessions that were begun.
+    begun: Cell<u64>,
+    unix_listeners: Arc<UnixListeners>,
+    /// Clients that have not said where they want to go.
+    greetings: Arc<HandshakeLimiter>,
+    /// Each connection that is not a stream yet has one of these; `None`: no more are taken.
+    underway: RefCell<Option<Underway>>,
+    /// Each exchange with an HTTP client has one of these; `None`: no more are begun.
+    exchanges: RefCell<Option<Underway>>,
+}
+
+/// Of a connection on its way to a session. What is shut down waits until all of them are gone.
+type Underway = mpsc::Sender<Infallible>;
+
+/// Runs until the shutdown is complete.
+///
+/// # Errors
+/// [`WorkerError`]: a forward's port cannot be listened on at the start.
+pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<(), WorkerError> {
+    let Worker {
+        index,
+        workers,
+        mut config,
+        credentials,
+        phase,
+        telemetry,
+        protected,
+        rendezvous_role,
+        unix_listeners,
+        egress,
+        ..
+    } = worker;
+    let (underway, mut arrived) = mpsc::channel(1);
+    let (exchanges, mut exchanged) = mpsc::channel(1);
+    let entry = Rc::new(Entry {
+        worker: index,
+        config: config.clone(),
+        dial_context: DialContext {
+            credentials,
+            web_socket: config.borrow().web_socket.clone(),
+            egress,
+            leaf: rendezvous_role.leaf,
+        },
+        telemetry,
+        links: watch::Sender::new(Links::new(Instant::now())),
+        exits: watch::Sender::default(),
+        left: RefCell::default(),
+        sessions: Sessions::on_one_of(workers),
+        listeners: RefCell::default(),
+        phase: phase.clone(),
+        protected,
+        lookups: Lookups::default(),
+        outcomes: RefCell::default(),
+        begun: Cell::new(0),
+        unix_listeners,
+        greetings: HandshakeLimiter::new(GREETINGS_MAX, EarlyDrop::Off),
+        underway: RefCell::new(Some(underway)),
+        exchanges: RefCell::new(Some(exchanges)),
+    });
+    let first = Arc::clone(&config.borrow_and_update());
+    if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
+        return Err(error);
+    }
+    entry.telemetry.add_limiter(&entry.greetings);
+    entry.telemetry.set_listening(index, true);
+    let diallers: Vec<_> = (0..EXITS_MAX)
+        .map(|place| keep_session(Rc::clone(&entry), Arc::clone(&first), place))
+        .map(tokio::task::spawn_local)
+        .collect();
+    let trust = Rc::clone(&entry);
+    let trust = tokio::task::spawn_local(async move { trust.trust().await });
+    tokio::select! {
+        _ = async { tokio::join!(follow(&entry, config), offer::answer(&entry, asked)) } => {}
+        () = wait_for(phase.clone(), Phase::Closed) => {}
+    }
+    let drained = async {
+        entry.stop_listening().await;
+        drop(entry.underway.take());
+        // It ends without a message, once the last connection is a stream or refused.
+        let _ = arrived.recv().await;
+        if entry.has_reverse_forwards() {
+            // Before it is looked whether there are streams: exits are to open no more.
+            entry.sessions.go_away();
+        }
+        entry.sessions.drained().await;
+        // What their streams have delivered is still on its way to the clients.
+        drop(entry.exchanges.take());
+        let _ = exchanged.recv().await;
+    };
+    tokio::select! {
+        () = drained => {}
+        () = wait_for(phase, Phase::Deadline) => {}
+    }
+    diallers.iter().for_each(JoinHandle::abort);
+    entry.sessions.end_all().await;
+    trust.abort();
+    Ok(())
+}
+
+/// Takes over changed forwards for as long as the configuration can change.
+async fn follow(entry: &Rc<Entry>, mut config: watch::Receiver<Arc<Config>>) {
+    while config.changed().await.is_ok() {
+        let forwards = config.borrow_and_update().forwards.clone();
+        for error in entry.listen(&forwards) {
+            tracing::error!(%error, "Forward does not listen");
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// When another session is begun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The exit went away in order.
+    AtOnce,
+    /// The session was lost.
+    AfterPause,
+}
+
+/// Dials, runs, waits, dials again: the session of one place.
+async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
+    let exit = match &config.connect {
+        Some(exit) => exit.clone(),
+        None => command_name(&config.connect_command),
+    };
+    let mut failures = 0;
+    let mut looks = 0;
+    loop {
+        if place > 0 {
+            entry.may_be_for(place, &config).await;
+        }
+        match begin(&entry, &config, place).await {
+            Ok(None) => {
+                entry.set_link(place, None);
+                failures = 0;
+                entry.look_later(&mut looks).await;
+                continue;
+            }
+            Ok(Some(session)) => {
+                looks = 0;
+                let since = Instant::now();
+                let next = entry.keep(session, place, config.pool()).await;
+                entry.leave(place);
+                let stable = since.elapsed() >= STABLE_AFTER;
+                failures = if stable { 0 } else { failures + 1 };
+                if stable && next == Next::AtOnce {
+                    continue;
+                }
+            }
+            Err(error) => {
+                tracing::warn!(code = %Code::CarrierConnecting, exit = %exit, %error, "No carrier");
+                entry.leave(place);
+                entry.set_link(place, Some(Link::Down));
+                failures += 1;
+            }
+        }
+        carriers::pause(failures).await;
+    }
+}
+
+/// A session and where its further carriers lead.
+struct Begun {
+    driver: Rc<Driver>,
+    asked: Rc<Asked>,
+    exit: Address,
+    at: Address,
+}
+
+/// A session with its first carrier; `None`: there is no exit for this place.
+async fn begin(
+    entry: &Rc<Entry>,
+    config: &Config,
+    place: usize,
+) -> Result<Option<Begun>, NoCarrier> {
+    let connected = entry.connect(place, config).await?;
+    let Some(Connected { carrier, at, exits }) = connected else {
+        return Ok(None);
+    };
+    let asked = Asked::new(entry.begun.replace(entry.begun.get() + 1));
+    let reverse = (Rc::clone(entry), Rc::clone(&asked));
+    let dialler = Box::new(move |target: String, peer: Option<Rc<str>>, _| -> Dial {
+        let (entry, asked) = (Rc::clone(&reverse.0), Rc::clone(&reverse.1));
+        Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
+    });
+    let driver = Driver::new(
+        new_session::dial(&share(config, exits)),
+        entry.sessions.pool(),
+        entry.config.clone(),
+        Arc::clone(&entry.telemetry),
+        dialler,
+    );
+    asked.hear(&driver);
+    driver.add_carrier(carrier, Vec::new(), None)?;
+    // Only where a name leads to one exit it is known to lead there when the address has changed.
+    let exit = match &config.connect {
+        Some(name) if exits == 1 && !name.contains(',') => Address::unresolved(name),
+        _ => at.clone(),
+    };
+    Ok(Some(Begun {
+        driver,
+        asked,
+        exit,
+        at,
+    }))
+}
+
+/// What one of `exits` sessions may take of a worker's memory.
+fn share(config: &Config, exits: usize) -> Config {
+    let mut config = config.clone();
+    for memory in [&mut config.memory.receive, &mut config.memory.retain] {
+        memory.0 = (memory.0 / exits as u64).max(MEMORY_MIN.min(memory.0));
+    }
+    config
+}
+
+impl Entry {
+    /// Runs a session; returns when another is needed.
+    async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
+        let Begun {
+            driver,
+            asked,
+            exit,
+            at,
+        } = session;
+        let mut run = self.run(Rc::clone(&driver), asked, (&exit, &at), pool);
+        tokio::select! {
+            _ = &mut run => {
+                self.set_link(place, Some(Link::Down));
+                return Next::AfterPause;
+            }
+            () = driver.reached(Progress::Ready) => {}
+        }
+        self.set_link(place, Some(Link::Up(Rc::clone(&driver))));
+        tokio::select! {
+            _ = &mut run => {
+                self.set_link(place, Some(Link::Down));
+                Next::AfterPause
+            }
+            () = driver.reached(Progress::GoingAway) => {
+                tracing::info!(exit = %exit, peer = %driver.peer(), "The session takes no more streams; those that are open go on");
+                self.avoid(place);
+                self.set_link(place, Some(Link::Replacing));
+                Next::AtOnce
+            }
+            never = self.follow_carriers(&driver, place) => match never {},
+        }
+    }
+
+    /// Ends what the configuration or the credentials trust no more; never ends.
+    async fn trust(&self) {
+        let (config, credentials) = (self.config.clone(), self.dial_context.credentials.clone());
+        let sessions = || self.sessions.all();
+        trust::follow(sessions, Side::Dials, config, credentials, &self.protected).await;
+    }
+
+    /// No connection is let in while the session has been without a carrier for long; never ends.
+    async fn follow_carriers(&self, driver: &Rc<Driver>, place: usize) -> Infallible {
+        loop {
+            driver.lacks(1).await;
+            if tokio::time::timeout(CARRIERLESS_MAX, driver.has_carrier())
+                .await
+                .is_err()
+            {
+                self.set_link(place, Some(Link::Down));
+                driver.has_carrier().await;
+                self.set_link(place, Some(Link::Up(Rc::clone(driver))));
+            }
+        }
+    }
+
+    fn run(
+        self: &Rc<Self>,
+        driver: Rc<Driver>,
+        asked: Rc<Asked>,
+        (exit, at): (&Address, &Address),
+        pool: config::Pool,
+    ) -> JoinHandle<()> {
+        if self.sessions.len() >= SESSIONS_MAX
+            && let Some(oldest) = self.sessions.oldest_going()
+        {
+            oldest.shut_down();
+        }
+        let (entry, exit, at) = (Rc::clone(self), exit.clone(), at.clone());
+        tokio::task::spawn_local(async move {
+            let drained = async {
+                driver.reached(Progress::GoingAway).await;
+                driver.idle().await;
+                driver.shut_down();
+                std::future::pending::<()>().await;
+            };
+            // As long as there are streams, those of an exit that goes away as well.
+            let carriers = async {
+                driver.reached(Progress::Ready).await;
+                carriers::keep(&driver, &exit, &at, pool, &entry.dial_context).await;
+                driver.give_up(format!(
+                    "the exit is gone: it cannot be reached, and {} leads to others",
+                    exit.name()
+                ));
+                std::future::pending::<()>().await;
+            };
+            let listeners = async {
+                driver.reached(Progress::Ready).await;
+                entry.keep_listeners(&driver, &asked).await
+            };
+            let renewal = async {
+                driver.reached(Progress::Ready).await;
+                carriers::renew(&driver, &entry.dial_context).await
+            };
+            let others = Rc::clone(&driver).guard(async {
+                tokio::select! {
+                    never = renewal => match never {},
+                    () = drained => {}
+                    () = carriers => {}
+                    never = listeners => match never {},
+                }
+            });
+            let others = async {
+                others.await;
+                std::future::pending().await
+            };
+            let end = tokio::select! {
+                end = entry.sessions.run(&driver) => end,
+                end = others => end,
+            };
+            entry.forget_outcomes(&asked);
+            report(&driver, &exit, &end);
+        })
+    }
+}
+
+fn report(driver: &Driver, exit: &Address, end: &CarrierEnd) {
+    let code = Code::CarrierLost;
+    match end {
+        CarrierEnd::ShutDown => {
+            tracing::info!(%exit, peer = %driver.peer(), "Carrier is shut down");
+        }
+        CarrierEnd::Finished(_) if !driver.was_ready() => {
+            tracing::info!(%exit, "The exit takes no more sessions");
+        }
+        _ if !driver.was_ready() => {
+            tracing::warn!(%code, %exit, reason = %end, advice = hello::ADVICE, "Carrier ended before the exit said hello");
+        }
+        _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),
+    }
+}

@@ -1,0 +1,84 @@
+//! Whether the exit of a session without a carrier is gone for good: nobody answers where it was, and the name that
+//! leads to other exits leads there no more.
+//!
+//! An exit that vanishes says nothing: its pod was deleted without a grace period, or its node is lost. Either sign
+//! alone is not enough: nobody answers behind a path that is cut for a while either, and a name leaves out an exit
+//! that is not ready for a moment.
+
+use std::future::pending;
+
+use tokio::sync::watch;
+
+use super::carriers::DialContext;
+use super::exits::is_ipv4;
+use crate::net::egress::Address;
+use crate::session::driver::{Driver, Progress};
+
+/// Waits until the exit of the session is gone for good. `exit`: where it is dialled. `failures`: dials of further
+/// carriers in a row that came to nothing; each is followed by one look at the name, if the session has no carrier.
+/// Never ends where no name could tell: `exit` is a literal address, a name that is dialled as such since it leads
+/// to one exit, what a proxy looks up, a Unix socket, a command, or a rendezvous.
+pub(super) async fn until_gone(
+    driver: &Driver,
+    exit: &Address,
+    failures: &mut watch::Receiver<u32>,
+    dial_context: &DialContext,
+) {
+    let no_name = exit.ip().is_none() || dial_context.egress.is_single(exit.name());
+    if no_name || dial_context.leaf.is_some() {
+        return pending().await;
+    }
+    loop {
+        // It cannot fail: who dials holds the sender.
+        let _ = failures.changed().await;
+        if !is_lost(driver, failures) {
+            continue;
+        }
+        // One that leads nowhere, or whose servers do not answer, says nothing of this exit.
+        let Ok(found) = dial_context.egress.addresses(exit.name()).await else {
+            continue;
+        };
+        // It may have come back meanwhile.
+        if leads_elsewhere(&found, exit) && is_lost(driver, failures) {
+            return;
+        }
+    }
+}
+
+/// Whether the session has no carrier and could not be given another one. An exit that goes away in order has left
+/// its name by itself: that says nothing of its streams.
+fn is_lost(driver: &Driver, failures: &watch::Receiver<u32>) -> bool {
+    *failures.borrow() > 0 && driver.waits() && driver.progress() == Progress::Ready
+}
+
+/// Whether a name that leads to `found` leads to other exits, and no more to `exit`. A look-up may bring the addresses
+/// of one kind alone, so those of the other kind do not count.
+fn leads_elsewhere(found: &[Address], exit: &Address) -> bool {
+    let kind = is_ipv4(exit);
+    let others = found.iter().any(|other| is_ipv4(other) == kind);
+    others && !found.iter().any(|other| other.is_same(exit))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_of_an_exit_only_where_it_leads_to_others_of_its_kind() {
+        let resolved = |ip: &str| Address::resolved("exit.example.com:1", ip.parse().unwrap());
+        let exit = resolved("10.0.0.1:1");
+        for (found, elsewhere) in [
+            (&["10.0.0.2:1"][..], true),
+            (&["[fd00::1]:1", "10.0.0.2:1"], true),
+            (&["10.0.0.2:1", "10.0.0.1:1"], false),
+            (&["10.0.0.1:1"], false),
+            (&["[fd00::1]:1"], false),
+            (&[], false),
+        ] {
+            let found: Vec<Address> = found.iter().map(|ip| resolved(ip)).collect();
+            assert_eq!(leads_elsewhere(&found, &exit), elsewhere, "{found:?}");
+        }
+        let behind_a_proxy = [Address::unresolved("exit.example.com:1")];
+        assert!(!leads_elsewhere(&behind_a_proxy, &exit));
+    }
+}

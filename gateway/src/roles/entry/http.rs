@@ -1,0 +1,574 @@
+//! One request of an HTTP proxy's client, and its response.
+//!
+//! The client's socket is this gateway's: hyper reads exactly one request of it, sends that request through a stream
+//! of its own and returns the response with `Connection: close`. What a client sends behind its request reaches no
+//! target. The local end of the stream is a pair of Unix sockets. `listener/http.rs` has read the head of the request
+//! before: it checks it, names the target and rewrites it.
+//!
+//! Bounds: [`HEAD_BYTES_MAX`] for the head of a response and for each of the two read buffers, [`FIELDS_MAX`] fields;
+//! hyper limits a chunk's line to 16 KiB. Bodies are streamed.
+
+use std::cell::Cell;
+use std::error::Error;
+use std::io::IoSlice;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http_body_util::{Either, Full};
+use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Version, client, server};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, oneshot};
+
+use crate::base::closing::Reason;
+use crate::ingress::listener::http::{FIELDS_MAX as REQUEST_FIELDS_MAX, is_hop_by_hop};
+use crate::io::local_socket::LocalSocket;
+
+/// Most bytes of a response's head; and of what hyper reads ahead on either side.
+const HEAD_BYTES_MAX: usize = 64 << 10;
+/// Most fields of a response.
+const FIELDS_MAX: usize = 128;
+/// How long a body waits for the target's 100 (Continue). As long as curl waits.
+const CONTINUE_TIME: Duration = Duration::from_secs(1);
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// A client with one request.
+pub(super) struct Exchange {
+    pub(super) client: LocalSocket,
+    /// The head of the request as the target gets it, and what the client sent behind it.
+    pub(super) request: Vec<u8>,
+    /// The other end of the stream's socket.
+    pub(super) target: UnixStream,
+    /// Why the stream ended.
+    pub(super) ended: oneshot::Receiver<Reason>,
+}
+
+impl Exchange {
+    /// Runs until the client has its response, or is reset.
+    pub(super) async fn run(self) {
+        if let Some(client) = self.serve().await {
+            client.say_goodbye().await;
+        }
+    }
+
+    /// Returns the client's socket once all of the response is written; `None`: the exchange was cut, and the socket
+    /// is reset.
+    async fn serve(self) -> Option<LocalSocket> {
+        let Self {
+            client,
+            request,
+            target,
+            ended,
+        } = self;
+        let (sender, to_target) = client::conn::http1::Builder::new()
+            .preserve_header_case(true)
+            .max_headers(FIELDS_MAX)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .handshake(TokioIo::new(target))
+            .await
+            .ok()?;
+        let once = Cell::new(Some((sender, ended)));
+        let service = service_fn(|request| {
+            let once = once.take();
+            async move {
+                let (sender, ended) = once.ok_or("more than one request")?;
+                Ok::<_, BoxError>(forward(sender, ended, request).await)
+            }
+        });
+        let io = TokioIo::new(ClientIo {
+            unread: request,
+            socket: client,
+            is_flushed: false,
+        });
+        let mut to_client = server::conn::http1::Builder::new()
+            .keep_alive(false)
+            .preserve_header_case(true)
+            .auto_date_header(false)
+            .header_read_timeout(None)
+            .max_headers(REQUEST_FIELDS_MAX + 2)
+            .max_buf_size(HEAD_BYTES_MAX)
+            .serve_connection(io, service);
+        let to_target = async {
+            if let Err(error) = to_target.await {
+                tracing::debug!(%error, "The exchange with an HTTP target failed");
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            biased;
+            served = &mut to_client => {
+                if let Err(error) = served {
+                    tracing::debug!(%error, "The exchange with an HTTP client failed");
+                }
+            }
+            () = to_target => {}
+        }
+        let io = to_client.into_parts().io.into_inner();
+        io.is_flushed.then_some(io.socket)
+    }
+}
+
+/// Sends `request` to the target and returns its response, or one of this gateway.
+async fn forward(
+    mut sender: client::conn::http1::SendRequest<RequestBody>,
+    ended: oneshot::Receiver<Reason>,
+    mut request: Request<Incoming>,
+) -> Response<Either<ResponseBody, Full<Bytes>>> {
+    let is_head = request.method() == Method::HEAD;
+    *request.version_mut() = Version::HTTP_11;
+    let mut gate = None;
+    if request.headers().contains_key(header::EXPECT) {
+        let is_continued = Arc::new(Notify::new());
+        let opened = Arc::clone(&is_continued);
+        gate = Some(Box::pin(async move {
+            let _ = tokio::time::timeout(CONTINUE_TIME, is_continued.notified()).await;
+        }) as Gate);
+        hyper::ext::on_informational(&mut request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                opened.notify_one();
+            }
+        });
+    }
+    let request = request.map(|inner| RequestBody { gate, inner });
+    let mut response = match sender.send_request(request).await {
+        Ok(response) => response,
+        Err(error) => {
+            tracing::debug!(%error, "An HTTP target sent no valid response");
+            let text =
+                "The target ended the connection before its response, or sent no valid HTTP.\n";
+            return failure(text);
+        }
+    };
+    let encoding = response.headers_mut().remove(header::TRANSFER_ENCODING);
+    let is_chunked = |value: &HeaderValue| value.as_bytes().eq_ignore_ascii_case(b"chunked");
+    if response.status().is_informational() || !encoding.iter().all(is_chunked) {
+        let text =
+            "The target changed the protocol, or sent a transfer coding other than chunked.\n";
+        return failure(text);
+    }
+    let is_framed = encoding.is_some() || response.headers().contains_key(header::CONTENT_LENGTH);
+    remove_hop_by_hop(response.headers_mut());
+    *response.version_mut() = Version::HTTP_11;
+    let has_end = is_framed || is_head || response.body().is_end_stream();
+    response.map(|inner| {
+        let ended = (!has_end).then_some(ended);
+        Either::Left(ResponseBody { inner, ended })
+    })
+}
+
+fn remove_hop_by_hop(fields: &mut HeaderMap) {
+    let named: Vec<HeaderName> = fields
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .filter(|name| *name != header::CONTENT_LENGTH)
+        .collect();
+    let removed: Vec<HeaderName> = fields
+        .keys()
+        .filter(|name| is_hop_by_hop(name.as_str()) || named.contains(name))
+        .cloned()
+        .collect();
+    for name in removed {
+        fields.remove(name);
+    }
+}
+
+fn failure(text: &'static str) -> Response<Either<ResponseBody, Full<Bytes>>> {
+    let mut response = Response::new(Either::Right(Full::from(text)));
+    *response.status_mut() = StatusCode::BAD_GATEWAY;
+    let kind = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    response
+}
+
+type Gate = Pin<Box<dyn Future<Output = ()>>>;
+
+/// The body of a request. `gate`: until the target wants it, where the client asks first (RFC 9110, section 10.1.1).
+/// hyper sends the client 100 (Continue) with the first poll of `inner`.
+struct RequestBody {
+    gate: Option<Gate>,
+    inner: Incoming,
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        if let Some(gate) = &mut self.gate {
+            ready!(gate.as_mut().poll(cx));
+            self.gate = None;
+        }
+        Pin::new(&mut self.inner).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The body of a response. `ended`: where the target's end of the connection is the end of the body. A Unix socket
+/// has no reset, so only the stream knows whether that end is a cut.
+struct ResponseBody {
+    inner: Incoming,
+    ended: Option<oneshot::Receiver<Reason>>,
+}
+
+impl Body for ResponseBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        if let Some(frame) = ready!(Pin::new(&mut self.inner).poll_frame(cx)) {
+            return Poll::Ready(Some(frame.map_err(BoxError::from)));
+        }
+        let Some(ended) = &mut self.ended else {
+            return Poll::Ready(None);
+        };
+        let reason = ready!(Pin::new(ended).poll(cx));
+        self.ended = None;
+        Poll::Ready(match reason {
+            Ok(Reason::Completed) => None,
+            Ok(_) | Err(_) => Some(Err("the stream was cut".into())),
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.ended.is_none() && self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The client's socket, behind what was read of it before.
+struct ClientIo {
+    unread: Vec<u8>,
+    socket: LocalSocket,
+    /// hyper has written all and wants to shut down, which [`LocalSocket::say_goodbye`] does.
+    is_flushed: bool,
+}
+
+impl AsyncRead for ClientIo {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if self.unread.is_empty() {
+            return Pin::new(&mut self.socket).poll_read(cx, buffer);
+        }
+        let length = self.unread.len().min(buffer.remaining());
+        buffer.put_slice(&self.unread[..length]);
+        self.unread.drain(..length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for ClientIo {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<std::io::Result<usize>> {
+        Pin::new(&mut self.socket).poll_write_vectored(cx, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.is_flushed = true;
+        Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const GET: &str = "GET /a HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n";
+    const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+
+    /// An exchange of which the test is the client, the target and the stream.
+    struct Ends {
+        client: TcpStream,
+        target: UnixStream,
+        ends: oneshot::Sender<Reason>,
+    }
+
+    impl Ends {
+        /// Of a client that sent `request`.
+        async fn of(request: &str) -> (Self, Exchange) {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap());
+            let (client, accepted) = tokio::join!(client, listener.accept());
+            let (target, far) = UnixStream::pair().unwrap();
+            let (ends, ended) = oneshot::channel();
+            let exchange = Exchange {
+                client: accepted.unwrap().0.into(),
+                request: request.into(),
+                target: far,
+                ended,
+            };
+            let client = client.unwrap();
+            let ends = Self {
+                client,
+                target,
+                ends,
+            };
+            (ends, exchange)
+        }
+    }
+
+    /// What the client and the target get where the target sends `answer` once it has all of the request, and ends
+    /// its half.
+    async fn exchange(request: &str, answer: &str, reason: Reason) -> (Vec<u8>, Vec<u8>, bool) {
+        let (ends, exchange) = Ends::of(request).await;
+        let (mut client, mut target) = (ends.client, ends.target);
+        let target = async {
+            let mut seen = Vec::new();
+            read_some(&mut target, &mut seen).await;
+            target.write_all(answer.as_bytes()).await.unwrap();
+            target.shutdown().await.unwrap();
+            let _ = target.read_to_end(&mut seen).await;
+            let _ = ends.ends.send(reason);
+            seen
+        };
+        let client = async {
+            let mut got = Vec::new();
+            let is_whole = client.read_to_end(&mut got).await.is_ok();
+            (got, is_whole)
+        };
+        // In this order: what the client does not read is lost with its socket.
+        let (seen, (), (got, is_whole)) = tokio::join!(target, exchange.run(), client);
+        (got, seen, is_whole)
+    }
+
+    /// Reads up to the end of a head, and of a chunked body where one begins.
+    async fn read_some(target: &mut UnixStream, seen: &mut Vec<u8>) {
+        loop {
+            let text = String::from_utf8_lossy(seen).into_owned();
+            let is_chunked = text.contains("chunked");
+            if text.contains("\r\n\r\n") && (!is_chunked || text.ends_with("0\r\n\r\n")) {
+                return;
+            }
+            assert!(target.read_buf(seen).await.unwrap() > 0, "{text}");
+        }
+    }
+
+    fn text(bytes: &[u8]) -> String {
+        String::from_utf8(bytes.to_vec()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_follows_the_request_does_not_reach_its_target() {
+        for (request, expected) in [
+            (GET.to_owned(), ""),
+            (
+                "POST /a HTTP/1.1\r\nHost: web\r\nContent-Length: 4\r\n\r\nbody".to_owned(),
+                "body",
+            ),
+            (
+                "POST /a HTTP/1.1\r\nHost: web\r\nTransfer-Encoding: chunked\r\n\r\n\
+                 4;ext=1\r\nbody\r\n0\r\nX-Trailer: 1\r\n\r\n"
+                    .to_owned(),
+                "4\r\nbody\r\n0\r\n\r\n",
+            ),
+        ] {
+            let second = "GET http://other/secret HTTP/1.1\r\nCookie: other\r\n\r\n";
+            let (got, seen, is_whole) =
+                exchange(&(request.clone() + second), OK, Reason::Completed).await;
+            let (got, seen) = (text(&got), text(&seen));
+            assert!(!seen.contains("other"), "{seen}");
+            assert!(seen.ends_with(&format!("\r\n\r\n{expected}")), "{seen}");
+            assert!(is_whole && got.ends_with("\r\n\r\nok"), "{got}");
+            assert_eq!(got.matches("HTTP/1.1").count(), 1, "{got}");
+            assert!(got.to_lowercase().contains("connection: close"), "{got}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_response_is_for_one_connection() {
+        let answer = "HTTP/1.1 200 Fine\r\nX-Mine: 1\r\nConnection: keep-alive, X-Hop\r\nX-Hop: 1\r\n\
+             Keep-Alive: timeout=5\r\nProxy-Authenticate: Basic\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\n\r\n";
+        let (got, _, is_whole) = exchange(GET, answer, Reason::Completed).await;
+        let expected =
+            "HTTP/1.1 200 Fine\r\nX-Mine: 1\r\nContent-Length: 2\r\nconnection: close\r\n\r\nok";
+        assert_eq!(text(&got).to_lowercase(), expected.to_lowercase());
+        assert!(is_whole);
+    }
+
+    #[tokio::test]
+    async fn responses_without_a_body_have_none() {
+        let head = GET.replace("GET", "HEAD");
+        for (request, answer, expected) in [
+            (
+                &*head,
+                "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n",
+                "HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n",
+            ),
+            (
+                GET,
+                "HTTP/1.1 204 No Content\r\n\r\n",
+                "HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n",
+            ),
+            (
+                GET,
+                "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\n\r\n",
+                "HTTP/1.1 304 Not Modified\r\netag: \"x\"\r\nconnection: close\r\n\r\n",
+            ),
+            (
+                GET,
+                "HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+                "HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+            ),
+        ] {
+            let (got, _, is_whole) = exchange(request, answer, Reason::Completed).await;
+            assert_eq!(text(&got).to_lowercase(), expected.to_lowercase());
+            assert!(is_whole);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cut_is_no_end_of_a_response() {
+        let head = "HTTP/1.1 200 OK\r\n";
+        for (framing, body, is_framed) in [
+            ("", "all", false),
+            ("Content-Length: 9\r\n", "all", true),
+            ("Transfer-Encoding: chunked\r\n", "3\r\nall\r\n", true),
+        ] {
+            let answer = format!("{head}{framing}\r\n{body}");
+            let (got, _, is_whole) = exchange(GET, &answer, Reason::CarrierLost).await;
+            assert!(!is_whole, "{framing}: {}", text(&got));
+            if !is_framed {
+                let (got, _, is_whole) = exchange(GET, &answer, Reason::Completed).await;
+                let got = text(&got).to_lowercase();
+                assert!(
+                    is_whole && got.ends_with("\r\n\r\n3\r\nall\r\n0\r\n\r\n"),
+                    "{got}"
+                );
+                let old = GET.replace("HTTP/1.1", "HTTP/1.0");
+                let (got, _, is_whole) = exchange(&old, &answer, Reason::Completed).await;
+                assert!(is_whole && got.ends_with(b"\r\n\r\nall"), "{}", text(&got));
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn no_valid_response_is_a_bad_gateway() {
+        let many = format!(
+            "HTTP/1.1 200 OK\r\n{}\r\n",
+            "X: 1\r\n".repeat(FIELDS_MAX + 1)
+        );
+        let long = format!(
+            "HTTP/1.1 200 OK\r\nX: {}\r\n\r\n",
+            "x".repeat(2 * HEAD_BYTES_MAX)
+        );
+        for answer in [
+            "",
+            "220 welcome\r\n",
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx",
+            "HTTP/1.1 200 OK\r\nX: 1\r\n folded: 1\r\n\r\n",
+            &many,
+            &long,
+        ] {
+            let (got, _, is_whole) = exchange(GET, answer, Reason::Completed).await;
+            let got = text(&got);
+            assert!(
+                got.starts_with("HTTP/1.1 502 Bad Gateway\r\n"),
+                "{answer}: {got}"
+            );
+            assert!(is_whole, "{answer}");
+        }
+    }
+
+    const EXPECTS: &str =
+        "PUT /a HTTP/1.1\r\nHost: web\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n";
+
+    #[tokio::test]
+    async fn a_client_that_asks_first_sends_its_body_once_the_target_wants_it() {
+        let (ends, exchange) = Ends::of(EXPECTS).await;
+        let (mut client, mut target) = (ends.client, ends.target);
+        let play = async {
+            let mut seen = Vec::new();
+            read_some(&mut target, &mut seen).await;
+            assert!(text(&seen).contains("Expect: 100-continue\r\n"));
+            target
+                .write_all(b"HTTP/1.1 100 Continue\r\n\r\n")
+                .await
+                .unwrap();
+            let mut told = [0; 25];
+            client.read_exact(&mut told).await.unwrap();
+            assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+            client.write_all(b"body").await.unwrap();
+            let mut body = [0; 4];
+            target.read_exact(&mut body).await.unwrap();
+            target.write_all(OK.as_bytes()).await.unwrap();
+            let mut got = Vec::new();
+            client.read_to_end(&mut got).await.unwrap();
+            assert!(got.ends_with(b"ok"), "{}", text(&got));
+            drop(client);
+        };
+        tokio::join!(exchange.run(), play);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_asks_first_and_is_refused_sends_no_body() {
+        let answer = "HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n";
+        let (got, seen, is_whole) = exchange(EXPECTS, answer, Reason::Completed).await;
+        assert!(text(&got).starts_with("HTTP/1.1 413 "), "{}", text(&got));
+        assert!(is_whole && seen.ends_with(b"\r\n\r\n"), "{}", text(&seen));
+    }
+
+    #[tokio::test]
+    async fn a_client_that_goes_ends_its_stream() {
+        let (ends, exchange) = Ends::of(GET).await;
+        let (client, mut target) = (ends.client, ends.target);
+        let play = async {
+            let mut seen = Vec::new();
+            read_some(&mut target, &mut seen).await;
+            drop(client);
+            assert_eq!(target.read(&mut [0]).await.unwrap(), 0);
+        };
+        tokio::join!(exchange.run(), play);
+    }
+}

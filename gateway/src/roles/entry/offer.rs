@@ -1,0 +1,230 @@
+//! Asks an exit for what it offers, for whoever asks the admin port for it.
+//!
+//! [`Offers`] is on the admin's thread; it asks one worker after another, since any of them may be the one that has
+//! a session. [`answer`] is on each worker's: it opens a stream as a client's is opened, and is itself at its local
+//! end, a pair of Unix sockets. What the text says is nobody's business here. Bounds: one request at a time, one
+//! question for a worker, [`OFFER_BYTES_MAX`] bytes, [`PATIENCE`].
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::{OFFER_BYTES_MAX, OFFER_TARGET};
+use muxtunnel_proto::{OpenError, Priority};
+use tokio::io::AsyncReadExt;
+use tokio::net::UnixStream;
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+use super::Entry;
+use crate::base::closing::Reason;
+use crate::base::printable::Printable;
+use crate::ingress::listener::answer::Answer;
+use crate::io::local_socket::LocalSocket;
+use crate::session::driver::{Connection, OpenEnd};
+use crate::stream::account::Local;
+
+/// For one request, whatever it waits for.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Who waits for a worker's answer.
+pub(crate) type Asker = oneshot::Sender<Result<Vec<u8>, NoOffer>>;
+
+/// Why there is no offer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoOffer {
+    #[error("another request is under way: one at a time")]
+    Busy,
+    #[error("there is no session with an exit now")]
+    NoSession,
+    #[error("no stream to the exit can be opened now: {0}")]
+    NotOpened(OpenError),
+    #[error("no stream to the exit can be opened now: {0}")]
+    NoSocket(std::io::Error),
+    #[error("the exit shuts down, and takes no more streams")]
+    GoingAway,
+    #[error("the exit refused it: {0}")]
+    Refused(String),
+    #[error("the stream was cut before the exit answered")]
+    Abandoned,
+    #[error("the stream was cut after {bytes} bytes: {reason}")]
+    Cut { bytes: usize, reason: &'static str },
+    #[error("what the exit offers is longer than {OFFER_BYTES_MAX} bytes")]
+    TooLong,
+    #[error("the exit did not give all of it within {} s", PATIENCE.as_secs())]
+    TimedOut,
+}
+
+impl NoOffer {
+    /// Whether another worker's session may do better at once.
+    const fn is_of_this_session(&self) -> bool {
+        matches!(
+            self,
+            Self::NoSession | Self::NotOpened(_) | Self::NoSocket(_) | Self::GoingAway
+        )
+    }
+}
+
+/// The admin's way to the workers.
+pub(crate) struct Offers {
+    workers: Vec<mpsc::Sender<Asker>>,
+    /// Whose request it is.
+    turn: Mutex<()>,
+}
+
+impl Offers {
+    /// For `workers` workers, and what each of them is asked by.
+    pub(crate) fn new(workers: usize) -> (Self, Vec<mpsc::Receiver<Asker>>) {
+        let (workers, asked) = (0..workers).map(|_| mpsc::channel(1)).unzip();
+        let turn = Mutex::default();
+        (Self { workers, turn }, asked)
+    }
+
+    /// What the exit offers.
+    ///
+    /// # Errors
+    /// [`NoOffer`].
+    pub(crate) async fn fetch(&self) -> Result<Vec<u8>, NoOffer> {
+        let Ok(_turn) = self.turn.try_lock() else {
+            return Err(NoOffer::Busy);
+        };
+        let asked = tokio::time::timeout(PATIENCE, self.ask()).await;
+        asked.unwrap_or(Err(NoOffer::TimedOut))
+    }
+
+    async fn ask(&self) -> Result<Vec<u8>, NoOffer> {
+        let mut problem = NoOffer::NoSession;
+        for worker in &self.workers {
+            let (asker, answer) = oneshot::channel();
+            // A worker that shuts down has no session for new streams.
+            if worker.send(asker).await.is_err() {
+                continue;
+            }
+            match answer.await {
+                Ok(Err(error)) if error.is_of_this_session() => problem = error,
+                Ok(answer) => return answer,
+                Err(_) => {}
+            }
+        }
+        Err(problem)
+    }
+}
+
+/// Answers one after another, for as long as somebody can ask. Who does not wait any more ends the stream.
+pub(super) async fn answer(entry: &Entry, mut asked: mpsc::Receiver<Asker>) {
+    while let Some(mut asker) = asked.recv().await {
+        let answer = tokio::select! {
+            answer = fetch(entry) => answer,
+            () = asker.closed() => continue,
+        };
+        let _ = asker.send(answer);
+    }
+}
+
+async fn fetch(entry: &Entry) -> Result<Vec<u8>, NoOffer> {
+    let session = entry.links.borrow().best().ok_or(NoOffer::NoSession)?;
+    let (near, far) = UnixStream::pair().map_err(NoOffer::NoSocket)?;
+    let url: Rc<str> = format!("tcp://{OFFER_TARGET}").into();
+    let (ended, end) = oneshot::channel();
+    let connection = Connection {
+        socket: LocalSocket::Unix(near),
+        local: Local::Own {
+            target: Rc::clone(&url),
+            ended: RefCell::new(Some(ended)),
+        },
+        early: Vec::new(),
+        answer: Answer::None,
+        source: None,
+    };
+    let refusal = Rc::new(RefCell::new(None));
+    let refused = Rc::clone(&refusal);
+    let refused = Box::new(move |end| {
+        refused.replace(Some(match end {
+            OpenEnd::Refused(refusal) => {
+                NoOffer::Refused(Printable(&refusal.description).to_string())
+            }
+            OpenEnd::Abandoned => NoOffer::Abandoned,
+            OpenEnd::Returned(_) => NoOffer::GoingAway,
+        }));
+    });
+    session
+        .open(&url, Priority::Auto, connection, refused)
+        .map_err(|not_opened| NoOffer::NotOpened(not_opened.error))?;
+    let offer = read(far).await?;
+    match end.await {
+        Ok(Reason::Completed) => Ok(offer),
+        Ok(reason) => Err(NoOffer::Cut {
+            bytes: offer.len(),
+            reason: reason.label(),
+        }),
+        // It was never open.
+        Err(_) => Err(refusal.take().unwrap_or(NoOffer::Abandoned)),
+    }
+}
+
+/// All up to the end, which may be a cut: only the stream knows. Then closes the socket, which ends the stream.
+async fn read(far: UnixStream) -> Result<Vec<u8>, NoOffer> {
+    let mut bytes = Vec::new();
+    // As much as was read before a failure is there.
+    let _ = far
+        .take(OFFER_BYTES_MAX as u64 + 1)
+        .read_to_end(&mut bytes)
+        .await;
+    match bytes.len() > OFFER_BYTES_MAX {
+        true => Err(NoOffer::TooLong),
+        false => Ok(bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_is_read_than_an_offer_may_have() {
+        for (bytes, fits) in [(OFFER_BYTES_MAX, true), (OFFER_BYTES_MAX + 1, false)] {
+            let (mut near, far) = UnixStream::pair().unwrap();
+            let write = async {
+                near.write_all(&vec![b'x'; bytes]).await.unwrap();
+                drop(near);
+            };
+            let (read, ()) = tokio::join!(read(far), write);
+            match read {
+                Ok(read) => assert!(fits && read.len() == bytes),
+                Err(error) => assert!(!fits && matches!(error, NoOffer::TooLong), "{error}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_workers_are_asked_one_after_another_until_one_has_a_session() {
+        let (offers, mut asked) = Offers::new(3);
+        let mut last = asked.pop().unwrap();
+        let mut second = asked.pop().unwrap();
+        // The first one is over.
+        drop(asked);
+        let answer = async {
+            let asker = second.recv().await.unwrap();
+            asker.send(Err(NoOffer::GoingAway)).unwrap();
+            let asker = last.recv().await.unwrap();
+            assert!(matches!(offers.fetch().await, Err(NoOffer::Busy)));
+            asker.send(Ok(b"text".to_vec())).unwrap();
+        };
+        let (fetched, ()) = tokio::join!(offers.fetch(), answer);
+        assert_eq!(fetched.unwrap(), b"text");
+        let answer = async { second.recv().await.unwrap().send(Err(NoOffer::Abandoned)) };
+        let (fetched, _) = tokio::join!(offers.fetch(), answer);
+        assert!(matches!(fetched, Err(NoOffer::Abandoned)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_waits_for_ever() {
+        let (offers, asked) = Offers::new(1);
+        assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
+        // What was asked in vain is in the way of the next request, until the worker looks.
+        assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
+        drop(asked);
+        assert!(matches!(offers.fetch().await, Err(NoOffer::NoSession)));
+    }
+}

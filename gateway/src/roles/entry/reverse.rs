@@ -1,0 +1,315 @@
+//! Forwards whose streams begin on the exit: what each session asks its exit to listen on, and where the
+//! streams of these listeners lead.
+//!
+//! Every session asks for all of them, again after a pause where the exit refuses; the exit shares a port
+//! among those that ask. A stream names its listener, never a target, so an exit reaches nothing but the
+//! declared ones. Bounds: the forwards of the configuration; two pieces of news for each.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{self as config, Direction, Rule};
+use muxtunnel_proto::{Event, ListenId, Reason, Refusal, listen_of_target};
+use tokio::sync::Notify;
+
+use super::Entry;
+use super::listen::priority;
+use crate::base::forward::Forward;
+use crate::ingress::listener::greeting::url_of;
+use crate::net::dial::{self, Dialled};
+use crate::net::policy::Authorizer;
+use crate::roles::worker::Phase;
+use crate::session::driver::{Driver, Progress};
+
+/// Before an exit is asked again that refused.
+const ASK_AGAIN: Duration = Duration::from_secs(15);
+
+/// What one session has asked for.
+pub(super) struct Asked {
+    /// The session's own, to tell its outcomes from those of others.
+    number: u64,
+    by_id: RefCell<BTreeMap<ListenId, Rc<Route>>>,
+    news: RefCell<VecDeque<Event>>,
+    wake: Notify,
+}
+
+/// A listener, and where its streams lead.
+struct Route {
+    forward: Arc<Forward>,
+    listen: String,
+    priority: config::Priority,
+    url: Rc<str>,
+    /// What its streams may reach: the target.
+    allow: Option<Rule>,
+}
+
+impl Route {
+    fn of(entry: &Entry, wanted: &config::Forward) -> Rc<Self> {
+        let target = wanted.target.as_ref();
+        Rc::new(Self {
+            forward: entry.telemetry.forwards.get(wanted),
+            listen: wanted.listen.clone(),
+            priority: wanted.priority,
+            url: target.map(url_of).unwrap_or_default(),
+            allow: target.map(Rule::of_target),
+        })
+    }
+
+    /// Whether it is what the exit was asked for.
+    fn asks_for(&self, wanted: &config::Forward) -> bool {
+        self.forward.name == wanted.name
+            && self.listen == wanted.listen
+            && self.priority == wanted.priority
+    }
+}
+
+/// What became of the forwards in each session: why the exit does not listen, if so.
+#[derive(Default)]
+pub(super) struct Outcomes(BTreeMap<(u64, String), Option<String>>);
+
+impl Outcomes {
+    /// Why no exit, or not every one, listens for the forward.
+    pub(super) fn problem(&self, forward: &str) -> Option<String> {
+        let of_forward = self.0.iter().filter(|((_, name), _)| name == forward);
+        let mut outcomes = of_forward.map(|(_, outcome)| outcome).peekable();
+        if outcomes.peek().is_none() {
+            return Some("no exit listens for it yet".to_owned());
+        }
+        outcomes.find_map(Clone::clone)
+    }
+}
+
+impl Asked {
+    pub(super) fn new(number: u64) -> Rc<Self> {
+        Rc::new(Self {
+            number,
+            by_id: RefCell::default(),
+            news: RefCell::default(),
+            wake: Notify::new(),
+        })
+    }
+
+    /// Hears what the exit of `driver` says.
+    pub(super) fn hear(self: &Rc<Self>, driver: &Driver) {
+        let asked = Rc::clone(self);
+        driver.hear_listeners(Box::new(move |_, event| {
+            asked.news.borrow_mut().push_back(event);
+            asked.wake.notify_one();
+        }));
+    }
+
+    /// Asks for what is wanted and not paused, and gives up what is not. Returns those that could not be
+    /// asked for.
+    fn ask(
+        &self,
+        entry: &Entry,
+        driver: &Driver,
+        wanted: &[&config::Forward],
+        paused: &BTreeMap<String, Instant>,
+    ) -> Vec<(String, String)> {
+        let mut by_id = self.by_id.borrow_mut();
+        by_id.retain(|listen, route| {
+            let stays = wanted.iter().find(|wanted| route.asks_for(wanted));
+            match stays {
+                Some(wanted) => *route = Route::of(entry, wanted),
+                None => driver.unlisten(*listen),
+            }
+            stays.is_some()
+        });
+        let mut failed = Vec::new();
+        for wanted in wanted {
+            let is_asked = by_id.values().any(|route| route.asks_for(wanted));
+            if is_asked || paused.contains_key(&wanted.name) {
+                continue;
+            }
+            match driver.listen(&wanted.listen, priority(wanted.priority)) {
+                Ok(listen) => drop(by_id.insert(listen, Route::of(entry, wanted))),
+                Err(error) => failed.push((wanted.name.clone(), error.to_string())),
+            }
+        }
+        failed
+    }
+}
+
+impl Entry {
+    /// Has the exit of `driver` listen for the forwards that ask for it; never ends.
+    pub(super) async fn keep_listeners(&self, driver: &Driver, asked: &Asked) -> Infallible {
+        let (mut config, mut phase) = (self.config.clone(), self.phase.clone());
+        let mut paused: BTreeMap<String, Instant> = BTreeMap::new();
+        loop {
+            self.take_news(driver, asked, &mut paused);
+            let closed = *phase.borrow_and_update() >= Phase::Closed;
+            if closed || driver.progress() > Progress::Ready {
+                self.stop_asking(driver, asked);
+                return std::future::pending().await;
+            }
+            let now = Instant::now();
+            paused.retain(|_, until| *until > now);
+            let forwards = Arc::clone(&config.borrow_and_update());
+            let wanted: Vec<_> = forwards.forwards.iter().filter(is_reverse).collect();
+            for (name, problem) in asked.ask(self, driver, &wanted, &paused) {
+                self.not_listening(driver, asked, &mut paused, name, problem);
+            }
+            let again = paused.values().min().copied();
+            let again = async {
+                match again {
+                    Some(again) => tokio::time::sleep_until(again.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                Ok(()) = config.changed() => paused.clear(),
+                Ok(()) = phase.changed() => {}
+                () = asked.wake.notified() => {}
+                () = driver.reached(Progress::GoingAway) => {}
+                () = again => {}
+            }
+        }
+    }
+
+    pub(super) fn has_reverse_forwards(&self) -> bool {
+        self.config
+            .borrow()
+            .forwards
+            .iter()
+            .any(|forward| is_reverse(&forward))
+    }
+
+    fn take_news(&self, driver: &Driver, asked: &Asked, paused: &mut BTreeMap<String, Instant>) {
+        for event in asked.news.take() {
+            match event {
+                Event::Listening { listen, address } => {
+                    let route = asked.by_id.borrow().get(&listen).cloned();
+                    if let Some(route) = route {
+                        let forward = &route.forward.name;
+                        tracing::info!(forward, listen = %address, exit = %driver.peer(), "The exit listens");
+                        self.note_outcome(asked, forward, None);
+                    }
+                }
+                Event::ListenEnded { listen, refusal } => {
+                    let route = asked.by_id.borrow_mut().remove(&listen);
+                    if let Some(route) = route {
+                        let name = route.forward.name.clone();
+                        self.not_listening(driver, asked, paused, name, refusal.description);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn not_listening(
+        &self,
+        driver: &Driver,
+        asked: &Asked,
+        paused: &mut BTreeMap<String, Instant>,
+        forward: String,
+        problem: String,
+    ) {
+        let code = Code::ListenRefused;
+        tracing::warn!(%code, forward, exit = %driver.peer(), reason = %problem, "The exit does not listen");
+        self.note_outcome(asked, &forward, Some(format!("{code}: {problem}")));
+        paused.insert(forward, Instant::now() + ASK_AGAIN);
+    }
+
+    fn note_outcome(&self, asked: &Asked, forward: &str, problem: Option<String>) {
+        let key = (asked.number, forward.to_owned());
+        self.outcomes.borrow_mut().0.insert(key, problem);
+        self.publish_outcome(forward);
+    }
+
+    fn publish_outcome(&self, forward: &str) {
+        let problem = self.outcomes.borrow().problem(forward);
+        self.telemetry
+            .set_listen_error(self.worker, forward, problem);
+    }
+
+    /// The session asks for nothing more. What the exit opened goes on.
+    fn stop_asking(&self, driver: &Driver, asked: &Asked) {
+        let listens: Vec<ListenId> = asked.by_id.borrow().keys().copied().collect();
+        listens.iter().for_each(|listen| driver.unlisten(*listen));
+        self.forget_outcomes(asked);
+    }
+
+    /// The session does not count any more.
+    pub(super) fn forget_outcomes(&self, asked: &Asked) {
+        let mut forgotten = Vec::new();
+        self.outcomes.borrow_mut().0.retain(|(number, name), _| {
+            let stays = *number != asked.number;
+            if !stays {
+                forgotten.push(name.clone());
+            }
+            stays
+        });
+        for forward in forgotten {
+            self.publish_outcome(&forward);
+        }
+    }
+
+    /// Connects a stream of the exit's to the target of its listener.
+    pub(super) async fn dial(
+        &self,
+        asked: &Asked,
+        target: &str,
+        peer: Option<&str>,
+    ) -> Result<Dialled, Refusal> {
+        let listen = listen_of_target(target);
+        let route = listen.and_then(|listen| asked.by_id.borrow().get(&listen).cloned());
+        let Some(route) = route else {
+            let code = Code::OpenRefused;
+            self.telemetry.streams.refused(code);
+            let text = format!("{code}: this entry asked for no such listener");
+            return Err(Refusal::new(Reason::NotAllowed, text));
+        };
+        let admission = route.forward.admit(Instant::now()).map_err(|code| {
+            self.telemetry.streams.refused(code);
+            route.forward.streams.refused(code);
+            Refusal::new(Reason::General, format!("{code}: {}", code.cause()))
+        })?;
+        // Beyond what is not declared, only what is protected or denied is kept from.
+        let config = Arc::clone(&self.config.borrow());
+        let authorizer = Authorizer {
+            allow: [route.allow.as_slice(), &[]],
+            policy: &config.policy,
+            protected: &self.protected,
+            peer,
+        };
+        match dial::dial(&route.url, authorizer, &self.lookups).await {
+            Ok(dialled) => Ok(Dialled {
+                admission: Some(admission),
+                url: Some(Rc::clone(&route.url)),
+                ..dialled
+            }),
+            Err(error) => {
+                route.forward.streams.refused(error.code);
+                Err(error.report(&self.telemetry, &route.url))
+            }
+        }
+    }
+}
+
+fn is_reverse(forward: &&config::Forward) -> bool {
+    forward.direction == Direction::ExitToEntry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_forward_has_a_problem_while_any_session_has_one() {
+        let mut outcomes = Outcomes::default();
+        assert!(outcomes.problem("web").unwrap().contains("no exit"));
+        outcomes.0.insert((1, "web".to_owned()), None);
+        assert_eq!(outcomes.problem("web"), None);
+        let problem = Some("in use".to_owned());
+        outcomes.0.insert((2, "web".to_owned()), problem.clone());
+        assert_eq!(outcomes.problem("web"), problem);
+        assert!(outcomes.problem("db").is_some());
+    }
+}

@@ -1,0 +1,417 @@
+//! The exit: accepts carriers, dials targets.
+//!
+//! Whoever accepts a carrier looks at its hello, where the protocol has one, and passes it on to the
+//! worker of the session that it joins. A session without a carrier stays until it is over by itself, or
+//! until there are too many.
+
+mod arrive;
+mod offer;
+mod registered;
+mod reverse;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{Config, Protocol};
+use muxtunnel_proto::{Reason, Refusal, Source};
+use tokio::sync::mpsc::Receiver;
+
+use crate::base::handshake_limiter::has_gone;
+use crate::io::proxy_header;
+use crate::io::security::PROOF_MAX;
+use crate::io::transport::{Side, Standing, Transport};
+use crate::net::dial;
+use crate::net::dial::{DialError, Dialled};
+use crate::net::dns::Lookups;
+use crate::net::policy::Authorizer;
+use crate::roles::trust;
+use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
+use crate::session::driver::{CarrierEnd, Dial, Driver, NoCarrier};
+use crate::session::handover::{Handed, Handover, Place, Use};
+use crate::session::hello::{self, Greeting};
+use crate::session::new_session;
+use crate::session::sessions::Sessions;
+use arrive::Arrivals;
+use reverse::Reverse;
+
+struct Exit {
+    worker: Worker,
+    handover: Arc<Handover>,
+    sessions: Sessions,
+    /// The same, by their ids.
+    by_id: RefCell<BTreeMap<[u8; 16], Rc<Driver>>>,
+    reverse: Rc<Reverse>,
+}
+
+/// Runs until the shutdown is complete.
+///
+/// # Errors
+/// [`WorkerError`]: the carrier port cannot be listened on.
+pub(crate) async fn run(
+    worker: Worker,
+    handover: Arc<Handover>,
+    handed: Receiver<Handed>,
+) -> Result<(), WorkerError> {
+    let arrivals = Arrivals::of(&worker)?;
+    let (phase, workers) = (worker.phase.clone(), worker.workers);
+    let exit = Rc::new(Exit {
+        reverse: Reverse::new(&worker),
+        worker,
+        handover,
+        sessions: Sessions::on_one_of(workers),
+        by_id: RefCell::default(),
+    });
+    let serve = async {
+        tokio::select! {
+            () = arrivals.come(&exit) => {}
+            _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow(), exit.trust()) } => {}
+        }
+    };
+    tokio::pin!(serve);
+    let is_over = tokio::select! {
+        () = &mut serve => true,
+        () = wait_for(phase.clone(), Phase::Closed) => false,
+    };
+    exit.worker
+        .telemetry
+        .set_listening(exit.worker.index, false);
+    exit.reverse.stop();
+    // Not before: until load balancers know, they may lead an entry that dials anew back here.
+    exit.sessions.go_away();
+    tokio::select! {
+        () = exit.sessions.drained() => {}
+        () = &mut serve, if !is_over => {}
+        () = wait_for(phase, Phase::Deadline) => {}
+    }
+    exit.sessions.end_all().await;
+    Ok(())
+}
+
+/// Has a connection prove who it is, and hears what it wants.
+/// `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
+async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, says_hello: bool) {
+    let peer = tcp.peer();
+    let mut permit = match exit.handover.limiter.enter(source) {
+        Ok(permit) => permit,
+        Err(dropped) => return exit.refused(&peer, &dropped),
+    };
+    let heard = tokio::select! {
+        biased;
+        heard = exit.hear(tcp, says_hello) => heard,
+        () = permit.evicted() => Err(HandshakeError::Evicted),
+    };
+    match &heard {
+        Ok((_, greeting)) if says_hello && !greeting.is_hello => permit.failed(),
+        Ok(_) => permit.succeeded(),
+        Err(error) if error.is_failure() => permit.failed(),
+        Err(_) => {}
+    }
+    drop(permit);
+    match heard {
+        Ok((carrier, greeting)) => {
+            let use_of_place = match greeting.joins {
+                Some(_) => Use::Further,
+                None if says_hello => Use::First,
+                None => Use::Silent(source),
+            };
+            match exit.handover.admit(carrier.identity(), use_of_place) {
+                Ok(place) => exit.pass_on(carrier, greeting, place),
+                Err(_) => exit.too_many(),
+            }
+        }
+        Err(HandshakeError::Silent(end)) => report(&peer, false, &end),
+        Err(refused) => exit.refused(&peer, &refused),
+    }
+}
+
+/// Why a connection did not come to be a carrier.
+#[derive(Debug, thiserror::Error)]
+enum HandshakeError {
+    #[error("{0}")]
+    Unproved(std::io::Error),
+    #[error("{0}")]
+    Silent(CarrierEnd),
+    #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
+    Evicted,
+}
+
+impl HandshakeError {
+    /// Whether the peer proved the wrong thing, or nothing in time. A connection that only closes is a probe, and one
+    /// that was evicted is the limiter's to judge.
+    fn is_failure(&self) -> bool {
+        match self {
+            Self::Unproved(error) => !has_gone(error),
+            Self::Silent(CarrierEnd::Protocol(_)) => true,
+            Self::Silent(_) | Self::Evicted => false,
+        }
+    }
+}
+
+/// Takes up the carriers that are this worker's.
+async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
+    while let Some(carrier) = handed.recv().await {
+        if let Err(error) = exit.add(carrier) {
+            tracing::warn!(%error, "Carrier could not be set up");
+        }
+    }
+}
+
+fn report(peer: &str, ready: bool, reason: &CarrierEnd) {
+    let code = Code::CarrierLost;
+    match reason {
+        // One that only connects and closes is a probe.
+        CarrierEnd::Protocol(_) if !ready => {
+            tracing::info!(%code, peer, %reason, advice = hello::ADVICE, "Carrier ended before it said hello");
+        }
+        _ => tracing::info!(%code, peer, ready, %reason, "Carrier ended"),
+    }
+}
+
+fn refuse(carrier: Box<dyn Transport>) {
+    tracing::info!(
+        peer = carrier.peer(),
+        "Carrier refused: it asks for a session that is not known here, or not any more"
+    );
+    drop(tokio::task::spawn_local(hello::refuse_unknown(carrier)));
+}
+
+/// It begins a session, and none is taken any more.
+fn turn_away(carrier: Box<dyn Transport>) {
+    drop(tokio::task::spawn_local(hello::turn_away(carrier)));
+}
+
+impl Exit {
+    async fn hear(
+        &self,
+        tcp: Box<dyn Transport>,
+        says_hello: bool,
+    ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
+        let credentials = Arc::clone(&self.worker.credentials.borrow());
+        let web_socket = self.worker.config.borrow().web_socket.clone();
+        let carrier = credentials.secure(tcp, Side::Accepts, "", web_socket.as_ref(), PROOF_MAX);
+        let carrier = carrier.await.map_err(HandshakeError::Unproved)?;
+        let greeting = match says_hello {
+            true => hello::read(&*carrier)
+                .await
+                .map_err(HandshakeError::Silent)?,
+            false => Greeting::default(),
+        };
+        Ok((carrier, greeting))
+    }
+
+    fn says_hello(&self) -> bool {
+        self.worker.config.borrow().protocol == Protocol::Native
+    }
+
+    /// A connection of `peer` did not come to be a carrier.
+    fn refused(&self, peer: &str, reason: &dyn std::error::Error) {
+        self.worker.telemetry.streams.refused(Code::CarrierRefused);
+        if self.worker.telemetry.may_log_refusal() {
+            tracing::warn!(code = %Code::CarrierRefused, peer, %reason, "Carrier refused");
+        }
+    }
+
+    fn too_many(&self) {
+        self.worker.telemetry.streams.refused(Code::TooManyCarriers);
+        if self.worker.telemetry.may_log_refusal() {
+            let limit = self.worker.config.borrow().limits.carriers;
+            tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
+        }
+    }
+
+    /// Leads a carrier to its worker.
+    fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
+        let Greeting { unread, joins, .. } = greeting;
+        if joins.is_none() && self.is_closed() {
+            return turn_away(carrier);
+        }
+        let passed = carrier.detach().and_then(|carrier| match joins {
+            None => {
+                self.handover.begin(carrier, unread, place);
+                Ok(())
+            }
+            Some(id) => {
+                let worker = new_session::worker_of(&id);
+                match self.handover.join(worker, id, carrier, unread, place) {
+                    Ok(()) => Ok(()),
+                    Err(carrier) => carrier.attach().map(refuse),
+                }
+            }
+        });
+        if let Err(error) = passed {
+            tracing::warn!(%error, "Carrier could not be passed on");
+        }
+    }
+
+    /// Ends what the configuration or the credentials trust no more; never ends.
+    async fn trust(&self) {
+        let sessions = || self.by_id.borrow().values().cloned().collect();
+        let (config, credentials) = (self.worker.config.clone(), self.worker.credentials.clone());
+        let protected = &self.worker.protected;
+        trust::follow(sessions, Side::Accepts, config, credentials, protected).await;
+    }
+
+    /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
+    fn is_trusted(&self, carrier: &dyn Transport) -> bool {
+        let credentials = self.worker.credentials.borrow();
+        let proof = carrier.proof();
+        proof.is_none_or(|proof| credentials.standing(proof, Side::Accepts) == Standing::Good)
+    }
+
+    /// Whether no sessions and streams are taken any more.
+    fn is_closed(&self) -> bool {
+        *self.worker.phase.borrow() >= Phase::Closed
+    }
+
+    fn add(self: &Rc<Self>, handed: Handed) -> std::io::Result<()> {
+        let Handed {
+            carrier,
+            unread,
+            joins,
+            place,
+        } = handed;
+        let carrier = carrier.attach()?;
+        if !self.is_trusted(&*carrier) {
+            self.worker.telemetry.streams.refused(Code::PeerRevoked);
+            tracing::warn!(code = %Code::PeerRevoked, peer = carrier.peer(), "Carrier refused");
+            return Ok(());
+        }
+        let (driver, begins) = match joins {
+            Some(id) => match self.by_id.borrow().get(&id) {
+                Some(driver) => (Rc::clone(driver), None),
+                None => {
+                    refuse(carrier);
+                    return Ok(());
+                }
+            },
+            None if self.is_closed() => {
+                turn_away(carrier);
+                return Ok(());
+            }
+            None => {
+                let (driver, id) = self.session();
+                (driver, Some(id))
+            }
+        };
+        match driver.add_carrier(carrier, unread, Some(place)) {
+            Ok(_) => {}
+            Err(NoCarrier::Io(error)) => return Err(error),
+            Err(NoCarrier::Refused(carrier) | NoCarrier::Stranger(carrier)) => refuse(carrier),
+        }
+        if let Some(id) = begins {
+            self.run(driver, id);
+        }
+        Ok(())
+    }
+
+    /// A new session, and its id.
+    fn session(self: &Rc<Self>) -> (Rc<Driver>, [u8; 16]) {
+        let exit = Rc::downgrade(self);
+        let lookups = Rc::new(Lookups::default());
+        let dialler = Box::new(
+            move |target: String, peer: Option<Rc<str>>, source| -> Dial {
+                let (exit, lookups) = (exit.upgrade(), Rc::clone(&lookups));
+                Box::pin(async move {
+                    match exit {
+                        Some(exit) => {
+                            let peer = peer.as_deref();
+                            let lookups = lookups.of(peer);
+                            exit.dial(&target, peer, source, &lookups).await
+                        }
+                        None => Err(draining()),
+                    }
+                })
+            },
+        );
+        let identity = new_session::identity(self.worker.index);
+        let driver = Driver::new(
+            new_session::accept(&self.worker.config.borrow(), identity),
+            self.sessions.pool(),
+            self.worker.config.clone(),
+            Arc::clone(&self.worker.telemetry),
+            dialler,
+        );
+        self.reverse.serve(&driver);
+        (driver, identity.session_id)
+    }
+
+    /// Runs a session to its end. As many as there may be carriers are kept: where one of them waits for a carrier, one
+    /// more ends one of the peer that has most.
+    fn run(self: &Rc<Self>, driver: Rc<Driver>, id: [u8; 16]) {
+        let sessions_max = self.worker.config.borrow().limits.carriers as usize;
+        if self.by_id.borrow().len() >= sessions_max
+            && let Some(evicted) = self.sessions.evicted_for(driver.identity())
+        {
+            evicted.shut_down();
+        }
+        self.by_id.borrow_mut().insert(id, Rc::clone(&driver));
+        let exit = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            let end = exit.sessions.run(&driver).await;
+            exit.by_id.borrow_mut().remove(&id);
+            exit.reverse.end(&driver);
+            report(&driver.peer(), driver.was_ready(), &end);
+        });
+    }
+
+    /// Connects to a target that a peer asks for, and tells it `source` where it wants that. `peer`: what its
+    /// carriers proved of it.
+    async fn dial(
+        &self,
+        target: &str,
+        peer: Option<&str>,
+        source: Option<Source>,
+        lookups: &Lookups,
+    ) -> Result<dial::Dialled, Refusal> {
+        let config = Arc::clone(&self.worker.config.borrow());
+        // Jmux has no GOAWAY. Native opens that come here came before it, so their openers count on an answer.
+        if self.is_closed() && config.protocol == Protocol::Jmux {
+            self.worker.telemetry.streams.refused(Code::Draining);
+            return Err(draining());
+        }
+        let refused = |error: DialError| error.report(&self.worker.telemetry, target);
+        if offer::is_asked_for(target) {
+            return offer::give(config.offer.as_deref(), peer).map_err(refused);
+        }
+        let authorizer = Authorizer::of(&config, &self.worker.protected, peer);
+        let dialled =
+            dial::dial(target, authorizer, lookups)
+                .await
+                .and_then(|dialled| match source {
+                    Some(source) if !dialled.socket.send_at_once(&proxy_header::header(source)) => {
+                        let text = "the target does not take a PROXY header".to_owned();
+                        Err(DialError::new(Code::OpenFailed, Reason::General, text))
+                    }
+                    _ => Ok(dialled),
+                });
+        let dialled =
+            dialled.and_then(|dialled| self.permitted_still(&config, target, dialled, peer));
+        dialled.map_err(refused)
+    }
+
+    /// What was dialled by `before`, unless a rule that came meanwhile denies it.
+    fn permitted_still(
+        &self,
+        before: &Arc<Config>,
+        target: &str,
+        dialled: Dialled,
+        peer: Option<&str>,
+    ) -> Result<Dialled, DialError> {
+        let now = self.worker.config.borrow();
+        let authorizer = Authorizer::of(&now, &self.worker.protected, peer);
+        if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, authorizer) {
+            let text = format!("{target} was denied while it was dialled");
+            return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));
+        }
+        Ok(dialled)
+    }
+}
+
+fn draining() -> Refusal {
+    let text = format!("{}: the exit is shutting down", Code::Draining);
+    Refusal::new(Reason::General, text)
+}

@@ -1,0 +1,127 @@
+//! Where carriers come from: a port, a Unix socket, this process's own pipes, or a rendezvous.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use tokio::net::TcpStream;
+
+use super::{Exit, greet, registered};
+use crate::ingress::listener::socket::ListeningSocket;
+use crate::ingress::trusted_proxies;
+use crate::io::local_socket::{LocalAddress, LocalSocket};
+use crate::io::transport::{Pipes, Released, Tcp, Transport, Unix};
+use crate::net::bind::{ACCEPT_RETRY, ListenError};
+use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
+
+/// One worker's part in it.
+pub(super) enum Arrivals {
+    Socket(ListeningSocket),
+    /// The one carrier of the process.
+    Stdio(Box<dyn Transport>, Released),
+    Rendezvous,
+}
+
+impl Arrivals {
+    /// As the configuration says.
+    ///
+    /// # Errors
+    /// There can be none.
+    pub(super) fn of(worker: &Worker) -> Result<Self, WorkerError> {
+        let config = worker.config.borrow().clone();
+        let Some(address) = config
+            .listen
+            .as_deref()
+            .filter(|_| worker.rendezvous_role.leaf.is_none())
+        else {
+            return Ok(Self::Rendezvous);
+        };
+        let arrivals = if config.is_stdio() {
+            let (pipes, released) =
+                Pipes::of_process().map_err(|error| ListenError::new(address, error))?;
+            Self::Stdio(pipes, released)
+        } else {
+            Self::Socket(ListeningSocket::bind(address, &worker.unix_listeners)?)
+        };
+        tracing::info!(listen = %address, "Listening for carriers");
+        worker.telemetry.set_listening(worker.index, true);
+        Ok(arrivals)
+    }
+
+    /// Has carriers come; ends only where none will any more, and all have ended.
+    pub(super) async fn come(self, exit: &Rc<Exit>) {
+        match self {
+            Self::Socket(socket) => accept_in_turn(accept(Rc::clone(exit), socket)).await,
+            Self::Stdio(carrier, released) => {
+                greet(Rc::clone(exit), carrier, None, exit.says_hello()).await;
+                // Nothing is ever sent.
+                let _ = released.await;
+            }
+            Self::Rendezvous => registered::keep(exit).await,
+        }
+    }
+}
+
+/// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
+/// join one; where there is no such thing, the port is closed, and this waits for the end.
+async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
+    let says_hello = exit.says_hello();
+    loop {
+        let accepted = tokio::select! {
+            accepted = socket.accept() => accepted,
+            () = wait_for(exit.worker.phase.clone(), Phase::Closed), if !says_hello => {
+                drop(socket);
+                return std::future::pending().await;
+            }
+        };
+        match accepted {
+            Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, says_hello),
+            Err(error) => {
+                tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_hello: bool) {
+    // What a carrier says last, and that it has ended, are to arrive.
+    accepted.end_in_order();
+    let has = |proxy: SocketAddr| trusted_proxies::have(&exit.worker.config.borrow(), proxy.ip());
+    match (accepted, address) {
+        (LocalSocket::Tcp(tcp), LocalAddress::Tcp(proxy)) if has(proxy) => {
+            drop(tokio::task::spawn_local(introduce(
+                exit, tcp, proxy, says_hello,
+            )));
+        }
+        (accepted, address) => {
+            let source = match &address {
+                LocalAddress::Tcp(client) => Some(client.ip()),
+                LocalAddress::Unix(_) | LocalAddress::Gateway => None,
+            };
+            let greet = greet(exit, carrier(accepted, &address), source, says_hello);
+            drop(tokio::task::spawn_local(greet));
+        }
+    }
+}
+
+/// Greets the client of the load balancer at `proxy`, once that has named it.
+async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, says_hello: bool) {
+    match trusted_proxies::client(&mut tcp, proxy, &exit.handover.limiter).await {
+        Ok(Some(client)) => {
+            let carrier = Tcp::through(tcp, client.to_string());
+            greet(exit, carrier, Some(client.ip()), says_hello).await;
+        }
+        Ok(None) => {}
+        Err(error) => exit.refused(&proxy.to_string(), &error),
+    }
+}
+
+fn carrier(accepted: LocalSocket, address: &LocalAddress) -> Box<dyn Transport> {
+    match (accepted, address) {
+        (LocalSocket::Tcp(tcp), _) => Tcp::boxed(tcp),
+        (LocalSocket::Unix(unix), LocalAddress::Unix(path)) => Unix::boxed(unix, path),
+        (LocalSocket::Unix(unix), LocalAddress::Tcp(_) | LocalAddress::Gateway) => {
+            Unix::boxed(unix, "")
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Ports that a worker listens on because entries ask for it, and the way of their connections.
+//!
+//! A listener belongs to the identity of its first asker. Sessions of that identity share it; a connection goes to
+//! the one with the fewest streams, which knows where it leads. A listener lives as long as a session wants it.
+//! Bounds: listeners, those of the sessions; sessions, `limits.carriers`.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::{Config, ForwardLimits};
+use muxtunnel_proto::{Event, ListenId, Priority, Reason, Refusal, listen_target};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::base::forward::Forward;
+use crate::base::telemetry::{Listened, Telemetry};
+use crate::ingress::listener::answer::{Answer, code_of};
+use crate::io::local_socket::{LocalSocket, canonical};
+use crate::net::bind::ACCEPT_RETRY;
+use crate::net::shared_ports::{SharedListener, SharedPortError, SharedPorts};
+use crate::roles::entry::{Refused, code_of_open};
+use crate::roles::worker::Worker;
+use crate::session::driver::{Connection, Driver, NotOpened, OpenEnd, Progress};
+use crate::stream::account::{Ended, Local};
+
+/// What entries have a worker listen on.
+pub(super) struct Reverse {
+    worker: usize,
+    config: watch::Receiver<Arc<Config>>,
+    telemetry: Arc<Telemetry>,
+    shared_ports: Arc<SharedPorts>,
+    listeners: RefCell<BTreeMap<SocketAddr, Rc<Listener>>>,
+}
+
+/// One port.
+struct Listener {
+    /// The identity of all its askers; `None`: nothing was proved.
+    peer: Option<Rc<str>>,
+    forward: Arc<Forward>,
+    telemetry: Arc<Telemetry>,
+    askers: RefCell<Vec<Asker>>,
+    task: OnceCell<JoinHandle<()>>,
+}
+
+/// A session that asks for it.
+struct Asker {
+    session: Rc<Driver>,
+    listen: ListenId,
+    priority: Priority,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+}
+
+impl Reverse {
+    pub(super) fn new(worker: &Worker) -> Rc<Self> {
+        Rc::new(Self {
+            worker: worker.index,
+            config: worker.config.clone(),
+            telemetry: Arc::clone(&worker.telemetry),
+            shared_ports: Arc::clone(&worker.shared_ports),
+            listeners: RefCell::default(),
+        })
+    }
+
+    /// Does what the peer of `session` asks for, from now on.
+    pub(super) fn serve(self: &Rc<Self>, session: &Driver) {
+        let reverse = Rc::downgrade(self);
+        session.hear_listeners(Box::new(move |session, event| {
+            let Some(reverse) = reverse.upgrade() else {
+                return;
+            };
+            match event {
+                Event::ListenAsked {
+                    listen,
+                    address,
+                    priority,
+                } => reverse.asked(session, listen, &address, priority),
+                Event::ListenGivenUp { listen } => {
+                    reverse.forget(|asker| {
+                        asker.listen == listen && Rc::ptr_eq(&asker.session, session)
+                    });
+                }
+                _ => {}
+            }
+        }));
+    }
+
+    /// The session is over.
+    pub(super) fn end(&self, session: &Rc<Driver>) {
+        self.forget(|asker| Rc::ptr_eq(&asker.session, session));
+    }
+
+    /// Nothing is listened on any more.
+    pub(super) fn stop(&self) {
+        self.listeners.take();
+        self.publish();
+    }
+
+    /// Closes what the configuration does not allow any more, for as long as it can change.
+    pub(super) async fn follow(&self) {
+        let mut config = self.config.clone();
+        while config.changed().await.is_ok() {
+            let config = Arc::clone(&config.borrow_and_update());
+            self.listeners.borrow_mut().retain(|address, listener| {
+                let stays = is_allowed(&config, *address, listener.peer.as_deref());
+                if !stays {
+                    for asker in listener.askers.take() {
+                        asker.session.end_listen(asker.listen, denied(*address));
+                    }
+                }
+                stays
+            });
+            self.publish();
+        }
+        std::future::pending::<()>().await;
+    }
+
+    fn asked(
+        self: &Rc<Self>,
+        session: &Rc<Driver>,
+        listen: ListenId,
+        address: &str,
+        priority: Priority,
+    ) {
+        let asker = Asker {
+            session: Rc::clone(session),
+            listen,
+            priority,
+        };
+        match self.listen(address, asker) {
+            Ok(address) => session.listening(listen, &address.to_string()),
+            Err(refusal) => {
+                self.telemetry.streams.refused(Code::ListenRefused);
+                if self.telemetry.may_log_refusal() {
+                    let (code, peer) = (Code::ListenRefused, session.peer());
+                    tracing::warn!(%code, %peer, %address, reason = %refusal.description, "Listener refused");
+                }
+                session.end_listen(listen, refusal);
+            }
+        }
+    }
+
+    fn listen(self: &Rc<Self>, text: &str, asker: Asker) -> Result<SocketAddr, Refusal> {
+        let address = text.parse().map(canonical).map_err(|_| {
+            let text = format!("{}: {text:?} is not ADDRESS:PORT", Code::ListenRefused);
+            Refusal::new(Reason::AddressType, text)
+        })?;
+        let peer = asker.session.identity();
+        if !is_allowed(&self.config.borrow(), address, peer.as_deref()) {
+            return Err(denied(address));
+        }
+        let refused = |error: SharedPortError| Refusal::new(Reason::General, error.to_string());
+        let known = self.listeners.borrow().get(&address).cloned();
+        if let Some(listener) = known {
+            if listener.peer != peer {
+                return Err(refused(SharedPortError::OtherPeer(address)));
+            }
+            listener.askers.borrow_mut().push(asker);
+            return Ok(address);
+        }
+        let shared_listener = self.shared_ports.listen(address, peer.as_deref());
+        let shared_listener = shared_listener.map_err(refused)?;
+        tracing::info!(listen = %address, peer = %asker.session.peer(), "Listening for an entry");
+        let listener = Rc::new(Listener {
+            peer,
+            // Limits are the entry's, which has the forward.
+            forward: self
+                .telemetry
+                .forwards
+                .named(&address.to_string(), ForwardLimits::default()),
+            telemetry: Arc::clone(&self.telemetry),
+            askers: RefCell::new(vec![asker]),
+            task: OnceCell::new(),
+        });
+        let accepting = accept(Rc::downgrade(&listener), shared_listener);
+        let _ = listener.task.set(tokio::task::spawn_local(accepting));
+        self.listeners.borrow_mut().insert(address, listener);
+        self.publish();
+        Ok(address)
+    }
+
+    /// Takes those off that `gone` names; a listener that nobody asks for is closed.
+    fn forget(&self, gone: impl Fn(&Asker) -> bool) {
+        self.listeners.borrow_mut().retain(|address, listener| {
+            let mut askers = listener.askers.borrow_mut();
+            askers.retain(|asker| !gone(asker));
+            if askers.is_empty() {
+                tracing::info!(listen = %address, "No entry asks for it any more");
+            }
+            !askers.is_empty()
+        });
+        self.publish();
+    }
+
+    fn publish(&self) {
+        let listeners = self.listeners.borrow();
+        let listened = listeners.iter().map(|(address, listener)| Listened {
+            forward: Arc::clone(&listener.forward),
+            listen: address.to_string(),
+            target: "as entries say".to_owned(),
+            error: None,
+        });
+        self.telemetry.set_listened(self.worker, listened.collect());
+    }
+}
+
+impl Listener {
+    /// The session with the fewest streams; one without a carrier only where all are.
+    fn best(&self) -> Option<(Rc<Driver>, ListenId, Priority)> {
+        let askers = self.askers.borrow();
+        let ready = askers
+            .iter()
+            .filter(|asker| asker.session.progress() == Progress::Ready);
+        let load = |asker: &&Asker| {
+            let session = &asker.session;
+            (session.pool().up == 0, session.stream_count())
+        };
+        let best = ready.min_by_key(load)?;
+        Some((Rc::clone(&best.session), best.listen, best.priority))
+    }
+
+    fn take(self: &Rc<Self>, socket: LocalSocket, client: SocketAddr) {
+        let refused = Refused::new(&self.telemetry, &self.forward, client);
+        match self.forward.admit(Instant::now()) {
+            Ok(admission) => {
+                let local = Local::Client {
+                    address: client.into(),
+                    target: self.forward.name.as_str().into(),
+                    admission,
+                    ended: Ended::default(),
+                };
+                let connection = Connection {
+                    socket,
+                    local,
+                    early: Vec::new(),
+                    answer: Answer::None,
+                    source: None,
+                };
+                self.open(connection, refused);
+            }
+            Err(code) => refused.report(code, code.cause()),
+        }
+    }
+
+    /// Leads it to a session; to another one where that goes away.
+    fn open(self: &Rc<Self>, connection: Connection, refused: Refused) {
+        let Some((session, listen, priority)) = self.best() else {
+            connection.turn_away();
+            let text = "no entry that asked for the port takes streams";
+            return refused.report(Code::CarrierConnecting, text);
+        };
+        let (listener, report) = (Rc::clone(self), refused.clone());
+        let ended = move |end: OpenEnd| match end {
+            OpenEnd::Refused(refusal) => {
+                report.report(code_of(refusal.reason), &refusal.description);
+            }
+            OpenEnd::Abandoned => report.report(Code::OpenAbandoned, Code::OpenAbandoned.cause()),
+            OpenEnd::Returned(connection) => {
+                listener.telemetry.count_retried();
+                listener.open(connection, report);
+            }
+        };
+        let target = listen_target(listen);
+        if let Err(not_opened) = session.open(&target, priority, connection, Box::new(ended)) {
+            let NotOpened { error, connection } = *not_opened;
+            refused.report(code_of_open(&error), &error.to_string());
+            connection.turn_away();
+        }
+    }
+}
+
+/// Takes one connection after another for as long as there is a listener.
+async fn accept(listener: std::rc::Weak<Listener>, shared_listener: SharedListener) {
+    loop {
+        let accepted = shared_listener.socket.accept().await;
+        let Some(listener) = listener.upgrade() else {
+            return;
+        };
+        match accepted {
+            Ok((tcp, client)) => listener.take(tcp.into(), canonical(client)),
+            Err(error) => {
+                drop(listener);
+                tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+fn is_allowed(config: &Config, address: SocketAddr, peer: Option<&str>) -> bool {
+    let mut rules = config.allow_listen.iter();
+    rules.any(|rule| rule.permits(address, peer))
+}
+
+fn denied(address: SocketAddr) -> Refusal {
+    let text = format!(
+        "{}: {address} is not one that this exit listens on for its peers",
+        Code::ListenRefused
+    );
+    Refusal::new(Reason::NotAllowed, text)
+}

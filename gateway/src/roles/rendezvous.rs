@@ -1,0 +1,432 @@
+//! The rendezvous: two leaf gateways that cannot reach each other dial it, and it joins their connections.
+//!
+//! A leaf exit registers under a name; a leaf entry visits that name; for each visit the exit is invited,
+//! dials once more, and from then on both connections are one, through pipes ([`crate::io::relay`]). What passes is
+//! between the leaves: their hello, their security, their session. Nobody is heard without the proof that
+//! it knows the name's secret for its role (`proof.rs`), which is a file's (`secrets.rs`); a changed one counts within a second, for new proofs.
+//!
+//! Bounds: connections without a proof, those of the [limiter](crate::base::handshake_limiter), each for [`MEET_MAX`] and two words; one
+//! registration a name, of at most 4,096; `limits.carriers` visits, those that wait for the exit
+//! (at most [`MEET_MAX`]) included.
+
+pub(crate) mod leaf;
+mod meeting;
+mod proof;
+mod secrets;
+mod wire;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Config;
+use muxtunnel_proto::Reason;
+use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::Receiver;
+
+use crate::base::files::{self, Unusable};
+use crate::base::handshake_limiter::{Permit, has_gone};
+use crate::ingress::trusted_proxies;
+use crate::io::local_socket::canonical;
+use crate::io::relay;
+use crate::net::bind::{ACCEPT_RETRY, listen_shared};
+use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
+use leaf::Leaf;
+pub(crate) use meeting::Meeting;
+use proof::Greeted;
+use secrets::Secrets;
+use wire::{read, write};
+
+/// How long a proof, and how long the other leaf may take.
+const MEET_MAX: Duration = Duration::from_secs(5);
+
+/// What a process has to do with meetings.
+#[derive(Clone, Default)]
+pub(crate) struct RendezvousRole {
+    /// Of a rendezvous, and the file of its secrets.
+    meeting: Option<(Arc<Meeting>, PathBuf)>,
+    /// Of an entry or exit that meets the other one there.
+    pub(crate) leaf: Option<Leaf>,
+}
+
+impl RendezvousRole {
+    /// Reads the secrets.
+    ///
+    /// # Errors
+    /// A file cannot be used.
+    pub(crate) fn of(config: &Config) -> Result<Self, Unusable> {
+        let meeting = |file: &String| {
+            let file = PathBuf::from(file);
+            Ok((Meeting::new(Secrets::read(&file)?), file))
+        };
+        let leaf = config.rendezvous.as_ref().map(Leaf::read);
+        Ok(Self {
+            meeting: config.secrets_file.as_ref().map(meeting).transpose()?,
+            leaf: leaf.transpose()?,
+        })
+    }
+
+    /// Follows the files of secrets, for ever.
+    pub(crate) async fn follow(&self) {
+        if let Some(leaf) = &self.leaf {
+            leaf.follow().await;
+        }
+        if let Some((meeting, file)) = &self.meeting {
+            files::follow(std::slice::from_ref(file), || {
+                take_over(meeting, Secrets::read(file));
+            })
+            .await;
+        }
+    }
+
+    /// What is known of meetings, at a rendezvous.
+    pub(crate) fn meeting(&self) -> Option<Arc<Meeting>> {
+        self.meeting
+            .as_ref()
+            .map(|(meeting, _)| Arc::clone(meeting))
+    }
+}
+
+/// Secrets that cannot be used change nothing.
+fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) {
+    match secrets {
+        Ok(secrets) => {
+            let names = secrets.names();
+            let ended = meeting.take_over(secrets);
+            tracing::info!(
+                names,
+                registrations_ended = ended,
+                "Secrets taken over; meetings go on"
+            );
+        }
+        Err(error) => {
+            tracing::error!(%error, "Secrets not taken over; the last good ones stay");
+        }
+    }
+}
+
+/// One worker of a rendezvous.
+struct Rendezvous {
+    worker: Worker,
+    meeting: Arc<Meeting>,
+}
+
+/// Runs until the shutdown is complete.
+///
+/// # Errors
+/// [`WorkerError`]: the port cannot be listened on.
+pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
+    let Some(meeting) = worker.rendezvous_role.meeting() else {
+        return Ok(());
+    };
+    let address = worker.config.borrow().listen.clone().unwrap_or_default();
+    let listener = listen_shared(&address)?;
+    tracing::info!(listen = %address, "Listening for leaf gateways");
+    worker.telemetry.set_listening(worker.index, true);
+    let phase = worker.phase.clone();
+    let rendezvous = Rc::new(Rendezvous { worker, meeting });
+    tokio::select! {
+        () = accept_in_turn(accept(Rc::clone(&rendezvous), listener)) => {}
+        () = wait_for(phase.clone(), Phase::Closed) => {}
+    }
+    let worker = &rendezvous.worker;
+    worker.telemetry.set_listening(worker.index, false);
+    tokio::select! {
+        () = rendezvous.meeting.is_empty() => {}
+        () = wait_for(phase, Phase::Deadline) => {}
+    }
+    Ok(())
+}
+
+async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((tcp, peer)) => {
+                let (rendezvous, peer) = (Rc::clone(&rendezvous), canonical(peer));
+                if trusted_proxies::have(&rendezvous.worker.config.borrow(), peer.ip()) {
+                    drop(tokio::task::spawn_local(introduce(rendezvous, tcp, peer)));
+                    continue;
+                }
+                let Some(permit) = rendezvous.permit(peer) else {
+                    continue;
+                };
+                drop(tokio::task::spawn_local(async move {
+                    rendezvous.serve(tcp, &peer.to_string(), permit).await;
+                }));
+            }
+            Err(error) => {
+                tracing::warn!(%error, "Accepting failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Serves the client of the load balancer at `proxy`, once that has named it.
+async fn introduce(rendezvous: Rc<Rendezvous>, mut tcp: TcpStream, proxy: SocketAddr) {
+    let limiter = &rendezvous.meeting.limiter;
+    match trusted_proxies::client(&mut tcp, proxy, limiter).await {
+        Ok(Some(client)) => {
+            if let Some(permit) = rendezvous.permit(client) {
+                rendezvous.serve(tcp, &client.to_string(), permit).await;
+            }
+        }
+        Ok(None) => {}
+        Err(error) => {
+            let (code, reason) = (Code::CarrierRefused, error.to_string());
+            rendezvous.report(&proxy.to_string(), "", code, &reason);
+        }
+    }
+}
+
+impl Rendezvous {
+    /// A place for a connection of `peer`; `None`: it is to be closed.
+    fn permit(&self, peer: SocketAddr) -> Option<Permit> {
+        let permit = self.meeting.limiter.enter(Some(peer.ip()));
+        permit
+            .inspect_err(|dropped| {
+                let problem = dropped.to_string();
+                self.report(&peer.to_string(), "", Code::MeetingRefused, &problem);
+            })
+            .ok()
+    }
+
+    async fn serve(&self, mut tcp: TcpStream, peer: &str, mut permit: Permit) {
+        // Those that were in force at its proof are so for all that it came for.
+        let secrets = self.meeting.secrets();
+        let heard = tokio::time::timeout(MEET_MAX, hear(&mut tcp, &secrets));
+        let heard = tokio::select! {
+            biased;
+            heard = heard => heard.unwrap_or_else(|_| Err(HandshakeError::failed("no proof within 5 s"))),
+            () = permit.evicted() => Err(HandshakeError::gone(
+                "it was the oldest of too many that have not proved anything",
+            )),
+        };
+        match &heard {
+            Ok(_) => permit.succeeded(),
+            Err(error) if error.is_failure => permit.failed(),
+            Err(_) => {}
+        }
+        drop(permit);
+        let greeted = match heard {
+            Ok(greeted) => greeted,
+            Err(HandshakeError { name, problem, .. }) => {
+                return self.report(peer, &name, Code::MeetingRefused, &problem);
+            }
+        };
+        let done = match greeted.purpose {
+            Purpose::Register => self.register(tcp, &greeted, &secrets, peer).await,
+            Purpose::Visit => self.visit(tcp, &greeted, &secrets, peer).await,
+            Purpose::Attend(ticket) => self.attend(tcp, &greeted, &secrets, ticket, peer),
+        };
+        if let Err(error) = done {
+            tracing::debug!(peer, %error, "Leaf is gone");
+        }
+    }
+
+    async fn register(
+        &self,
+        mut tcp: TcpStream,
+        greeted: &Greeted,
+        secrets: &Secrets,
+        peer: &str,
+    ) -> std::io::Result<()> {
+        let name = &greeted.name;
+        let Some((number, mut invitations)) = self.meeting.register(name, secrets) else {
+            refuse(&mut tcp, Reason::NotAllowed, NOT_PROVED).await;
+            return Ok(());
+        };
+        let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
+        crate::io::socket::prepare_relayed(&tcp);
+        write(&mut tcp, &Word::Accepted(accepted)).await?;
+        tracing::info!(name, peer, "Leaf is registered");
+        let end = self.invite(&mut tcp, &mut invitations).await;
+        self.meeting.unregister(name, number);
+        tracing::info!(name, peer, "Leaf is not registered any more");
+        end
+    }
+
+    /// Passes invitations on until the leaf is gone, or another one has its name.
+    async fn invite(
+        &self,
+        tcp: &mut TcpStream,
+        invitations: &mut Receiver<Ticket>,
+    ) -> std::io::Result<()> {
+        loop {
+            let ticket = tokio::select! {
+                ticket = invitations.recv() => ticket,
+                // It has nothing more to say: this is its end.
+                _ = ends(tcp) => None,
+            };
+            let Some(ticket) = ticket else {
+                return Ok(());
+            };
+            tokio::time::timeout(MEET_MAX, write(tcp, &Word::Invite(ticket))).await??;
+        }
+    }
+
+    async fn visit(
+        &self,
+        mut tcp: TcpStream,
+        greeted: &Greeted,
+        secrets: &Secrets,
+        peer: &str,
+    ) -> std::io::Result<()> {
+        let name = &greeted.name;
+        let limit = self.worker.config.borrow().limits.carriers as usize;
+        let visit = match self.meeting.visit(name, limit) {
+            Ok(visit) => visit,
+            Err(refused) => {
+                self.report(peer, name, refused.code(), &refused.to_string());
+                refuse(&mut tcp, refused.reason(), &refused.to_string()).await;
+                return Ok(());
+            }
+        };
+        let meeting::Visit { attended, place } = visit;
+        let met = tokio::select! {
+            met = tokio::time::timeout(MEET_MAX, attended) => met,
+            _ = ends(&tcp) => return Ok(()),
+        };
+        let Ok(Ok(attendant)) = met else {
+            let text = "who is registered under the name does not come within 5 s: see its log";
+            self.report(peer, name, Code::MeetingRefused, text);
+            refuse(&mut tcp, Reason::TimedOut, text).await;
+            return Ok(());
+        };
+        let mut other = TcpStream::from_std(attendant.tcp)?;
+        let accepted = greeted.acceptance(secrets.of(name, greeted.purpose));
+        write(&mut other, &Word::Accepted(attendant.accepted)).await?;
+        write(&mut tcp, &Word::Accepted(accepted)).await?;
+        crate::io::socket::prepare_relayed(&tcp);
+        crate::io::socket::prepare_relayed(&other);
+        tracing::info!(name, peer, attendant = %attendant.peer, "Two leaves meet");
+        self.meeting.count_met();
+        let count = |bytes| self.meeting.count_bytes(bytes);
+        let ended = relay::join(&tcp, &other, count).await;
+        drop(place);
+        tracing::info!(
+            name,
+            peer,
+            error = ended.err().map(tracing::field::display),
+            "They part"
+        );
+        Ok(())
+    }
+
+    fn attend(
+        &self,
+        tcp: TcpStream,
+        greeted: &Greeted,
+        secrets: &Secrets,
+        ticket: Ticket,
+        peer: &str,
+    ) -> std::io::Result<()> {
+        let accepted = greeted.acceptance(secrets.of(&greeted.name, greeted.purpose));
+        let attendant = meeting::Attendant {
+            tcp: tcp.into_std()?,
+            accepted,
+            peer: peer.to_owned(),
+        };
+        if !self.meeting.attend(&greeted.name, ticket, attendant) {
+            let text = "its visitor does not wait for it any more";
+            self.report(peer, &greeted.name, Code::MeetingRefused, text);
+        }
+        Ok(())
+    }
+
+    /// `name`: as far as it is known.
+    fn report(&self, peer: &str, name: &str, code: Code, reason: &str) {
+        self.worker.telemetry.streams.refused(code);
+        if self.worker.telemetry.may_log_refusal() {
+            tracing::warn!(%code, peer, name, reason, "Meeting refused");
+        }
+    }
+}
+
+const NOT_PROVED: &str = "the name is not known, or its secret for this role is another one";
+
+/// Who did not prove that it knows a secret.
+struct HandshakeError {
+    /// That it said.
+    name: String,
+    problem: String,
+    /// It proved the wrong thing, or nothing in time.
+    is_failure: bool,
+}
+
+impl HandshakeError {
+    fn failed(problem: impl ToString) -> Self {
+        Self {
+            name: String::new(),
+            problem: problem.to_string(),
+            is_failure: true,
+        }
+    }
+
+    fn gone(problem: impl ToString) -> Self {
+        Self {
+            is_failure: false,
+            ..Self::failed(problem)
+        }
+    }
+}
+
+impl From<std::io::Error> for HandshakeError {
+    fn from(error: std::io::Error) -> Self {
+        match has_gone(&error) {
+            true => Self::gone(error),
+            false => Self::failed(error),
+        }
+    }
+}
+
+/// Who is there, and that it knows the secret.
+async fn hear(tcp: &mut TcpStream, secrets: &Secrets) -> Result<Greeted, HandshakeError> {
+    let Word::Greeting {
+        purpose,
+        nonce,
+        name,
+    } = read(tcp).await?
+    else {
+        return Err(HandshakeError::failed("a leaf greets first"));
+    };
+    let greeted = Greeted {
+        purpose,
+        nonce,
+        name,
+        challenge: rand::random(),
+    };
+    write(tcp, &Word::Challenge(greeted.challenge)).await?;
+    let secret = secrets.of(&greeted.name, greeted.purpose);
+    let proved = match read(tcp).await? {
+        Word::Proof(proof) => greeted.is_proved_by(secret, &proof),
+        _ => false,
+    };
+    if !proved {
+        refuse(tcp, Reason::NotAllowed, NOT_PROVED).await;
+        return Err(HandshakeError {
+            name: greeted.name,
+            ..HandshakeError::failed(NOT_PROVED)
+        });
+    }
+    Ok(greeted)
+}
+
+/// Waits for the end of a leaf that has nothing to say now, or for what it says all the same. Only a look
+/// at the socket tells: that it could be read is remembered from before.
+async fn ends(tcp: &TcpStream) {
+    let _ = tcp.peek(&mut [0]).await;
+}
+
+/// Says why not. Who does not hear it in time need not.
+async fn refuse(tcp: &mut TcpStream, reason: Reason, text: &str) {
+    let word = Word::Refused {
+        code: reason.code() as u8,
+        reason: format!("{}: {text}", Code::MeetingRefused),
+    };
+    let _ = tokio::time::timeout(MEET_MAX, write(tcp, &word)).await;
+}

@@ -1,0 +1,198 @@
+//! The secrets of names, as files have them: a leaf's of its one name, a rendezvous's of all.
+//!
+//! They are wiped from memory once they are dropped, and shown nowhere.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+use muxtunnel_proto::rendezvous::{Purpose, is_name};
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::base::files::{Unusable, read_text};
+
+/// Least secret, bytes: 128 bits, where they are random.
+const SECRET_BYTES_MIN: usize = 16;
+/// Most names.
+const NAMES_MAX: usize = 4096;
+
+/// What a leaf and the rendezvous share.
+pub(crate) struct Secret(Zeroizing<Vec<u8>>);
+
+impl Secret {
+    /// Reads a leaf's file: the secret alone, white space around it left out.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no secret that will do.
+    pub(crate) fn read(path: &Path) -> Result<Self, Unusable> {
+        Self::new(read_text(path)?.trim()).map_err(|problem| Unusable::new(path, problem))
+    }
+
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        if text.len() < SECRET_BYTES_MIN {
+            return Err(format!(
+                "the secret has {} bytes, at least {SECRET_BYTES_MIN} are needed, such as those of `openssl rand -hex 32`",
+                text.len()
+            ));
+        }
+        Ok(Self(Zeroizing::new(text.as_bytes().to_vec())))
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn is(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Secret").finish_non_exhaustive()
+    }
+}
+
+/// The two secrets of a name, by role: who may visit a name may not register it, or it could take the exit's place.
+#[derive(Debug)]
+struct Roles {
+    /// Registers the name, and attends visits.
+    exit: Secret,
+    /// Visits the name.
+    entry: Secret,
+}
+
+/// The secrets of all names.
+#[derive(Debug)]
+pub(crate) struct Secrets {
+    by_name: BTreeMap<String, Roles>,
+    /// Of all other names, which nobody knows: they take as long.
+    unknown: Secret,
+}
+
+impl Secrets {
+    /// Reads a file of lines `NAME EXIT-SECRET ENTRY-SECRET`; empty ones and those that begin with `#` say nothing.
+    ///
+    /// # Errors
+    /// It cannot be read, or a line is not of this form.
+    pub(crate) fn read(path: &Path) -> Result<Self, Unusable> {
+        Self::parse(&read_text(path)?).map_err(|problem| Unusable::new(path, problem))
+    }
+
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let mut by_name = BTreeMap::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.trim();
+            if line.is_empty() || line.starts_with('#') {
+                continue;
+            }
+            let at = |problem: String| format!("line {}: {problem}", index + 1);
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let [name, exit, entry] = words[..] else {
+                return Err(at("expected NAME EXIT-SECRET ENTRY-SECRET".to_owned()));
+            };
+            if !is_name(name) {
+                return Err(at(
+                    "what is before the secret is not a name: 1 to 63 of a-z, 0-9, '-', '_' and '.'"
+                        .to_owned(),
+                ));
+            }
+            let [exit, entry] = [exit, entry].map(Secret::new);
+            let roles = Roles {
+                exit: exit.map_err(at)?,
+                entry: entry.map_err(at)?,
+            };
+            if roles.exit.is(&roles.entry) {
+                return Err(at(
+                    "both secrets are the same, so an entry could register the name".to_owned(),
+                ));
+            }
+            if by_name.insert(name.to_owned(), roles).is_some() {
+                return Err(at(format!("{name:?} is there twice")));
+            }
+        }
+        if by_name.len() > NAMES_MAX {
+            return Err(format!("more than {NAMES_MAX} names"));
+        }
+        let unknown = Secret(Zeroizing::new(rand::random::<[u8; 32]>().to_vec()));
+        Ok(Self { by_name, unknown })
+    }
+
+    /// That of a name for a purpose, or one that nobody knows.
+    pub(super) fn of(&self, name: &str, purpose: Purpose) -> &Secret {
+        match (self.by_name.get(name), purpose) {
+            (Some(roles), Purpose::Register | Purpose::Attend(_)) => &roles.exit,
+            (Some(roles), Purpose::Visit) => &roles.entry,
+            (None, _) => &self.unknown,
+        }
+    }
+
+    /// Whether a name has the same secret of an exit in both.
+    pub(super) fn agree_on(&self, other: &Self, name: &str) -> bool {
+        let both = self.by_name.get(name).zip(other.by_name.get(name));
+        both.is_some_and(|(one, another)| one.exit.is(&another.exit))
+    }
+
+    /// How many names there are.
+    pub(super) fn names(&self) -> usize {
+        self.by_name.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_used_says_where() {
+        for (text, problem) in [
+            ("db", "line 1: expected NAME EXIT-SECRET ENTRY-SECRET"),
+            (
+                "db 0123456789abcdef",
+                "line 1: expected NAME EXIT-SECRET ENTRY-SECRET",
+            ),
+            (
+                "db 0123456789abcdef 0123456789abcdef",
+                "line 1: both secrets are the same",
+            ),
+            (
+                "# x\nDB 0123456789abcdef 1123456789abcdef",
+                "line 2: what is before the secret is not a name",
+            ),
+            ("db 0123 1123456789abcdef", "line 1"),
+            (
+                "db 0123456789abcdef 1123456789abcdef\ndb 0123456789abcdef 1123456789abcdef",
+                "line 2: \"db\" is there twice",
+            ),
+        ] {
+            let error = Secrets::parse(text).unwrap_err();
+            assert!(error.starts_with(problem), "{error}");
+            assert!(!error.contains("0123456789"), "{error}");
+        }
+    }
+
+    #[test]
+    fn nothing_shows_a_secret() {
+        let secrets = Secrets::parse("db hunter2hunter2hunter2 hunter3hunter3hunter3").unwrap();
+        assert!(!format!("{secrets:?}").contains("hunter"));
+        assert!(!format!("{secrets:?}").contains("104"), "its bytes");
+    }
+
+    #[test]
+    fn a_name_has_the_same_secret_or_not() {
+        let lines = |lines: &[(&str, &str)]| {
+            let line =
+                |(name, secret): &(&str, &str)| format!("{name} {secret} entry-of-16-bytes\n");
+            Secrets::parse(&lines.iter().map(line).collect::<String>()).unwrap()
+        };
+        let old = lines(&[("a", "0123456789abcdef"), ("b", "0123456789abcdef")]);
+        let new = lines(&[
+            ("a", "0123456789abcdef"),
+            ("b", "0123456789abcdeg"),
+            ("c", "0123456789abcdef"),
+        ]);
+        assert!(new.agree_on(&old, "a"));
+        assert!(!new.agree_on(&old, "b") && !new.agree_on(&old, "c"));
+    }
+}

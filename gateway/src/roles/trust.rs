@@ -1,0 +1,64 @@
+//! What becomes of sessions and streams once the configuration or the credentials trust them no more.
+//!
+//! A revoked peer and a denied stream end at once. A forward or a rule that allows may go: the streams that were opened by
+//! it stay, since the operator derives such rules from forwards and every edit would cut them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::Config;
+use rustls::pki_types::UnixTime;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+
+use crate::io::security::Credentials;
+use crate::io::transport::{Proof, Side, Standing};
+use crate::net::dial::is_denied;
+use crate::net::policy::Authorizer;
+use crate::net::protected_addresses::ProtectedAddresses;
+use crate::session::driver::Driver;
+
+/// Between looks at certificates that expire.
+const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(5);
+
+/// Applies each change of `config` and `credentials` to a worker's `sessions`, whose carriers this `side` dialled or
+/// accepted; never ends.
+pub(crate) async fn follow(
+    sessions: impl Fn() -> Vec<Rc<Driver>>,
+    side: Side,
+    mut config: watch::Receiver<Arc<Config>>,
+    mut credentials: watch::Receiver<Arc<Credentials>>,
+    protected: &ProtectedAddresses,
+) {
+    let mut expiry = tokio::time::interval(EXPIRY_LOOK_EVERY);
+    expiry.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = expiry.tick() => {
+                let now = UnixTime::now().as_secs();
+                let standing = |proof: &Proof| match proof.has_expired(now) {
+                    true => Standing::Expired,
+                    false => Standing::Good,
+                };
+                for session in sessions() {
+                    session.verify_again(standing);
+                }
+            }
+            Ok(()) = config.changed() => {
+                let config = Arc::clone(&config.borrow_and_update());
+                for session in sessions() {
+                    let peer = session.identity();
+                    let authorizer = Authorizer::of(&config, protected, peer.as_deref());
+                    session.cut_denied(|target, address| is_denied(target, address, authorizer));
+                }
+            }
+            Ok(()) = credentials.changed() => {
+                let credentials = Arc::clone(&credentials.borrow_and_update());
+                for session in sessions() {
+                    session.verify_again(|proof| credentials.standing(proof, side));
+                }
+            }
+        }
+    }
+}

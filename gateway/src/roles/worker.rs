@@ -1,0 +1,92 @@
+//! One worker of a gateway as every role knows it: what the process gives it, the phases of its shutdown, and why it
+//! cannot start.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Config;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::base::telemetry::Telemetry;
+use crate::ingress::listener::{UnixListeners, UsersError};
+use crate::io::security::Credentials;
+use crate::net::bind::ListenError;
+use crate::net::egress::Egress;
+use crate::net::protected_addresses::ProtectedAddresses;
+use crate::net::shared_ports::SharedPorts;
+use crate::roles::rendezvous::RendezvousRole;
+
+/// What each worker has from the process.
+pub(crate) struct Worker {
+    /// 0 and up.
+    pub(crate) index: usize,
+    /// How many there are.
+    pub(crate) workers: usize,
+    /// The configuration in force.
+    pub(crate) config: watch::Receiver<Arc<Config>>,
+    /// What new carriers are secured with.
+    pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
+    /// How far the shutdown is.
+    pub(crate) phase: watch::Receiver<Phase>,
+    /// Shared by all workers.
+    pub(crate) telemetry: Arc<Telemetry>,
+    /// What peers are not to reach.
+    pub(crate) protected: Arc<ProtectedAddresses>,
+    /// Ports that peers ask for.
+    pub(crate) shared_ports: Arc<SharedPorts>,
+    /// Its part in meetings.
+    pub(crate) rendezvous_role: RendezvousRole,
+    /// How it dials others.
+    pub(crate) egress: Egress,
+    /// Shared by all workers.
+    pub(crate) unix_listeners: Arc<UnixListeners>,
+}
+
+/// How far the shutdown is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Phase {
+    /// No signal has come.
+    Running,
+    /// Not ready any more, but new connections are still taken: load balancers take a while.
+    Draining,
+    /// No new connections; open streams go on.
+    Closed,
+    /// What is still open is reset.
+    Deadline,
+}
+
+/// Waits until the shutdown has come to `wanted`.
+pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
+    if phase.wait_for(|phase| *phase >= wanted).await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}
+
+/// Why the worker could not start.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum WorkerError {
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Those who are served are not known.
+    #[error("{}: users of {listen}: {source}", Code::ConfigInvalid)]
+    Users {
+        /// Where they are served.
+        listen: String,
+        /// Why not.
+        source: UsersError,
+    },
+}
+
+/// Runs a loop that accepts connections as a task of its own; it ends with this future. A worker's own future has a turn
+/// after some tasks of its connections, so a flood would have it make more tasks than are run, without a bound.
+pub(crate) async fn accept_in_turn(accept: impl Future<Output = ()> + 'static) {
+    let mut task = JoinSet::new();
+    task.spawn_local(accept);
+    if let Some(Err(error)) = task.join_next().await
+        && let Ok(panic) = error.try_into_panic()
+    {
+        resume_unwind(panic);
+    }
+}

@@ -1,0 +1,8 @@
+//! One session over its carriers: the driver, and how carriers find the worker that has their session.
+
+pub(crate) mod carrier_autoscaler;
+pub(crate) mod driver;
+pub(crate) mod handover;
+pub(crate) mod hello;
+pub(crate) mod new_session;
+pub(crate) mod sessions;

@@ -1,0 +1,651 @@
+//! The driver: carries bytes between the carriers of one session, the session and the local sockets.
+//!
+//! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
+//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, [`autoscale`]: samples of its
+//! carriers),
+//! one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
+//! dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
+//! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
+//! socket does not take stays in its own inbox, within its own credit.
+//!
+//! Streams belong to the session: a carrier that is lost takes them with it only where the session says
+//! so.
+//!
+//! Memory: see docs/architecture.md, "Bounds of a gateway". An idle stream, or an idle carrier, holds
+//! no buffer.
+//!
+//! The session decides; see `gateway/proto/src/lib.rs` for its contract.
+
+mod autoscale;
+mod backlog;
+mod carrier;
+mod carrier_in;
+mod carrier_out;
+mod guard;
+mod idle;
+mod incoming;
+mod listen;
+mod pool;
+mod splice_out;
+mod stream;
+mod trust;
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_gateway_config::Config;
+use muxtunnel_proto::{
+    CarrierId, Event, OpenError, Outcome, Priority, Refusal, Session, StreamId, Token,
+};
+use tokio::sync::{Notify, watch};
+
+use crate::base::closing::Reason;
+use crate::base::telemetry::Telemetry;
+use crate::io::transport::Proof;
+use crate::stream::buffers::{SMALL_BYTES, Share};
+use crate::stream::pipe::{Pipe, Pipes};
+use carrier_out::Retained;
+use incoming::Incoming;
+use listen::Hears;
+use stream::StreamIo;
+
+pub(crate) use crate::stream::buffers::Pool;
+pub(crate) use crate::stream::early_data::Connection;
+pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
+pub(crate) use incoming::{Dial, Dialler};
+pub(crate) use pool::PoolState;
+
+/// How an open ended that came to nothing.
+pub(crate) enum OpenEnd {
+    /// By the peer's refusal.
+    Refused(Refusal),
+    /// The stream was cut before the answer.
+    Abandoned,
+    /// The peer goes away and did not take it, or the session ended before it left: it may be opened on another
+    /// session.
+    Returned(Connection),
+}
+
+/// A session did not begin an open.
+pub(crate) struct NotOpened {
+    /// Why.
+    pub(crate) error: OpenError,
+    /// As it was: it may be opened on another session.
+    pub(crate) connection: Connection,
+}
+
+/// Called where an open came to nothing.
+pub(crate) type Refused = Box<dyn FnOnce(OpenEnd)>;
+
+/// How far the session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Progress {
+    /// The hello is not over.
+    Hello,
+    /// Streams can be opened.
+    Ready,
+    /// The peer takes no more streams; those that are open go on.
+    GoingAway,
+}
+
+/// One session and everything that runs over it.
+pub(crate) struct Driver {
+    session: RefCell<Box<dyn Session>>,
+    carriers: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
+    /// The first carrier has been added.
+    begun: Cell<bool>,
+    /// How many carriers there are, and are to be.
+    pool: watch::Sender<PoolState>,
+    /// Who the other end of each carrier has to be, as the first one proved it.
+    identity: RefCell<Option<Rc<str>>>,
+    /// What the other end of the latest carrier has proved.
+    proof: RefCell<Option<Proof>>,
+    /// The other end of the latest carrier.
+    peer: RefCell<Rc<str>>,
+    streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
+    incoming: RefCell<BTreeMap<StreamId, Incoming>>,
+    share: Share,
+    /// What the session may want to transmit again, by token.
+    retained: RefCell<BTreeMap<u64, Retained>>,
+    /// Bytes that the telemetry knows to be retained.
+    retained_bytes: Cell<u64>,
+    tokens: Cell<u64>,
+    /// What [`Self::run_timeouts`] sleeps until, and that this is too late.
+    deadline: Cell<Option<Instant>>,
+    timer_wake: Notify,
+    shutdown_wake: Notify,
+    idle_wake: Notify,
+    carrier_gone: Notify,
+    progress: watch::Sender<Progress>,
+    ended: Cell<bool>,
+    /// A task of it has panicked: `session` is not asked for anything any more.
+    broken: Cell<bool>,
+    /// Why it ended, for [`Self::run`].
+    end: Cell<Option<CarrierEnd>>,
+    end_wake: Notify,
+    /// It was ended by [`Self::shut_down`].
+    was_shut_down: Cell<bool>,
+    /// It was ended since its peer may not connect any more.
+    was_revoked: Cell<bool>,
+    /// It drains, since its peer's certificate has expired.
+    has_expired: Cell<bool>,
+    config: watch::Receiver<Arc<Config>>,
+    dialler: Dialler,
+    hears: OnceCell<Hears>,
+    telemetry: Arc<Telemetry>,
+}
+
+impl Driver {
+    /// A session without a carrier: [`Self::add_carrier`], then [`Self::run`].
+    pub(crate) fn new(
+        session: Box<dyn Session>,
+        buffers: Rc<Pool>,
+        config: watch::Receiver<Arc<Config>>,
+        telemetry: Arc<Telemetry>,
+        dialler: Dialler,
+    ) -> Rc<Self> {
+        Rc::new(Self {
+            session: RefCell::new(session),
+            carriers: RefCell::default(),
+            begun: Cell::new(false),
+            pool: watch::Sender::default(),
+            identity: RefCell::default(),
+            proof: RefCell::default(),
+            peer: RefCell::new("".into()),
+            streams: RefCell::default(),
+            incoming: RefCell::default(),
+            share: Share::new(buffers),
+            retained: RefCell::default(),
+            retained_bytes: Cell::new(0),
+            tokens: Cell::new(0),
+            deadline: Cell::new(None),
+            timer_wake: Notify::new(),
+            shutdown_wake: Notify::new(),
+            idle_wake: Notify::new(),
+            carrier_gone: Notify::new(),
+            progress: watch::Sender::new(Progress::Hello),
+            ended: Cell::new(false),
+            broken: Cell::new(false),
+            end: Cell::new(None),
+            end_wake: Notify::new(),
+            was_shut_down: Cell::new(false),
+            was_revoked: Cell::new(false),
+            has_expired: Cell::new(false),
+            config,
+            dialler,
+            hears: OnceCell::new(),
+            telemetry,
+        })
+    }
+
+    /// Runs the session to its end; then every stream has been reset and every carrier is closed.
+    pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
+        let run = async {
+            let end = tokio::select! {
+                biased;
+                end = self.run_timeouts() => Some(end),
+                never = idle::run(self) => match never {},
+                never = autoscale::run(self) => match never {},
+                () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
+                () = self.end_wake.notified() => None,
+            };
+            if let Some(end) = end {
+                self.end(end, None);
+            }
+        };
+        Rc::clone(self).guard(run).await;
+        loop {
+            let gone = self.carrier_gone.notified();
+            if self.carriers.borrow().is_empty() {
+                break;
+            }
+            gone.await;
+        }
+        self.end.take().unwrap_or(CarrierEnd::Closed)
+    }
+
+    /// Ends the session: its last word goes out, by `on` where it is to blame, every stream is reset and
+    /// every carrier closes. The first end counts.
+    fn end(self: &Rc<Self>, end: CarrierEnd, on: Option<&Rc<Carrier>>) {
+        if self.ended.replace(true) {
+            return;
+        }
+        self.share.close();
+        self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
+        self.was_revoked.set(matches!(end, CarrierEnd::Revoked(_)));
+        match &end {
+            CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => {
+                self.session.borrow_mut().close(error);
+            }
+            CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
+                self.session.borrow_mut().shut_down();
+            }
+            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted | CarrierEnd::Panicked => {
+            }
+        }
+        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
+        if matches!(
+            end,
+            CarrierEnd::Protocol(_) | CarrierEnd::ShutDown | CarrierEnd::Revoked(_)
+        ) {
+            // The session chooses on which one it says its last word; who is to blame hears it first.
+            let running = carriers.iter().filter(|carrier| carrier.is_running());
+            on.into_iter()
+                .chain(running)
+                .for_each(|carrier| self.gather_last_word(carrier));
+        }
+        for carrier in &carriers {
+            self.lose(carrier);
+            carrier.close();
+        }
+        self.drain_events();
+        self.cut_all();
+        self.retained.borrow_mut().clear();
+        self.count_retained(0);
+        self.end.set(Some(end));
+        self.end_wake.notify_one();
+        self.idle_wake.notify_waiters();
+    }
+
+    /// The session is over, so is what it did not say to be so: it may have ended without a carrier.
+    fn cut_all(self: &Rc<Self>) {
+        self.stop_dialling();
+        let streams: Vec<_> = self.streams.borrow().keys().copied().collect();
+        for stream in streams {
+            if self.stream(stream).is_some_and(|io| !io.is_done()) {
+                self.cut(stream, Outcome::CarrierLost);
+            }
+        }
+    }
+
+    /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
+    /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
+    /// agree, the client is told or reset, unless the peer leaves the open to another one, and `refused` called.
+    ///
+    /// # Errors
+    /// There is no stream, for a reason on this side. `refused` is not called.
+    pub(crate) fn open(
+        self: &Rc<Self>,
+        target: &str,
+        priority: Priority,
+        client: Connection,
+        refused: Refused,
+    ) -> Result<(), Box<NotOpened>> {
+        if self.ended.get() {
+            let error = OpenError::GoingAway;
+            return Err(Box::new(NotOpened {
+                error,
+                connection: client,
+            }));
+        }
+        let opened = guard::caught(|| {
+            let mut session = self.session.borrow_mut();
+            session.open(now(), target, priority, client.source)
+        });
+        let opened = opened.unwrap_or_else(|panic| {
+            self.panicked(&panic);
+            Err(OpenError::GoingAway)
+        });
+        let stream = match opened {
+            Ok(stream) => stream,
+            Err(error) => {
+                let connection = client;
+                return Err(Box::new(NotOpened { error, connection }));
+            }
+        };
+        let io = self.add(StreamIo::opening(stream, client, refused));
+        let driver = Rc::clone(self);
+        tokio::task::spawn_local(async move { driver.run_stream(io).await });
+        self.wake_transmit();
+        Ok(())
+    }
+
+    /// The peer opens no more streams here; those that are open go on.
+    pub(crate) fn go_away(&self) {
+        self.session.borrow_mut().go_away();
+        self.wake_transmit();
+    }
+
+    /// This side opens no more streams; those that are open go on.
+    pub(crate) fn leave(&self) {
+        self.progress.send_replace(Progress::GoingAway);
+    }
+
+    /// Whether streams outlive their carrier.
+    pub(crate) fn resumes(&self) -> bool {
+        self.session.borrow().resumes()
+    }
+
+    /// Waits until the session has come to `wanted`.
+    pub(crate) async fn reached(&self, wanted: Progress) {
+        let mut progress = self.progress.subscribe();
+        // It cannot fail: the sender is in `self`.
+        let _ = progress.wait_for(|progress| *progress >= wanted).await;
+    }
+
+    /// How far it has come.
+    pub(crate) fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    /// Whether it takes no more of anything: [`Self::run`] is about to return, or has.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.get()
+    }
+
+    /// Streams that are open or being opened.
+    pub(crate) fn stream_count(&self) -> usize {
+        self.session.borrow().stream_count()
+    }
+
+    /// Whether streams could be opened at some time.
+    pub(crate) fn was_ready(&self) -> bool {
+        self.progress() >= Progress::Ready
+    }
+
+    /// Tells the peer, resets every stream and ends [`Self::run`].
+    pub(crate) fn shut_down(&self) {
+        self.was_shut_down.set(true);
+        self.shutdown_wake.notify_one();
+    }
+
+    /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
+    pub(crate) fn give_up(self: &Rc<Self>, reason: String) {
+        self.end(CarrierEnd::GivenUp(reason), None);
+    }
+
+    /// Waits until no stream is open and all that was to be sent is with the kernel.
+    pub(crate) async fn idle(&self) {
+        loop {
+            let woken = self.idle_wake.notified();
+            if self.ended.get() || self.is_idle() {
+                break;
+            }
+            woken.await;
+        }
+    }
+
+    /// After [`Self::run`]: waits until every stream has delivered what came and reset its socket, at
+    /// most [`RESETS_MAX`].
+    pub(crate) async fn streams_gone(&self) {
+        let gone = async {
+            loop {
+                let woken = self.idle_wake.notified();
+                if self.streams.borrow().is_empty() {
+                    break;
+                }
+                woken.await;
+            }
+        };
+        let _ = tokio::time::timeout(RESETS_MAX, gone).await;
+    }
+
+    fn is_idle(&self) -> bool {
+        let session = self.session.borrow();
+        let rests = |carrier: &Rc<Carrier>| {
+            carrier.queue.borrow().is_empty() && !session.wants_transmit(carrier.id)
+        };
+        session.stream_count() == 0
+            && session.is_settled()
+            && self.carriers.borrow().values().all(rests)
+    }
+
+    /// The other end's address, of the latest carrier.
+    pub(crate) fn peer(&self) -> Rc<str> {
+        Rc::clone(&self.peer.borrow())
+    }
+
+    /// Who the other end is, as the first carrier proved it; `None`: it proved nothing.
+    pub(crate) fn identity(&self) -> Option<Rc<str>> {
+        self.identity.borrow().clone()
+    }
+
+    /// Whether all of its carriers are lost and it may yet get another.
+    pub(crate) fn waits(&self) -> bool {
+        let lost = self.begun.get() && self.carriers.borrow().is_empty();
+        lost && !self.was_shut_down.get()
+    }
+
+    /// Bytes that one stream sends in one turn.
+    fn batch_max(&self) -> usize {
+        self.most(|carrier| carrier.backlog.batch_max())
+    }
+
+    /// The same, where they are spliced; 0 where no carrier takes that.
+    fn splice_max(&self) -> usize {
+        self.most(|carrier| match carrier.plain() {
+            Some(_) => carrier.backlog.splice_max(),
+            None => 0,
+        })
+    }
+
+    fn most(&self, of: impl Fn(&Carrier) -> usize) -> usize {
+        let carriers = self.carriers.borrow();
+        let bytes = carriers.values().map(|carrier| of(carrier));
+        bytes.max().unwrap_or(SMALL_BYTES)
+    }
+
+    /// One of `pipes`, if there are `count`; `None`: payload has to be copied.
+    fn pipe(&self, pipes: &Rc<Pipes>, count: usize) -> Option<Pipe> {
+        let pipe = if pipes.has(count) { pipes.take() } else { None };
+        if pipe.is_none() {
+            self.telemetry.splices.pipe_lacked();
+        }
+        pipe
+    }
+
+    /// The name of one more batch.
+    fn next_token(&self) -> Token {
+        Token(self.tokens.replace(self.tokens.get() + 1))
+    }
+
+    fn add(&self, io: StreamIo) -> Rc<StreamIo> {
+        let io = Rc::new(io);
+        self.streams.borrow_mut().insert(io.id, Rc::clone(&io));
+        io
+    }
+
+    async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {
+        if let Err(panic) = guard::unwound(stream::run(self, &io)).await {
+            self.panicked(&panic);
+            stream::report_fault(self, &io);
+        }
+        self.streams.borrow_mut().remove(&io.id);
+        self.publish();
+        self.idle_wake.notify_waiters();
+        io.hand_back();
+    }
+
+    fn stream(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
+        self.streams.borrow().get(&stream).cloned()
+    }
+
+    /// Hands the session's events to whom they concern, and sees whether it is over.
+    fn handle_events(self: &Rc<Self>) {
+        self.drain_events();
+        if self.session.borrow().is_over() {
+            self.end(CarrierEnd::Closed, None);
+        }
+        self.wake_transmit();
+    }
+
+    /// Hands the session's events to whom they concern.
+    fn drain_events(self: &Rc<Self>) {
+        loop {
+            let Some(event) = self.session.borrow_mut().poll_event() else {
+                break;
+            };
+            match event {
+                Event::Ready => self.ready(),
+                Event::CarrierUp { carrier } => self.carrier_up(carrier),
+                Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
+                Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
+                Event::CarriersWanted { count } => self.carriers_wanted(count),
+                Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
+                Event::Incoming {
+                    stream,
+                    target,
+                    source,
+                } => self.dial(stream, target, source),
+                Event::Opened { stream, address } => self.opened(stream, &address),
+                Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
+                Event::OpenReturned { stream } => self.open_returned(stream),
+                Event::Writable { stream } => {
+                    if let Some(io) = self.stream(stream) {
+                        io.wake_source();
+                    }
+                }
+                Event::Finished { stream } => self.finished(stream),
+                Event::ListenAsked { .. }
+                | Event::ListenGivenUp { .. }
+                | Event::Listening { .. }
+                | Event::ListenEnded { .. } => self.listener_event(event),
+                Event::Reset { stream, cause } => self.cut(stream, cause),
+            }
+        }
+        self.drop_released();
+    }
+
+    /// Forgets the batches that the session will not transmit again.
+    fn drop_released(&self) {
+        let mut session = self.session.borrow_mut();
+        while let Some(Token(token)) = session.poll_released() {
+            self.retained.borrow_mut().remove(&token);
+        }
+    }
+
+    /// The session is established, so its first carrier is up.
+    fn ready(&self) {
+        self.carrier_up(CarrierId::FIRST);
+        self.progress.send_replace(Progress::Ready);
+    }
+
+    fn opened(&self, stream: StreamId, address: &str) {
+        if let Some(io) = self.stream(stream)
+            && !io.opened(&self.telemetry, address)
+        {
+            io.abandon(self, Reason::ClientReset, None);
+        }
+    }
+
+    fn open_failed(&self, stream: StreamId, refusal: Refusal) {
+        if let Some(io) = self.stream(stream) {
+            io.refused(refusal);
+        }
+    }
+
+    fn open_returned(&self, stream: StreamId) {
+        match self.stream(stream) {
+            // This gateway ends, and all of its sessions.
+            Some(io) if self.was_shut_down.get() => {
+                io.refused(Refusal::new(
+                    muxtunnel_proto::Reason::General,
+                    "the gateway shuts down",
+                ));
+            }
+            Some(io) => io.returned(),
+            None => {}
+        }
+    }
+
+    fn finished(&self, stream: StreamId) {
+        match self.stream(stream) {
+            Some(io) => io.peer_finished(),
+            None => self.incoming_finished(stream),
+        }
+    }
+
+    fn cut(&self, stream: StreamId, cause: Outcome) {
+        match self.stream(stream) {
+            Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
+            Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),
+            // What came has its place no more.
+            Some(io) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
+            Some(io) => io.cut(cause.into()),
+            None => self.incoming_cut(stream, cause),
+        }
+    }
+
+    fn wake_transmit(&self) {
+        if self.broken.get() {
+            return;
+        }
+        let session = self.session.borrow();
+        for (id, carrier) in &*self.carriers.borrow() {
+            if session.wants_transmit(*id) {
+                carrier.transmit_wake.notify_one();
+            }
+        }
+    }
+
+    /// Tells the status page, [`Self::run_timeouts`] when it sleeps too long, and those who wait for
+    /// the session to be idle. Called once for all that was read or is to be written together.
+    fn publish(&self) {
+        if self.broken.get() {
+            return;
+        }
+        let session = self.session.borrow();
+        let streams = session.stream_count() as u64;
+        // Of several carriers one has the session's numbers, so that their sum is right.
+        if let Some(carrier) = self.carriers.borrow().values().next() {
+            let budget_used = session.receive_budget_used();
+            carrier.stats.set_session(streams, budget_used);
+        }
+        if !self.ended.get() {
+            self.count_retained(session.retained_bytes());
+        }
+        if streams == 0 {
+            self.idle_wake.notify_waiters();
+        }
+        if let Some(deadline) = session.poll_timeout()
+            && self.deadline.get().is_none_or(|until| deadline < until)
+        {
+            self.timer_wake.notify_one();
+        }
+    }
+
+    fn count_retained(&self, bytes: u64) {
+        let before = self.retained_bytes.replace(bytes);
+        self.telemetry.resumes.retains(before, bytes);
+    }
+
+    /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
+    async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
+        loop {
+            let deadline = self.session.borrow().poll_timeout();
+            self.deadline.set(deadline);
+            match deadline {
+                None => self.timer_wake.notified().await,
+                Some(deadline) => {
+                    tokio::select! {
+                        biased;
+                        () = tokio::time::sleep_until(deadline.into()) => {}
+                        () = self.timer_wake.notified() => {}
+                    }
+                    let result = self.session.borrow_mut().handle_timeout(now());
+                    if let Err(error) = result {
+                        self.drain_events();
+                        return error.into();
+                    }
+                    self.handle_events();
+                }
+            }
+        }
+    }
+}
+
+/// The clock of the event loop's timers, so that a test that moves it moves all.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// How long the end of the process waits for the resets of streams: it comes 5 s before the kill.
+const RESETS_MAX: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod simulation;
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,111 @@
+//! Samples the carriers of a session, and asks for as many as are of use.
+//!
+//! Not on the data path: once in [`SAMPLE_EVERY`] each carrier's TCP_INFO is read, where the number of
+//! carriers can change at all. [`crate::base::bottleneck`] says what holds a carrier up, [`crate::session::carrier_autoscaler`] what follows;
+//! the session tells the peer, where that one dials.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_gateway_config::status::Limit;
+use muxtunnel_gateway_config::{Config, Protocol, Role};
+use muxtunnel_proto::CarrierId;
+
+use super::{Driver, Progress};
+use crate::base::carrier_history::{self, CarrierHistory, Gateway};
+use crate::base::cpu::ThreadCpu;
+use crate::base::sys;
+use crate::session::carrier_autoscaler::{self, CarrierAutoscaler};
+
+/// Pause between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
+
+/// The samples of a session so far.
+#[derive(Debug, Default)]
+struct Seen {
+    carriers: BTreeMap<CarrierId, CarrierHistory>,
+    cpu: ThreadCpu,
+}
+
+/// Samples for as long as the session lives.
+pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
+    if !may_change(&driver.config.borrow()) {
+        return std::future::pending().await;
+    }
+    driver.reached(Progress::Ready).await;
+    let (mut seen, mut autoscaler) = (Seen::default(), CarrierAutoscaler::default());
+    loop {
+        let sample = driver.sample_carriers(super::now(), &mut seen);
+        driver.want_carriers(autoscaler.sample(&sample));
+        tokio::time::sleep(SAMPLE_EVERY).await;
+    }
+}
+
+/// Whether this side has a say in how many carriers there are. An exit does not know what its entries are
+/// configured to.
+fn may_change(config: &Config) -> bool {
+    let several = config.protocol == Protocol::Native && config.resumes();
+    let pool = config.pool();
+    several && (config.role == Role::Exit || pool.min < pool.max)
+}
+
+impl Driver {
+    fn sample_carriers(&self, now: Instant, seen: &mut Seen) -> carrier_autoscaler::Sample {
+        let session = self.session.borrow();
+        let config = self.config.borrow();
+        let gateway = Gateway {
+            protocol: config.protocol,
+            budget: config.memory.receive.0,
+            cpu: seen.cpu.part(now),
+        };
+        let carriers = self.carriers.borrow();
+        seen.carriers.retain(|id, _| carriers.contains_key(id));
+        let mut sample = carrier_autoscaler::Sample {
+            at: now,
+            up: 0,
+            bulk: 0,
+            held: 0,
+            rate: 0.0,
+            rtt: Duration::MAX,
+        };
+        for (id, carrier) in carriers.iter().filter(|(_, carrier)| carrier.is_up()) {
+            sample.up += 1;
+            let tcp = carrier.transport.tcp();
+            let Some(Ok(tcp)) = tcp.map(|tcp| sys::tcp_info(tcp.as_fd())) else {
+                continue;
+            };
+            let history = seen.carriers.entry(*id).or_default();
+            let received = carrier.stats.received();
+            let budget_used = session.receive_budget_used();
+            history.add(
+                &gateway,
+                carrier_history::Sample {
+                    at: now,
+                    tcp,
+                    received,
+                    budget_used,
+                },
+            );
+            let verdict = history.verdict;
+            sample.rate += verdict.map_or(0.0, |verdict| verdict.sent as f64);
+            sample.rtt = sample.rtt.min(tcp.rtt_min);
+            if session.takes_bulk(*id) {
+                sample.bulk += 1;
+                let held = verdict.is_some_and(|verdict| is_held(verdict.limit));
+                sample.held += usize::from(held);
+            }
+        }
+        sample
+    }
+}
+
+/// Whether another carrier may carry what this one does not.
+fn is_held(limit: Limit) -> bool {
+    match limit {
+        Limit::ReceiveWindow | Limit::SendBuffer | Limit::CongestionWindow => true,
+        Limit::Idle | Limit::Cpu | Limit::Memory | Limit::Application | Limit::Other => false,
+    }
+}

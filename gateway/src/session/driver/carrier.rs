@@ -1,0 +1,405 @@
+//! One carrier of a session: its connection and what waits for it.
+//!
+//! A session has one to begin with, and more where its protocol has them. Each runs as a task of its own,
+//! reader and writer together ([`super::carrier_in`], [`super::carrier_out`]), until it is lost or
+//! closed; what becomes of the streams is the session's to say.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::AsFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Config;
+use muxtunnel_proto::{CarrierId, SessionError};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::backlog::Backlog;
+use super::carrier_out::{self, Queue};
+use super::{Driver, carrier_in, pool};
+use crate::base::telemetry::{CarrierStats, Telemetry};
+use crate::io::socket::{self, KeepaliveConfig};
+use crate::io::transport::{Proof, Transport};
+use crate::session::handover::Place;
+
+/// How long the peer may take to read what is left to say to it.
+const LAST_WORD_MAX: Duration = Duration::from_secs(1);
+
+/// Why a carrier ended, and with the last one its session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CarrierEnd {
+    /// The peer closed it.
+    #[error("the peer closed the carrier")]
+    Closed,
+    /// The connection failed.
+    #[error("the carrier failed: {0}")]
+    Io(#[from] std::io::Error),
+    /// The peer broke the protocol.
+    #[error("{code}: {0}", code = muxtunnel_codes::Code::ProtocolViolation)]
+    Protocol(SessionError),
+    /// The peer has no more use for the session.
+    #[error("the peer ended the session")]
+    Finished(SessionError),
+    /// It was given up, for this reason.
+    #[error("{0}")]
+    GivenUp(String),
+    /// The other end may not connect any more.
+    #[error("{code}: {0}", code = Code::PeerRevoked)]
+    Revoked(String),
+    /// Another carrier has its place.
+    #[error("{code}: another carrier needed its place", code = Code::TooManyCarriers)]
+    Evicted,
+    /// This side shut the session down.
+    #[error("this side shut the carrier down")]
+    ShutDown,
+    /// A task of the session panicked.
+    #[error("a fault of this gateway ended the session")]
+    Panicked,
+}
+
+impl From<SessionError> for CarrierEnd {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::ClosedByPeer { code: 0, .. } => Self::Finished(error),
+            error => Self::Protocol(error),
+        }
+    }
+}
+
+/// Why a connection did not become a carrier of a session.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoCarrier {
+    /// The session takes no more, or has ended.
+    #[error("the session takes no more carriers")]
+    Refused(Box<dyn Transport>),
+    /// Its other end is somebody else than that of the session's first carrier.
+    #[error("the other end is not who the session's first carrier led to")]
+    Stranger(Box<dyn Transport>),
+    /// The connection failed.
+    #[error(transparent)]
+    Io(#[from] std::io::Error),
+}
+
+/// Where a carrier is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its hello is not over.
+    Hello,
+    Up,
+    /// It goes out of the session in order.
+    Retiring,
+    /// The session has no more use for it: what is left to say is written, nothing is read.
+    Closing,
+    Gone,
+}
+
+/// One connection of a session.
+pub(crate) struct Carrier {
+    pub(super) id: CarrierId,
+    pub(super) transport: Box<dyn Transport>,
+    /// Whether the kernel may move payload, where the transport allows it.
+    splices: bool,
+    pub(super) queue: RefCell<Queue>,
+    pub(super) backlog: Backlog,
+    pub(super) stats: Arc<CarrierStats>,
+    /// There may be something to transmit.
+    pub(super) transmit_wake: Notify,
+    close_wake: Notify,
+    settled_wake: Notify,
+    state: Cell<State>,
+    /// The session has been told that it is lost.
+    lost: Cell<bool>,
+    /// When it was made.
+    pub(super) since: Instant,
+    /// Another one is to take its place.
+    pub(super) outdated: Cell<bool>,
+    /// Why this side does not trust it any more.
+    distrusted: Cell<Option<CarrierEnd>>,
+    distrusted_wake: Notify,
+    /// Why the session gave it up.
+    given_up: Cell<Option<String>>,
+    /// It was retired in order: its end is no loss.
+    pub(super) retired: Cell<bool>,
+    /// It counts in the telemetry.
+    counted: Cell<bool>,
+    /// Among the carriers of an exit.
+    place: Option<Place>,
+}
+
+impl Carrier {
+    pub(super) fn new(
+        id: CarrierId,
+        transport: Box<dyn Transport>,
+        config: &Config,
+        telemetry: &Telemetry,
+        place: Option<Place>,
+    ) -> std::io::Result<Self> {
+        if let Some(tcp) = transport.tcp() {
+            socket::prepare_carrier(tcp, config.congestion_control, KeepaliveConfig::of(config))?;
+        }
+        let backlog = Backlog::new(transport.tcp())?;
+        let socket = transport.tcp().map(AsFd::as_fd);
+        let stats = telemetry.carrier(transport.peer(), socket)?;
+        Ok(Self {
+            id,
+            transport,
+            splices: config.splice,
+            queue: RefCell::default(),
+            backlog,
+            stats,
+            transmit_wake: Notify::new(),
+            close_wake: Notify::new(),
+            settled_wake: Notify::new(),
+            state: Cell::new(State::Hello),
+            lost: Cell::new(false),
+            since: super::now(),
+            outdated: Cell::new(false),
+            distrusted: Cell::new(None),
+            distrusted_wake: Notify::new(),
+            given_up: Cell::new(None),
+            retired: Cell::new(false),
+            counted: Cell::new(false),
+            place,
+        })
+    }
+
+    /// Its socket, where the kernel moves payload from and to it by itself.
+    pub(super) fn plain(&self) -> Option<&TcpStream> {
+        self.transport.plain().filter(|_| self.splices)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state.get() == State::Up
+    }
+
+    /// Whether the session has not given it up.
+    pub(super) fn is_running(&self) -> bool {
+        let state = self.state.get();
+        matches!(state, State::Hello | State::Up | State::Retiring)
+    }
+
+    /// Ends it once what waits for it is written.
+    pub(super) fn close(&self) {
+        if self.is_running() {
+            self.set_state(State::Closing);
+            self.close_wake.notify_one();
+        }
+    }
+
+    /// The peer has opened something.
+    pub(super) fn heard(&self) {
+        if let Some(place) = &self.place {
+            place.heard();
+        }
+    }
+
+    /// Waits until another carrier has taken its place.
+    async fn evicted(&self) {
+        match &self.place {
+            Some(place) => place.evicted().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// What its other end has proved.
+    pub(super) fn proof(&self) -> Option<&Proof> {
+        self.transport.proof()
+    }
+
+    /// Ends it at once, as if it had failed.
+    pub(super) fn distrust(&self, end: CarrierEnd) {
+        self.distrusted.set(Some(end));
+        self.distrusted_wake.notify_one();
+    }
+
+    /// Waits until its hello is over; returns whether it is up.
+    pub(crate) async fn settled(&self) -> bool {
+        loop {
+            let woken = self.settled_wake.notified();
+            if self.state.get() != State::Hello {
+                return self.is_up();
+            }
+            woken.await;
+        }
+    }
+
+    pub(super) fn set_state(&self, state: State) {
+        self.state.set(state);
+        self.settled_wake.notify_waiters();
+    }
+}
+
+impl Driver {
+    /// Adds a connection to the session: to begin with, or as one more. `unread`: what has been read of
+    /// it.
+    ///
+    /// # Errors
+    /// [`NoCarrier`]; the session goes on without it.
+    pub(crate) fn add_carrier(
+        self: &Rc<Self>,
+        transport: Box<dyn Transport>,
+        unread: Vec<u8>,
+        place: Option<Place>,
+    ) -> Result<Rc<Carrier>, NoCarrier> {
+        let (now, first) = (super::now(), !self.begun.replace(true));
+        if first {
+            self.identity.replace(transport.identity().map(Into::into));
+        } else if self.identity.borrow().as_deref() != transport.identity() {
+            return Err(NoCarrier::Stranger(transport));
+        }
+        let id = if first {
+            Some(CarrierId::FIRST)
+        } else if self.ended.get() {
+            None
+        } else {
+            self.session.borrow_mut().add_carrier(now)
+        };
+        let Some(id) = id else {
+            return Err(NoCarrier::Refused(transport));
+        };
+        let config = Arc::clone(&self.config.borrow());
+        let carrier = match Carrier::new(id, transport, &config, &self.telemetry, place) {
+            Ok(carrier) => Rc::new(carrier),
+            Err(error) => {
+                if !first {
+                    self.session.borrow_mut().handle_carrier_lost(now, id);
+                    self.handle_events();
+                }
+                return Err(error.into());
+            }
+        };
+        self.peer.replace(carrier.stats.peer.as_str().into());
+        self.proof.replace(carrier.proof().cloned());
+        let mut carriers = self.carriers.borrow_mut();
+        carriers.insert(id, Rc::clone(&carrier));
+        self.share.suffice_for(carriers.len());
+        drop(carriers);
+        let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
+        tokio::task::spawn_local(Rc::clone(self).guard(async move {
+            driver.handle_events();
+            driver.run_carrier(added, unread).await;
+        }));
+        Ok(carrier)
+    }
+
+    async fn run_carrier(self: Rc<Self>, carrier: Rc<Carrier>, unread: Vec<u8>) {
+        let end = tokio::select! {
+            biased;
+            end = carrier_in::run(&self, &carrier, unread) => end,
+            end = carrier_out::run(&self, &carrier) => end,
+            () = carrier.close_wake.notified() => CarrierEnd::ShutDown,
+            () = carrier.evicted() => {
+                self.telemetry.streams.refused(Code::TooManyCarriers);
+                CarrierEnd::Evicted
+            }
+            () = carrier.distrusted_wake.notified() => {
+                carrier.distrusted.take().unwrap_or(CarrierEnd::ShutDown)
+            }
+        };
+        let fails = carrier.is_running();
+        if fails && matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::Finished(_)) {
+            self.end(end, Some(&carrier));
+        } else if fails {
+            let retired = self.session.borrow().is_retired(carrier.id);
+            carrier.retired.set(retired);
+            carrier.set_state(State::Gone);
+            self.carrier_lost(&carrier, end);
+        }
+        if carrier.state.get() == State::Closing {
+            let last_word = carrier_out::say_last_word(&self, &carrier);
+            let _ = tokio::time::timeout(LAST_WORD_MAX, last_word).await;
+            carrier.set_state(State::Gone);
+        }
+        self.remove(&carrier);
+        if !carrier.lost.get() {
+            // The session gave it up, and may only now forget it.
+            self.carrier_lost(&carrier, CarrierEnd::Closed);
+        }
+    }
+
+    /// The carrier is gone: others go on with its streams, or the session ends with it.
+    fn carrier_lost(self: &Rc<Self>, carrier: &Carrier, end: CarrierEnd) {
+        let given_up = carrier.given_up.take();
+        self.lose(carrier);
+        if self.session.borrow().is_over() {
+            return self.end(given_up.map_or(end, CarrierEnd::GivenUp), None);
+        }
+        if carrier.retired.get() {
+            pool::log_retired(carrier);
+        } else if carrier.counted.get() {
+            self.telemetry.resumes.resumed();
+        }
+        if !carrier.retired.get() && given_up.is_none() {
+            log_lost(carrier, &end.to_string());
+        }
+        self.count_up();
+        self.handle_events();
+    }
+
+    /// Tells the session, once.
+    pub(super) fn lose(&self, carrier: &Carrier) {
+        if !carrier.lost.replace(true) {
+            let mut session = self.session.borrow_mut();
+            session.handle_carrier_lost(super::now(), carrier.id);
+        }
+    }
+
+    fn remove(&self, carrier: &Carrier) {
+        if carrier.counted.replace(false) {
+            let retired = carrier.retired.get();
+            self.telemetry.remove_carrier(&carrier.stats, retired);
+        }
+        // The status page may hold a duplicate of the descriptor for a moment.
+        carrier.transport.shut();
+        self.carriers.borrow_mut().remove(&carrier.id);
+        self.carrier_gone.notify_waiters();
+        self.idle_wake.notify_waiters();
+        self.publish();
+    }
+
+    /// The session is broken, and is not told.
+    pub(super) fn drop_carrier(&self, carrier: &Carrier) {
+        carrier.lost.set(true);
+        carrier.set_state(State::Gone);
+        carrier.close_wake.notify_one();
+        self.remove(carrier);
+    }
+
+    /// Its hello is over.
+    pub(super) fn carrier_up(&self, id: CarrierId) {
+        let Some(carrier) = self.carrier(id) else {
+            return;
+        };
+        if carrier.state.get() == State::Hello {
+            carrier.set_state(State::Up);
+            carrier.counted.set(true);
+            self.telemetry.add_carrier(&carrier.stats);
+            let peer = &carrier.stats.peer;
+            tracing::info!(%peer, carrier = id.number(), "Carrier is up");
+            self.count_up();
+        }
+    }
+
+    /// The session gave it up: it is lost once what there is to say is said.
+    pub(super) fn carrier_given_up(&self, id: CarrierId, reason: String) {
+        let Some(carrier) = self.carrier(id) else {
+            return;
+        };
+        self.gather_last_word(&carrier);
+        carrier.close();
+        log_lost(&carrier, &reason);
+        carrier.given_up.set(Some(reason));
+        self.count_up();
+    }
+
+    pub(super) fn carrier(&self, id: CarrierId) -> Option<Rc<Carrier>> {
+        self.carriers.borrow().get(&id).cloned()
+    }
+}
+
+fn log_lost(carrier: &Carrier, reason: &str) {
+    let (code, peer) = (Code::CarrierLost, &carrier.stats.peer);
+    tracing::warn!(%code, %peer, carrier = carrier.id.number(), %reason, "Carrier ended before its session");
+}

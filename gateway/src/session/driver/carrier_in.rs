@@ -1,0 +1,300 @@
+//! A carrier's reading loop: bytes -> frames -> local sockets.
+//!
+//! Reads as much as fits, parses in place, and writes each stream's run of payload straight from the
+//! read buffer. What the local socket does not take is copied into its inbox. Where frames are long, reads
+//! end at headers, and payload goes by [`super::splice_out`]. Never waits for anything but the carrier.
+
+use std::io::{ErrorKind, IoSlice};
+use std::ops::Range;
+use std::rc::Rc;
+use std::time::Instant;
+
+use muxtunnel_proto::jmux::codec::PACKET_SIZE_DEFAULT;
+use muxtunnel_proto::{HEADER_BYTES_MAX, Header, Receive, SessionError, StreamId};
+
+use super::{Carrier, CarrierEnd, Driver};
+use crate::io::transport;
+use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
+use crate::stream::pipe::SPLICE_BYTES_MIN;
+
+/// A control frame is never stuck for want of room behind another.
+const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
+/// Payload frames of one stream that are passed on by one write: a whole buffer of JMUX's default
+/// packets.
+const RANGES_MAX: usize = 96;
+const _: () = assert!(RANGES_MAX * PACKET_SIZE_DEFAULT as usize > LARGE_BYTES);
+
+/// Payload of a frame after which others as long are expected. More than a JMUX packet has.
+const LONG_FRAME_BYTES: usize = 64 << 10;
+const _: () = assert!(LONG_FRAME_BYTES >= SPLICE_BYTES_MIN);
+/// So many short frames in a row end that.
+const PATIENCE: u8 = 16;
+
+/// Payload of one stream in the read buffer, not passed on yet.
+#[derive(Default)]
+struct Run {
+    stream: Option<StreamId>,
+    /// Where in the stream it begins.
+    offset: u64,
+    ranges: Vec<Range<usize>>,
+    bytes: usize,
+}
+
+/// The beginning of a frame whose end has not come: only then a buffer is held while waiting.
+#[derive(Default)]
+struct Unread {
+    buffer: Option<Buffer>,
+    filled: usize,
+    aim: Aim,
+}
+
+/// How far a read goes. Behind a long frame, no further than to the end of the next header: payload that
+/// is still with the kernel can be spliced.
+#[derive(Debug, Default, Clone, Copy)]
+struct Aim {
+    /// Frames that may come before the next long one. 0: reads go as far as they can.
+    patience: u8,
+    /// Bytes of the frame that has begun, as far as it says.
+    needed: usize,
+}
+
+impl Aim {
+    /// A frame of `length` bytes has begun.
+    fn learn(&mut self, length: usize) {
+        self.needed = 0;
+        self.patience = if length >= LONG_FRAME_BYTES {
+            PATIENCE
+        } else {
+            self.patience.saturating_sub(1)
+        };
+    }
+
+    /// Bytes to read behind the `filled` ones that are there, of which `payload` bytes are announced.
+    fn bytes(self, filled: usize, payload: Option<usize>) -> usize {
+        match payload {
+            _ if self.patience == 0 => usize::MAX,
+            Some(payload) => payload + HEADER_BYTES_MAX,
+            None => self
+                .needed
+                .max(HEADER_BYTES_MAX)
+                .saturating_sub(filled)
+                .max(1),
+        }
+    }
+}
+
+/// What one step of reading came to.
+enum Step {
+    /// So many bytes.
+    Moved(usize),
+    /// The kernel has no more for now.
+    Waits,
+    /// The end of the carrier.
+    Closed,
+}
+
+/// `begun`: what has been read of the carrier before.
+pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) -> CarrierEnd {
+    let mut unread = Unread::default();
+    let mut run = Run::default();
+    if !begun.is_empty() {
+        let mut buffer = driver.share.pool().take(Size::Large);
+        buffer[..begun.len()].copy_from_slice(&begun);
+        unread.filled = begun.len();
+        carrier.stats.add_received(begun.len());
+        drop(begun);
+        if let Err(error) = driver.take_in(carrier, buffer, &mut unread, &mut run) {
+            return error.into();
+        }
+    }
+    let mut moved = 0;
+    loop {
+        if let Err(error) = transport::readable(&*carrier.transport).await {
+            return error.into();
+        }
+        match driver.step(carrier, &mut unread, &mut run) {
+            Ok(Step::Moved(length)) => moved += length,
+            Ok(Step::Waits) => moved = 0,
+            Ok(Step::Closed) => return CarrierEnd::Closed,
+            Err(end) => return end,
+        }
+        if moved >= LARGE_BYTES {
+            moved = 0;
+            // Others of this thread take their turn: the carrier's writer, the streams, other carriers.
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+impl Driver {
+    /// Splices announced payload on, or reads and handles what is there.
+    fn step(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        unread: &mut Unread,
+        run: &mut Run,
+    ) -> Result<Step, CarrierEnd> {
+        if unread.filled == 0
+            && let Some(announced) = self.announced(carrier)
+            && let Some(pipe) = self.pipe(&self.share.pool().sink_pipes, 1)
+        {
+            return match self.splice_out(carrier, &announced, pipe) {
+                Ok(0) => Ok(Step::Closed),
+                Ok(length) => Ok(Step::Moved(length)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(Step::Waits),
+                Err(error) => Err(error.into()),
+            };
+        }
+        let mut buffer = unread
+            .buffer
+            .take()
+            .unwrap_or_else(|| self.share.pool().take(Size::Large));
+        let payload = self.session.borrow().receiving(carrier.id);
+        let payload = payload.map(|receive| receive.length);
+        let aim = unread.aim.bytes(unread.filled, payload);
+        // Only what is with the kernel as it is can be spliced from there.
+        let is_plain = carrier.plain().is_some();
+        let aim = if is_plain { aim } else { usize::MAX };
+        let end = buffer.len().min(unread.filled.saturating_add(aim));
+        match carrier.transport.try_read(&mut buffer[unread.filled..end]) {
+            Ok(0) => Ok(Step::Closed),
+            Ok(length) => {
+                carrier.stats.add_received(length);
+                let waits = is_plain && length < end - unread.filled;
+                let is_long = payload.is_some_and(|bytes| bytes >= SPLICE_BYTES_MIN);
+                if is_plain && unread.filled == 0 && is_long {
+                    self.telemetry.splices.fell_back(length);
+                }
+                unread.filled += length;
+                self.take_in(carrier, buffer, unread, run)?;
+                Ok(if waits {
+                    Step::Waits
+                } else {
+                    Step::Moved(length)
+                })
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
+                Ok(Step::Waits)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Handles what is whole in `buffer`; what is not stays in `unread`.
+    fn take_in(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        mut buffer: Buffer,
+        unread: &mut Unread,
+        run: &mut Run,
+    ) -> Result<(), SessionError> {
+        let consumed = self.consume(carrier, &buffer[..unread.filled], &mut unread.aim, run)?;
+        buffer.copy_within(consumed..unread.filled, 0);
+        unread.filled -= consumed;
+        unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
+        self.publish();
+        Ok(())
+    }
+
+    /// Handles the whole frames and the payload in `bytes`; returns how many bytes that were. Where the
+    /// session gives the carrier up, the rest is for nobody.
+    fn consume(
+        self: &Rc<Self>,
+        carrier: &Carrier,
+        bytes: &[u8],
+        aim: &mut Aim,
+        run: &mut Run,
+    ) -> Result<usize, SessionError> {
+        let now = super::now();
+        let mut position = 0;
+        while carrier.is_running() {
+            let mut session = self.session.borrow_mut();
+            if let Some(receive) = session.receiving(carrier.id) {
+                let length = receive.length.min(bytes.len() - position);
+                if length == 0 {
+                    break;
+                }
+                session.payload_moved(carrier.id, length);
+                drop(session);
+                if let Some(stream) = receive.stream {
+                    let range = position..position + length;
+                    self.append(now, run, stream, receive, range, bytes);
+                }
+                position += length;
+                continue;
+            }
+            match session.handle_header(now, carrier.id, &bytes[position..]) {
+                Ok(Header::Incomplete { needed }) => {
+                    aim.needed = needed;
+                    break;
+                }
+                Ok(Header::Payload { consumed, receive }) => {
+                    aim.learn(receive.length);
+                    position += consumed;
+                }
+                Ok(Header::Control { consumed }) => {
+                    aim.learn(consumed);
+                    position += consumed;
+                    drop(session);
+                    // An end of the stream must find all payload before it passed on.
+                    self.pass_on(now, run, bytes);
+                    self.handle_events();
+                }
+                Err(error) => {
+                    drop(session);
+                    self.pass_on(now, run, bytes);
+                    // Who ends the session because of the error has to be the first to do so.
+                    self.drain_events();
+                    return Err(error);
+                }
+            }
+        }
+        self.pass_on(now, run, bytes);
+        self.handle_events();
+        Ok(position)
+    }
+
+    fn append(
+        &self,
+        now: Instant,
+        run: &mut Run,
+        stream: StreamId,
+        receive: Receive,
+        range: Range<usize>,
+        bytes: &[u8],
+    ) {
+        let goes_on = run.stream == Some(stream)
+            && run.offset + run.bytes as u64 == receive.offset
+            && run.ranges.len() < RANGES_MAX;
+        if !goes_on {
+            self.pass_on(now, run, bytes);
+            run.stream = Some(stream);
+            run.offset = receive.offset;
+        }
+        run.bytes += range.len();
+        run.ranges.push(range);
+    }
+
+    /// Writes a run to its local socket, or keeps it in the inbox.
+    fn pass_on(&self, now: Instant, run: &mut Run, bytes: &[u8]) {
+        let Some(stream) = run.stream.take() else {
+            return;
+        };
+        let mut slices = [IoSlice::new(&[]); RANGES_MAX];
+        let count = run.ranges.len();
+        for (slice, range) in slices.iter_mut().zip(run.ranges.drain(..)) {
+            *slice = IoSlice::new(&bytes[range]);
+        }
+        let total = std::mem::take(&mut run.bytes);
+        let Some(io) = self.stream(stream) else {
+            self.keep(stream, run.offset, &slices[..count]);
+            return;
+        };
+        let taken = io.deliver(self.share.pool(), run.offset, &mut slices[..count], total);
+        if taken > 0 {
+            self.session.borrow_mut().sink_took(now, stream, taken);
+            io.account.received(&self.telemetry, taken);
+        }
+    }
+}

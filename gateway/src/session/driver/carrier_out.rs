@@ -1,0 +1,344 @@
+//! A carrier's writing loop: one gathered write of all that is ready.
+//!
+//! It runs after the tasks that made something ready and stops when there is nothing more, so it
+//! flushes by itself and never by a timer. Frames are taken from the session only when the kernel has
+//! room, and no more than [`super::backlog`] allows: what is taken cannot be overtaken. A batch that the
+//! session may want again is kept beside the queue until the session releases it.
+
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSlice};
+use std::ops::Range;
+use std::rc::Rc;
+
+use muxtunnel_proto::{Payload, Token, Transmit};
+
+use super::stream::Ready;
+use super::{Carrier, CarrierEnd, Driver};
+use crate::io::socket;
+use crate::io::transport::{self, Transport};
+use crate::stream::batch::Batch;
+use crate::stream::buffers::Permit;
+use crate::stream::pipe::Pipe;
+
+/// Slices of one write.
+const SLICES_MAX: usize = 64;
+
+/// Bytes thrown away at once while a peer reads the last word.
+const DISCARD_BYTES: usize = 16 << 10;
+
+enum Chunk {
+    Control(Vec<u8>),
+    /// The batch and how many bytes of its buffer are frames.
+    Batch(Batch, usize),
+    /// Bytes of a batch that is kept.
+    Kept {
+        batch: Rc<Batch>,
+        range: Range<usize>,
+        /// Its place in the share, until they are written.
+        _permit: Option<Permit>,
+    },
+    /// Payload that is not in memory; its header is before it.
+    Pipe(Pipe),
+}
+
+/// What the session may want to transmit again.
+pub(super) enum Retained {
+    Batch(Rc<Batch>),
+    /// One packet of payload.
+    Pipe(Pipe),
+}
+
+impl Chunk {
+    /// `None`: they are in a pipe.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Control(bytes) => Some(bytes),
+            Self::Batch(batch, span) => Some(batch.bytes(0..*span)),
+            Self::Kept { batch, range, .. } => Some(batch.bytes(range.clone())),
+            Self::Pipe(_) => None,
+        }
+    }
+
+    /// The batch, where it is kept.
+    fn kept(&self) -> Option<&Rc<Batch>> {
+        match self {
+            Self::Kept { batch, .. } => Some(batch),
+            Self::Control(_) | Self::Batch(..) | Self::Pipe(_) => None,
+        }
+    }
+
+    fn length(&self) -> usize {
+        match self {
+            Self::Pipe(pipe) => pipe.held(),
+            chunk => chunk.bytes().map_or(0, <[u8]>::len),
+        }
+    }
+}
+
+/// What waits for the kernel, oldest first; `written` bytes of the first are gone, unless it is a pipe,
+/// which knows itself.
+#[derive(Default)]
+pub(super) struct Queue {
+    chunks: VecDeque<Chunk>,
+    written: usize,
+    bytes: usize,
+}
+
+impl Queue {
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
+    fn push_control(&mut self, control: &[u8]) {
+        match self.chunks.back_mut() {
+            Some(Chunk::Control(bytes)) => {
+                self.bytes += control.len();
+                bytes.extend_from_slice(control);
+            }
+            _ => self.push(Chunk::Control(control.to_vec())),
+        }
+    }
+
+    fn push(&mut self, chunk: Chunk) {
+        self.bytes += chunk.length();
+        self.chunks.push_back(chunk);
+    }
+
+    /// Writes what is oldest, by one call; returns how many bytes the transport took, of how many.
+    fn write(&mut self, transport: &dyn Transport) -> std::io::Result<(usize, usize)> {
+        if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
+            let total = pipe.held();
+            let tcp = transport.plain().ok_or(ErrorKind::Unsupported)?;
+            let length = pipe.drain(tcp, usize::MAX)?;
+            self.bytes -= length;
+            if length == total {
+                self.chunks.pop_front();
+            }
+            return Ok((length, total));
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, total) = self.slices(&mut slices);
+        let length = match (self.chunks.get(count), transport.plain()) {
+            (Some(Chunk::Pipe(_)), Some(tcp)) => {
+                socket::write_before_more(tcp, &slices[..count], total)
+            }
+            _ => transport.try_write(&slices[..count]),
+        }?;
+        self.advance(length);
+        Ok((length, total))
+    }
+
+    /// Puts what is oldest, up to a pipe, into `slices`; returns how many slices and bytes these are.
+    fn slices<'a>(&'a self, slices: &mut [IoSlice<'a>; SLICES_MAX]) -> (usize, usize) {
+        let (mut count, mut total, mut skip) = (0, 0, self.written);
+        for (bytes, slice) in self.chunks.iter().map_while(Chunk::bytes).zip(slices) {
+            *slice = IoSlice::new(&bytes[skip..]);
+            count += 1;
+            total += slice.len();
+            skip = 0;
+        }
+        (count, total)
+    }
+
+    /// `length` bytes of memory are written.
+    fn advance(&mut self, length: usize) {
+        self.bytes -= length;
+        self.written += length;
+        while let Some(first) = self.chunks.front().and_then(Chunk::bytes).map(<[u8]>::len) {
+            if self.written < first {
+                break;
+            }
+            self.written -= first;
+            self.chunks.pop_front();
+        }
+    }
+}
+
+pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
+    loop {
+        if let Err(error) = transport::writable(&*carrier.transport).await {
+            return error.into();
+        }
+        if let Err(error) = driver.gather(carrier) {
+            return error.into();
+        }
+        driver.publish();
+        if carrier.queue.borrow().is_empty() {
+            driver.idle_wake.notify_waiters();
+            carrier.transmit_wake.notified().await;
+        } else {
+            match write(driver, carrier) {
+                Ok(true) => {}
+                Ok(false) => driver.carrier_blocked(carrier),
+                Err(error) => return error.into(),
+            }
+        }
+    }
+}
+
+/// One write of what waits; returns whether the kernel took all that it was given.
+fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
+    let mut queue = carrier.queue.borrow_mut();
+    match queue.write(&*carrier.transport) {
+        Ok((length, total)) => {
+            carrier.stats.add_sent(length);
+            if let Some(tcp) = carrier.transport.tcp()
+                && let Some(rtt) = carrier.backlog.look(tcp, super::now())?
+            {
+                driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
+            }
+            Ok(length == total && !carrier.transport.holds_back())
+        }
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The carrier is of no more use: writes what waits, with why at its end, and lets the peer read it.
+/// Closing with unread bytes would be a reset, which takes the word away from the peer.
+pub(super) async fn say_last_word(driver: &Driver, carrier: &Carrier) -> std::io::Result<()> {
+    let transport = &*carrier.transport;
+    while !carrier.queue.borrow().is_empty() {
+        transport::writable(transport).await?;
+        write(driver, carrier)?;
+    }
+    transport::writable(transport).await?;
+    transport.finish()?;
+    let mut discarded = vec![0; DISCARD_BYTES];
+    while transport::read(transport, &mut discarded).await? > 0 {}
+    Ok(())
+}
+
+impl Driver {
+    /// Takes frames from the session while there is room for them.
+    fn gather(&self, carrier: &Carrier) -> std::io::Result<()> {
+        let mut session = self.session.borrow_mut();
+        let mut queue = carrier.queue.borrow_mut();
+        let queued_max = carrier.backlog.queued_max();
+        let mut in_batch = false;
+        while in_batch || queue.bytes < queued_max {
+            match session.poll_transmit(carrier.id) {
+                None => break,
+                Some(Transmit::Control { bytes, .. }) => queue.push_control(&bytes),
+                Some(Transmit::Data {
+                    header, payload, ..
+                }) => {
+                    in_batch = !payload.last;
+                    self.gather_data(carrier, &mut queue, &header, &payload)?;
+                }
+                Some(Transmit::Again {
+                    header, payload, ..
+                }) => self.gather_again(&mut queue, &header, &payload)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// As read(2) of a pipe.
+    fn gather_data(
+        &self,
+        carrier: &Carrier,
+        queue: &mut Queue,
+        header: &[u8],
+        payload: &Payload,
+    ) -> std::io::Result<()> {
+        let Some(io) = self.stream(payload.stream) else {
+            return Ok(());
+        };
+        io.put_header(payload.range.start, header);
+        if !payload.last {
+            return Ok(());
+        }
+        let length = payload.range.end;
+        match io.take_batch() {
+            Some(Ready::Pipe(mut pipe, twin)) => {
+                io.note_transmitted(None, length);
+                queue.push_control(header);
+                // It was filled for a carrier of another kind.
+                queue.push(match carrier.plain() {
+                    Some(_) => Chunk::Pipe(pipe),
+                    None => Chunk::Control(pipe.read_all(0)?),
+                });
+                if let Some(twin) = twin {
+                    self.retain(payload.token, Retained::Pipe(twin));
+                }
+            }
+            Some(Ready::Buffer(batch)) => {
+                let span = batch.layout.span(length);
+                let chunk = if payload.retained {
+                    self.keep_batch(batch, span, payload.token)
+                } else {
+                    Chunk::Batch(batch, span)
+                };
+                io.note_transmitted(chunk.kept(), length);
+                queue.push(chunk);
+            }
+            None => {}
+        }
+        io.account.sent(&self.telemetry, length);
+        Ok(())
+    }
+
+    /// The session may want it again.
+    fn retain(&self, token: Token, retained: Retained) {
+        self.retained.borrow_mut().insert(token.0, retained);
+    }
+
+    fn keep_batch(&self, mut batch: Batch, span: usize, token: Token) -> Chunk {
+        let permit = batch.take_permit();
+        let batch = Rc::new(batch.fitted(span));
+        self.retain(token, Retained::Batch(Rc::clone(&batch)));
+        Chunk::Kept {
+            batch,
+            range: 0..span,
+            _permit: permit,
+        }
+    }
+
+    /// A part of a batch that another carrier did not deliver. One in a pipe is copied now: it may be asked
+    /// for in parts, and more than once.
+    ///
+    /// # Errors
+    /// It is not there: without it nothing more can be said on a carrier.
+    fn gather_again(
+        &self,
+        queue: &mut Queue,
+        header: &[u8],
+        payload: &Payload,
+    ) -> std::io::Result<()> {
+        let retained = self.retained.borrow_mut().remove(&payload.token.0);
+        let batch = match retained {
+            Some(Retained::Batch(batch)) => batch,
+            Some(Retained::Pipe(mut pipe)) => Rc::new(Batch::copied_from(&mut pipe, header.len())?),
+            None => return Err(std::io::Error::other("payload to be sent again is gone")),
+        };
+        self.retain(payload.token, Retained::Batch(Rc::clone(&batch)));
+        queue.push_control(header);
+        let place = batch.place(&payload.range);
+        self.telemetry.resumes.sent_again(place.len());
+        queue.push(Chunk::Kept {
+            batch,
+            range: place,
+            _permit: None,
+        });
+        Ok(())
+    }
+
+    /// The kernel has enough of `carrier`: others may go on with what waits for it.
+    fn carrier_blocked(&self, carrier: &Carrier) {
+        self.session.borrow_mut().handle_carrier_blocked(carrier.id);
+        if self.carriers.borrow().len() > 1 {
+            self.wake_transmit();
+        }
+    }
+
+    /// What there is still to say on a carrier that is of no more use.
+    pub(super) fn gather_last_word(&self, carrier: &Carrier) {
+        let mut session = self.session.borrow_mut();
+        let mut queue = carrier.queue.borrow_mut();
+        while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(carrier.id) {
+            queue.push_control(&bytes);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The peer's streams while their targets are dialled.
+//!
+//! Payload that comes before the target has answered waits in the stream's inbox, within the credit
+//! that the peer was given at first. A stream that is cut meanwhile ends its dial.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_proto::{Outcome, Refusal, ResetCode, Source, StreamId};
+use tokio::task::AbortHandle;
+
+use super::Driver;
+use super::stream::StreamIo;
+use crate::net::dial::Dialled;
+use crate::stream::account::Local;
+use crate::stream::inbox::Inbox;
+use crate::stream::reassembly::Reassembly;
+
+/// The way to a target: a connection, or why there is none.
+pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<Dialled, Refusal>>>>;
+
+/// Called for each open of the peer's with the target as the peer wrote it, the name or key that the peer
+/// proved to have, and what the target is to be told.
+pub(crate) type Dialler = Box<dyn Fn(String, Option<Rc<str>>, Option<Source>) -> Dial>;
+
+/// One stream without a socket yet.
+pub(super) struct Incoming {
+    dial: AbortHandle,
+    target: String,
+    arrived: Arrived,
+}
+
+#[cfg(test)]
+impl Incoming {
+    /// Whether payload waits for its socket.
+    pub(super) fn holds(&self) -> bool {
+        !self.arrived.inbox.is_empty()
+    }
+}
+
+/// What came for a stream before it had a socket.
+#[derive(Default)]
+pub(super) struct Arrived {
+    pub(super) inbox: Inbox,
+    pub(super) reassembly: Reassembly,
+    /// That was all.
+    pub(super) finished: bool,
+}
+
+impl Driver {
+    pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String, source: Option<Source>) {
+        let carriers = self.carriers.borrow();
+        carriers.values().for_each(|carrier| carrier.heard());
+        drop(carriers);
+        if let Some(refusal) = self.takes_none() {
+            self.telemetry.streams.refused(Code::Draining);
+            self.session.borrow_mut().refuse(stream, refusal);
+            return;
+        }
+        let driver = Rc::clone(self);
+        let peer = self.identity();
+        let dial = (self.dialler)(target.clone(), peer, source);
+        let task = tokio::task::spawn_local(Rc::clone(self).guard(async move {
+            let dialled = dial.await;
+            if let Some(io) = driver.dialled(stream, dialled) {
+                driver.run_stream(io).await;
+            }
+        }));
+        let incoming = Incoming {
+            dial: task.abort_handle(),
+            target,
+            arrived: Arrived::default(),
+        };
+        self.incoming.borrow_mut().insert(stream, incoming);
+    }
+
+    /// Answers the open; a stream that was cut meanwhile has no answer any more. Returns the stream
+    /// where it is open.
+    fn dialled(&self, stream: StreamId, dialled: Result<Dialled, Refusal>) -> Option<Rc<StreamIo>> {
+        let incoming = self.incoming.borrow_mut().remove(&stream)?;
+        let io = match dialled {
+            Ok(Dialled {
+                socket,
+                address,
+                admission,
+                url,
+            }) => {
+                self.session
+                    .borrow_mut()
+                    .accept(stream, &address.to_string());
+                let target = Local::Target {
+                    target: url.map_or(incoming.target, |url| url.to_string()),
+                    address,
+                    admission,
+                };
+                let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
+                // Nobody waits for an answer at a target.
+                io.opened(&self.telemetry, "");
+                Some(self.add(io))
+            }
+            Err(refusal) => {
+                self.session.borrow_mut().refuse(stream, refusal);
+                self.idle_wake.notify_waiters();
+                None
+            }
+        };
+        self.publish();
+        self.wake_transmit();
+        io
+    }
+
+    /// Keeps payload of a stream whose target is being dialled.
+    pub(super) fn keep(&self, stream: StreamId, offset: u64, slices: &[std::io::IoSlice<'_>]) {
+        if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
+            let Arrived {
+                inbox, reassembly, ..
+            } = &mut incoming.arrived;
+            reassembly.receive(offset, slices, inbox, self.share.pool());
+        }
+    }
+
+    /// The session is over: no stream is opened any more.
+    pub(super) fn stop_dialling(&self) {
+        for incoming in std::mem::take(&mut *self.incoming.borrow_mut()).into_values() {
+            incoming.dial.abort();
+        }
+    }
+
+    pub(super) fn incoming_finished(&self, stream: StreamId) {
+        if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
+            incoming.arrived.finished = true;
+        }
+    }
+
+    pub(super) fn incoming_cut(&self, stream: StreamId, cause: Outcome) {
+        let incoming = self.incoming.borrow_mut().remove(&stream);
+        if let Some(incoming) = incoming {
+            tracing::debug!(
+                stream = stream.number(),
+                ?cause,
+                "Stream was cut while its target was dialled"
+            );
+            incoming.dial.abort();
+            // Nobody will take what came; with that the stream is over.
+            self.session
+                .borrow_mut()
+                .reset(stream, ResetCode::Cancelled);
+            self.idle_wake.notify_waiters();
+        }
+    }
+}

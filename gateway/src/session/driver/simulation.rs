@@ -1,0 +1,119 @@
+//! Two drivers in a world that is drawn from a seed: an entry's and an exit's, over carriers that a test plays.
+//!
+//! [`wire`] and [`kernel`] are the carriers: in memory, and TCP sockets whose payload can be spliced; both give and
+//! take bytes in drawn pieces, say `WouldBlock` when they like, and are cut. [`application`] is who is at the local
+//! sockets, [`record`] what each of them did and saw, and the judge of it. [`world`] moves the clock and makes the
+//! mischief, [`rest`] says what holds once nothing moves, [`seen`] what a sweep must have come to.
+//!
+//! What is deterministic: every choice comes from the seed, the clock is moved by the world alone, and the driver
+//! takes its branches in a fixed order. Local Unix sockets are the kernel's, and it does all of their work in the
+//! call. Local TCP sockets and carriers of TCP have timers of their own: a replay of their seeds makes the same
+//! choices, but may meet them in another order. [`profile::Profile::is_exact`] says which seeds replay exactly.
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "shared with the core's simulation"
+)]
+#[path = "../../../proto/tests/simulation/sim/choice.rs"]
+mod choice;
+
+mod application;
+mod kernel;
+mod profile;
+mod record;
+mod rest;
+mod seen;
+mod stage;
+mod wire;
+mod world;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+use profile::Profile;
+use seen::Seen;
+
+/// Seeds of one `cargo test`; `MUX_DRIVER_SEEDS=N` runs the first N.
+const SEEDS_DEFAULT: u64 = 400;
+
+/// What runs came to, by whether their protocol was the native one, and how many did.
+type Sums = BTreeMap<(bool, Seen), u64>;
+
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let number = text.parse();
+    Some(number.unwrap_or_else(|_| panic!("{name} is not a number: {text}")))
+}
+
+/// Runs the seeds that nobody has taken, until they are used up.
+fn work(next: &AtomicU64, seeds: u64, sums: &Mutex<Sums>) {
+    loop {
+        let seed = next.fetch_add(1, Ordering::Relaxed);
+        if seed >= seeds {
+            return;
+        }
+        let run = std::panic::catch_unwind(|| world::run(seed, false));
+        let run = run.unwrap_or_else(|cause| {
+            // Whoever else is at work need not go on.
+            next.store(seeds, Ordering::Relaxed);
+            eprintln!(
+                "replay: MUX_DRIVER_SEED={seed} cargo test --workspace --lib driver::simulation::any_schedule"
+            );
+            std::panic::resume_unwind(cause)
+        });
+        let mut sums = sums.lock().unwrap();
+        for seen in run.seen {
+            *sums.entry((run.native, seen)).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn any_schedule_delivers_exactly_what_was_sent_and_leaves_nothing() {
+    if let Some(seed) = number("MUX_DRIVER_SEED") {
+        world::run(seed, true);
+        return;
+    }
+    let seeds = number("MUX_DRIVER_SEEDS").unwrap_or(SEEDS_DEFAULT);
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let (next, sums) = (AtomicU64::new(0), Mutex::default());
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads)
+            .map(|_| scope.spawn(|| work(&next, seeds, &sums)))
+            .collect();
+        for worker in workers {
+            if let Err(cause) = worker.join() {
+                std::panic::resume_unwind(cause);
+            }
+        }
+    });
+    check_variety(&sums.into_inner().unwrap());
+}
+
+/// A sweep that never came to something proves nothing of it.
+fn check_variety(sums: &Sums) {
+    let mut missed = Vec::new();
+    for native in [true, false] {
+        for seen in Seen::expected(native) {
+            let count = sums.get(&(native, seen)).copied().unwrap_or_default();
+            let protocol = if native { "Native" } else { "Jmux" };
+            eprintln!("{protocol} {seen:?}: {count}");
+            if count == 0 {
+                missed.push((protocol, seen));
+            }
+        }
+    }
+    assert!(missed.is_empty(), "no run came to {missed:?}");
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run() {
+    let exact = (0..).filter(|seed| Profile::draw(*seed).is_exact());
+    for seed in exact.take(10) {
+        let hash = || world::run(seed, false).hash;
+        assert_eq!(hash(), hash(), "seed {seed}");
+    }
+}

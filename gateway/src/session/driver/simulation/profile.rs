@@ -1,0 +1,164 @@
+//! What one run is about: the protocol, the sizes, and the mischief that it may meet.
+
+use std::time::Duration;
+
+use muxtunnel_gateway_config::Config;
+use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
+
+use super::choice::Choices;
+use crate::session::driver;
+
+/// What local sockets of a run are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locals {
+    Unix,
+    Tcp,
+    Both,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Profile {
+    pub(super) seed: u64,
+    pub(super) native: bool,
+    /// Carriers are TCP sockets.
+    pub(super) kernel: bool,
+    pub(super) locals: Locals,
+    /// Bytes that a local Unix socket holds on its way to its application; `None`: as the system has it.
+    pub(super) local_bytes: Option<usize>,
+    /// One way through a carrier; several ones differ.
+    pub(super) delay: Duration,
+    /// What a carrier holds before its writer waits, bytes.
+    pub(super) carrier_bytes: usize,
+    /// Carriers take and give drawn pieces.
+    pub(super) pieces: bool,
+    /// Carriers say `WouldBlock` behind a readiness.
+    pub(super) agains: bool,
+    /// Streams outlive their carrier.
+    pub(super) resume: bool,
+    /// Carriers at once that the entry dials.
+    pub(super) carriers: usize,
+    pub(super) streams: usize,
+    /// Most that an application sends, bytes.
+    pub(super) plan_bytes_max: usize,
+    /// No mischief and no pauses after that.
+    pub(super) fair_after: Duration,
+    pub(super) budgets: [u64; 2],
+    pub(super) frame_max: [u32; 2],
+    pub(super) retain: [u64; 2],
+    /// So often carriers are cut.
+    pub(super) cuts: usize,
+    /// Applications reset their connections.
+    pub(super) aborts: bool,
+    /// Applications pause.
+    pub(super) pauses: bool,
+    pub(super) refusals: bool,
+    pub(super) slow_dials: bool,
+    pub(super) retires: bool,
+    /// The exit takes no more streams.
+    pub(super) go_away: bool,
+    /// A side ends the session: 0, the entry, 1, the exit.
+    pub(super) shut_down: Option<usize>,
+    /// The entry gives the session up.
+    pub(super) give_up: bool,
+}
+
+const YAML: [&str; 2] = [
+    "role: Entry\nsecurity: {mode: None}\nconnect: far:1\n",
+    "role: Exit\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n",
+];
+
+impl Profile {
+    pub(super) fn draw(seed: u64) -> Self {
+        let choices = &mut Choices::Seed(seed);
+        let native = choices.below(5) < 3;
+        // Frames of JMUX are too short to be spliced.
+        let kernel = choices.one_in(if native { 3 } else { 8 });
+        let resume = native && !choices.one_in(4);
+        let locals = choices.of(&[Locals::Both, Locals::Unix, Locals::Tcp]);
+        let delay = Duration::from_millis(choices.of(&[0, 0, 1, 20]));
+        let least = if delay.is_zero() { 512 } else { 64 << 10 };
+        let least_frame = if kernel { 256 << 10 } else { 16 << 10 };
+        let many = choices.of(&[false, false, true]);
+        Self {
+            seed,
+            native,
+            kernel,
+            locals,
+            local_bytes: choices.of(match kernel {
+                true => &[None][..],
+                false => &[None, Some(1), Some(16 << 10)],
+            }),
+            delay,
+            carrier_bytes: choices.of(&[least, 4 << 10, 64 << 10, 1 << 20]).max(least),
+            pieces: !choices.one_in(3),
+            agains: choices.one_in(2),
+            resume,
+            carriers: if resume { choices.of(&[1, 2, 4]) } else { 1 },
+            streams: 1 + choices.below(if many && !kernel { 24 } else { 6 }),
+            plan_bytes_max: match kernel {
+                // There is something to be spliced.
+                true => choices.of(&[4 << 20, 1 << 20]),
+                false => choices.of(&[300_000, 1_000, 20_000, 1 << 20]),
+            },
+            fair_after: Duration::from_millis(choices.of(&[300, 100, 1000])),
+            budgets: [0; 2].map(|_: u64| choices.of(&[16 << 20, 1 << 20, 4 << 20])),
+            frame_max: [0; 2].map(|_: u32| choices.of(&[1 << 20, 64 << 10, least_frame])),
+            retain: [0; 2].map(|_: u64| choices.of(&[64 << 20, 1 << 20, 64 << 10])),
+            cuts: choices.of(&if resume { [0, 1, 3, 6] } else { [0, 1, 1, 1] }),
+            aborts: choices.one_in(2),
+            pauses: choices.one_in(2),
+            refusals: choices.one_in(3),
+            slow_dials: choices.one_in(2),
+            retires: choices.one_in(3),
+            go_away: choices.one_in(6),
+            shut_down: choices.one_in(10).then(|| choices.below(2)),
+            give_up: choices.one_in(10),
+        }
+    }
+
+    /// Whether nothing of the run has timers of the kernel's: it can be replayed to the last step.
+    pub(super) fn is_exact(&self) -> bool {
+        !self.kernel && self.locals == Locals::Unix
+    }
+
+    /// The configuration of one side.
+    pub(super) fn config(&self, side: usize) -> Config {
+        let protocol = if self.native { "Native" } else { "Jmux" };
+        let yaml = format!(
+            "{}protocol: {protocol}\nresume: {}\n",
+            YAML[side], self.resume
+        );
+        Config::from_yaml(&yaml).unwrap()
+    }
+
+    /// The session of one side.
+    pub(super) fn session(&self, side: usize) -> Box<dyn Session> {
+        if !self.native {
+            return Box::new(JmuxSession::new(JmuxConfig {
+                streams_max: 64,
+                receive_budget: self.budgets[side],
+                ..JmuxConfig::default()
+            }));
+        }
+        let config = NativeConfig {
+            streams_max: 64,
+            receive_budget: self.budgets[side],
+            frame_max: self.frame_max[side],
+            resume: self.resume,
+            retain: self.retain[side],
+            sources: true,
+            ..NativeConfig::default()
+        };
+        let identity = Identity {
+            session_id: SESSION_ID,
+            token: [2; 32],
+        };
+        match side {
+            super::world::ENTRY => Box::new(NativeSession::dial(config, driver::now())),
+            _ => Box::new(NativeSession::accept(config, identity, driver::now())),
+        }
+    }
+}
+
+/// The name of the session.
+pub(super) const SESSION_ID: [u8; 16] = [1; 16];

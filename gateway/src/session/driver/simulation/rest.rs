@@ -1,0 +1,110 @@
+//! What holds once nothing moves.
+
+use std::rc::Rc;
+
+use super::seen::Seen;
+use super::stage::Stage;
+use crate::session::driver::Driver;
+use crate::session::driver::incoming::Incoming;
+use crate::stream::buffers::Pool;
+
+/// What a session that goes on has left over, though no stream is open; `None`: nothing.
+pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
+    let session = driver.session.borrow();
+    let queued = |carrier: &Rc<crate::session::driver::Carrier>| !carrier.queue.borrow().is_empty();
+    // The share has one.
+    let held = Rc::strong_count(pool) - 2;
+    let counts = [
+        ("streams", driver.streams.borrow().len()),
+        ("streams that are dialled", driver.incoming.borrow().len()),
+        ("streams of the session", session.stream_count()),
+        (
+            "bytes of receive memory",
+            session.receive_budget_used() as usize,
+        ),
+        ("bytes retained", session.retained_bytes() as usize),
+        ("batches retained", driver.retained.borrow().len()),
+        ("buffers in its share", driver.share.lent()),
+        ("buffers", held),
+        ("pipes", pipes(pool)),
+        ("words unsettled", usize::from(!session.is_settled())),
+        (
+            "queues",
+            driver
+                .carriers
+                .borrow()
+                .values()
+                .filter(|carrier| queued(carrier))
+                .count(),
+        ),
+    ];
+    let left: Vec<_> = counts.iter().filter(|(_, count)| *count > 0).collect();
+    (!left.is_empty()).then(|| format!("{left:?}"))
+}
+
+/// What a session that is over has left over; `None`: nothing.
+pub(super) fn remains(driver: &Rc<Driver>, pool: &Rc<Pool>) -> Option<String> {
+    let counts = [
+        ("streams", driver.streams.borrow().len()),
+        ("streams that are dialled", driver.incoming.borrow().len()),
+        ("carriers", driver.carriers.borrow().len()),
+        ("batches retained", driver.retained.borrow().len()),
+        // The world has one; its share has one of the pool.
+        ("tasks", Rc::strong_count(driver) - 1),
+        ("buffers", Rc::strong_count(pool) - 2),
+        ("pipes", pipes(pool)),
+    ];
+    let left: Vec<_> = counts.iter().filter(|(_, count)| *count > 0).collect();
+    (!left.is_empty()).then(|| format!("{left:?}"))
+}
+
+/// Those that are not idle.
+fn pipes(pool: &Pool) -> usize {
+    Rc::strong_count(&pool.source_pipes) + Rc::strong_count(&pool.sink_pipes) - 2
+}
+
+/// Notes what a side has come to for the moment.
+pub(super) fn look(stage: &Stage, driver: &Driver) {
+    for io in driver.streams.borrow().values() {
+        let (inbox, gap) = io.holds();
+        if inbox && io.is_open() {
+            stage.see(Seen::InboxHeld);
+        }
+        if gap {
+            stage.see(Seen::OutOfOrder);
+        }
+    }
+    if driver.incoming.borrow().values().any(Incoming::holds) {
+        stage.see(Seen::HeldWhileDialling);
+    }
+    let carriers = driver.carriers.borrow();
+    let up = carriers.values().filter(|carrier| carrier.is_up()).count();
+    if up > 1 {
+        stage.see(Seen::SeveralCarriers);
+    }
+    if carriers.is_empty() && driver.begun.get() && !driver.ended.get() {
+        stage.see(Seen::WithoutCarrier);
+    }
+    if carriers
+        .values()
+        .any(|carrier| carrier.id.number() > 0 && carrier.is_up())
+    {
+        stage.see(Seen::CarrierJoined);
+    }
+    let telemetry = &driver.telemetry;
+    let resumes = telemetry.resumes.status();
+    let splices = telemetry.splices.status();
+    let seen = [
+        (resumes.carriers_survived > 0, Seen::Resumed),
+        (resumes.bytes_sent_again > 0, Seen::SentAgain),
+        (telemetry.carriers_retired() > 0, Seen::CarrierRetired),
+        (splices.bytes_sent > 0, Seen::SplicedOut),
+        (splices.bytes_received > 0, Seen::SplicedIn),
+        (telemetry.credit.status().waits > 0, Seen::CreditExhausted),
+    ];
+    for (is, seen) in seen {
+        if is {
+            stage.see(seen);
+        }
+    }
+}

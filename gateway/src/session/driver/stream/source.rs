@@ -1,0 +1,282 @@
+//! A stream's source: local socket -> carrier.
+//!
+//! Reads only when there is credit and a buffer, one batch at a time, so streams take turns. Bulk goes
+//! through a pipe, without being copied, while the worker has one; through two where it has to be kept.
+//! A stream that has its forward's turn never waits: other sessions wait for the same turn.
+
+use std::io::{ErrorKind, IoSliceMut};
+use std::time::Duration;
+
+use muxtunnel_proto::SendCapacity;
+use tokio::time::Instant;
+
+use super::{End, Ready, StreamIo, fail};
+use crate::base::pace::Turn;
+use crate::session::driver::Driver;
+use crate::stream::batch::{Appetite, Batch, Layout, SLOTS_MAX};
+use crate::stream::buffers::{Buffer, Size};
+use crate::stream::pipe::{Pipe, SPLICE_BYTES_MIN};
+
+/// How long a stream whose local socket has failed waits for credit, to send what came before the failure.
+const FAILED_DELIVERY_MAX: Duration = Duration::from_secs(10);
+
+/// What a read gave.
+enum Read {
+    /// The end of the socket's half.
+    End,
+    /// So many bytes, which take `held` bytes of memory.
+    Some {
+        batch: Ready,
+        length: usize,
+        held: usize,
+    },
+}
+
+pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
+    let mut appetite = Appetite::default();
+    let mut wait = None;
+    let mut failed = None;
+    loop {
+        if io.cut.get().is_some() {
+            return End::Cut;
+        }
+        let capacity = driver.session.borrow_mut().send_capacity(io.id);
+        let Some(capacity) = capacity else {
+            return End::Cut;
+        };
+        if io.batch.borrow().is_some() {
+            io.source_wake.notified().await;
+            continue;
+        }
+        if capacity.bytes == 0 {
+            if io.is_open() {
+                wait.get_or_insert_with(|| driver.telemetry.credit.wait());
+            }
+            if let Err(error) = wait_for_credit(io, &mut failed).await {
+                return fail(driver, io, &error);
+            }
+            continue;
+        }
+        wait = None;
+        let readable = tokio::select! {
+            biased;
+            () = io.source_wake.notified() => continue,
+            () = std::future::ready(()), if io.early.is_there() => Ok(()),
+            readable = io.socket.readable() => readable,
+        };
+        if let Err(error) = readable {
+            return fail(driver, io, &error);
+        }
+        let mut paced = None;
+        if let Some(pace) = io.account.up() {
+            let Some(turn) = until_cut(io, Box::pin(pace.turn())).await else {
+                return End::Cut;
+            };
+            paced = Some(turn);
+        }
+        let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
+        let read = match splice(driver, io, appetite, capacity, limit) {
+            Some(read) => read,
+            None => {
+                let size = appetite.size();
+                let buffer = if paced.is_none() {
+                    until_cut(io, driver.share.acquire(size)).await.flatten()
+                } else if let Some(buffer) = driver.share.try_acquire_paced(size) {
+                    Some(buffer)
+                } else {
+                    // Uncharged, the turn is another stream's.
+                    drop(paced);
+                    match until_cut(io, driver.share.wait_for_paced(size)).await {
+                        Some(()) => continue,
+                        None => return End::Cut,
+                    }
+                };
+                let read = buffer.and_then(|buffer| copy(driver, io, &mut appetite, buffer, limit));
+                match read {
+                    Some(read) => read,
+                    None => return End::Cut,
+                }
+            }
+        };
+        if let (Some(turn), Ok(Read::Some { length, .. })) = (paced, &read) {
+            turn.charge(*length);
+        }
+        match read {
+            Ok(Read::End) => {
+                io.ended.set(true);
+                driver.session.borrow_mut().finish(io.id);
+                driver.wake_transmit();
+                return End::Clean;
+            }
+            Ok(Read::Some {
+                batch,
+                length,
+                held,
+            }) if io.cut.get().is_none() => {
+                io.early.wait(length);
+                io.batch.replace(Some(batch));
+                let token = driver.next_token();
+                driver
+                    .session
+                    .borrow_mut()
+                    .source_ready(io.id, length, held, token);
+                driver.wake_transmit();
+            }
+            Ok(_) => return End::Cut,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) => return fail(driver, io, &error),
+        }
+    }
+}
+
+/// Waits until there may be credit, and sees a local socket that fails meanwhile: `failed` is since when it has.
+///
+/// # Errors
+/// The local socket has failed, and nothing that came before is left to be sent, or there was no credit for it in
+/// [`FAILED_DELIVERY_MAX`].
+async fn wait_for_credit(io: &StreamIo, failed: &mut Option<Instant>) -> std::io::Result<()> {
+    tokio::select! {
+        biased;
+        () = io.source_wake.notified() => return Ok(()),
+        () = io.socket.failed() => {}
+    }
+    let since = *failed.get_or_insert_with(Instant::now);
+    let unread = io.early.is_there() || rustix::io::ioctl_fionread(&io.socket).unwrap_or(0) > 0;
+    if unread {
+        let until = since + FAILED_DELIVERY_MAX;
+        if tokio::time::timeout_at(until, io.source_wake.notified())
+            .await
+            .is_ok()
+        {
+            return Ok(());
+        }
+    }
+    Err(io.socket.take_failure())
+}
+
+/// Waits for `ready`; `None`: the stream was cut meanwhile. What waits keeps its place when something else wakes the
+/// stream.
+async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T> {
+    let mut ready = std::pin::pin!(ready);
+    loop {
+        tokio::select! {
+            biased;
+            ready = &mut ready => return Some(ready),
+            () = io.source_wake.notified() => {}
+        }
+        if io.cut.get().is_some() {
+            return None;
+        }
+    }
+}
+
+/// Takes what waits into a pipe; `None`: it has to be copied, or is too little to be worth a pipe.
+fn splice(
+    driver: &Driver,
+    io: &StreamIo,
+    appetite: Appetite,
+    capacity: SendCapacity,
+    limit: usize,
+) -> Option<std::io::Result<Read>> {
+    // What is sent before the answer may have to be taken back, and goes before what the socket has.
+    if appetite.size() == Size::Small || !io.is_open() || io.early.is_there() {
+        return None;
+    }
+    let limit = usize::try_from(capacity.bytes)
+        .unwrap_or(usize::MAX)
+        .min(capacity.payload_max)
+        .min(driver.splice_max())
+        .min(limit);
+    let waiting = rustix::io::ioctl_fionread(&io.socket).unwrap_or(0);
+    if limit < SPLICE_BYTES_MIN || waiting < SPLICE_BYTES_MIN as u64 {
+        return None;
+    }
+    let pipes = if capacity.retained { 2 } else { 1 };
+    let mut pipe = driver.pipe(&driver.share.pool().source_pipes, pipes)?;
+    let length = match pipe.fill(&io.socket, limit) {
+        Ok(0) => return Some(Ok(Read::End)),
+        Ok(length) => length,
+        Err(error) => return Some(Err(error)),
+    };
+    let batch = if capacity.retained {
+        keep(driver, pipe, capacity)
+    } else {
+        driver.telemetry.splices.sent(length);
+        Ok(Ready::Pipe(pipe, None))
+    };
+    Some(batch.map(|batch| Read::Some {
+        batch,
+        length,
+        held: length,
+    }))
+}
+
+/// What `pipe` holds, to be sent and kept: in a second pipe, or in memory for want of one.
+fn keep(driver: &Driver, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
+    match pipe.twin() {
+        Ok(twin) => {
+            driver.telemetry.splices.sent(pipe.held());
+            Ok(Ready::Pipe(pipe, Some(twin)))
+        }
+        Err(_) => {
+            driver.telemetry.splices.pipe_lacked();
+            Batch::copied_from(&mut pipe, capacity.header_bytes).map(Ready::Buffer)
+        }
+    }
+}
+
+/// Reads into `buffer`; `None`: the session is over.
+fn copy(
+    driver: &Driver,
+    io: &StreamIo,
+    appetite: &mut Appetite,
+    mut buffer: Buffer,
+    limit: usize,
+) -> Option<std::io::Result<Read>> {
+    let batch_max = driver.batch_max();
+    // While this stream waited, others may have used up the credit that it saw.
+    let capacity = driver.session.borrow_mut().send_capacity(io.id)?;
+    if capacity.bytes == 0 {
+        return Some(Err(ErrorKind::WouldBlock.into()));
+    }
+    let layout = Layout::new(capacity.header_bytes, capacity.payload_max, buffer.len());
+    let limit = usize::try_from(capacity.bytes)
+        .unwrap_or(usize::MAX)
+        .min(appetite.bytes().min(batch_max))
+        .min(limit);
+    let (length, room) = match read(io, &mut buffer, layout, limit) {
+        Ok((0, _)) => return Some(Ok(Read::End)),
+        Ok(read) => read,
+        Err(error) => return Some(Err(error)),
+    };
+    appetite.learn(length, room);
+    let span = layout.span(length);
+    let buffer = if capacity.retain_scarce {
+        buffer.trimmed(span)
+    } else {
+        buffer
+    };
+    let held = buffer.held(span);
+    let batch = Ready::Buffer(Batch { buffer, layout });
+    Some(Ok(Read::Some {
+        batch,
+        length,
+        held,
+    }))
+}
+
+/// Reads up to `limit` bytes of payload; returns how many, and for how many there was room.
+fn read(
+    io: &StreamIo,
+    buffer: &mut Buffer,
+    layout: Layout,
+    limit: usize,
+) -> std::io::Result<(usize, usize)> {
+    let mut slots: [_; SLOTS_MAX] = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+    let (count, room) = layout.fill(buffer, limit, &mut slots);
+    if io.early.is_there() {
+        return Ok((io.early.read(&mut slots[..count]), room));
+    }
+    let length = io.socket.try_read_vectored(&mut slots[..count])?;
+    Ok((length, room))
+}

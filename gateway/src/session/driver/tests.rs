@@ -1,0 +1,689 @@
+//! One driver against a peer that a test plays: batches that the session wants again, without a lost carrier; clients
+//! that go away, or have a rate limit, while their session stalls.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+
+use muxtunnel_gateway_config::{BitRate, ForwardLimits};
+use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
+use muxtunnel_proto::{
+    CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority, Receive,
+    ResetCode, SendCapacity, SessionError, Source, Transmit,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::LocalSet;
+
+use super::*;
+use crate::base::forward::Forwards;
+use crate::ingress::listener::answer::Answer;
+use crate::io::transport::{Detached, Tcp, Transport};
+use crate::stream::account::Local;
+
+/// What a test and its session share.
+#[derive(Debug, Default)]
+struct Wishes {
+    /// All that was transmitted.
+    sent: Vec<(FrameHeader, Payload)>,
+    again: VecDeque<(FrameHeader, Payload)>,
+    released: VecDeque<Token>,
+    /// The next header is met by a panic.
+    panics: bool,
+}
+
+/// A session that has everything kept.
+#[derive(Debug)]
+struct Forgetful {
+    inner: NativeSession,
+    wishes: Rc<RefCell<Wishes>>,
+}
+
+impl Session for Forgetful {
+    fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
+        let mut wishes = self.wishes.borrow_mut();
+        if let Some((header, payload)) = wishes.again.pop_front() {
+            return Some(Transmit::Again {
+                carrier,
+                header,
+                payload,
+            });
+        }
+        let mut transmit = self.inner.poll_transmit(carrier);
+        if let Some(Transmit::Data {
+            header, payload, ..
+        }) = &mut transmit
+        {
+            payload.retained = true;
+            wishes.sent.push((*header, payload.clone()));
+        }
+        transmit
+    }
+
+    fn wants_transmit(&self, carrier: CarrierId) -> bool {
+        !self.wishes.borrow().again.is_empty() || self.inner.wants_transmit(carrier)
+    }
+
+    fn poll_released(&mut self) -> Option<Token> {
+        self.wishes.borrow_mut().released.pop_front()
+    }
+
+    fn is_ready(&self) -> bool {
+        self.inner.is_ready()
+    }
+
+    fn is_over(&self) -> bool {
+        self.inner.is_over()
+    }
+
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
+        self.inner.add_carrier(now)
+    }
+
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
+        self.inner.retire_carrier(carrier)
+    }
+
+    fn is_retired(&self, carrier: CarrierId) -> bool {
+        self.inner.is_retired(carrier)
+    }
+
+    fn want_carriers(&mut self, count: u32) {
+        self.inner.want_carriers(count);
+    }
+
+    fn takes_bulk(&self, carrier: CarrierId) -> bool {
+        self.inner.takes_bulk(carrier)
+    }
+
+    fn open(
+        &mut self,
+        now: Instant,
+        target: &str,
+        priority: Priority,
+        source: Option<Source>,
+    ) -> Result<StreamId, OpenError> {
+        self.inner.open(now, target, priority, source)
+    }
+
+    fn accept(&mut self, stream: StreamId, address: &str) {
+        self.inner.accept(stream, address);
+    }
+
+    fn refuse(&mut self, stream: StreamId, refusal: Refusal) {
+        self.inner.refuse(stream, refusal);
+    }
+
+    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
+        self.inner.send_capacity(stream)
+    }
+
+    fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
+        self.inner.source_ready(stream, length, held, token);
+    }
+
+    fn sink_took(&mut self, now: Instant, stream: StreamId, length: usize) {
+        self.inner.sink_took(now, stream, length);
+    }
+
+    fn finish(&mut self, stream: StreamId) {
+        self.inner.finish(stream);
+    }
+
+    fn reset(&mut self, stream: StreamId, code: ResetCode) {
+        self.inner.reset(stream, code);
+    }
+
+    fn go_away(&mut self) {
+        self.inner.go_away();
+    }
+
+    fn shut_down(&mut self) {
+        self.inner.shut_down();
+    }
+
+    fn close(&mut self, error: &SessionError) {
+        self.inner.close(error);
+    }
+
+    fn handle_header(
+        &mut self,
+        now: Instant,
+        carrier: CarrierId,
+        bytes: &[u8],
+    ) -> Result<Header, SessionError> {
+        assert!(!self.wishes.borrow().panics, "a fault of the session");
+        self.inner.handle_header(now, carrier, bytes)
+    }
+
+    fn receiving(&self, carrier: CarrierId) -> Option<Receive> {
+        self.inner.receiving(carrier)
+    }
+
+    fn payload_moved(&mut self, carrier: CarrierId, length: usize) {
+        self.inner.payload_moved(carrier, length);
+    }
+
+    fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration) {
+        self.inner.handle_rtt(carrier, rtt);
+    }
+
+    fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
+        self.inner.handle_carrier_blocked(carrier);
+    }
+
+    fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId) {
+        self.inner.handle_carrier_lost(now, carrier);
+    }
+
+    fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
+        self.inner.handle_timeout(now)
+    }
+
+    fn poll_timeout(&self) -> Option<Instant> {
+        self.inner.poll_timeout()
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.inner.poll_event()
+    }
+
+    fn is_settled(&self) -> bool {
+        self.inner.is_settled()
+    }
+
+    fn stream_count(&self) -> usize {
+        self.inner.stream_count()
+    }
+
+    fn streams(&self) -> Vec<StreamId> {
+        self.inner.streams()
+    }
+
+    fn receive_budget_used(&self) -> u64 {
+        self.inner.receive_budget_used()
+    }
+
+    fn retained_bytes(&self) -> u64 {
+        self.inner.retained_bytes()
+    }
+
+    fn credit(&self, stream: StreamId) -> Option<CreditView> {
+        self.inner.credit(stream)
+    }
+}
+
+/// Both ends of a connection.
+pub(crate) async fn pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap());
+    let (near, far) = tokio::join!(near, listener.accept());
+    (near.unwrap(), far.unwrap().0)
+}
+
+/// The next frame on `tcp`, with its payload.
+async fn frame(tcp: &mut TcpStream) -> (Decoded, Vec<u8>) {
+    let mut bytes = Vec::new();
+    loop {
+        let needed = match codec::decode(&bytes).unwrap() {
+            Decoded::Incomplete { needed } => needed,
+            Decoded::Stream { length, .. } if bytes.len() < HEADER_BYTES + length as usize => {
+                HEADER_BYTES + length as usize
+            }
+            whole => return (whole, bytes.split_off(bytes.len().min(HEADER_BYTES))),
+        };
+        let filled = bytes.len();
+        bytes.resize(needed, 0);
+        tcp.read_exact(&mut bytes[filled..]).await.unwrap();
+    }
+}
+
+/// The next payload on `tcp`.
+async fn payload(tcp: &mut TcpStream) -> Vec<u8> {
+    loop {
+        if let (Decoded::Stream { .. }, payload) = frame(tcp).await {
+            return payload;
+        }
+    }
+}
+
+async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
+    established_with(wishes, 1 << 20).await
+}
+
+/// The peer grants `credit` bytes to the session and to each stream.
+async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driver>, TcpStream) {
+    let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
+    let wishes = Rc::clone(wishes);
+    let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
+    let config = Config::from_yaml(yaml).unwrap();
+    let telemetry = Telemetry::new(config.clone(), "", 1, None);
+    let driver = Driver::new(
+        Box::new(Forgetful { inner, wishes }),
+        Rc::default(),
+        watch::channel(Arc::new(config)).1,
+        telemetry,
+        Box::new(|_, _, _| Box::pin(std::future::pending())),
+    );
+    let (near, mut far) = pair().await;
+    driver
+        .add_carrier(Tcp::boxed(near), Vec::new(), None)
+        .unwrap();
+    let running = Rc::clone(&driver);
+    tokio::task::spawn_local(async move { running.run().await });
+    frame(&mut far).await;
+    let answer = Frame::HelloAck(HelloAck {
+        version: codec::VERSION,
+        features: 0,
+        session_id: [1; 16],
+        token: [1; 32],
+        parameters: Parameters {
+            initial_max_data: credit,
+            initial_max_stream_data: credit,
+            initial_max_streams: 1,
+            frame_max: codec::FRAME_BYTES_MIN,
+        },
+    });
+    far.write_all(&codec::encode(&answer)).await.unwrap();
+    driver.reached(Progress::Ready).await;
+    (driver, far)
+}
+
+/// A client's connection, and the client.
+async fn connection(local: Local) -> (Connection, TcpStream) {
+    let (socket, client) = pair().await;
+    let connection = Connection {
+        socket: socket.into(),
+        answer: Answer::None,
+        source: None,
+        local,
+        early: Vec::new(),
+    };
+    (connection, client)
+}
+
+/// Opens a stream; returns its client.
+async fn opened(driver: &Rc<Driver>, local: Local) -> TcpStream {
+    let (connection, client) = connection(local).await;
+    let opened = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+    assert!(opened.is_ok());
+    client
+}
+
+fn target() -> Local {
+    Local::Target {
+        target: "tcp://x:1".to_owned(),
+        address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+        admission: None,
+    }
+}
+
+/// A client of the forward `web`, all of whose streams share `rate`.
+fn client_with_rate(forwards: &Forwards, rate: BitRate) -> Local {
+    let limits = ForwardLimits {
+        rate: Some(rate),
+        ..ForwardLimits::default()
+    };
+    let forward = forwards.named("web", limits);
+    Local::Client {
+        address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+        target: "tcp://x:1".into(),
+        admission: forward.admit(Instant::now()).unwrap(),
+        ended: RefCell::default(),
+    }
+}
+
+/// The code of the RESET_STREAM that comes next on `tcp`, whatever comes before it.
+async fn reset_code(tcp: &mut TcpStream) -> u16 {
+    loop {
+        if let (Decoded::Frame { frame, .. }, _) = frame(tcp).await
+            && let Frame::ResetStream { code, .. } = frame
+        {
+            return code;
+        }
+    }
+}
+
+async fn in_time(test: impl Future<Output = ()>) {
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
+    in_time.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_session_that_stalls_keeps_no_other_session_of_the_same_rate_waiting() {
+    in_time(async {
+        let forwards = Forwards::default();
+        let rate = BitRate(80_000_000);
+        let (stalled, mut stalled_far) = established(&Rc::default()).await;
+        let mut held = Vec::new();
+        for _ in 0..buffers::SMALL_MAX {
+            held.push(stalled.share.acquire(buffers::Size::Small).await);
+        }
+        held.extend(std::iter::from_fn(|| {
+            stalled
+                .share
+                .try_acquire_paced(buffers::Size::Small)
+                .map(Some)
+        }));
+        let mut waits = opened(&stalled, client_with_rate(&forwards, rate)).await;
+        waits.write_all(b"waits").await.unwrap();
+        // Its turn has come and there was no buffer for it.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let (flows, mut far) = established(&Rc::default()).await;
+        let mut client = opened(&flows, client_with_rate(&forwards, rate)).await;
+        client.write_all(b"flows").await.unwrap();
+        assert_eq!(payload(&mut far).await, b"flows");
+        // It goes on once there is a buffer.
+        held.clear();
+        assert_eq!(payload(&mut stalled_far).await, b"waits");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_while_its_stream_has_no_credit_ends_the_stream() {
+    in_time(async {
+        let (driver, mut far) = established_with(&Rc::default(), 1000).await;
+        let mut client = opened(&driver, target()).await;
+        client.write_all(&[7; 1000]).await.unwrap();
+        assert_eq!(payload(&mut far).await.len(), 1000);
+        client.set_zero_linger().unwrap();
+        drop(client);
+        assert_eq!(reset_code(&mut far).await, ResetCode::Cancelled.code());
+        driver.streams_gone().await;
+        assert!(driver.streams.borrow().is_empty());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_client_sent_before_its_reset_is_sent_where_there_is_credit_for_it() {
+    in_time(async {
+        let (driver, mut far) = established_with(&Rc::default(), 1000).await;
+        let mut client = opened(&driver, target()).await;
+        client.write_all(&[7; 1500]).await.unwrap();
+        assert_eq!(payload(&mut far).await.len(), 1000);
+        client.set_zero_linger().unwrap();
+        drop(client);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let stream = driver.session.borrow().streams()[0];
+        let limit = Frame::MaxStreamData {
+            stream,
+            limit: 2000,
+        };
+        for frame in [limit, Frame::MaxData(2000)] {
+            far.write_all(&codec::encode(&frame)).await.unwrap();
+        }
+        assert_eq!(payload(&mut far).await.len(), 500);
+        assert_eq!(reset_code(&mut far).await, ResetCode::Cancelled.code());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_resets_after_its_end_of_file_ends_the_stream() {
+    in_time(async {
+        let (driver, mut far) = established(&Rc::default()).await;
+        let mut client = opened(&driver, target()).await;
+        client.shutdown().await.unwrap();
+        loop {
+            if let (Decoded::Stream { fin: true, .. }, _) = frame(&mut far).await {
+                break;
+            }
+        }
+        let stream = driver.session.borrow().streams()[0];
+        let opened = Frame::Opened {
+            stream,
+            address: String::new(),
+        };
+        far.write_all(&codec::encode(&opened)).await.unwrap();
+        client.set_zero_linger().unwrap();
+        drop(client);
+        loop {
+            if let (Decoded::Frame { frame, .. }, _) = frame(&mut far).await
+                && let Frame::StopSending { code, .. } = frame
+            {
+                break assert_eq!(code, ResetCode::Cancelled.code());
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
+    in_time(async {
+        let (driver, _far) = established(&Rc::default()).await;
+        let (connection, mut client) = connection(target()).await;
+        client.write_all(b"request").await.unwrap();
+        let ends = Rc::new(RefCell::new(Vec::new()));
+        let seen = Rc::clone(&ends);
+        let seen = Box::new(move |end| seen.borrow_mut().push(end));
+        assert!(
+            driver
+                .open("tcp://x:1", Priority::Auto, connection, seen)
+                .is_ok()
+        );
+        // The OPEN leaves once the carrier's writer runs.
+        driver.give_up("gone".to_owned());
+        driver.streams_gone().await;
+        assert!(driver.has_ended());
+        let Some(OpenEnd::Returned(returned)) = ends.take().pop() else {
+            panic!("it was not returned");
+        };
+        let mut bytes = returned.early;
+        while bytes.len() < 7 {
+            returned.socket.readable().await.unwrap();
+            let mut more = [0; 7];
+            let length = returned.socket.try_read(&mut more).unwrap_or(0);
+            bytes.extend(&more[..length]);
+        }
+        assert_eq!(bytes, b"request");
+        // Nothing was told to the client, and nothing is open on the session.
+        assert_eq!(driver.stream_count(), 0);
+        drop(returned.socket);
+        assert!(client.read(&mut [0]).await.is_err());
+        let (connection, _client) = self::connection(target()).await;
+        let again = driver.open("tcp://x:1", Priority::Auto, connection, Box::new(|_| {}));
+        assert_eq!(again.unwrap_err().error, OpenError::GoingAway);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
+    in_time(async {
+        let wishes = Rc::default();
+        let (driver, mut far) = established(&wishes).await;
+        let mut client = opened(&driver, target()).await;
+        let bytes: Vec<u8> = (0..100_000_u32).map(|index| (index % 251) as u8).collect();
+        client.write_all(&bytes).await.unwrap();
+        let mut come = Vec::new();
+        while come.len() < bytes.len() {
+            come.extend(payload(&mut far).await);
+        }
+        assert!(come == bytes);
+        let sent = wishes.borrow().sent.clone();
+        let mut tokens: Vec<u64> = sent.iter().map(|(_, sent)| sent.token.0).collect();
+        tokens.dedup();
+        assert!(tokens.is_sorted() && tokens.len() > 1);
+        assert_eq!(driver.retained.borrow().len(), tokens.len());
+        // The last seven bytes of each frame, behind a header that only has to come along.
+        let mut at = 0;
+        for (header, sent) in &sent {
+            at += sent.range.len();
+            let range = sent.range.end - 7..sent.range.end;
+            wishes.borrow_mut().again.push_back((
+                *header,
+                Payload {
+                    range,
+                    ..sent.clone()
+                },
+            ));
+            driver.wake_transmit();
+            let mut again = vec![0; HEADER_BYTES + 7];
+            far.read_exact(&mut again).await.unwrap();
+            assert_eq!(again[..HEADER_BYTES], header[..]);
+            assert_eq!(again[HEADER_BYTES..], bytes[at - 7..at]);
+        }
+        wishes
+            .borrow_mut()
+            .released
+            .extend(tokens.into_iter().map(Token));
+        driver.handle_events();
+        assert!(driver.retained.borrow().is_empty());
+        // No batch that was kept still has a place among those on their way.
+        let mut all = Vec::new();
+        for _ in 0..buffers::LARGE_MAX {
+            all.push(driver.share.acquire(buffers::Size::Large).await);
+        }
+        driver.shut_down();
+        let word = loop {
+            if let (Decoded::Frame { frame, .. }, _) = frame(&mut far).await
+                && let Frame::SessionClose { code, .. } = frame
+            {
+                break code;
+            }
+        };
+        assert_eq!(word, 0);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_panic_ends_its_session_and_nothing_else() {
+    let test = async {
+        let (wishes, others) = (Rc::default(), Rc::default());
+        let (driver, mut far) = established(&wishes).await;
+        let (other, mut other_far) = established(&others).await;
+        let connection = |socket: TcpStream| Connection {
+            socket: socket.into(),
+            answer: Answer::None,
+            source: None,
+            local: Local::Target {
+                target: "tcp://x:1".to_owned(),
+                address: SocketAddr::from(([127, 0, 0, 1], 1)).into(),
+                admission: None,
+            },
+            early: Vec::new(),
+        };
+        let (local, mut client) = pair().await;
+        let opened = driver.open(
+            "tcp://x:1",
+            Priority::Auto,
+            connection(local),
+            Box::new(|_| {}),
+        );
+        assert!(opened.is_ok());
+        client.write_all(b"bytes").await.unwrap();
+        assert_eq!(payload(&mut far).await, b"bytes");
+        wishes.borrow_mut().panics = true;
+        let word = codec::encode(&Frame::Ping(1));
+        far.write_all(&word).await.unwrap();
+        // Both ends of everything that it had learn that it is over.
+        let end = client.read(&mut [0]).await;
+        assert_eq!(end.unwrap_err().kind(), std::io::ErrorKind::ConnectionReset);
+        let mut rest = Vec::new();
+        let _ = far.read_to_end(&mut rest).await;
+        driver.streams_gone().await;
+        assert!(driver.carriers.borrow().is_empty() && driver.streams.borrow().is_empty());
+        assert_eq!(driver.telemetry.session_panics(), 1);
+        let (local, mut late) = pair().await;
+        let opened = driver.open(
+            "tcp://x:1",
+            Priority::Auto,
+            connection(local),
+            Box::new(|_| {}),
+        );
+        let opened = opened.map_err(|not_opened| not_opened.error);
+        assert_eq!(opened, Err(OpenError::GoingAway));
+        assert!(late.read(&mut [0]).await.is_err());
+        // The other one goes on.
+        let (local, mut client) = pair().await;
+        let opened = other.open(
+            "tcp://x:1",
+            Priority::Auto,
+            connection(local),
+            Box::new(|_| {}),
+        );
+        assert!(opened.is_ok());
+        client.write_all(b"more").await.unwrap();
+        assert_eq!(payload(&mut other_far).await, b"more");
+        assert_eq!(other.telemetry.session_panics(), 0);
+    };
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
+    in_time.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_panic_of_a_dial_ends_its_session() {
+    let test = async {
+        let (driver, _far) = established(&Rc::default()).await;
+        let ended = Rc::clone(&driver);
+        let dial = Rc::clone(&driver).guard(async { panic!("a fault of a dial") });
+        tokio::task::spawn_local(dial).await.unwrap();
+        ended.streams_gone().await;
+        assert!(ended.carriers.borrow().is_empty() && ended.ended.get());
+        assert_eq!(ended.telemetry.session_panics(), 1);
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+/// A socket whose other end has proved to be somebody.
+#[derive(Debug)]
+struct Proved(Box<dyn Transport>);
+
+impl Transport for Proved {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_readable(context)
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        self.0.poll_writable(context)
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
+        self.0.try_read(bytes)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+        self.0.try_write(slices)
+    }
+
+    fn finish(&self) -> std::io::Result<()> {
+        self.0.finish()
+    }
+
+    fn shut(&self) {
+        self.0.shut();
+    }
+
+    fn tcp(&self) -> Option<&TcpStream> {
+        self.0.tcp()
+    }
+
+    fn identity(&self) -> Option<&str> {
+        Some("somebody")
+    }
+
+    fn detach(self: Box<Self>) -> std::io::Result<Box<dyn Detached>> {
+        self.0.detach()
+    }
+}
+
+#[tokio::test]
+async fn a_further_carrier_has_to_lead_to_who_is_at_the_end_of_the_first() {
+    let test = async {
+        let (driver, _far) = established(&Rc::default()).await;
+        let (near, _other) = pair().await;
+        let stranger = driver.add_carrier(Box::new(Proved(Tcp::boxed(near))), Vec::new(), None);
+        assert!(matches!(stranger, Err(NoCarrier::Stranger(_))));
+        let (near, _another) = pair().await;
+        let known = driver.add_carrier(Tcp::boxed(near), Vec::new(), None);
+        assert!(!matches!(known, Err(NoCarrier::Stranger(_))));
+    };
+    LocalSet::new().run_until(test).await;
+}

@@ -1,0 +1,86 @@
+//! What a session does once its peer, or the target of a stream, is trusted no more.
+//!
+//! Who decides that is outside: the verifier of proofs ([`crate::io::security`]) and the authorizer of targets
+//! ([`crate::net::policy`]).
+
+use std::rc::Rc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::Protocol;
+use muxtunnel_proto::Refusal;
+
+use super::{CarrierEnd, Driver};
+use crate::base::closing::Reason;
+use crate::io::local_socket::LocalAddress;
+use crate::io::transport::{Proof, Standing};
+
+impl Driver {
+    /// Applies `standing` to what the other end of each carrier has proved. A carrier whose proof is not accepted any
+    /// more ends at once; the session goes on where it gets a good one. A session of a revoked peer ends with its
+    /// streams. A session that cannot resume drains once its peer's certificate has expired.
+    pub(crate) fn verify_again(self: &Rc<Self>, standing: impl Fn(&Proof) -> Standing) {
+        let latest = self.proof.borrow().as_ref().map(&standing);
+        // All carriers have one identity.
+        if let Some(Standing::Revoked(reason)) = latest {
+            self.telemetry.streams.refused(Code::PeerRevoked);
+            return self.end(CarrierEnd::Revoked(reason), None);
+        }
+        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
+        let running = carriers.iter().filter(|carrier| carrier.is_running());
+        let proved = running.filter_map(|carrier| Some((carrier, standing(carrier.proof()?))));
+        let proved: Vec<_> = proved.collect();
+        for (carrier, standing) in proved {
+            match standing {
+                Standing::Good => {}
+                Standing::Expired if self.resumes() => {
+                    let reason = "the other end's certificate has expired";
+                    carrier.distrust(CarrierEnd::GivenUp(reason.to_owned()));
+                }
+                Standing::Expired => self.drain_expired(),
+                Standing::Unverified(reason) | Standing::Revoked(reason) => {
+                    self.telemetry.streams.refused(Code::PeerRevoked);
+                    carrier.distrust(CarrierEnd::Revoked(reason));
+                }
+            }
+        }
+    }
+
+    /// Takes no more streams, and ends with the last one that is open.
+    fn drain_expired(self: &Rc<Self>) {
+        if self.has_expired.replace(true) {
+            return;
+        }
+        let peer = self.peer();
+        tracing::info!(%peer, "The peer's certificate has expired: its session takes no more streams and drains");
+        self.leave();
+        self.go_away();
+        let driver = Rc::clone(self);
+        tokio::task::spawn_local(async move {
+            driver.idle().await;
+            driver.shut_down();
+        });
+    }
+
+    /// Why no stream of the peer's is taken any more. Only JMUX has no word by which the peer would know.
+    pub(super) fn takes_none(&self) -> Option<Refusal> {
+        let jmux = self.config.borrow().protocol == Protocol::Jmux;
+        (jmux && self.has_expired.get()).then(|| {
+            let text = format!(
+                "{}: the certificate of this session has expired",
+                Code::Draining
+            );
+            Refusal::new(muxtunnel_proto::Reason::General, text)
+        })
+    }
+
+    /// Resets the open streams whose target, as it was written and as it was dialled, is `denied`.
+    pub(crate) fn cut_denied(self: &Rc<Self>, denied: impl Fn(&str, &LocalAddress) -> bool) {
+        let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
+        for io in streams {
+            let dialled = io.account.dialled();
+            if dialled.is_some_and(|(target, address)| denied(target, address)) {
+                io.abandon(self, Reason::Denied, None);
+            }
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! How an exit's carriers find their workers.
+//!
+//! The kernel scatters connections over the workers' listeners by a hash, so whoever accepts a carrier
+//! passes it on: one that joins a session to the worker that has it, which the session's id names, any
+//! other to the worker that has the fewest. Bounded by `limits.carriers`, counted once one has said hello (before,
+//! it is in the [`HandshakeLimiter`]): each worker's queue has room for all of them. Once all places are taken, the peer that holds
+//! most gives one up for a peer that holds less, and carriers on which nothing was opened go first ([`holders`]).
+
+mod holders;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
+use crate::io::transport::Detached;
+pub(crate) use holders::Use;
+use holders::{Held, Holders};
+
+/// The exit is at its limit of carriers.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
+/// The carriers of the exit and of each worker.
+#[derive(Debug)]
+pub(crate) struct Handover {
+    /// Those that are no carriers yet.
+    pub(crate) limiter: Arc<HandshakeLimiter>,
+    carriers: Mutex<Counts>,
+    /// Visitors that are being met at a rendezvous.
+    visits: Arc<Semaphore>,
+    workers: Vec<mpsc::Sender<Handed>>,
+    carriers_max: usize,
+}
+
+#[derive(Debug)]
+struct Counts {
+    all: usize,
+    by_worker: Vec<usize>,
+    by_peer: Holders,
+}
+
+/// A carrier on its way to its worker.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) carrier: Box<dyn Detached>,
+    /// What has been read of it.
+    pub(crate) unread: Vec<u8>,
+    /// The session that it joins; `None`: it begins one.
+    pub(crate) joins: Option<[u8; 16]>,
+    pub(crate) place: Place,
+}
+
+/// One carrier's place among those of the exit, and of its worker once that is known; free again when
+/// dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    handover: Arc<Handover>,
+    worker: Option<usize>,
+    peer: Option<Arc<str>>,
+    held: Held,
+}
+
+impl Place {
+    /// Waits until another carrier has taken the place.
+    pub(crate) async fn evicted(&self) {
+        self.held.evicted().await;
+    }
+
+    /// The peer has opened something on the carrier.
+    pub(crate) fn heard(&self) {
+        self.held.heard();
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut carriers = self.handover.carriers();
+        let is_own = carriers.by_peer.remove(&self.peer, &self.held);
+        carriers.all -= usize::from(is_own);
+        if let Some(worker) = self.worker {
+            carriers.by_worker[worker] -= 1;
+        }
+    }
+}
+
+impl Handover {
+    /// Also returns where each worker gets its carriers.
+    pub(crate) fn new(
+        workers: usize,
+        carriers_max: usize,
+    ) -> (Arc<Self>, Vec<mpsc::Receiver<Handed>>) {
+        let (workers, receivers): (Vec<_>, Vec<_>) =
+            (0..workers).map(|_| mpsc::channel(carriers_max)).unzip();
+        let counts = Counts {
+            all: 0,
+            by_worker: vec![0; workers.len()],
+            by_peer: Holders::default(),
+        };
+        let handover = Self {
+            limiter: HandshakeLimiter::new(PERMITS_MAX, EarlyDrop::On),
+            carriers: Mutex::new(counts),
+            visits: Arc::new(Semaphore::new(carriers_max)),
+            workers,
+            carriers_max,
+        };
+        (Arc::new(handover), receivers)
+    }
+
+    /// A place for a carrier of the peer that proved the identity `peer`: that of a peer that holds more, or of a silent
+    /// carrier, where none is left.
+    ///
+    /// # Errors
+    /// [`TooMany`].
+    pub(crate) fn admit(self: &Arc<Self>, peer: Option<&str>, of: Use) -> Result<Place, TooMany> {
+        let mut carriers = self.carriers();
+        if carriers.all < self.carriers_max {
+            carriers.all += 1;
+        } else if !carriers.by_peer.evict_for(peer) {
+            return Err(TooMany);
+        }
+        let peer: Option<Arc<str>> = peer.map(Into::into);
+        Ok(Place {
+            handover: Arc::clone(self),
+            worker: None,
+            held: carriers.by_peer.add(peer.clone(), of),
+            peer,
+        })
+    }
+
+    /// A place for a visitor of whom nothing is known yet.
+    ///
+    /// # Errors
+    /// [`TooMany`].
+    pub(crate) fn meet(&self) -> Result<OwnedSemaphorePermit, TooMany> {
+        Arc::clone(&self.visits)
+            .try_acquire_owned()
+            .map_err(|_| TooMany)
+    }
+
+    /// Passes a carrier on that begins a session: to the worker with the fewest.
+    pub(crate) fn begin(&self, carrier: Box<dyn Detached>, unread: Vec<u8>, place: Place) {
+        let fewest = {
+            let by_worker = &self.carriers().by_worker;
+            (0..by_worker.len()).min_by_key(|worker| by_worker[*worker])
+        };
+        self.pass_on(
+            fewest,
+            Handed {
+                carrier,
+                unread,
+                joins: None,
+                place,
+            },
+        );
+    }
+
+    /// Passes a carrier on that joins the session of this id, which `worker` has.
+    ///
+    /// # Errors
+    /// There is no such worker.
+    pub(crate) fn join(
+        &self,
+        worker: usize,
+        session_id: [u8; 16],
+        carrier: Box<dyn Detached>,
+        unread: Vec<u8>,
+        place: Place,
+    ) -> Result<(), Box<dyn Detached>> {
+        if worker >= self.workers.len() {
+            return Err(carrier);
+        }
+        let joins = Some(session_id);
+        self.pass_on(
+            Some(worker),
+            Handed {
+                carrier,
+                unread,
+                joins,
+                place,
+            },
+        );
+        Ok(())
+    }
+
+    fn pass_on(&self, worker: Option<usize>, mut handed: Handed) {
+        let Some(worker) = worker else {
+            return;
+        };
+        self.carriers().by_worker[worker] += 1;
+        handed.place.worker = Some(worker);
+        // A worker that is gone has ended the process, or is about to.
+        let _ = self.workers[worker].try_send(handed);
+    }
+
+    /// A poisoned lock only means that a panicking thread held it; the counts are still right.
+    fn carriers(&self) -> MutexGuard<'_, Counts> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn socket() -> Box<dyn Detached> {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        Box::new(std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap())
+    }
+
+    #[test]
+    fn carriers_go_where_there_are_fewest_up_to_the_limit_of_all() {
+        let (handover, mut receivers) = Handover::new(2, 3);
+        for _ in 0..3 {
+            let place = handover.admit(None, Use::First).unwrap();
+            handover.begin(socket(), Vec::new(), place);
+        }
+        assert_eq!(handover.carriers().by_worker, [2, 1]);
+        assert_eq!(handover.admit(None, Use::First).unwrap_err(), TooMany);
+        drop(receivers[0].try_recv().unwrap());
+        assert_eq!(handover.carriers().by_worker, [1, 1]);
+        assert!(handover.admit(None, Use::First).is_ok());
+    }
+
+    #[test]
+    fn a_carrier_that_joins_goes_to_its_sessions_worker() {
+        let (handover, mut receivers) = Handover::new(2, 3);
+        let id = [1; 16];
+        for worker in [1, 1] {
+            let place = handover.admit(None, Use::First).unwrap();
+            let joined = handover.join(worker, id, socket(), b"hello".to_vec(), place);
+            assert!(joined.is_ok());
+        }
+        let handed = receivers[1].try_recv().unwrap();
+        assert_eq!(
+            (handed.joins, &handed.unread[..]),
+            (Some(id), &b"hello"[..])
+        );
+        let place = handover.admit(None, Use::First).unwrap();
+        assert!(handover.join(2, id, socket(), Vec::new(), place).is_err());
+        assert_eq!(handover.carriers().by_worker, [0, 2]);
+        assert_eq!(handover.carriers().all, 2);
+    }
+
+    #[test]
+    fn a_place_that_was_taken_over_is_free_once_and_one_peer_may_have_all() {
+        let (handover, _receivers) = Handover::new(1, 3);
+        let one = [0; 3].map(|_| handover.admit(Some("one"), Use::First).unwrap());
+        assert!(handover.admit(Some("one"), Use::First).is_err());
+        let two = handover.admit(Some("two"), Use::First).unwrap();
+        assert!(handover.admit(Some("two"), Use::First).is_err());
+        assert_eq!(handover.carriers().all, 3);
+        drop(one);
+        assert_eq!(handover.carriers().all, 1);
+        drop(two);
+        assert_eq!(handover.carriers().all, 0);
+    }
+}

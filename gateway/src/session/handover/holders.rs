@@ -1,0 +1,195 @@
+//! Which peer holds how many of an exit's carriers, and who gives one up once all places are taken.
+//!
+//! One peer alone may hold all places. A *silent* carrier is one on which nothing has been opened yet, of a protocol
+//! without a handshake of its own (JMUX): it may be a peer that is idle, or nobody. It keeps its place for as long as
+//! places are left, and goes first where its peer has to give one up. Bounded by the places.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use tokio::sync::Notify;
+
+use crate::base::handshake_limiter::network;
+
+/// The carriers of each peer, by the identity that it proved, oldest first; `None`: it proved nothing.
+#[derive(Debug, Default)]
+pub(super) struct Holders(BTreeMap<Option<Arc<str>>, Vec<Held>>);
+
+/// What a carrier is to its session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// The session begins with it, and it has said so.
+    First,
+    /// The session has others.
+    Further,
+    /// It has said nothing yet, and comes from this address.
+    Silent(Option<IpAddr>),
+}
+
+/// What a peer holds one place by.
+#[derive(Debug, Clone)]
+pub(super) struct Held {
+    state: Arc<State>,
+    of: Use,
+}
+
+#[derive(Debug)]
+struct State {
+    evicted: Notify,
+    is_silent: AtomicBool,
+}
+
+impl Held {
+    /// Something has been opened on the carrier.
+    pub(super) fn heard(&self) {
+        self.state.is_silent.store(false, Relaxed);
+    }
+
+    /// Waits until another carrier has taken the place.
+    pub(super) async fn evicted(&self) {
+        self.state.evicted.notified().await;
+    }
+
+    /// Where a carrier comes from that is silent.
+    fn silent_from(&self) -> Option<Option<IpAddr>> {
+        match self.of {
+            Use::Silent(source) if self.state.is_silent.load(Relaxed) => Some(source),
+            Use::First | Use::Further | Use::Silent(_) => None,
+        }
+    }
+}
+
+impl Holders {
+    /// One more carrier of `peer`.
+    pub(super) fn add(&mut self, peer: Option<Arc<str>>, of: Use) -> Held {
+        let of = match of {
+            Use::Silent(source) => Use::Silent(network(source)),
+            Use::First | Use::Further => of,
+        };
+        let state = State {
+            evicted: Notify::new(),
+            is_silent: AtomicBool::new(matches!(of, Use::Silent(_))),
+        };
+        let held = Held {
+            state: Arc::new(state),
+            of,
+        };
+        self.0.entry(peer).or_default().push(held.clone());
+        held
+    }
+
+    /// Evicts a carrier of the peer that holds most, where `peer` holds at least two fewer: a silent one, else the newest
+    /// of those whose session has others, else the newest. Otherwise a silent one of `peer` itself. Returns whether it
+    /// did.
+    pub(super) fn evict_for(&mut self, peer: Option<&str>) -> bool {
+        let is_peer = |other: &Option<Arc<str>>| other.as_deref() == peer;
+        let own = self.0.iter().find(|(other, _)| is_peer(other));
+        let own = own.map_or(0, |(_, held)| held.len());
+        let most = self.0.values_mut().max_by_key(|held| held.len());
+        if let Some(most) = most.filter(|most| most.len() >= own + 2) {
+            let further = || most.iter().rposition(|held| held.of == Use::Further);
+            let goes = silent(most).or_else(further).unwrap_or(most.len() - 1);
+            most.remove(goes).state.evicted.notify_one();
+            return true;
+        }
+        let own = self.0.iter_mut().find(|(other, _)| is_peer(other));
+        let Some((own, goes)) = own.and_then(|(_, own)| silent(own).map(|goes| (own, goes))) else {
+            return false;
+        };
+        own.remove(goes).state.evicted.notify_one();
+        true
+    }
+
+    /// The carrier is gone. Returns whether its place is free, and not another carrier's since it was evicted.
+    pub(super) fn remove(&mut self, peer: &Option<Arc<str>>, held: &Held) -> bool {
+        let Some(all) = self.0.get_mut(peer) else {
+            return false;
+        };
+        let before = all.len();
+        all.retain(|other| !Arc::ptr_eq(&other.state, &held.state));
+        let was_there = all.len() < before;
+        if all.is_empty() {
+            self.0.remove(peer);
+        }
+        was_there
+    }
+}
+
+/// The silent one of `held` that goes first: the oldest of the address that has most of them.
+fn silent(held: &[Held]) -> Option<usize> {
+    let mut by_source = BTreeMap::<_, usize>::new();
+    for source in held.iter().filter_map(Held::silent_from) {
+        *by_source.entry(source).or_default() += 1;
+    }
+    let most = *by_source.values().max()?;
+    held.iter().position(|held| {
+        let source = held.silent_from();
+        source.is_some_and(|source| by_source.get(&source) == Some(&most))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_evicted(held: &Held) -> bool {
+        let mut evicted = std::pin::pin!(held.evicted());
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        evicted.as_mut().poll(&mut context).is_ready()
+    }
+
+    fn from(host: u8) -> Use {
+        Use::Silent(Some(IpAddr::from([192, 0, 2, host])))
+    }
+
+    #[test]
+    fn the_peer_that_holds_most_makes_room_for_those_that_hold_less() {
+        let mut holders = Holders::default();
+        let [one, two] = ["one", "two"].map(|name| Some(Arc::from(name)));
+        let uses = [Use::First, Use::Further, Use::Further, Use::First];
+        let held = uses.map(|of| holders.add(one.clone(), of));
+        assert!(!holders.evict_for(Some("one")), "nobody evicts itself");
+        for evicted in [2, 1] {
+            assert!(holders.evict_for(Some("two")));
+            assert!(is_evicted(&held[evicted]));
+            holders.add(two.clone(), Use::First);
+        }
+        assert!(!holders.evict_for(Some("two")), "both hold the same");
+        assert!(!holders.evict_for(Some("one")));
+        assert!(holders.evict_for(None), "a third one has none");
+        let left = held.iter().filter(|held| holders.remove(&one, held));
+        assert_eq!(left.count(), 2);
+        assert!(!holders.0.contains_key(&one));
+    }
+
+    #[test]
+    fn silent_carriers_go_first_and_those_of_the_address_that_has_most() {
+        let mut holders = Holders::default();
+        let [idle, busy, first, second] = [1, 2, 2, 2].map(|host| holders.add(None, from(host)));
+        busy.heard();
+        assert!(
+            holders.evict_for(None) && is_evicted(&first),
+            "of two addresses, most"
+        );
+        assert!(holders.evict_for(None) && is_evicted(&idle), "the oldest");
+        // A further one of the same address goes before one that was heard.
+        let third = holders.add(None, from(2));
+        assert!(holders.evict_for(None) && is_evicted(&second));
+        assert!(holders.evict_for(None) && is_evicted(&third));
+        assert!(!holders.evict_for(None), "what was heard stays");
+        assert!(!is_evicted(&busy));
+    }
+
+    #[test]
+    fn a_silent_carrier_is_no_reason_to_take_one_of_a_peer_that_holds_less() {
+        let mut holders = Holders::default();
+        let [one, two] = ["one", "two"].map(|name| Some(Arc::from(name)));
+        let heard = [1, 1, 1].map(|host| holders.add(one.clone(), from(host)));
+        heard.iter().for_each(Held::heard);
+        let silent = holders.add(two, from(2));
+        assert!(!holders.evict_for(Some("one")));
+        assert!(holders.evict_for(Some("two")) && is_evicted(&heard[2]) && !is_evicted(&silent));
+    }
+}

@@ -1,0 +1,145 @@
+//! The sessions of one worker while they run.
+//!
+//! The entry keeps those that take new streams, and those that drain; the exit keeps all that were
+//! begun. Who adds one bounds how many there are. They share the worker's buffers and pipes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use tokio::sync::Notify;
+
+use crate::session::driver::{CarrierEnd, Driver, Pool, Progress};
+
+/// Running sessions, oldest first.
+pub(crate) struct Sessions {
+    running: RefCell<BTreeMap<u64, Rc<Driver>>>,
+    next: Cell<u64>,
+    ended: Notify,
+    pool: Rc<Pool>,
+}
+
+impl Sessions {
+    /// None yet, on one of so many workers.
+    pub(crate) fn on_one_of(workers: usize) -> Self {
+        Self {
+            running: RefCell::default(),
+            next: Cell::new(0),
+            ended: Notify::new(),
+            pool: Pool::for_one_of(workers),
+        }
+    }
+
+    /// Runs `driver` to its end.
+    pub(crate) async fn run(&self, driver: &Rc<Driver>) -> CarrierEnd {
+        let id = self.next.replace(self.next.get() + 1);
+        self.running.borrow_mut().insert(id, Rc::clone(driver));
+        let end = driver.run().await;
+        self.running.borrow_mut().remove(&id);
+        self.ended.notify_waiters();
+        end
+    }
+
+    /// The buffers and pipes of the worker.
+    pub(crate) fn pool(&self) -> Rc<Pool> {
+        Rc::clone(&self.pool)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.running.borrow().len()
+    }
+
+    /// The one that has run longest of those whose peers take no more streams.
+    pub(crate) fn oldest_going(&self) -> Option<Rc<Driver>> {
+        let running = self.running.borrow();
+        let mut going = running
+            .values()
+            .filter(|session| session.progress() == Progress::GoingAway);
+        going.next().cloned()
+    }
+
+    /// The one that ends for one more session of `peer`, where any waits for a carrier: of the peer that has most, the
+    /// one that has waited longest, else its newest.
+    pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<Driver>> {
+        let running = self.running.borrow();
+        let holdings: Vec<_> = running
+            .values()
+            .map(|session| (session.identity(), session.waits()))
+            .collect();
+        let evicted = evicted(&holdings, &peer)?;
+        running.values().nth(evicted).cloned()
+    }
+
+    /// All that run, oldest first.
+    pub(crate) fn all(&self) -> Vec<Rc<Driver>> {
+        self.running.borrow().values().cloned().collect()
+    }
+
+    /// Every peer learns that no more streams are taken.
+    pub(crate) fn go_away(&self) {
+        self.all().iter().for_each(|session| session.go_away());
+    }
+
+    /// Waits until no session has a stream.
+    pub(crate) async fn drained(&self) {
+        for session in self.all() {
+            session.idle().await;
+        }
+    }
+
+    /// Resets what is left, and waits until it is gone.
+    pub(crate) async fn end_all(&self) {
+        let sessions = self.all();
+        sessions.iter().for_each(|session| session.shut_down());
+        loop {
+            let ended = self.ended.notified();
+            if self.running.borrow().is_empty() {
+                break;
+            }
+            ended.await;
+        }
+        for session in &sessions {
+            session.streams_gone().await;
+        }
+    }
+}
+
+/// Which of `sessions`, oldest first, ends for one more of `peer`: the peer of each, and whether it waits for a carrier.
+fn evicted<P: PartialEq>(sessions: &[(P, bool)], peer: &P) -> Option<usize> {
+    if !sessions.iter().any(|(_, waits)| *waits) {
+        return None;
+    }
+    let has = |of: &P| {
+        let own = sessions.iter().filter(|(other, _)| other == of).count();
+        own + usize::from(of == peer)
+    };
+    let (most, _) = sessions.iter().max_by_key(|(of, _)| has(of))?;
+    let is_own = |(of, _): &(P, bool)| of == most;
+    let waits = |session: &(P, bool)| is_own(session) && session.1;
+    let waiting = sessions.iter().position(waits);
+    waiting.or_else(|| sessions.iter().rposition(is_own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_peer_with_most_sessions_loses_one() {
+        let (waits, runs) = (true, false);
+        let few = [("one", runs), ("one", runs)];
+        assert_eq!(evicted(&few, &"two"), None, "carriers are the bound");
+        let both = [
+            ("two", waits),
+            ("one", runs),
+            ("one", waits),
+            ("one", waits),
+        ];
+        assert_eq!(evicted(&both, &"two"), Some(2));
+        assert_eq!(evicted(&both, &"one"), Some(2));
+        // The other peer waits for a carrier, which is no reason to take its session.
+        let greedy = [("two", waits), ("one", runs), ("one", runs)];
+        assert_eq!(evicted(&greedy, &"one"), Some(2));
+        assert_eq!(evicted(&greedy[..2], &"two"), Some(0));
+    }
+}

@@ -1,0 +1,9 @@
+//! What a stream has of its own: buffers, pipes, what waits to be written, and the line of its end.
+
+pub(crate) mod account;
+pub(crate) mod batch;
+pub(crate) mod buffers;
+pub(crate) mod early_data;
+pub(crate) mod inbox;
+pub(crate) mod pipe;
+pub(crate) mod reassembly;

@@ -1,0 +1,236 @@
+//! Payload read from a local socket, in slots of one packet each.
+//!
+//! There is room for a header in front of each slot, so that a full buffer leaves in one contiguous
+//! write. How much is read at once follows the stream: [`Appetite`].
+
+use std::io::IoSliceMut;
+use std::ops::Range;
+
+use super::buffers::{Buffer, LARGE_BYTES, Permit, SMALL_BYTES, Size};
+use super::pipe::Pipe;
+
+/// Slots filled by one read: more than a large buffer of JMUX's default packets has.
+pub(crate) const SLOTS_MAX: usize = 64;
+
+/// Most bytes of a batch, headers included: just below four segments of loopback (65,483 bytes) and four
+/// of Ethernet that leave together (65,160), for a few bytes more would be a segment of their own.
+pub(crate) const BATCH_BYTES_MAX: usize = 63 * 4096;
+const _: () = assert!(BATCH_BYTES_MAX <= 4 * 65_160 && BATCH_BYTES_MAX <= LARGE_BYTES);
+
+/// How a buffer is cut into packets.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    header: usize,
+    payload: usize,
+}
+
+impl Layout {
+    /// `header` and `payload` bytes of a full packet, `payload` at least 1, in a buffer of
+    /// `buffer_bytes`.
+    pub(crate) fn new(header: usize, payload: usize, buffer_bytes: usize) -> Self {
+        debug_assert!(payload > 0);
+        Self {
+            header,
+            payload: payload.min(buffer_bytes - header),
+        }
+    }
+
+    /// Where payload byte `index` lies.
+    fn position(self, index: usize) -> usize {
+        index / self.payload * (self.header + self.payload) + self.header + index % self.payload
+    }
+
+    /// Bytes, headers included, that `length` payload bytes take from the buffer's start.
+    pub(crate) fn span(self, length: usize) -> usize {
+        length + length.div_ceil(self.payload) * self.header
+    }
+
+    /// Puts slices for up to `limit` payload bytes into `slots`, packet after packet; returns how many
+    /// slots and bytes these are.
+    pub(crate) fn fill<'a>(
+        self,
+        bytes: &'a mut [u8],
+        limit: usize,
+        slots: &mut [IoSliceMut<'a>; SLOTS_MAX],
+    ) -> (usize, usize) {
+        let (mut count, mut total) = (0, 0);
+        for (packet, slot) in bytes.chunks_mut(self.header + self.payload).zip(slots) {
+            let Some((_, payload)) = packet.split_at_mut_checked(self.header) else {
+                break;
+            };
+            let length = payload.len().min(limit - total);
+            if length == 0 {
+                break;
+            }
+            *slot = IoSliceMut::new(&mut payload[..length]);
+            count += 1;
+            total += length;
+        }
+        (count, total)
+    }
+}
+
+/// Payload in a buffer, waiting for its headers.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    pub(crate) buffer: Buffer,
+    pub(crate) layout: Layout,
+}
+
+impl Batch {
+    /// What `pipe` holds, as one packet with a header of `header` bytes.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub(crate) fn copied_from(pipe: &mut Pipe, header: usize) -> std::io::Result<Self> {
+        let buffer = Buffer::from(pipe.read_all(header)?);
+        let layout = Layout::new(header, buffer.len(), buffer.len());
+        Ok(Self { buffer, layout })
+    }
+
+    /// Puts the header of the packet that begins at payload byte `start` before it.
+    pub(crate) fn put_header(&mut self, start: usize, header: &[u8]) {
+        debug_assert_eq!(start % self.layout.payload, 0);
+        debug_assert_eq!(header.len(), self.layout.header);
+        let position = self.layout.position(start);
+        self.buffer[position - header.len()..position].copy_from_slice(header);
+    }
+
+    /// The bytes of `range` of the buffer, ready for the carrier.
+    pub(crate) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.buffer[range]
+    }
+
+    /// Where payload bytes `range` lie, which are of one packet.
+    pub(crate) fn place(&self, range: &Range<usize>) -> Range<usize> {
+        let start = self.layout.position(range.start);
+        let end = start + range.len();
+        debug_assert!(range.is_empty() || self.layout.position(range.end - 1) + 1 == end);
+        start..end
+    }
+
+    /// The first `length` payload bytes, without headers.
+    pub(crate) fn payload(&self, length: usize) -> impl Iterator<Item = &[u8]> {
+        let starts = (0..length).step_by(self.layout.payload);
+        starts.map(move |start| {
+            let end = length.min(start + self.layout.payload);
+            &self.buffer[self.place(&(start..end))]
+        })
+    }
+
+    /// Gives its place among the buffers on their way to the carrier away.
+    pub(crate) fn take_permit(&mut self) -> Option<Permit> {
+        self.buffer.take_permit()
+    }
+
+    /// The same, in a buffer that is not much longer than its `span` bytes.
+    pub(crate) fn fitted(self, span: usize) -> Self {
+        Self {
+            buffer: self.buffer.fitted(span),
+            ..self
+        }
+    }
+}
+
+/// How much a stream's next read should take: little at first, more while reads fill what they are
+/// given, less again when they leave most of it empty.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Appetite {
+    bytes: usize,
+}
+
+impl Default for Appetite {
+    fn default() -> Self {
+        Self { bytes: SMALL_BYTES }
+    }
+}
+
+impl Appetite {
+    /// The buffer to read into.
+    pub(crate) fn size(self) -> Size {
+        if self.bytes <= SMALL_BYTES {
+            Size::Small
+        } else {
+            Size::Large
+        }
+    }
+
+    /// Bytes.
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// A read took `length` of `room` bytes.
+    pub(crate) fn learn(&mut self, length: usize, room: usize) {
+        if length == room {
+            self.bytes = (self.bytes * 2).min(BATCH_BYTES_MAX);
+        } else if length < room / 4 {
+            self.bytes = (self.bytes / 2).max(SMALL_BYTES);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use super::super::buffers::Pool;
+    use super::*;
+
+    #[test]
+    fn a_batch_read_into_slots_is_contiguous_frames() {
+        let pool = Rc::new(Pool::default());
+        let mut buffer = pool.take(Size::Small);
+        let layout = Layout::new(2, 3, SMALL_BYTES);
+        let input = b"abcdefgh";
+        let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let (count, room) = layout.fill(&mut buffer, input.len(), &mut slots);
+        assert_eq!((count, room), (3, input.len()));
+        let mut at = 0;
+        for slot in &mut slots[..count] {
+            let length = slot.len();
+            slot.copy_from_slice(&input[at..at + length]);
+            at += length;
+        }
+        let mut batch = Batch { buffer, layout };
+        for start in [0, 3, 6] {
+            batch.put_header(start, b"--");
+        }
+        let span = layout.span(input.len());
+        assert_eq!(batch.bytes(0..span), b"--abc--def--gh");
+        assert_eq!(
+            batch.payload(7).collect::<Vec<_>>(),
+            [&b"abc"[..], b"def", b"g"]
+        );
+        let kept = batch.fitted(span);
+        assert_eq!(kept.bytes(kept.place(&(4..6))), b"ef");
+        assert_eq!(kept.bytes(kept.place(&(7..8))), b"h");
+    }
+
+    #[test]
+    fn a_buffer_is_one_frame_where_frames_may_be_as_long() {
+        let pool = Rc::new(Pool::default());
+        let mut buffer = pool.take(Size::Large);
+        let layout = Layout::new(16, 1 << 20, LARGE_BYTES);
+        let mut slots = std::array::from_fn(|_| IoSliceMut::new(&mut []));
+        let filled = layout.fill(&mut buffer, usize::MAX, &mut slots);
+        assert_eq!(filled, (1, LARGE_BYTES - 16));
+    }
+
+    #[test]
+    fn a_stream_reads_more_while_it_fills_its_reads_and_less_when_it_does_not() {
+        let mut appetite = Appetite::default();
+        assert_eq!(appetite.size(), Size::Small);
+        for _ in 0..10 {
+            appetite.learn(100, 100);
+        }
+        assert_eq!(appetite.bytes(), BATCH_BYTES_MAX);
+        assert_eq!(appetite.size(), Size::Large);
+        appetite.learn(50, 100);
+        assert_eq!(appetite.bytes(), BATCH_BYTES_MAX);
+        for _ in 0..10 {
+            appetite.learn(1, 100);
+        }
+        assert_eq!(appetite.bytes(), SMALL_BYTES);
+    }
+}

@@ -1,0 +1,353 @@
+//! Buffers for payload: on its way from local sockets to the carrier, just read from the carrier, or
+//! waiting for a local socket.
+//!
+//! A [`Pool`] keeps the idle ones of a worker, last used first, so that a few stay in the processor's
+//! cache. A [`Share`] bounds what the sources of one session hold, so that a session that stalls takes
+//! nothing from the others of its worker: streams with little to send have buffers of their own and
+//! do not wait behind bulk. See docs/architecture.md, "Bounds of a gateway".
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::pipe::Pipes;
+
+/// Bytes of a small buffer: four packets of JMUX's default size.
+pub(crate) const SMALL_BYTES: usize = 16 << 10;
+/// Bytes of a large buffer. Runs with 128 KiB took a tenth more CPU time; 512 KiB gained nothing more.
+pub(crate) const LARGE_BYTES: usize = 256 << 10;
+/// Small buffers that the sources of a session hold for each carrier: 1 MiB.
+pub(crate) const SMALL_MAX: usize = 64;
+/// Large buffers that the sources of a session hold for each carrier: 2 MiB.
+pub(crate) const LARGE_MAX: usize = 8;
+/// Small and large buffers that streams with a rate limit hold beyond that, of a session: 1.25 MiB. They are of their
+/// own, for such a stream has its turn of all sessions while it takes one, so it cannot wait behind others.
+const PACED_SMALL_MAX: usize = 16;
+const PACED_LARGE_MAX: usize = 4;
+/// A buffer of which less than this part is used is not kept for long.
+const FITTED_SHARE: usize = 4;
+/// Idle buffers that a worker keeps: 1 MiB of small ones...
+const SMALL_IDLE_MAX: usize = 64;
+/// ...and 8 MiB of large ones: as many go round while the other side has not acknowledged what is on its way.
+const LARGE_IDLE_MAX: usize = 32;
+
+/// The two kinds of buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// [`SMALL_BYTES`].
+    Small,
+    /// [`LARGE_BYTES`].
+    Large,
+}
+
+impl Size {
+    const fn bytes(self) -> usize {
+        match self {
+            Self::Small => SMALL_BYTES,
+            Self::Large => LARGE_BYTES,
+        }
+    }
+
+    const fn idle_max(self) -> usize {
+        match self {
+            Self::Small => SMALL_IDLE_MAX,
+            Self::Large => LARGE_IDLE_MAX,
+        }
+    }
+}
+
+/// The idle buffers of one worker, and its pipes: none by default.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    small: RefCell<Vec<Box<[u8]>>>,
+    large: RefCell<Vec<Box<[u8]>>>,
+    pub(crate) source_pipes: Rc<Pipes>,
+    pub(crate) sink_pipes: Rc<Pipes>,
+}
+
+impl Pool {
+    /// For one of so many workers.
+    pub(crate) fn for_one_of(workers: usize) -> Rc<Self> {
+        Rc::new(Self {
+            source_pipes: Pipes::of_sources(workers),
+            sink_pipes: Pipes::of_sinks(workers),
+            ..Self::default()
+        })
+    }
+
+    fn idle(&self, size: Size) -> &RefCell<Vec<Box<[u8]>>> {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    /// A buffer that something else bounds: the one that a carrier is read into, or those of inboxes,
+    /// which credit bounds.
+    pub(crate) fn take(self: &Rc<Self>, size: Size) -> Buffer {
+        self.hand_out(size, None)
+    }
+
+    fn hand_out(self: &Rc<Self>, size: Size, permit: Option<OwnedSemaphorePermit>) -> Buffer {
+        let bytes = self.idle(size).borrow_mut().pop();
+        Buffer {
+            bytes: bytes.unwrap_or_else(|| vec![0; size.bytes()].into_boxed_slice()),
+            home: Some((Rc::clone(self), size)),
+            permit: permit.map(Permit),
+        }
+    }
+}
+
+/// What the sources of one session may hold of a worker's buffers: so many for each of the carriers that
+/// it had at once.
+#[derive(Debug)]
+pub(crate) struct Share {
+    pool: Rc<Pool>,
+    carriers: Cell<usize>,
+    small: Arc<Semaphore>,
+    large: Arc<Semaphore>,
+    paced_small: Arc<Semaphore>,
+    paced_large: Arc<Semaphore>,
+}
+
+impl Share {
+    pub(crate) fn new(pool: Rc<Pool>) -> Self {
+        Self {
+            pool,
+            carriers: Cell::new(1),
+            small: Arc::new(Semaphore::new(SMALL_MAX)),
+            large: Arc::new(Semaphore::new(LARGE_MAX)),
+            paced_small: Arc::new(Semaphore::new(PACED_SMALL_MAX)),
+            paced_large: Arc::new(Semaphore::new(PACED_LARGE_MAX)),
+        }
+    }
+
+    /// There are so many carriers.
+    pub(crate) fn suffice_for(&self, carriers: usize) {
+        let more = carriers.saturating_sub(self.carriers.get());
+        self.carriers.set(self.carriers.get() + more);
+        self.small.add_permits(more * SMALL_MAX);
+        self.large.add_permits(more * LARGE_MAX);
+    }
+
+    pub(crate) fn pool(&self) -> &Rc<Pool> {
+        &self.pool
+    }
+
+    fn permits(&self, size: Size) -> &Arc<Semaphore> {
+        match size {
+            Size::Small => &self.small,
+            Size::Large => &self.large,
+        }
+    }
+
+    /// Waits for a buffer, first come first served; `None` once the share is closed.
+    pub(crate) async fn acquire(&self, size: Size) -> Option<Buffer> {
+        let permits = Arc::clone(self.permits(size));
+        let permit = permits.acquire_owned().await.ok()?;
+        Some(self.pool.hand_out(size, Some(permit)))
+    }
+
+    fn paced_permits(&self, size: Size) -> &Arc<Semaphore> {
+        match size {
+            Size::Small => &self.paced_small,
+            Size::Large => &self.paced_large,
+        }
+    }
+
+    /// A buffer for a stream with a rate limit that has its turn; `None`: [`Self::wait_for_paced`] without it.
+    pub(crate) fn try_acquire_paced(&self, size: Size) -> Option<Buffer> {
+        let permits = Arc::clone(self.paced_permits(size));
+        let permit = permits.try_acquire_owned().ok()?;
+        Some(self.pool.hand_out(size, Some(permit)))
+    }
+
+    /// Waits until [`Self::try_acquire_paced`] may give one, or the share is closed.
+    pub(crate) async fn wait_for_paced(&self, size: Size) {
+        drop(self.paced_permits(size).acquire().await);
+    }
+
+    /// Buffers that have a place in it.
+    #[cfg(test)]
+    pub(crate) fn lent(&self) -> usize {
+        let carriers = self.carriers.get();
+        let places = carriers * (SMALL_MAX + LARGE_MAX) + PACED_SMALL_MAX + PACED_LARGE_MAX;
+        let all = [
+            &self.small,
+            &self.large,
+            &self.paced_small,
+            &self.paced_large,
+        ];
+        let free = all.iter().map(|permits| permits.available_permits());
+        places - free.sum::<usize>()
+    }
+
+    /// No buffer is handed out any more.
+    pub(crate) fn close(&self) {
+        self.small.close();
+        self.large.close();
+        self.paced_small.close();
+        self.paced_large.close();
+    }
+}
+
+/// The place of one buffer in its share; free again when dropped.
+#[derive(Debug)]
+pub(crate) struct Permit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+
+/// One buffer; goes back when dropped.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    bytes: Box<[u8]>,
+    /// `None`: it is no buffer of a pool.
+    home: Option<(Rc<Pool>, Size)>,
+    permit: Option<Permit>,
+}
+
+impl Buffer {
+    /// Gives its place in the share away: something else bounds it from now on.
+    pub(crate) fn take_permit(&mut self) -> Option<Permit> {
+        self.permit.take()
+    }
+
+    /// Bytes of memory that [`Self::fitted`] takes.
+    pub(crate) fn held(&self, used: usize) -> usize {
+        if self.is_fit(used) {
+            self.bytes.len()
+        } else {
+            used
+        }
+    }
+
+    fn is_fit(&self, used: usize) -> bool {
+        used >= self.bytes.len() / FITTED_SHARE
+    }
+
+    /// The same for long: without what is behind the first `used` bytes, where these are few. Copying more
+    /// costs more than it saves.
+    pub(crate) fn fitted(self, used: usize) -> Self {
+        if self.is_fit(used) {
+            return self;
+        }
+        self.trimmed(used)
+    }
+
+    /// The same without what is behind the first `used` bytes; keeps its place in the share.
+    pub(crate) fn trimmed(mut self, used: usize) -> Self {
+        Self {
+            bytes: Box::from(&self.bytes[..used]),
+            home: None,
+            permit: self.permit.take(),
+        }
+    }
+}
+
+impl From<Vec<u8>> for Buffer {
+    /// One of its own, of no pool.
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes: bytes.into_boxed_slice(),
+            home: None,
+            permit: None,
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let Some((pool, size)) = &self.home else {
+            return;
+        };
+        let mut idle = pool.idle(*size).borrow_mut();
+        if idle.len() < size.idle_max() {
+            idle.push(std::mem::take(&mut self.bytes));
+        }
+    }
+}
+
+impl std::ops::Deref for Buffer {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl std::ops::DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_share_hands_out_its_number_of_buffers_and_takes_them_back() {
+        let share = Share::new(Rc::default());
+        let mut held = Vec::new();
+        for _ in 0..LARGE_MAX {
+            held.push(share.acquire(Size::Large).await.unwrap());
+        }
+        assert_eq!(share.large.available_permits(), 0);
+        assert!(share.acquire(Size::Small).await.is_some());
+        held.pop();
+        assert!(share.acquire(Size::Large).await.is_some());
+        share.close();
+        assert!(share.acquire(Size::Large).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn another_carrier_brings_its_part_of_the_share_once() {
+        let share = Share::new(Rc::default());
+        for carriers in [1, 2, 1, 2] {
+            share.suffice_for(carriers);
+        }
+        assert_eq!(share.large.available_permits(), 2 * LARGE_MAX);
+        assert_eq!(share.small.available_permits(), 2 * SMALL_MAX);
+    }
+
+    #[tokio::test]
+    async fn a_buffer_that_is_kept_takes_what_it_uses_and_no_place() {
+        let share = Share::new(Rc::default());
+        let mut little = share.acquire(Size::Large).await.unwrap();
+        little[..3].copy_from_slice(b"abc");
+        let permit = little.take_permit();
+        let little = little.fitted(3);
+        assert_eq!(&*little, b"abc");
+        assert_eq!(share.pool.large.borrow().len(), 1);
+        assert_eq!(share.large.available_permits(), LARGE_MAX - 1);
+        drop(permit);
+        assert_eq!(share.large.available_permits(), LARGE_MAX);
+        let full = share.acquire(Size::Large).await.unwrap();
+        assert_eq!(full.fitted(LARGE_BYTES / FITTED_SHARE).len(), LARGE_BYTES);
+        assert_eq!(share.pool.large.borrow().len(), 1);
+        drop(little);
+        assert_eq!(share.pool.large.borrow().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_buffer_that_is_trimmed_takes_what_it_uses_and_keeps_its_place() {
+        let share = Share::new(Rc::default());
+        let half = share.acquire(Size::Large).await.unwrap();
+        let half = half.trimmed(LARGE_BYTES / 2);
+        assert_eq!(half.held(LARGE_BYTES / 2), LARGE_BYTES / 2);
+        assert_eq!(share.pool.large.borrow().len(), 1);
+        assert_eq!(share.large.available_permits(), LARGE_MAX - 1);
+        drop(half);
+        assert_eq!(share.large.available_permits(), LARGE_MAX);
+    }
+
+    #[test]
+    fn a_pool_keeps_a_bounded_number_of_idle_buffers() {
+        let pool = Rc::new(Pool::default());
+        let held: Vec<_> = (0..2 * LARGE_IDLE_MAX)
+            .map(|_| pool.take(Size::Large))
+            .collect();
+        drop(held);
+        assert_eq!(pool.large.borrow().len(), LARGE_IDLE_MAX);
+    }
+}

@@ -1,0 +1,198 @@
+//! Payload that a local socket has not taken yet.
+//!
+//! Filled only when the socket's own buffer is full. Bounded by the stream's credit. What was spliced stays
+//! in its pipe, a few of them; the rest is in the worker's buffers: small ones first, large ones once as
+//! much is held, so that what is held exceeds what is useful by at most a small buffer, or twice.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::rc::Rc;
+
+use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
+use super::pipe::Pipe;
+use crate::io::local_socket::Socket;
+use crate::io::socket;
+
+/// Slices of one write.
+pub(crate) const SLICES_MAX: usize = 16;
+
+/// Chunks of the one kind before one of the other: what a chunk wastes is less than what is held.
+const LARGE_FROM: usize = LARGE_BYTES / SMALL_BYTES;
+
+/// A byte queue.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    chunks: VecDeque<Chunk>,
+    /// Bytes of the first chunk that are gone.
+    taken: usize,
+}
+
+#[derive(Debug)]
+enum Chunk {
+    Memory { buffer: Buffer, length: usize },
+    Pipe(Pipe),
+}
+
+impl Chunk {
+    /// `None`: they are in a pipe.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Self::Memory { buffer, length } => Some(&buffer[..*length]),
+            Self::Pipe(_) => None,
+        }
+    }
+}
+
+impl Inbox {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.chunks.is_empty()
+    }
+
+    /// How many pipes it has.
+    pub(crate) fn pipes(&self) -> usize {
+        let pipes = self.chunks.iter().filter(|chunk| chunk.bytes().is_none());
+        pipes.count()
+    }
+
+    /// Keeps what `pipe` holds.
+    pub(crate) fn push_pipe(&mut self, pipe: Pipe) {
+        self.chunks.push_back(Chunk::Pipe(pipe));
+    }
+
+    pub(crate) fn push(&mut self, pool: &Rc<Pool>, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match self.chunks.back_mut() {
+                Some(Chunk::Memory { buffer, length }) if *length < buffer.len() => {
+                    let room = (buffer.len() - *length).min(bytes.len());
+                    buffer[*length..*length + room].copy_from_slice(&bytes[..room]);
+                    *length += room;
+                    bytes = &bytes[room..];
+                }
+                _ => {
+                    let large = self.chunks.len() >= LARGE_FROM;
+                    self.chunks.push_back(Chunk::Memory {
+                        buffer: pool.take(if large { Size::Large } else { Size::Small }),
+                        length: 0,
+                    });
+                }
+            }
+        }
+    }
+
+    /// Writes the oldest bytes, as many as one call takes and at most `limit`; returns how many went.
+    ///
+    /// # Errors
+    /// As writev(2) and splice(2).
+    pub(crate) fn write(&mut self, to: &impl Socket, limit: usize) -> std::io::Result<usize> {
+        if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
+            let length = pipe.drain(to, limit)?;
+            if pipe.held() == 0 {
+                self.chunks.pop_front();
+            }
+            return Ok(length);
+        }
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let (count, total) = self.slices(limit, &mut slices);
+        let length = socket::write(to, &slices[..count], total)?;
+        self.consume(length);
+        Ok(length)
+    }
+
+    /// Puts the oldest bytes up to a pipe, as many as one write takes and at most `limit`, into `slices`;
+    /// returns how many slices and bytes these are.
+    pub(crate) fn slices<'a>(
+        &'a self,
+        limit: usize,
+        slices: &mut [IoSlice<'a>; SLICES_MAX],
+    ) -> (usize, usize) {
+        let (mut count, mut total, mut skip) = (0, 0, self.taken);
+        for (bytes, slice) in self.chunks.iter().map_while(Chunk::bytes).zip(slices) {
+            let length = (bytes.len() - skip).min(limit - total);
+            if length == 0 {
+                break;
+            }
+            *slice = IoSlice::new(&bytes[skip..skip + length]);
+            count += 1;
+            total += length;
+            skip = 0;
+        }
+        (count, total)
+    }
+
+    /// Forgets the oldest `length` bytes of memory.
+    pub(crate) fn consume(&mut self, length: usize) {
+        self.taken += length;
+        while let Some(first) = self.chunks.front().and_then(Chunk::bytes).map(<[u8]>::len) {
+            if self.taken < first {
+                break;
+            }
+            self.taken -= first;
+            self.chunks.pop_front();
+        }
+        debug_assert!(!self.chunks.is_empty() || self.taken == 0);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::pipe::Pipes;
+    use super::*;
+    use crate::session::driver::tests::pair;
+
+    #[tokio::test]
+    async fn what_is_in_pipes_and_in_memory_comes_out_in_the_order_it_went_in() {
+        let ((mut client, from), (to, mut server)) = (pair().await, pair().await);
+        client.write_all(b"-one--two-").await.unwrap();
+        from.readable().await.unwrap();
+        let (pool, pipes) = (Rc::new(Pool::default()), Pipes::of_sinks(1));
+        let mut inbox = Inbox::default();
+        inbox.push(&pool, b"begin");
+        for _ in 0..2 {
+            let mut pipe = pipes.take().unwrap();
+            pipe.fill(&from, 5).unwrap();
+            inbox.push_pipe(pipe);
+            inbox.push(&pool, b"memory");
+        }
+        assert_eq!(inbox.pipes(), 2);
+        to.writable().await.unwrap();
+        while !inbox.is_empty() {
+            inbox.write(&to, 4).unwrap();
+        }
+        drop(to);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"begin-one-memory-two-memory");
+        assert_eq!(inbox.pipes(), 0);
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_come_out_in_the_order_they_went_in(
+            steps in proptest::collection::vec((0usize..40_000, 0usize..60_000), 1..20)
+        ) {
+            let pool = Rc::new(Pool::default());
+            let mut inbox = Inbox::default();
+            let mut model = VecDeque::new();
+            let mut next = 0u8;
+            for (push, take) in steps {
+                let bytes: Vec<u8> = std::iter::repeat_with(|| { next = next.wrapping_add(1); next }).take(push).collect();
+                inbox.push(&pool, &bytes);
+                model.extend(&bytes);
+                let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+                let (count, _) = inbox.slices(take, &mut slices);
+                let out: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
+                let expected: Vec<u8> = model.drain(..out.len()).collect();
+                prop_assert_eq!(&out, &expected);
+                inbox.consume(out.len());
+                prop_assert_eq!(inbox.is_empty(), model.is_empty());
+            }
+        }
+    }
+}

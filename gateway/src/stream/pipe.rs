@@ -1,0 +1,306 @@
+//! Pipes: payload that goes from one socket to another without being copied (splice(2)).
+//!
+//! A pipe is taken empty from its worker's [`Pipes`], filled once from one socket, drained into the other,
+//! and goes back. What is still in it when it is dropped is thrown away. What a session may ask for again
+//! is in a second pipe (tee(2)): both refer to the same memory. A worker has a fixed number of pipes for
+//! each direction: where none is left, or the kernel gives no more (`pipe-user-pages-soft`, pipe(7), of
+//! which all gateways of a node with the same user have one), payload is copied.
+
+use std::cell::{Cell, RefCell};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+
+use rustix::pipe::{PipeFlags, SpliceFlags, fcntl_setpipe_size, pipe_with, splice, tee};
+use tokio::io::Interest;
+
+use crate::io::local_socket::Socket;
+use crate::io::socket;
+
+/// Bytes of a pipe, where each of its places holds a page (a piece of memory from a socket is often larger, and
+/// takes one place), and most bytes of a frame that is spliced. The most that a process may ask for unless the
+/// machine is told otherwise (`pipe-max-size`, pipe(7)); a quarter of it took a fifth more CPU time.
+pub(crate) const PIPE_BYTES: usize = 1 << 20;
+/// Below this, copying takes as little as two calls for a pipe.
+pub(crate) const SPLICE_BYTES_MIN: usize = 32 << 10;
+/// Pipes of a process for payload on its way to a carrier, or kept for it, but for two a worker...
+const SOURCE_PIPES_MAX: usize = 16;
+/// ...and for payload on its way to local sockets, but for one a worker. An unprivileged user has 64 MiB of
+/// all of them together; this is 24.
+const SINK_PIPES_MAX: usize = 8;
+
+const FLAGS: SpliceFlags = SpliceFlags::MOVE.union(SpliceFlags::NONBLOCK);
+
+/// The pipes of one worker; none by default.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes {
+    idle: RefCell<Vec<Ends>>,
+    /// How many may still be made.
+    left: Cell<usize>,
+    /// How many one stream may hold.
+    a_stream: usize,
+    /// Where what is thrown away goes; `None`: it goes with its pipe.
+    null: Option<File>,
+}
+
+#[derive(Debug)]
+struct Ends {
+    output: OwnedFd,
+    input: OwnedFd,
+}
+
+impl Pipes {
+    /// Those for payload to carriers, of one of `workers`.
+    pub(crate) fn of_sources(workers: usize) -> Rc<Self> {
+        Self::part_of(SOURCE_PIPES_MAX, workers, 2)
+    }
+
+    /// Those for payload to local sockets.
+    pub(crate) fn of_sinks(workers: usize) -> Rc<Self> {
+        Self::part_of(SINK_PIPES_MAX, workers, 1)
+    }
+
+    fn part_of(all: usize, workers: usize, least: usize) -> Rc<Self> {
+        let part = (all / workers.max(1)).max(least);
+        Rc::new(Self {
+            idle: RefCell::default(),
+            left: Cell::new(part),
+            a_stream: part.div_ceil(2),
+            null: File::options().write(true).open("/dev/null").ok(),
+        })
+    }
+
+    /// How many of them one stream may hold while its socket stalls: half.
+    pub(crate) fn a_stream(&self) -> usize {
+        self.a_stream
+    }
+
+    /// Whether so many are left.
+    pub(crate) fn has(&self, count: usize) -> bool {
+        self.idle.borrow().len() + self.left.get() >= count
+    }
+
+    /// An empty one; `None`: there is none left.
+    pub(crate) fn take(self: &Rc<Self>) -> Option<Pipe> {
+        let idle = self.idle.borrow_mut().pop();
+        let ends = idle.or_else(|| self.make())?;
+        Some(Pipe {
+            ends: Some(ends),
+            held: 0,
+            home: Rc::clone(self),
+        })
+    }
+
+    fn make(&self) -> Option<Ends> {
+        let left = self.left.get().checked_sub(1)?;
+        match make() {
+            Ok(ends) => {
+                self.left.set(left);
+                Some(ends)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "The system gives no more pipes, so some payload is copied, which takes more CPU time: raise fs.pipe-user-pages-soft, or run fewer gateways of one user on this node");
+                self.left.set(0);
+                None
+            }
+        }
+    }
+}
+
+fn make() -> std::io::Result<Ends> {
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
+    fcntl_setpipe_size(&input, PIPE_BYTES)?;
+    Ok(Ends { output, input })
+}
+
+/// One pipe and what it holds; goes back when dropped, if empty.
+#[derive(Debug)]
+pub(crate) struct Pipe {
+    /// There until it is dropped.
+    ends: Option<Ends>,
+    held: usize,
+    home: Rc<Pipes>,
+}
+
+impl Pipe {
+    /// Bytes in it.
+    pub(crate) fn held(&self) -> usize {
+        self.held
+    }
+
+    fn ends(&self) -> std::io::Result<&Ends> {
+        let gone = || std::io::Error::from(std::io::ErrorKind::BrokenPipe);
+        self.ends.as_ref().ok_or_else(gone)
+    }
+
+    /// Another pipe that holds the same.
+    ///
+    /// # Errors
+    /// As tee(2). `WouldBlock`: there is no pipe, or not enough room in one.
+    pub(crate) fn twin(&self) -> std::io::Result<Self> {
+        let none = || std::io::Error::from(std::io::ErrorKind::WouldBlock);
+        let mut twin = self.home.take().ok_or_else(none)?;
+        let (output, input) = (&self.ends()?.output, &twin.ends()?.input);
+        twin.held = tee(output, input, self.held, SpliceFlags::NONBLOCK)?;
+        if twin.held < self.held {
+            return Err(none());
+        }
+        Ok(twin)
+    }
+
+    /// All that it holds, copied behind `before` bytes of room.
+    ///
+    /// # Errors
+    /// As read(2).
+    pub(crate) fn read_all(&mut self, before: usize) -> std::io::Result<Vec<u8>> {
+        let mut bytes = vec![0; before + self.held];
+        while self.held > 0 {
+            let from = bytes.len() - self.held;
+            self.held -= rustix::io::read(&self.ends()?.output, &mut bytes[from..])?;
+        }
+        Ok(bytes)
+    }
+
+    /// Takes up to `bytes` from `from` into the empty pipe; returns how many, 0 at the end of file. Less
+    /// where there is less, or the pipe is full: it has 256 places for pieces of memory.
+    ///
+    /// # Errors
+    /// As splice(2). `WouldBlock`: there is nothing, which the next readiness ends.
+    pub(crate) fn fill(&mut self, from: &impl Socket, bytes: usize) -> std::io::Result<usize> {
+        debug_assert_eq!(self.held, 0, "would block for two reasons");
+        let input = &self.ends()?.input;
+        let length = from.try_io(Interest::READABLE, || {
+            Ok(splice(from, None, input, None, bytes, FLAGS)?)
+        })?;
+        self.held += length;
+        Ok(length)
+    }
+
+    /// Passes on to `to` what it takes, at most `limit` bytes; returns how many. Some may be left.
+    ///
+    /// # Errors
+    /// As splice(2).
+    pub(crate) fn drain(&mut self, to: &impl Socket, limit: usize) -> std::io::Result<usize> {
+        let (output, wanted) = (&self.ends()?.output, self.held.min(limit));
+        let length = to.try_io(Interest::WRITABLE, || {
+            Ok(splice(output, None, to, None, wanted, FLAGS)?)
+        })?;
+        self.held -= length;
+        if length < wanted {
+            socket::not_ready(to, Interest::WRITABLE);
+        }
+        Ok(length)
+    }
+}
+
+impl Drop for Pipe {
+    fn drop(&mut self) {
+        let Some(ends) = self.ends.take() else {
+            return;
+        };
+        if self.held > 0
+            && let Some(null) = &self.home.null
+        {
+            let thrown_away = splice(&ends.output, None, null, None, self.held, FLAGS);
+            self.held -= thrown_away.unwrap_or(0);
+        }
+        if self.held == 0 {
+            self.home.idle.borrow_mut().push(ends);
+        } else {
+            self.home.left.set(self.home.left.get() + 1);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::session::driver::tests::pair;
+
+    #[tokio::test]
+    async fn bytes_go_from_socket_to_socket_in_order() {
+        let ((mut client, from), (to, mut server)) = (pair().await, pair().await);
+        let mut pipe = Pipes::of_sinks(1).take().unwrap();
+        client.write_all(b"hello").await.unwrap();
+        from.readable().await.unwrap();
+        assert_eq!(pipe.fill(&from, 4).unwrap(), 4);
+        to.writable().await.unwrap();
+        assert_eq!((pipe.drain(&to, 3).unwrap(), pipe.held()), (3, 1));
+        assert_eq!((pipe.drain(&to, usize::MAX).unwrap(), pipe.held()), (1, 0));
+        assert_eq!(pipe.fill(&from, 4).unwrap(), 1);
+        assert_eq!(pipe.drain(&to, usize::MAX).unwrap(), 1);
+        let nothing = pipe.fill(&from, 4).unwrap_err();
+        assert_eq!(nothing.kind(), std::io::ErrorKind::WouldBlock);
+        drop(client);
+        from.readable().await.unwrap();
+        assert_eq!(pipe.fill(&from, 4).unwrap(), 0);
+        drop(to);
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.unwrap();
+        assert_eq!(all, b"hello");
+    }
+
+    #[tokio::test]
+    async fn a_socket_that_is_full_leaves_the_rest_in_the_pipe() {
+        let ((client, from), (to, _server)) = (pair().await, pair().await);
+        let mut pipe = Pipes::of_sinks(1).take().unwrap();
+        to.writable().await.unwrap();
+        while pipe.held() == 0 {
+            client.writable().await.unwrap();
+            let _ = client.try_write(&[7; 1 << 16]);
+            from.readable().await.unwrap();
+            if pipe.fill(&from, PIPE_BYTES).is_ok() {
+                let _ = pipe.drain(&to, usize::MAX);
+            }
+        }
+        let again = pipe.drain(&to, usize::MAX).unwrap_err();
+        assert_eq!(again.kind(), std::io::ErrorKind::WouldBlock);
+    }
+
+    #[tokio::test]
+    async fn a_worker_has_its_part_of_the_pipes_and_gets_each_back_empty() {
+        let (mut client, from) = pair().await;
+        let (to, mut server) = pair().await;
+        client.write_all(b"thrown away").await.unwrap();
+        from.readable().await.unwrap();
+        to.writable().await.unwrap();
+        let pipes = Pipes::of_sources(20);
+        let mut held: Vec<_> = std::iter::from_fn(|| pipes.take()).collect();
+        assert_eq!(held.len(), 2);
+        held[0].fill(&from, 6).unwrap();
+        held.clear();
+        let mut again: Vec<_> = std::iter::from_fn(|| pipes.take()).collect();
+        assert_eq!(again.len(), 2);
+        for (pipe, bytes) in again.iter_mut().zip([1, 4]) {
+            assert_eq!(pipe.fill(&from, bytes).unwrap(), bytes);
+            assert_eq!(pipe.drain(&to, usize::MAX).unwrap(), bytes);
+        }
+        let mut rest = [0; 5];
+        server.read_exact(&mut rest).await.unwrap();
+        assert_eq!(&rest, b" away");
+        let (of_sources, of_sinks) = (Pipes::of_sources(64), Pipes::of_sinks(64));
+        let held = [&of_sources, &of_sources, &of_sinks].map(Pipes::take);
+        assert!(held.iter().all(Option::is_some));
+        assert!(of_sources.take().is_none() && of_sinks.take().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_in_a_twin_can_be_read_when_the_pipe_is_drained() {
+        let (mut client, from) = pair().await;
+        let (to, _server) = pair().await;
+        client.write_all(b"kept").await.unwrap();
+        from.readable().await.unwrap();
+        to.writable().await.unwrap();
+        let mut pipe = Pipes::of_sources(64).take().unwrap();
+        pipe.fill(&from, 4).unwrap();
+        let mut twin = pipe.twin().unwrap();
+        let no_third = pipe.twin().unwrap_err();
+        assert_eq!(no_third.kind(), std::io::ErrorKind::WouldBlock);
+        pipe.drain(&to, usize::MAX).unwrap();
+        drop(pipe);
+        assert_eq!(twin.held(), 4);
+        assert_eq!(twin.read_all(2).unwrap(), b"\0\0kept");
+    }
+}

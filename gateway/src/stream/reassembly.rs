@@ -1,0 +1,181 @@
+//! Payload of one stream that came over several carriers, put in order.
+//!
+//! Of all that is before [`Reassembly::next`] the local socket or the inbox has taken its part. What is
+//! beyond a gap is kept here, and goes behind the inbox once the gap is closed. Bounded by the stream's
+//! credit, and by twice that where peers send crumbs: pieces that touch are kept in one. A stream of one
+//! carrier has no gaps and keeps nothing.
+
+use std::collections::BTreeMap;
+use std::io::IoSlice;
+use std::rc::Rc;
+
+use super::buffers::Pool;
+use super::inbox::Inbox;
+
+/// A piece of this size gets no more behind it: growing moves it.
+const PIECE_BYTES_MAX: usize = 64 << 10;
+
+/// Where a stream is, and what is beyond its gaps.
+#[derive(Debug, Default)]
+pub(crate) struct Reassembly {
+    /// Of the next byte in order.
+    next: u64,
+    /// By the offset of their first byte; they do not overlap.
+    early: BTreeMap<u64, Vec<u8>>,
+}
+
+impl Reassembly {
+    /// Whether nothing is beyond a gap.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.early.is_empty()
+    }
+
+    /// Whether payload at `offset` comes next.
+    pub(crate) fn is_next(&self, offset: u64) -> bool {
+        self.next == offset
+    }
+
+    /// The next `length` bytes are with the local socket or in `inbox`; what they held up follows.
+    pub(crate) fn pass(&mut self, length: usize, inbox: &mut Inbox, pool: &Rc<Pool>) {
+        self.next += length as u64;
+        while let Some(piece) = self.early.first_entry()
+            && *piece.key() == self.next
+        {
+            let piece = piece.remove();
+            self.next += piece.len() as u64;
+            inbox.push(pool, &piece);
+        }
+    }
+
+    /// Keeps payload that belongs at `offset`, beyond a gap.
+    pub(crate) fn keep(&mut self, offset: u64, slices: &[IoSlice<'_>]) {
+        debug_assert!(
+            offset > self.next,
+            "payload at {offset}, behind {}",
+            self.next
+        );
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        let before = self.early.range_mut(..offset).next_back();
+        let piece = match before {
+            Some((start, piece))
+                if start + piece.len() as u64 == offset && piece.len() < PIECE_BYTES_MAX =>
+            {
+                piece
+            }
+            _ => self.early.entry(offset).or_insert_with(|| {
+                // Not more than that: `Vec` would round a few bytes up.
+                Vec::with_capacity(length)
+            }),
+        };
+        slices
+            .iter()
+            .for_each(|slice| piece.extend_from_slice(slice));
+    }
+
+    /// Takes payload that belongs at `offset`, for a stream that has no socket to write to.
+    pub(crate) fn receive(
+        &mut self,
+        offset: u64,
+        slices: &[IoSlice<'_>],
+        inbox: &mut Inbox,
+        pool: &Rc<Pool>,
+    ) {
+        if !self.is_next(offset) {
+            return self.keep(offset, slices);
+        }
+        let mut length = 0;
+        for slice in slices {
+            inbox.push(pool, slice);
+            length += slice.len();
+        }
+        self.pass(length, inbox, pool);
+    }
+
+    /// Forgets what is beyond gaps: they will not be closed.
+    pub(crate) fn clear(&mut self) {
+        self.early.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::inbox::SLICES_MAX;
+    use super::*;
+
+    fn drain(inbox: &mut Inbox) -> Vec<u8> {
+        let mut all = Vec::new();
+        while !inbox.is_empty() {
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let (count, total) = inbox.slices(usize::MAX, &mut slices);
+            slices[..count]
+                .iter()
+                .for_each(|slice| all.extend_from_slice(slice));
+            inbox.consume(total);
+        }
+        all
+    }
+
+    /// Disjoint ranges that fill a stream, in any order.
+    fn shuffled() -> impl Strategy<Value = Vec<(usize, usize)>> {
+        proptest::collection::vec(prop_oneof![1usize..20, 1usize..100_000], 1..40)
+            .prop_map(|lengths| {
+                let mut start = 0;
+                let range = |length| {
+                    start += length;
+                    (start - length, start)
+                };
+                lengths.into_iter().map(range).collect::<Vec<_>>()
+            })
+            .prop_shuffle()
+    }
+
+    proptest! {
+        #[test]
+        fn shuffled_ranges_come_out_in_order(ranges in shuffled()) {
+            let length = ranges.iter().map(|(_, end)| *end).max().unwrap();
+            let bytes: Vec<u8> = (0..length).map(|index| (index % 251) as u8).collect();
+            let pool = Rc::new(Pool::default());
+            let (mut reassembly, mut inbox) = (Reassembly::default(), Inbox::default());
+            let mut out = Vec::new();
+            let mut come = Vec::new();
+            for (start, end) in ranges {
+                let (one, two) = bytes[start..end].split_at((end - start) / 2);
+                let slices = [IoSlice::new(one), IoSlice::new(two)];
+                reassembly.receive(start as u64, &slices, &mut inbox, &pool);
+                out.extend(drain(&mut inbox));
+                come.push((start, end));
+                come.sort_unstable();
+                let in_order = come.iter().fold(0, |next, (start, end)| {
+                    if *start == next { *end } else { next }
+                });
+                prop_assert_eq!(out.len(), in_order);
+                let last = come.last().is_some_and(|(_, end)| *end == in_order);
+                prop_assert_eq!(reassembly.is_empty(), last);
+            }
+            prop_assert!(out == bytes);
+        }
+    }
+
+    #[test]
+    fn crumbs_beyond_a_gap_are_kept_in_few_pieces() {
+        let mut reassembly = Reassembly::default();
+        for offset in 1..=1000 {
+            reassembly.keep(offset, &[IoSlice::new(b"x")]);
+        }
+        assert_eq!(reassembly.early.len(), 1);
+        assert!(reassembly.early[&1].capacity() <= 2048);
+    }
+
+    #[test]
+    fn what_a_socket_took_at_once_counts_too() {
+        let pool = Rc::new(Pool::default());
+        let (mut reassembly, mut inbox) = (Reassembly::default(), Inbox::default());
+        reassembly.keep(5, &[IoSlice::new(b"world")]);
+        assert!(reassembly.is_next(0) && !reassembly.is_next(5));
+        reassembly.pass(5, &mut inbox, &pool);
+        assert_eq!(drain(&mut inbox), b"world");
+        assert!(reassembly.is_next(10) && reassembly.is_empty());
+    }
+}
