@@ -11,7 +11,7 @@
 //! Streams belong to the session: a carrier that is lost takes them with it only where the session says
 //! so.
 //!
-//! Memory: see docs/architecture.md, "Bounds of a gateway". An idle stream, or an idle carrier, holds
+//! Memory: see docs/limits.md. An idle stream, or an idle carrier, holds
 //! no buffer.
 //!
 //! The session decides; see `gateway/proto/src/lib.rs` for its contract.

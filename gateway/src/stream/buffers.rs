@@ -4,7 +4,7 @@
 //! A [`Pool`] keeps the idle ones of a worker, last used first, so that a few stay in the processor's
 //! cache. A [`Share`] bounds what the sources of one session hold, so that a session that stalls takes
 //! nothing from the others of its worker: streams with little to send have buffers of their own and
-//! do not wait behind bulk. See docs/architecture.md, "Bounds of a gateway".
+//! do not wait behind bulk. See docs/limits.md.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
