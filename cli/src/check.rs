@@ -144,11 +144,11 @@ async fn fill(scope: &Scope<'_>, report: &mut Report) -> Result<Ended, Failure> 
     };
     for category in categories(scope.args) {
         let checks = match category {
-            Category::Cluster => cluster::look(scope, &version).await?,
-            Category::Installation => installation::look(scope).await?,
-            Category::Node => node::look(scope).await?,
-            Category::Namespace => namespace::look(scope).await?,
-            Category::Tunnels => tunnels::look(scope).await?,
+            Category::Cluster => cluster::run(scope, &version).await?,
+            Category::Installation => installation::run(scope).await?,
+            Category::Node => node::run(scope).await?,
+            Category::Namespace => namespace::run(scope).await?,
+            Category::Tunnels => tunnels::run(scope).await?,
         };
         report.add(category, checks);
     }

@@ -40,12 +40,12 @@ use crate::roles::worker::{Phase, Worker};
 use crate::roles::{entry, exit, rendezvous};
 use crate::session::handover::{Handed, Handover};
 
-/// Tasks that run before sockets are looked at again. One that moves bulk takes 0.1 ms: with tokio's 61 a
+/// Tasks that run before sockets are polled again. One that moves bulk takes 0.1 ms: with tokio's 61 a
 /// small stream's bytes would wait for 6 ms to be seen, on a carrier of their own as well.
-const LOOK_EVERY: u32 = 8;
+const EVENT_INTERVAL: u32 = 8;
 /// Tasks that run before one that another worker has woken, such as a connection that it evicts. With tokio's 31 these
 /// stay for as long as the own tasks of a flood go on.
-const WOKEN_EVERY: u32 = 4;
+const GLOBAL_QUEUE_INTERVAL: u32 = 4;
 
 /// Where the configuration comes from.
 #[derive(Debug)]
@@ -223,8 +223,8 @@ fn run_worker(
 ) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        .event_interval(LOOK_EVERY)
-        .global_queue_interval(WOKEN_EVERY)
+        .event_interval(EVENT_INTERVAL)
+        .global_queue_interval(GLOBAL_QUEUE_INTERVAL)
         .build_local(LocalOptions::default())?;
     let run = async move {
         match role {

@@ -31,7 +31,7 @@ use crate::{namespace::Namespace, usage};
 pub(crate) const NOT_FOUND: &str = "not found";
 
 /// The pause between two looks at something that is waited for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Bytes kept of what a process prints.
 const OUTPUT_BYTES_MAX: u64 = 4 << 20;
@@ -156,7 +156,7 @@ impl Process {
             if Instant::now() >= deadline {
                 bail!("it has not ended after {patience:?}");
             }
-            thread::sleep(LOOK_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         };
         let text = |reader: JoinHandle<String>| reader.join().unwrap_or_default();
         Ok(Finished {
@@ -213,7 +213,7 @@ pub(crate) fn wait_until(
         if Instant::now() >= deadline {
             bail!("waited {patience:?} for {what}");
         }
-        thread::sleep(LOOK_INTERVAL);
+        thread::sleep(POLL_INTERVAL);
     }
     Ok(())
 }

@@ -26,7 +26,7 @@ pub(super) async fn reach(cluster: &Cluster) -> Result<Info, Check> {
     })
 }
 
-pub(super) async fn look(scope: &Scope<'_>, info: &Info) -> Result<Vec<Check>, Failure> {
+pub(super) async fn run(scope: &Scope<'_>, info: &Info) -> Result<Vec<Check>, Failure> {
     let mut checks = vec![
         Check::good("the API server answers"),
         server_version(&info.git_version),

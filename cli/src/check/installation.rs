@@ -22,7 +22,7 @@ use crate::end::Failure;
 const LEASE: &str = "muxtunnel-operator";
 const LEASE_NAME: &str = "--lease-name=";
 /// How long after a look at a Lease the next one is.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// The label that the chart gives an operator.
 const OPERATORS: &str = "app.kubernetes.io/component=operator";
 /// The argument that no other program's Deployment has.
@@ -33,7 +33,7 @@ const VERSION_LABEL: &str = "app.kubernetes.io/version";
 /// Differences of a definition that are named; the rest is counted.
 const DIFFERENCES_SHOWN: usize = 3;
 
-pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let client = &scope.cluster.client;
     let description = "an operator runs";
     let operators = operators(client, scope.args.operator_namespace.as_deref()).await;
@@ -321,7 +321,7 @@ async fn leader(client: &Client, operator: &Deployment, now: Timestamp) -> Resul
         if renewed {
             break;
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
         lease = api
             .get_opt(&name)
             .await

@@ -18,7 +18,7 @@ const LEVEL: &str = "pod-security.kubernetes.io/enforce";
 /// Lets every pod run.
 const PRIVILEGED: &str = "privileged";
 
-pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let client = &scope.cluster.client;
     let right = Right {
         verb: "list",

@@ -14,7 +14,7 @@ use crate::object::PAGE;
 /// Nodes that pods are made on; further ones are named as not tried.
 const PROBED_MAX: usize = 32;
 
-pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let description = "the nodes can be read";
     let right = Right {
         verb: "list",

@@ -11,7 +11,7 @@ use crate::cluster::refusal;
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
 
-pub(super) async fn look(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
+pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
     let namespace = scope.namespace();
     let description = "tunnels are as they were asked to be";
     let (group, resource) = ("muxtunnel.dev", "muxtunnels");

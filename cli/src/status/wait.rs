@@ -54,7 +54,7 @@ pub(super) async fn read(
             // What was known last.
             Err(_) => said.clone(),
         };
-        let Some(next) = next_look(began, Instant::now(), deadline) else {
+        let Some(next) = next_poll(began, Instant::now(), deadline) else {
             let event = last_event(cluster, last.as_ref()).await;
             return Err(Failure::TimedOut(format!(
                 "not within {timeout}: {namespace}/{name} is {type_}; {state}{event}"
@@ -69,7 +69,7 @@ pub(super) async fn read(
 }
 
 /// When to look again after a look that `began` then; none where that was the last one.
-fn next_look(began: Instant, now: Instant, deadline: Instant) -> Option<Instant> {
+fn next_poll(began: Instant, now: Instant, deadline: Instant) -> Option<Instant> {
     (began < deadline).then(|| deadline.min(now + INTERVAL))
 }
 
@@ -121,11 +121,11 @@ mod tests {
     fn the_last_look_is_when_the_time_is_over_and_not_before() {
         let deadline = Instant::now() + INTERVAL * 5;
         let second = |number| deadline - INTERVAL * 5 + INTERVAL * number;
-        assert_eq!(next_look(second(0), second(0), deadline), Some(second(1)));
+        assert_eq!(next_poll(second(0), second(0), deadline), Some(second(1)));
         let late = second(4) + INTERVAL / 2;
-        assert_eq!(next_look(late, late, deadline), Some(deadline));
+        assert_eq!(next_poll(late, late, deadline), Some(deadline));
         // Its answer took until after the end.
-        assert_eq!(next_look(late, second(6), deadline), Some(deadline));
-        assert_eq!(next_look(deadline, deadline, deadline), None);
+        assert_eq!(next_poll(late, second(6), deadline), Some(deadline));
+        assert_eq!(next_poll(deadline, deadline, deadline), None);
     }
 }

@@ -306,11 +306,11 @@ impl NativeSession {
     }
 
     /// The window of `stream` is a first one, which it keeps for as long as the stream consumes.
-    fn look_whether_idle(&mut self, now: Instant, stream: StreamId) {
+    fn check_idle(&mut self, now: Instant, stream: StreamId) {
         if let Some(state) = self.streams.get_mut(&stream) {
-            let look = now + window::IDLE;
-            state.idle_look = Some(look);
-            self.deadlines.insert((look, stream));
+            let check = now + window::IDLE;
+            state.idle_check = Some(check);
+            self.deadlines.insert((check, stream));
         }
     }
 
@@ -378,8 +378,8 @@ impl NativeSession {
         if let Phase::Opening(deadline) = state.phase {
             self.deadlines.remove(&(deadline, stream));
         }
-        if let Some(look) = state.idle_look {
-            self.deadlines.remove(&(look, stream));
+        if let Some(check) = state.idle_check {
+            self.deadlines.remove(&(check, stream));
         }
         if self.is_ours(stream) {
             self.ours -= 1;

@@ -14,8 +14,8 @@ use zeroize::Zeroizing;
 
 /// Largest file, bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
-/// Pause between looks at files, as at the configuration.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pause between two reads of the files, as for the configuration.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A file that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -74,16 +74,16 @@ pub(crate) async fn follow(files: &[PathBuf], mut changed: impl FnMut()) {
     if files.is_empty() {
         return std::future::pending().await;
     }
-    let look = || -> Vec<Option<[u8; 32]>> {
+    let read_all = || -> Vec<Option<[u8; 32]>> {
         let digest = |path: &PathBuf| Some(Sha256::digest(read(path).ok()?).into());
         files.iter().map(digest).collect()
     };
-    let mut seen = look();
-    let mut interval = tokio::time::interval(LOOK_EVERY);
+    let mut seen = read_all();
+    let mut interval = tokio::time::interval(POLL_INTERVAL);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         interval.tick().await;
-        let found = look();
+        let found = read_all();
         if found != seen {
             seen = found;
             changed();

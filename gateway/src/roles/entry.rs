@@ -200,7 +200,7 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
         None => command_name(&config.connect_command),
     };
     let mut failures = 0;
-    let mut looks = 0;
+    let mut discoveries = 0;
     loop {
         if place > 0 {
             entry.may_be_for(place, &config).await;
@@ -209,11 +209,11 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
             Ok(None) => {
                 entry.set_link(place, None);
                 failures = 0;
-                entry.look_later(&mut looks).await;
+                entry.rediscover(&mut discoveries).await;
                 continue;
             }
             Ok(Some(session)) => {
-                looks = 0;
+                discoveries = 0;
                 let since = Instant::now();
                 let next = entry.keep(session, place, config.pool()).await;
                 entry.leave(place);

@@ -19,8 +19,8 @@ use crate::net::policy::Authorizer;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::session::driver::Driver;
 
-/// Between looks at certificates that expire.
-const EXPIRY_LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Between two checks for certificates that have expired.
+const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Applies each change of `config` and `credentials` to a worker's `sessions`, whose carriers this `side` dialled or
 /// accepted; never ends.
@@ -31,7 +31,7 @@ pub(crate) async fn follow(
     mut credentials: watch::Receiver<Arc<Credentials>>,
     protected: &ProtectedAddresses,
 ) {
-    let mut expiry = tokio::time::interval(EXPIRY_LOOK_EVERY);
+    let mut expiry = tokio::time::interval(EXPIRY_CHECK_INTERVAL);
     expiry.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

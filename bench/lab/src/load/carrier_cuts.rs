@@ -26,7 +26,7 @@ use crate::{
 };
 
 /// The pause between two looks at what is waited for.
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 /// How often a carrier may be gone before it is cut, in a row.
 const ATTEMPTS_MAX: u32 = 10;
 
@@ -124,7 +124,7 @@ impl CarrierCuts {
         };
         while !is_back()? {
             ensure!(cut.elapsed() < PATIENCE, "the carriers did not come back");
-            thread::sleep(LOOK_INTERVAL);
+            thread::sleep(POLL_INTERVAL);
         }
         let reconnect = cut.elapsed();
         until_all_received(tally, &counts)?;
@@ -165,7 +165,7 @@ fn until_all_received(tally: &Tally, counts: &[u64]) -> Result<()> {
             start.elapsed() < PATIENCE,
             "{count} streams received nothing for {PATIENCE:?}, stream {first} among them"
         );
-        thread::sleep(LOOK_INTERVAL);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 

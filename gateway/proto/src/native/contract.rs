@@ -105,7 +105,7 @@ impl Session for NativeSession {
         self.data_ready.set_priority(stream, priority);
         self.ours += 1;
         self.deadlines.insert((deadline, stream));
-        self.look_whether_idle(now, stream);
+        self.check_idle(now, stream);
         self.control_ready.push(stream);
         Ok(stream)
     }
@@ -191,13 +191,13 @@ impl Session for NativeSession {
         state
             .window
             .consume(now, length as u64, rtt, &mut self.window);
-        let unwatched = state.idle_look.is_none();
+        let unwatched = state.idle_check.is_none();
         if state.credit_due() {
             self.control_ready.push(stream);
             self.rtt.want(now);
         }
         if unwatched {
-            self.look_whether_idle(now, stream);
+            self.check_idle(now, stream);
         }
         self.retire_if_done(stream);
     }
@@ -268,7 +268,7 @@ impl Session for NativeSession {
     }
 
     fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionError> {
-        self.look_at_carriers(now)?;
+        self.check_carriers(now)?;
         while let Some(&(deadline, stream)) = self.deadlines.first() {
             if deadline > now {
                 break;
@@ -283,12 +283,12 @@ impl Session for NativeSession {
                 let refusal = Refusal::new(Reason::TimedOut, text);
                 self.events.push_back(Event::OpenFailed { stream, refusal });
             } else {
-                state.idle_look = state.window.shrink(now, &mut self.window);
+                state.idle_check = state.window.shrink(now, &mut self.window);
                 self.deadlines
-                    .extend(state.idle_look.map(|look| (look, stream)));
+                    .extend(state.idle_check.map(|check| (check, stream)));
             }
         }
-        self.look_at_stalled(now);
+        self.check_stalled(now);
         Ok(())
     }
 
@@ -298,7 +298,10 @@ impl Session for NativeSession {
         }
         let carriers = self.carriers.values().filter_map(Carrier::deadline);
         let streams = self.deadlines.first().map(|(deadline, _)| *deadline);
-        let others = self.resume_deadline().into_iter().chain(self.stall_look());
+        let others = self
+            .resume_deadline()
+            .into_iter()
+            .chain(self.next_stall_check());
         carriers.chain(streams).chain(others).min()
     }
 

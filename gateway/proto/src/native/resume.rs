@@ -184,7 +184,7 @@ impl NativeSession {
     }
 
     /// What is overdue of carriers.
-    pub(super) fn look_at_carriers(&mut self, now: Instant) -> Result<(), SessionError> {
+    pub(super) fn check_carriers(&mut self, now: Instant) -> Result<(), SessionError> {
         if self
             .resume_deadline()
             .is_some_and(|deadline| deadline <= now)
@@ -206,7 +206,7 @@ impl NativeSession {
                 carrier: id,
                 reason,
             });
-            return self.look_at_carriers(now);
+            return self.check_carriers(now);
         }
         for carrier in self.carriers.values_mut() {
             carrier.handle_timeout(now);

@@ -104,7 +104,7 @@ pub(super) struct Stream {
     /// It waits for the session's credit.
     pub(super) blocked: bool,
     /// When to see whether its window is idle.
-    pub(super) idle_look: Option<Instant>,
+    pub(super) idle_check: Option<Instant>,
     /// The application knows of the cut, or asked for it.
     cut_known: bool,
 }
@@ -146,7 +146,7 @@ impl Stream {
             home: None,
             answered: phase == Phase::Accepting,
             blocked: false,
-            idle_look: None,
+            idle_check: None,
             cut_known: false,
         }
     }

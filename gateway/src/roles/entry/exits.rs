@@ -20,8 +20,8 @@ use crate::session::driver::{Driver, Progress};
 pub(super) const EXITS_MAX: usize = 4;
 /// The names are asked for further exits so long after the exits in use have changed, then ever more rarely, at last
 /// once in the second time.
-const LOOK_FIRST: Duration = Duration::from_secs(1);
-const LOOK_EVERY: Duration = Duration::from_secs(30);
+const DISCOVERY_PAUSE_MIN: Duration = Duration::from_secs(1);
+const DISCOVERY_PAUSE_MAX: Duration = Duration::from_secs(30);
 /// Without a session for so long, new connections are reset; before that they wait for one. As long as
 /// the answer to an open may take.
 pub(super) const SESSIONLESS_MAX: Duration = Duration::from_secs(15);
@@ -187,7 +187,7 @@ impl Entry {
         self.exits.send_modify(|exits| _ = exits.remove(&place));
     }
 
-    /// Waits until it is worth a look whether there is an exit for `place`.
+    /// Waits until it is worth trying again whether there is an exit for `place`.
     pub(super) async fn may_be_for(&self, place: usize, config: &Config) {
         let address = config.connect.as_deref().unwrap_or_default();
         let one = self.dial_context.egress.is_single(address) || self.dial_context.leaf.is_some();
@@ -201,21 +201,23 @@ impl Entry {
             .await;
     }
 
-    /// Waits until it is worth a look whether there is a further exit: `looks` have found none since the exits in use
+    /// Waits until it is worth trying whether there is a further exit: `discoveries` have found none since the exits in use
     /// have changed.
-    pub(super) async fn look_later(&self, looks: &mut u32) {
+    pub(super) async fn rediscover(&self, discoveries: &mut u32) {
         let mut exits = self.exits.subscribe();
-        let changed = tokio::time::timeout(look_after(*looks), exits.changed()).await;
+        let changed = tokio::time::timeout(discovery_pause(*discoveries), exits.changed()).await;
         if changed.is_ok() {
-            *looks = 0;
-            tokio::time::sleep(LOOK_FIRST).await;
+            *discoveries = 0;
+            tokio::time::sleep(DISCOVERY_PAUSE_MIN).await;
         }
-        *looks += 1;
+        *discoveries += 1;
     }
 }
 
-fn look_after(looks: u32) -> Duration {
-    LOOK_FIRST.saturating_mul(1 << looks.min(8)).min(LOOK_EVERY)
+fn discovery_pause(discoveries: u32) -> Duration {
+    DISCOVERY_PAUSE_MIN
+        .saturating_mul(1 << discoveries.min(8))
+        .min(DISCOVERY_PAUSE_MAX)
 }
 
 /// A connection to an exit.
@@ -285,7 +287,8 @@ mod tests {
 
     #[test]
     fn further_exits_are_looked_for_soon_and_then_rarely() {
-        let seconds = [0, 1, 2, 3, 4, 5, 6, u32::MAX].map(|looks| look_after(looks).as_secs());
+        let seconds = [0, 1, 2, 3, 4, 5, 6, u32::MAX]
+            .map(|discoveries| discovery_pause(discoveries).as_secs());
         assert_eq!(seconds, [1, 2, 4, 8, 16, 30, 30, 30]);
     }
 

@@ -7,7 +7,7 @@
 
 use super::*;
 
-const LOOK_EVERY: Duration = Duration::from_millis(500);
+const SAMPLE_EVERY: Duration = Duration::from_millis(500);
 const MBIT: f64 = 1e6 / 8.0;
 
 /// A path, and an entry that follows what is wanted within its bounds, one carrier a sample.
@@ -89,7 +89,7 @@ impl Model {
                     self.up - 1
                 };
             }
-            self.now += LOOK_EVERY;
+            self.now += SAMPLE_EVERY;
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How much may wait in front of the network: about a millisecond of the carrier's measured rate.
 //!
 //! What waits cannot be overtaken, in the kernel (TCP_NOTSENT_LOWAT) or in our queue, so a small
-//! stream's bytes wait behind it. Looked at while writing, at most every [`LOOK_EVERY`]; no timer.
+//! stream's bytes wait behind it. Sampled while writing, at most every [`SAMPLE_EVERY`]; no timer.
 
 use std::cell::Cell;
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use crate::stream::pipe::PIPE_BYTES;
 
 /// Of the carrier's rate.
 const WAIT: Duration = Duration::from_millis(1);
-/// Pause between looks at the rate.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Pause between two samples of the rate.
+const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 /// Bytes in the kernel that were not sent once: enough for the time that this process may be away...
 const NOT_SENT_BYTES_MIN: usize = 128 << 10;
 /// ...and more than a millisecond of any rate that was measured.
@@ -30,7 +30,7 @@ const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 pub(super) struct Backlog {
     /// Of the rate; `usize::MAX` before it is known.
     bytes: Cell<usize>,
-    looked: Cell<Option<Instant>>,
+    sampled: Cell<Option<Instant>>,
 }
 
 impl Backlog {
@@ -42,7 +42,7 @@ impl Backlog {
         }
         Ok(Self {
             bytes: Cell::new(usize::MAX),
-            looked: Cell::new(None),
+            sampled: Cell::new(None),
         })
     }
 
@@ -61,21 +61,21 @@ impl Backlog {
         self.bytes.get().clamp(SMALL_BYTES, PIPE_BYTES)
     }
 
-    /// Something was written at `now`: is it time to look at the rate?
+    /// Something was written at `now`: is it time to sample the rate?
     /// Returns the path's round trip time when it was: the least of the carrier's, for the smoothed one of a
     /// near path is what its ends take for it when their processors are busy.
-    pub(super) fn look(
+    pub(super) fn sample(
         &self,
         carrier: &TcpStream,
         now: Instant,
     ) -> std::io::Result<Option<Duration>> {
-        let looked = self.looked.get();
-        if looked.is_some_and(|looked| now.duration_since(looked) < LOOK_EVERY) {
+        let sampled = self.sampled.get();
+        if sampled.is_some_and(|sampled| now.duration_since(sampled) < SAMPLE_EVERY) {
             return Ok(None);
         }
-        self.looked.set(Some(now));
+        self.sampled.set(Some(now));
         let info = sys::tcp_info(carrier.as_fd())?;
-        if looked.is_some() && info.delivery_rate > 0 {
+        if sampled.is_some() && info.delivery_rate > 0 {
             self.set(carrier, info.delivery_rate)?;
         }
         Ok(Some(info.rtt_min))

@@ -183,7 +183,7 @@ fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
         Ok((length, total)) => {
             carrier.stats.add_sent(length);
             if let Some(tcp) = carrier.transport.tcp()
-                && let Some(rtt) = carrier.backlog.look(tcp, super::now())?
+                && let Some(rtt) = carrier.backlog.sample(tcp, super::now())?
             {
                 driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
             }

@@ -2,7 +2,7 @@
 //!
 //! Not on the data path: streams count their bytes anyway, and from time to time all of them are asked
 //! whether the count has changed. So a stream is reset when its time-out has passed, and at the latest
-//! two looks after that. A changed time-out holds for open streams, too.
+//! two checks after that. A changed time-out holds for open streams, too.
 
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -13,9 +13,9 @@ use muxtunnel_gateway_config::Timeouts;
 use super::Driver;
 use crate::base::closing::Reason;
 
-/// Looks in one time-out.
-const LOOKS: u32 = 10;
-/// Least and most pause between looks.
+/// Checks within one time-out.
+const CHECKS: u32 = 10;
+/// Least and most pause between checks.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
@@ -31,17 +31,17 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
             continue;
         };
         tokio::time::sleep(pause).await;
-        driver.look(timeouts, super::now());
+        driver.cut_idle(timeouts, super::now());
     }
 }
 
-/// Between two looks; `None`: nothing times out.
+/// Between two checks; `None`: nothing times out.
 fn pause(timeouts: Timeouts) -> Option<Duration> {
     [timeouts.idle_seconds, timeouts.half_open_seconds]
         .into_iter()
         .filter(|seconds| *seconds > 0)
         .min()
-        .map(|seconds| Duration::from_secs(seconds.into()) / LOOKS)
+        .map(|seconds| Duration::from_secs(seconds.into()) / CHECKS)
         .map(|pause| pause.clamp(PAUSE_MIN, PAUSE_MAX))
 }
 
@@ -56,7 +56,7 @@ fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reaso
 }
 
 impl Driver {
-    fn look(&self, timeouts: Timeouts, now: Instant) {
+    fn cut_idle(&self, timeouts: Timeouts, now: Instant) {
         for io in self.streams.borrow().values().filter(|io| io.is_open()) {
             let quiet = io.quiet_for(now);
             if let Some(reason) = verdict(timeouts, io.half_open(), quiet) {
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_are_as_often_as_the_shorter_time_out_needs() {
+    fn checks_are_as_often_as_the_shorter_time_out_needs() {
         assert_eq!(pause(timeouts(60, 3600)), Some(Duration::from_secs(6)));
         assert_eq!(pause(timeouts(0, 3600)), Some(PAUSE_MAX));
         assert_eq!(pause(timeouts(1, 0)), Some(PAUSE_MIN));

@@ -35,7 +35,7 @@ impl NativeSession {
         let send_limit = self.peer.parameters.initial_max_stream_data;
         self.streams
             .insert(stream, Stream::accepting(stream, window, send_limit));
-        self.look_whether_idle(now, stream);
+        self.check_idle(now, stream);
         if self.goaway.is_some() {
             // On another carrier this may come before the GOAWAY that says the same.
             self.cut(stream, ResetCode::NotTaken, "this side is shutting down");

@@ -54,7 +54,7 @@ pub(super) async fn run(
         aborts,
         abort: Notify::new(),
     };
-    application.look();
+    application.check();
     let both = async { tokio::join!(application.send(&answer), application.receive()) };
     tokio::select! {
         biased;
@@ -86,7 +86,7 @@ impl Application {
         of(&mut self.record.borrow_mut().halves[self.side])
     }
 
-    fn look(&self) {
+    fn check(&self) {
         let moved = self.half(|half| half.sent + half.received);
         if self.aborts.is_some_and(|limit| moved >= limit) {
             self.abort.notify_one();
@@ -139,7 +139,7 @@ impl Application {
             match self.socket.try_write_vectored(&[IoSlice::new(bytes)]) {
                 Ok(length) => {
                     self.half(|half| half.sent += length as u64);
-                    self.look();
+                    self.check();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(_) => {
@@ -182,7 +182,7 @@ impl Application {
                     if let Err(error) = received {
                         self.stage.fail(error);
                     }
-                    self.look();
+                    self.check();
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
                 Err(_) => break End::Failed,

@@ -64,7 +64,7 @@ fn pipes(pool: &Pool) -> usize {
 }
 
 /// Notes what a side has come to for the moment.
-pub(super) fn look(stage: &Stage, driver: &Driver) {
+pub(super) fn check(stage: &Stage, driver: &Driver) {
     for io in driver.streams.borrow().values() {
         let (inbox, gap) = io.holds();
         if inbox && io.is_open() {

@@ -315,7 +315,7 @@ impl World {
             self.make_due();
             assert!(rounds < ROUNDS_MAX, "it spins: {}", self.stuck());
             for driver in &self.drivers {
-                rest::look(&self.stage, driver);
+                rest::check(&self.stage, driver);
             }
         }
         self.stage.activity() != begun
