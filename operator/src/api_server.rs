@@ -17,11 +17,11 @@ use tracing::{info, warn};
 const NAME: &str = "kubernetes";
 const NAMESPACE: &str = "default";
 /// How often it is read.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
-/// How often before anything is known.
-const LOOK_FIRST: Duration = Duration::from_secs(1);
-/// Looks before the operator begins without an answer.
-const FIRST_LOOKS: usize = 10;
+const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
+/// Pause between attempts before anything is known.
+const FIRST_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Attempts before the operator begins without an answer.
+const FIRST_ATTEMPTS: usize = 10;
 
 /// The addresses of the API server. Clones share them.
 #[derive(Debug, Clone, Default)]
@@ -36,12 +36,12 @@ impl ApiServer {
 
     /// Waits for a first answer, so that a restart forgets no address for a moment; not for ever, since the operator may
     /// have no right to ask.
-    pub async fn first_look(&self, client: &Client) {
-        for _ in 0..FIRST_LOOKS {
-            match self.look(client).await {
+    pub async fn first_refresh(&self, client: &Client) {
+        for _ in 0..FIRST_ATTEMPTS {
+            match self.refresh(client).await {
                 Ok(()) => return,
                 Err(kube::Error::Api(status)) if matches!(status.code, 403 | 404) => return,
-                Err(_) => tokio::time::sleep(LOOK_FIRST).await,
+                Err(_) => tokio::time::sleep(FIRST_RETRY_PAUSE).await,
             }
         }
     }
@@ -49,13 +49,13 @@ impl ApiServer {
     /// Follows changes for as long as it is polled.
     pub async fn follow(self, client: Client) {
         loop {
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(REFRESH_INTERVAL).await;
             // What cannot be read is in the log, and what was known stays.
-            self.look(&client).await.ok();
+            self.refresh(&client).await.ok();
         }
     }
 
-    async fn look(&self, client: &Client) -> Result<(), kube::Error> {
+    async fn refresh(&self, client: &Client) -> Result<(), kube::Error> {
         let api: Api<EndpointSlice> = Api::namespaced(client.clone(), NAMESPACE);
         let slice = api.get(NAME).await.inspect_err(|error| {
             warn!(%error, "cannot read the API server's addresses, which exits are kept from");
@@ -99,21 +99,21 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_known_stays_until_there_are_others() {
         let (api, server) = (FakeApi::default(), ApiServer::default());
-        server.first_look(&api.client()).await;
+        server.first_refresh(&api.client()).await;
         assert!(server.addresses().is_empty());
         listens_at(&api, &["10.0.0.2", "10.0.0.1"]);
-        server.first_look(&api.client()).await;
+        server.first_refresh(&api.client()).await;
         let both: Vec<IpAddr> = ["10.0.0.1", "10.0.0.2"]
             .map(|text| text.parse().unwrap())
             .into();
         assert_eq!(server.addresses(), both);
         listens_at(&api, &[]);
-        server.look(&api.client()).await.unwrap();
+        server.refresh(&api.client()).await.unwrap();
         api.remove("endpointslices/kubernetes@default");
-        server.look(&api.client()).await.unwrap_err();
+        server.refresh(&api.client()).await.unwrap_err();
         assert_eq!(server.addresses(), both);
         listens_at(&api, &["fd00::1"]);
-        server.look(&api.client()).await.unwrap();
+        server.refresh(&api.client()).await.unwrap();
         let other: Vec<IpAddr> = vec!["fd00::1".parse().unwrap()];
         assert_eq!(server.addresses(), other);
     }

@@ -67,7 +67,7 @@ pub enum ApplyError {
         refusal: String,
     },
     /// The owner is not what the operator took it for; the watch is behind.
-    #[error("{kind} {name} changed or went meanwhile; it is looked at again")]
+    #[error("{kind} {name} changed or went meanwhile; it is reconciled again")]
     Stale {
         /// Kind of the owner.
         kind: String,

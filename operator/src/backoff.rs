@@ -1,4 +1,4 @@
-//! How soon an object that is not as it should be is looked at again: later each time, and not in step with others.
+//! How soon an object that is not as it should be is reconciled again: later each time, and not in step with others.
 //!
 //! Bounds: an entry an object that waits, at most [`WAITING_MAX`]; one more drops any.
 
@@ -32,7 +32,7 @@ pub struct Backoffs {
     table: Mutex<BTreeMap<Key, Waiting>>,
 }
 
-/// What an object waits for, and the pauses between looks.
+/// What an object waits for, and the pauses between reconciliations.
 struct Waiting {
     state: String,
     pauses: ExponentialBackoff,
@@ -55,7 +55,7 @@ impl Backoffs {
         }
     }
 
-    /// The look at `object` has failed with `error`: the next one, and when.
+    /// The reconciliation of `object` has failed with `error`: the next one, and when.
     pub fn failed<K: Resource<DynamicType = ()>>(&self, object: &K, error: &impl Coded) -> Action {
         let code = error.code();
         let longest = match code {
@@ -65,14 +65,14 @@ impl Backoffs {
         Action::requeue(self.pause(object, code.reason(), longest))
     }
 
-    /// How often in a row the look at `object` has failed.
+    /// How often in a row the reconciliation of `object` has failed.
     pub fn failures<K: Resource<DynamicType = ()>>(&self, object: &K) -> u32 {
         self.lock()
             .get(&key(object))
             .map_or(0, |waiting| waiting.count)
     }
 
-    /// The pause before `object`, which is in `state`, is looked at again: longer each time while the state is the same,
+    /// The pause before `object`, which is in `state`, is reconciled again: longer each time while the state is the same,
     /// up to `longest`, and up to as much more by chance.
     pub fn pause<K: Resource<DynamicType = ()>>(
         &self,
@@ -83,7 +83,7 @@ impl Backoffs {
         self.next(&key(object), state, longest)
     }
 
-    /// The look at `object` has not failed.
+    /// The reconciliation of `object` has not failed.
     pub fn succeeded<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.forget(&key(object));
     }

@@ -3,7 +3,7 @@
 //! [`reconcile`] is the way of one object: validate (pure) -> dereference (client: Job, pods, results)
 //! -> [`mod@next_step`] (pure) -> make the runner once, or ask it where it is and give it the environment
 //! that it waits for (build, apply, [`readiness`]) -> results -> update_status (client). Nothing is
-//! remembered between two looks: the runner knows what has been measured, so an operator that was
+//! remembered between two reconciliations: the runner knows what has been measured, so an operator that was
 //! restarted goes on where it is.
 
 pub mod apply;
@@ -54,9 +54,9 @@ use runner_client::{HttpRunner, RunnerApi, RunnerError};
 use update_status::Outcome;
 use validate::{Environment, ValidatedBenchmark};
 
-/// How soon a benchmark that is under way is looked at again: the runner is only seen by polling.
+/// How soon a benchmark that is under way is reconciled again: the runner is only seen by polling.
 const REQUEUE_RUNNING: Duration = Duration::from_secs(2);
-/// Changes within this time are one look.
+/// Changes within this time are one reconciliation.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// Benchmarks that are reconciled at once.
 const CONCURRENCY: u16 = 4;
@@ -120,7 +120,7 @@ impl Coded for Error {
     }
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
+/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is reconciled while another
 /// operator leads.
 pub async fn run(
     mut context: Context,
@@ -133,9 +133,9 @@ pub async fn run(
     context.runner.gated(leadership.clone());
     let (client, namespace) = (context.cluster.client.clone(), namespace.as_deref());
     let store = feed.cache().store();
-    // A runner is asked every two seconds, so nothing is gained by a look at each change of its Job.
+    // A runner is asked every two seconds, so nothing is gained by a reconciliation at each change of its Job.
     let benchmarks = watches::objects(api::<MuxBenchmark>(&client, namespace), feed, &clock);
-    let won = leadership.looks(&store);
+    let won = leadership.requeues(&store);
     let queue = metrics.queue::<MuxBenchmark>();
     let (joined, missed) = (queue.clone(), queue.clone());
     let context = Arc::new(context);
@@ -143,7 +143,11 @@ pub async fn run(
         move |benchmark, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
             queue.left(benchmark.as_ref());
-            Box::pin(async move { leadership.if_held(look(benchmark, context, metrics)).await })
+            Box::pin(async move {
+                leadership
+                    .if_held(reconcile_timed(benchmark, context, metrics))
+                    .await
+            })
         },
         |benchmark, error, context| context.backoffs.failed(benchmark.as_ref(), error),
         context.clone(),
@@ -168,8 +172,8 @@ pub async fn run(
     .await;
 }
 
-/// One look at what is known of the object by now.
-async fn look(
+/// One reconciliation of the object as it is known by now, with its span and its metrics.
+async fn reconcile_timed(
     benchmark: Arc<MuxBenchmark>,
     context: Arc<Context>,
     metrics: Metrics,
@@ -179,7 +183,7 @@ async fn look(
     let benchmark = caches.benchmarks.newest(benchmark);
     let kind = MuxBenchmark::kind(&());
     let ended = metrics
-        .look(&kind, reconcile(benchmark.clone(), context.clone()))
+        .timed(&kind, reconcile(benchmark.clone(), context.clone()))
         .await;
     if ended.is_ok() {
         context.backoffs.succeeded(benchmark.as_ref());

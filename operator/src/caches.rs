@@ -35,7 +35,7 @@ use crate::watches::Watched;
 const OWN_WRITES_MAX: usize = 4096;
 /// How long an own write is kept at most: a watch is begun anew well before.
 const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
-/// How long the first look at an object waits for all kinds to be known. One that never answers must
+/// How long the first reconciliation of an object waits for all kinds to be known. One that never answers must
 /// not keep the others waiting.
 const FIRST_LISTS: Duration = Duration::from_secs(5);
 

@@ -34,10 +34,10 @@ const GATEWAY_API_VERSIONS: [&str; 2] = ["v1", "v1beta1"];
 /// Most grants of one kind that count of a namespace; each is of at most 16 x 16 entries by the schema of its kind.
 const GRANTS_MAX: usize = 256;
 const REFERENCE_GRANT: (&str, &str) = ("ReferenceGrant", "referencegrants");
-/// How long until it is looked again whether ReferenceGrants are installed.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How long until it is asked again whether ReferenceGrants are installed.
+const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// The same after an answer that says neither.
-const LOOK_AGAIN_FAILED: Duration = Duration::from_secs(5);
+const RETRY_PAUSE: Duration = Duration::from_secs(5);
 
 /// What other namespaces permit has not been heard from the API server yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -210,7 +210,7 @@ impl Watch {
         self.clock.expect(api.resource_url());
         loop {
             self.follow(source, &api).await;
-            tokio::time::sleep(LOOK_AGAIN_FAILED).await;
+            tokio::time::sleep(RETRY_PAUSE).await;
         }
     }
 
@@ -227,15 +227,15 @@ impl Watch {
                     self.clock.expect(api.resource_url());
                     self.follow(source, &api).await;
                     self.clock.forget(api.resource_url());
-                    LOOK_AGAIN_FAILED
+                    RETRY_PAUSE
                 }
                 Ok(None) => {
                     self.grants.handle_absent(source);
-                    LOOK_AGAIN
+                    REFRESH_INTERVAL
                 }
                 Err(error) => {
                     warn!(%error, "cannot find out whether ReferenceGrants are installed");
-                    LOOK_AGAIN_FAILED
+                    RETRY_PAUSE
                 }
             };
             tokio::time::sleep(pause).await;
@@ -249,7 +249,7 @@ impl Watch {
         }
     }
 
-    /// Returns once there is no such kind, which the next look has to confirm before it counts.
+    /// Returns once there is no such kind, which the next answer has to confirm before it counts.
     async fn follow(&self, source: usize, api: &Api<DynamicObject>) {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         let mut events = watcher(api.clone(), config).default_backoff().boxed();

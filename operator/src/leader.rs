@@ -14,7 +14,7 @@
 //! as a follower: its watches go on, and after an outage of the API server nobody has to start again.
 //!
 //! kube-lease-manager 0.13 was not taken: it patches without a precondition, so that two may believe to
-//! hold an expired Lease until their next look, and compares times that different machines wrote.
+//! hold an expired Lease until their next poll, and compares times that different machines wrote.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,11 +43,11 @@ pub const LEASE_SECONDS: i32 = 15;
 const WRITE_FOR: Duration = Duration::from_secs(10);
 /// Between two renewals.
 const RENEW_EVERY: Duration = Duration::from_secs(5);
-/// Between two looks of a follower, and two attempts to renew.
-const LOOK_EVERY: Duration = Duration::from_millis(1500);
+/// Between two polls of a follower, and two attempts to renew.
+const POLL_INTERVAL: Duration = Duration::from_millis(1500);
 /// What was sent and not answered has this long to be done with before the Lease is put down.
 const SETTLE: Duration = Duration::from_secs(2);
-/// Time for one look or renewal.
+/// Time for one poll or renewal.
 const ATTEMPT: Duration = Duration::from_secs(4);
 
 /// Whether this process may write.
@@ -88,8 +88,8 @@ impl Leadership {
         terms.boxed()
     }
 
-    /// All that `store` knows, each time that the Lease is won: what changed while another led was not looked at here.
-    pub(crate) fn looks<K>(&self, store: &Store<K>) -> BoxStream<'static, ObjectRef<K>>
+    /// All that `store` knows, each time that the Lease is won: what changed while another led was not reconciled here.
+    pub(crate) fn requeues<K>(&self, store: &Store<K>) -> BoxStream<'static, ObjectRef<K>>
     where
         K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
     {
@@ -104,13 +104,13 @@ impl Leadership {
         self.won().flat_map(all).boxed()
     }
 
-    /// One look at an object, where the Lease is held; none otherwise, for [`Leadership::looks`] brings it again.
+    /// One reconciliation of an object, where the Lease is held; none otherwise, for [`Leadership::requeues`] brings it again.
     pub(crate) async fn if_held<E>(
         &self,
-        look: impl Future<Output = Result<Action, E>>,
+        reconciliation: impl Future<Output = Result<Action, E>>,
     ) -> Result<Action, E> {
         if self.is_held() {
-            look.await
+            reconciliation.await
         } else {
             Ok(Action::await_change())
         }
@@ -210,7 +210,7 @@ impl Elector {
         }
     }
 
-    /// One look or renewal: how long to wait for the next.
+    /// One poll or renewal: how long to wait for the next.
     async fn turn(&mut self) -> Duration {
         let begin = Instant::now();
         match timeout(ATTEMPT, self.attempt(begin)).await {
@@ -223,7 +223,7 @@ impl Elector {
             Ok(Err(error)) => warn!(%error, lease = self.name, "cannot read or renew the Lease"),
             Err(_) => warn!(lease = self.name, "no answer about the Lease in time"),
         }
-        LOOK_EVERY
+        POLL_INTERVAL
     }
 
     /// Whether the Lease is ours since `begin`.
@@ -262,7 +262,7 @@ impl Elector {
             .await;
         if is_ours {
             // Whoever was faster than its holder may have been its own renewal, whose answer was lost, or somebody who
-            // labelled it. The next look tells who holds it, long before another may.
+            // labelled it. The next poll tells who holds it, long before another may.
             return answer.map(|_| true);
         }
         won(answer)

@@ -212,7 +212,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
     };
-    // All looks were cut off; what they had sent may still be worked on, which this waits for.
+    // All reconciliations were cut off; what they had sent may still be worked on, which this waits for.
     elector.release().await;
     ended
 }

@@ -79,7 +79,7 @@ pub struct Metrics {
 type Stores = Arc<Mutex<Vec<Store<MuxTunnel>>>>;
 
 impl Metrics {
-    /// Figures that are all zero. `leadership` and `watches` are looked at when they are asked for.
+    /// Figures that are all zero. `leadership` and `watches` are read when they are asked for.
     #[must_use]
     pub fn new(leadership: Leadership, watches: Arc<WatchClock>) -> Self {
         let reconciles: Histograms<_> =
@@ -91,7 +91,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("muxtunnel");
         registry.register_with_unit(
             "operator_reconcile",
-            "Time of looks at an object, by kind and result",
+            "Time of reconciliations of an object, by kind and result",
             Unit::Seconds,
             reconciles.clone(),
         );
@@ -102,7 +102,7 @@ impl Metrics {
         );
         registry.register(
             "operator_queue_depth",
-            "Objects that changed and wait to be looked at",
+            "Objects that changed and wait to be reconciled",
             Family::clone(&queue),
         );
         registry.register_with_unit(
@@ -148,17 +148,17 @@ impl Metrics {
         Ok(page)
     }
 
-    /// One look at an object of that kind.
+    /// One reconciliation of an object of that kind.
     ///
     /// # Errors
-    /// Those of `look`.
-    pub async fn look<E: Coded>(
+    /// Those of `reconciliation`.
+    pub async fn timed<E: Coded>(
         &self,
         kind: &str,
-        look: impl Future<Output = Result<Action, E>>,
+        reconciliation: impl Future<Output = Result<Action, E>>,
     ) -> Result<Action, E> {
         let begin = Instant::now();
-        let result = look.await;
+        let result = reconciliation.await;
         let code = result.as_ref().err().map(Coded::code);
         self.reconciled(kind, begin.elapsed(), code);
         result
@@ -199,7 +199,7 @@ impl Metrics {
     }
 }
 
-/// Which objects wait to be looked at. As many as there are objects. Clones share one set.
+/// Which objects wait to be reconciled. As many as there are objects. Clones share one set.
 #[derive(Debug, Clone)]
 pub struct Queue {
     waiting: Arc<Mutex<BTreeSet<Key>>>,
@@ -214,7 +214,7 @@ impl Queue {
         });
     }
 
-    /// It is looked at.
+    /// It is reconciled.
     pub fn left<K: Resource<DynamicType = ()>>(&self, object: &K) {
         self.change(|waiting| {
             waiting.remove(&key(object));
@@ -238,7 +238,7 @@ impl Queue {
     }
 }
 
-/// What is only looked at when it is asked for.
+/// What is only read when it is asked for.
 #[derive(Debug)]
 struct Now {
     leadership: Leadership,

@@ -48,16 +48,16 @@ use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watches;
 
-/// How soon a tunnel that is not as asked is looked at again first, and up to as much more by chance; its gateways are
+/// How soon a tunnel that is not as asked is reconciled again first, and up to as much more by chance; its gateways are
 /// only seen by polling.
 const PENDING_FIRST: Duration = Duration::from_secs(1);
 /// The longest pause, and up to as much more by chance, for what comes right by itself.
 const PENDING_LONGEST: Duration = Duration::from_secs(5);
 /// The same, for what a person ends by a Secret, of which no watch tells.
 const PENDING_SECRETS_LONGEST: Duration = Duration::from_secs(30);
-/// How soon a tunnel is looked at again whose gateways have not answered yet, where nothing wakes it before.
+/// How soon a tunnel is reconciled again whose gateways have not answered yet, where nothing wakes it before.
 const REQUEUE_AWAITED: Duration = Duration::from_secs(20);
-/// How soon a tunnel that is as asked is looked at again.
+/// How soon a tunnel that is as asked is reconciled again.
 const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Tunnels that are reconciled at once.
 const CONCURRENCY: u16 = 16;
@@ -206,7 +206,7 @@ impl Coded for Error {
     }
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is looked at while another
+/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is reconciled while another
 /// operator leads.
 pub async fn run<G: observe::Gateways>(
     mut context: Context<G>,
@@ -231,7 +231,7 @@ pub async fn run<G: observe::Gateways>(
     let granted = context.grants.changes();
     let triggers = stream::select_all([
         watches::objects(api(client, namespace), feeds.tunnels, clock),
-        leadership.looks(&store),
+        leadership.requeues(&store),
         context.prober.wakes(),
         granted
             .flat_map(move |()| stream::iter(tunnels_into_other_namespaces(&foreign)))
@@ -260,7 +260,11 @@ pub async fn run<G: observe::Gateways>(
         move |tunnel, context| {
             let (leadership, metrics) = (leadership.clone(), metrics.clone());
             queue.left(tunnel.as_ref());
-            Box::pin(async move { leadership.if_held(look(tunnel, context, metrics)).await })
+            Box::pin(async move {
+                leadership
+                    .if_held(reconcile_timed(tunnel, context, metrics))
+                    .await
+            })
         },
         |tunnel, error, context| context.backoffs.failed(tunnel.as_ref(), error),
         context.clone(),
@@ -284,8 +288,8 @@ pub async fn run<G: observe::Gateways>(
     .await;
 }
 
-/// One look at what is known of the object by now.
-async fn look<G: observe::Gateways>(
+/// One reconciliation of the object as it is known by now, with its span and its metrics.
+async fn reconcile_timed<G: observe::Gateways>(
     tunnel: Arc<MuxTunnel>,
     context: Arc<Context<G>>,
     metrics: Metrics,
@@ -295,7 +299,7 @@ async fn look<G: observe::Gateways>(
     let tunnel = caches.tunnels.newest(tunnel);
     let kind = MuxTunnel::kind(&());
     let ended = metrics
-        .look(&kind, reconcile(tunnel.clone(), context.clone()))
+        .timed(&kind, reconcile(tunnel.clone(), context.clone()))
         .await;
     if ended.is_ok() {
         context.backoffs.succeeded(tunnel.as_ref());
@@ -415,7 +419,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
         return Ok(Action::requeue(REQUEUE_AWAITED));
     }
     let status = report(tunnel, context, (&outcome, renewed)).await?;
-    Ok(next_look(tunnel, context, &outcome, &status))
+    Ok(requeue_after(tunnel, context, &outcome, &status))
 }
 
 /// Writes the status, and the Events of what it changes.
@@ -441,8 +445,8 @@ async fn report<G: observe::Gateways>(
     Ok(status)
 }
 
-/// When the tunnel is looked at again, if nothing changes before.
-fn next_look<G: observe::Gateways>(
+/// When the tunnel is reconciled again, if nothing changes before.
+fn requeue_after<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
     outcome: &update_status::Outcome,
@@ -475,7 +479,7 @@ fn next_look<G: observe::Gateways>(
     Action::requeue(due.map_or(pause, |due| due.min(pause)))
 }
 
-/// How long a tunnel with that reason waits at most before it is looked at again.
+/// How long a tunnel with that reason waits at most before it is reconciled again.
 fn longest_pause(reason: &str) -> Duration {
     match Code::from_reason(reason) {
         Some(
@@ -532,7 +536,7 @@ async fn bring_about<G: observe::Gateways>(
     )
 }
 
-/// Makes the cluster what a valid tunnel asks for, and looks what has come of it.
+/// Makes the cluster what a valid tunnel asks for, and observes the result.
 async fn converge<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     named: &dereference::Dereferenced,

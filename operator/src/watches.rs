@@ -1,4 +1,4 @@
-//! What makes objects be looked at: a stream of references for each watched kind, which fills its
+//! What makes objects be reconciled: a stream of references for each watched kind, which fills its
 //! [cache](crate::caches) on the way.
 //!
 //! kube's `Controller` puts one back-off around all its watches, so that one failing kind silences all
@@ -26,7 +26,7 @@ use crate::labels;
 /// unnoticed.
 pub const WATCH_SECONDS: u32 = 50;
 
-/// Changes of an object within this time are one look at it.
+/// Changes of an object within this time are one reconciliation of it.
 const BATCH: Duration = Duration::from_millis(200);
 
 /// The bounds of a type that can be watched.
@@ -236,16 +236,16 @@ mod tests {
             Some((ObjectRef::<Pod>::new("restless"), ()))
         });
         let begin = Instant::now();
-        let looks: Vec<_> = batched(restless).take(3).collect().await;
-        assert_eq!(looks.len(), 3);
+        let batches: Vec<_> = batched(restless).take(3).collect().await;
+        assert_eq!(batches.len(), 3);
         assert!(begin.elapsed() <= BATCH * 5);
     }
 
     #[tokio::test(start_paused = true)]
     async fn many_changes_at_once_are_one_look_at_each_object() {
         let changes = ["a", "b", "a", "a", "b"].map(ObjectRef::<Pod>::new);
-        let looks: Vec<_> = batched(stream::iter(changes)).collect().await;
-        let names: Vec<_> = looks.iter().map(|look| look.name.as_str()).collect();
+        let batches: Vec<_> = batched(stream::iter(changes)).collect().await;
+        let names: Vec<_> = batches.iter().map(|batch| batch.name.as_str()).collect();
         assert_eq!(names, ["a", "b"]);
     }
 }

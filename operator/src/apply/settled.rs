@@ -1,7 +1,7 @@
 //! What the API server made of what was applied, where that is something else.
 //!
 //! A webhook, or a field that the server writes in another way, would otherwise be written again at each
-//! look. Bounds: an entry a child that differs from what was built, at most [`SETTLED_MAX`]; forgetting
+//! reconciliation. Bounds: an entry a child that differs from what was built, at most [`SETTLED_MAX`]; forgetting
 //! one costs a write.
 
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
 //! A benchmark's life against a fake API server and the runner's real board: each test is a sequence
-//! of looks, with what others do in between.
+//! of reconciliations, with what others do in between.
 
 use std::sync::{Arc, Mutex};
 
@@ -35,7 +35,7 @@ warmUp: 2s
 #[tokio::test]
 async fn environments_come_one_after_another_until_the_results_are_safe() {
     let world = World::new(SPEC);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(
         world.cluster.take_writes(),
         [
@@ -48,7 +48,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     assert_eq!(world.status().job.as_deref(), Some("probe"));
 
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(
         world.cluster.take_writes(),
         [
@@ -64,7 +64,7 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
 
     world.bring_up(1);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.phases(), [Phase::Running, Phase::Waiting]);
     let Some(Offer::Ready(addresses)) = world.board().offer_of(0).cloned() else {
         panic!("no environment was offered");
@@ -87,11 +87,11 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
 
     // While it is measured nothing is touched.
     world.cluster.take_writes();
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.cluster.take_writes(), [""; 0]);
 
     world.measure(0);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
     assert_eq!(world.names("services"), ["probe-e2-tunnel-server"]);
     assert_eq!(world.names("deployments").len(), 4);
@@ -99,10 +99,10 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
     assert_eq!(world.saved().len(), 2);
 
     world.bring_up(2);
-    world.look().await;
+    world.reconcile().await;
     world.measure(1);
     world.end();
-    let action = world.look().await;
+    let action = world.reconcile().await;
     assert_eq!(action, Action::await_change());
     assert!(world.board().is_finished());
     assert_eq!(world.names("muxtunnels"), [""; 0]);
@@ -118,17 +118,17 @@ async fn environments_come_one_after_another_until_the_results_are_safe() {
 #[tokio::test]
 async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     let world = World::new(SPEC);
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     world.bring_up(1);
-    world.look().await;
+    world.reconcile().await;
 
     // Another operator, which has seen nothing, in the middle of the first environment: it makes
     // itself known to the runner, and touches nothing.
     let world = world.restarted();
     world.cluster.take_writes();
-    world.look().await;
+    world.reconcile().await;
     let changes = [
         "PATCH configmaps/probe-operator",
         "PATCH muxbenchmarks/probe/status",
@@ -141,7 +141,7 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
             .contains("the runner does not know this operator yet")
     );
     world.runner.mount(&world.cluster);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(
         world.cluster.take_writes(),
         ["PATCH muxbenchmarks/probe/status"]
@@ -152,9 +152,9 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
     // And one that comes back when the first environment has been measured meanwhile.
     world.measure(0);
     let world = world.restarted();
-    world.look().await;
+    world.reconcile().await;
     world.runner.mount(&world.cluster);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
     assert_eq!(world.saved().len(), 2);
 }
@@ -162,19 +162,19 @@ async fn an_operator_that_was_restarted_goes_on_where_the_runner_is() {
 #[tokio::test]
 async fn a_benchmark_that_is_over_is_left_alone_even_when_its_job_is_gone() {
     let world = World::new(SPEC);
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
     for index in 0..2 {
-        world.look().await;
+        world.reconcile().await;
         world.bring_up(index + 1);
-        world.look().await;
+        world.reconcile().await;
         world.measure(index);
     }
     world.end();
-    world.look().await;
+    world.reconcile().await;
     world.cluster.remove(&format!("jobs/{NAME}"));
     world.cluster.take_writes();
-    assert_eq!(world.look().await, Action::await_change());
+    assert_eq!(world.reconcile().await, Action::await_change());
     assert_eq!(world.cluster.take_writes(), [""; 0]);
     assert_eq!(world.names("jobs"), [""; 0]);
     assert!(world.cluster.get("configmaps/probe-results").is_some());
@@ -183,12 +183,12 @@ async fn a_benchmark_that_is_over_is_left_alone_even_when_its_job_is_gone() {
 #[tokio::test]
 async fn a_job_that_is_deleted_before_its_end_is_never_made_again() {
     let world = World::new(SPEC);
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     world.cluster.remove(&format!("jobs/{NAME}"));
     world.cluster.remove("pods/probe-x");
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.names("jobs"), [""; 0]);
     assert_eq!(world.names("muxtunnels"), [""; 0]);
     assert_eq!(
@@ -200,7 +200,7 @@ async fn a_job_that_is_deleted_before_its_end_is_never_made_again() {
 #[tokio::test]
 async fn a_runner_that_ended_unseen_is_judged_by_its_last_words() {
     let world = World::new(SPEC);
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
     let words = Summary {
         cells: 4,
@@ -227,7 +227,7 @@ async fn a_runner_that_ended_unseen_is_judged_by_its_last_words() {
             }],
         }),
     );
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(
         world.verdict("Failed"),
         Some("True MT0503 3 of 4 cells measured, 1 failed, 0 refused; the first: MT0507 iperf said no".into())
@@ -237,15 +237,15 @@ async fn a_runner_that_ended_unseen_is_judged_by_its_last_words() {
 #[tokio::test]
 async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_comes() {
     let mut world = World::new(SPEC);
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
     let mut tunnel = world.cluster.get("muxtunnels/probe-e1-native").unwrap();
     tunnel["metadata"]["creationTimestamp"] = json!(noon());
     world.cluster.put("muxtunnels/probe-e1-native", tunnel);
     world.now = || noon() + 181.seconds();
-    world.look().await;
+    world.reconcile().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
         panic!("nothing was offered");
     };
@@ -255,29 +255,29 @@ async fn an_environment_that_is_never_ready_fails_its_cells_and_the_next_one_com
         "not ready within 180 s: the pod of the agent direct-client does not exist yet"
     );
     world.board().end_environment(0);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.names("muxtunnels"), ["probe-e2-native"]);
 }
 
 #[tokio::test]
 async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready() {
     let world = World::new(&format!("{SPEC}protocols: [Jmux, Native]\n"));
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(
         world.names("muxtunnels"),
         ["probe-e1-jmux", "probe-e1-native"]
     );
     world.bring_agents_up(1);
     world.bring_tunnel_up(1, "jmux", 5);
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(world.phases(), [Phase::Waiting, Phase::Waiting]);
     let waits = world.verdict("Progressing").unwrap();
     assert!(waits.contains("MuxTunnel probe-e1-native"), "{waits}");
 
     world.bring_tunnel_up(1, "native", 7);
-    world.look().await;
+    world.reconcile().await;
     let Some(Offer::Ready(addresses)) = world.board().offer_of(0).cloned() else {
         panic!("no environment was offered");
     };
@@ -310,9 +310,9 @@ async fn an_environment_is_offered_when_the_tunnels_of_all_protocols_are_ready()
 async fn a_delay_that_cannot_be_made_is_refused_at_once() {
     let spec = SPEC.replace("tunings: [None, Wan]", "tunings: [None]\npaths: [Tunnel]");
     let world = World::new(&spec);
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     world.tunnel_condition(
         "probe-e1-native",
         "WanEmulated",
@@ -320,7 +320,7 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
         "WanUnsupported",
         "MT0404 no sch_netem, no NFQUEUE",
     );
-    world.look().await;
+    world.reconcile().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
         panic!("nothing was offered");
     };
@@ -335,9 +335,9 @@ async fn a_delay_that_cannot_be_made_is_refused_at_once() {
 async fn a_delay_in_an_installation_without_emulation_makes_no_environment() {
     let mut world = World::new(SPEC);
     world.settings.wan_emulation = false;
-    world.look().await;
+    world.reconcile().await;
     world.start_runner();
-    world.look().await;
+    world.reconcile().await;
     let Some(Offer::Unavailable(why)) = world.board().offer_of(0).cloned() else {
         panic!("nothing was offered");
     };
@@ -352,7 +352,7 @@ async fn a_job_of_that_name_that_is_not_ours_is_not_touched() {
         &format!("jobs/{NAME}"),
         json!({"metadata": {"name": NAME, "namespace": NAMESPACE}}),
     );
-    world.look().await;
+    world.reconcile().await;
     assert!(
         world
             .verdict("Failed")
@@ -364,13 +364,13 @@ async fn a_job_of_that_name_that_is_not_ours_is_not_touched() {
 #[tokio::test]
 async fn a_spec_that_cannot_be_run_is_refused_for_good() {
     let world = World::new(&SPEC.replace("duration: 5s", "duration: 5500ms"));
-    world.look().await;
+    world.reconcile().await;
     assert_eq!(
         world.verdict("Failed"),
         Some("True MT0104 duration 5s500ms is not in whole seconds".into())
     );
     assert_eq!(world.names("jobs"), [""; 0]);
-    assert_eq!(world.look().await, Action::await_change());
+    assert_eq!(world.reconcile().await, Action::await_change());
 }
 
 /// The API server, the runner and one operator.
@@ -410,8 +410,8 @@ impl World {
         Self { key, ..self }
     }
 
-    /// One look of the operator.
-    async fn look(&self) -> Action {
+    /// One reconciliation.
+    async fn reconcile(&self) -> Action {
         let client = self.cluster.client();
         let mut watches = Watches::new();
         watches.deliver(&self.cluster);

@@ -15,7 +15,7 @@ use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
 
-/// What one look at a benchmark found.
+/// What one reconciliation of a benchmark found.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
     /// It is under way.

@@ -69,7 +69,7 @@ impl SeedKeeper {
             Some((_, seed)) => Some(Arc::clone(seed)),
             None => None,
         };
-        let seed = match (self.look().await, known) {
+        let seed = match (self.read().await, known) {
             (Ok(seed), _) => Arc::new(seed),
             (Err(SeedError::Api(_)), Some(known)) => known,
             (Err(error), _) => return Err(error),
@@ -85,7 +85,7 @@ impl SeedKeeper {
         self.made.load(Ordering::Relaxed)
     }
 
-    async fn look(&self) -> Result<Seed, SeedError> {
+    async fn read(&self) -> Result<Seed, SeedError> {
         for _ in 0..TRIES {
             let mut secret = match self.api.get(&self.name).await {
                 Ok(secret) => secret,

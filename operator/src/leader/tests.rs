@@ -72,7 +72,7 @@ async fn one_leads_and_after_a_kill_the_other_does_within_twenty_seconds() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_put_down_is_taken_at_the_next_look() {
+async fn a_lease_that_is_put_down_is_taken_at_the_next_poll() {
     let api = FakeApi::default();
     let mut first = elector(&api, "first");
     first.turn().await;
@@ -88,7 +88,7 @@ async fn a_lease_that_is_put_down_is_taken_at_the_next_look() {
     );
     assert_eq!(holder(&api), "first", "what was sent before is waited for");
     released.await.unwrap();
-    pass(LOOK_EVERY.as_secs_f64() + 0.1).await;
+    pass(POLL_INTERVAL.as_secs_f64() + 0.1).await;
     assert!(second.leadership.is_held());
     assert_eq!(holder(&api), "second");
 }
@@ -246,7 +246,7 @@ async fn a_write_on_its_way_ends_with_the_lease_and_outlives_a_renewal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_follower_looks_at_nothing_and_who_wins_at_all_that_is_known() {
+async fn a_follower_reconciles_nothing_and_the_winner_all_that_is_known() {
     let leadership = Leadership::default();
     let (store, mut writer) = reflector::store::<Lease>();
     for name in ["a", "b"] {
@@ -258,29 +258,29 @@ async fn a_follower_looks_at_nothing_and_who_wins_at_all_that_is_known() {
         let spec = None;
         writer.apply_watcher_event(&watcher::Event::Apply(Lease { metadata, spec }));
     }
-    let looked = AtomicUsize::new(0);
-    let look = || {
+    let reconciled = AtomicUsize::new(0);
+    let reconcile = || {
         leadership.if_held(async {
-            looked.fetch_add(1, Ordering::Relaxed);
+            reconciled.fetch_add(1, Ordering::Relaxed);
             Ok::<_, NotLeader>(Action::requeue(RENEW_EVERY))
         })
     };
-    assert_eq!(look().await.unwrap(), Action::await_change());
-    assert_eq!(looked.load(Ordering::Relaxed), 0);
-    let mut looks = leadership.looks(&store);
-    assert!(timeout(LOOK_EVERY, looks.next()).await.is_err());
+    assert_eq!(reconcile().await.unwrap(), Action::await_change());
+    assert_eq!(reconciled.load(Ordering::Relaxed), 0);
+    let mut requeues = leadership.requeues(&store);
+    assert!(timeout(POLL_INTERVAL, requeues.next()).await.is_err());
     // Won, renewed, lost and won again: twice both.
     for wins in [1, 2] {
         leadership.hold_until(Instant::now() + WRITE_FOR);
         leadership.hold_until(Instant::now() + WRITE_FOR);
         let mut names = Vec::new();
-        while let Ok(Some(reference)) = timeout(LOOK_EVERY, looks.next()).await {
+        while let Ok(Some(reference)) = timeout(POLL_INTERVAL, requeues.next()).await {
             names.push(reference.name);
         }
         names.sort();
         assert_eq!(names, ["a", "b"]);
-        assert_eq!(look().await.unwrap(), Action::requeue(RENEW_EVERY));
-        assert_eq!(looked.load(Ordering::Relaxed), wins);
+        assert_eq!(reconcile().await.unwrap(), Action::requeue(RENEW_EVERY));
+        assert_eq!(reconciled.load(Ordering::Relaxed), wins);
         leadership.give_up();
     }
 }

@@ -170,7 +170,7 @@ fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
 }
 
 #[test]
-fn an_object_waits_once_until_it_is_looked_at() {
+fn an_object_waits_once_until_it_is_reconciled() {
     let (metrics, _feed) = metrics();
     let depth = || {
         let page = metrics.render().unwrap();
@@ -247,7 +247,7 @@ async fn the_documentation_has_every_metric_and_no_other() {
     let _depth = metrics.queue::<MuxTunnel>();
     metrics.say_tunnels(store(&[judged("site", "judged")]));
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
-    metrics.look("MuxTunnel", failed).await.unwrap_err();
+    metrics.timed("MuxTunnel", failed).await.unwrap_err();
     let mut client = requests::RequestLayer(metrics.clone()).layer(tower::service_fn(
         |_: http::Request<()>| async { Ok::<_, std::io::Error>(http::Response::new(())) },
     ));

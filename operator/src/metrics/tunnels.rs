@@ -43,7 +43,7 @@ struct Known {
 #[derive(Debug)]
 struct Tunnel {
     since: Instant,
-    /// What each pod's counters were at the last look.
+    /// What each pod's counters were at the last observation.
     pods: BTreeMap<String, Counters>,
     totals: BTreeMap<End, Counters>,
     now: BTreeMap<End, Now>,
@@ -66,7 +66,7 @@ struct Counters {
     limited: BTreeMap<String, u64>,
 }
 
-/// What is, at the last look.
+/// What is, at the last observation.
 #[derive(Debug, Clone, Default)]
 struct Now {
     streams: u64,
@@ -82,7 +82,7 @@ impl Tunnels {
         self.lock().caches.push(cache);
     }
 
-    /// A look at the gateways of a tunnel.
+    /// An observation of the gateways of a tunnel.
     pub fn seen(&self, namespace: &str, name: &str, seen: &Seen) {
         let key = (namespace.to_owned(), name.to_owned());
         let mut known = self.lock();
@@ -255,14 +255,14 @@ impl Collector for Page {
         };
         let totals: Vec<_> = tunnels.iter().flat_map(sums).collect();
         counters(&mut encoder, &totals)?;
-        let looks = |(key, tunnel): (&(String, String), &Tunnel)| {
+        let observations = |(key, tunnel): (&(String, String), &Tunnel)| {
             let ends = tunnel.now.iter();
             let ends = ends.map(|(end, now)| (key.clone(), *end, now.clone()));
             ends.collect::<Vec<_>>()
         };
-        let looks: Vec<_> = tunnels.iter().flat_map(looks).collect();
+        let observations: Vec<_> = tunnels.iter().flat_map(observations).collect();
         drop(known);
-        gauges(&mut encoder, &looks)
+        gauges(&mut encoder, &observations)
     }
 }
 
@@ -340,10 +340,10 @@ fn counters(
 
 fn gauges(
     encoder: &mut DescriptorEncoder<'_>,
-    looks: &[OfEnd<Now>],
+    observations: &[OfEnd<Now>],
 ) -> Result<(), std::fmt::Error> {
     let gauge = |value: u64| ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-    let streams = looks
+    let streams = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.streams)));
     family(
@@ -351,7 +351,7 @@ fn gauges(
         ("tunnel_streams_open", "Streams open now"),
         streams,
     )?;
-    let carriers = looks
+    let carriers = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.carriers)));
     family(
@@ -359,7 +359,7 @@ fn gauges(
         ("tunnel_carriers", "Carriers that are up"),
         carriers,
     )?;
-    let rtt = looks.iter().filter_map(|of| {
+    let rtt = observations.iter().filter_map(|of| {
         let of_all: f64 = of.2.rtt_seconds.iter().sum();
         let mean = of_all / of.2.rtt_seconds.len() as f64;
         mean.is_finite()
@@ -367,7 +367,7 @@ fn gauges(
     });
     let help = "Smoothed round-trip time, the mean of the carriers that are up";
     family(encoder, ("tunnel_carrier_rtt_seconds", help), rtt)?;
-    let used = looks
+    let used = observations
         .iter()
         .map(|of| (labels(of, &[]), gauge(of.2.receive_budget)));
     let help = "Windows in use: credit granted and payload buffered, of all sessions";

@@ -71,7 +71,7 @@ impl Jobs<'_> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             Err(source) => return Err(failed("create", &name, source)),
         }
-        // Ours, where an answer got lost, or one of an earlier look is on its way out.
+        // Ours, where an answer got lost, or one of an earlier reconciliation is on its way out.
         let found = self.api.get_opt(&name).await;
         match found.map_err(|source| failed("get", &name, source))? {
             Some(found) if !is_owned(&found, &self.tunnel.owner) => Err(ApplyError::OwnedByOther {
@@ -106,7 +106,7 @@ impl Jobs<'_> {
                 self.known.wrote(&written);
                 Ok(())
             }
-            // Gone, or another one by now: it is seen at the next look.
+            // Gone, or another one by now: it is seen at the next reconciliation.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(source) => Err(failed("patch", &seen.name, source)),
         }

@@ -228,7 +228,7 @@ impl Certifier {
         })
     }
 
-    /// Keeps the bundle in `offer` where it is newer than what `joined` has; what is written wakes the next look, which
+    /// Keeps the bundle in `offer` where it is newer than what `joined` has; what is written wakes the next reconciliation, which
     /// issues by it. Returns why none came, if one was asked for in vain.
     pub(super) async fn hear(
         &self,

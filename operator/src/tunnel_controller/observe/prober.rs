@@ -1,9 +1,9 @@
 //! Asks gateways how they are, outside of reconciliations: a gateway that does not answer holds none of them up.
 //!
 //! In: the addresses of a tunnel's running gateways. Out: their answers, if all have come within [`PATIENCE`]; otherwise
-//! nothing, and the tunnel is looked at again once they have. Bounds: one round a tunnel at a time, at most
+//! nothing, and the tunnel is reconciled again once they have. Bounds: one round a tunnel at a time, at most
 //! [`ROUNDS_AT_ONCE`] at once, each with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]; its answers wait for the
-//! next look, for at most [`ANSWERS_AGE_MAX`].
+//! next reconciliation, for at most [`ANSWERS_AGE_MAX`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Gateways;
 
-/// How long a look waits for the answers. A gateway that is well takes milliseconds.
+/// How long a reconciliation waits for the answers. A gateway that is well takes milliseconds.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Time for the answers of all gateways of a tunnel.
 const ROUND_TIME_MAX: Duration = Duration::from_secs(5);
@@ -58,7 +58,7 @@ enum Round {
     Running {
         /// `true` is sent at its end.
         over: watch::Receiver<bool>,
-        /// A look has ended without its answers.
+        /// A reconciliation has ended without its answers.
         is_late: bool,
     },
     /// It is over, and nobody has read the answers.
@@ -71,7 +71,7 @@ pub struct Prober<G> {
     rounds: Arc<Mutex<BTreeMap<Key, Round>>>,
     permits: Arc<Semaphore>,
     late: mpsc::UnboundedSender<Key>,
-    /// Until the controller takes it. At most one entry a round that outlasted its look.
+    /// Until the controller takes it. At most one entry a round that outlasted its reconciliation.
     wakes: Mutex<Option<mpsc::UnboundedReceiver<Key>>>,
 }
 
@@ -89,7 +89,7 @@ impl<G: Gateways> Prober<G> {
         }
     }
 
-    /// The tunnels whose answers have come after their look had ended. The second call has none.
+    /// The tunnels whose answers have come after their reconciliation had ended. The second call has none.
     pub fn wakes(&self) -> BoxStream<'static, ObjectRef<MuxTunnel>> {
         let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(wakes) = wakes.take() else {

@@ -538,7 +538,7 @@ async fn the_pods_mount_what_is_issued_and_take_the_other_side_of_their_own_tunn
 async fn published(spec: &str) -> (Bench, Value) {
     let bench = Bench::new(&format!("side: Exit\n{spec}"));
     bench.reconcile().await.unwrap();
-    // What was published is offered from the next look on.
+    // What was published is offered from the next reconciliation on.
     bench.reconcile().await.unwrap();
     let mut secret = bench.secret("office-join").unwrap();
     secret["metadata"] = json!({"name": "far"});

@@ -141,7 +141,7 @@ async fn an_operator_that_is_killed_at_any_write_is_followed_by_one_that_ends_in
         for number in 0..writes {
             let mut bench = scenario.begin().await;
             bench.api.fail_write(number, Failure::Killed);
-            // Where it dies while it publishes an Event, the look is none the worse.
+            // Where it dies while it publishes an Event, the reconciliation is none the worse.
             let _failed_or_not = bench.reconcile().await;
             bench.restart();
             let objects = settled(&bench).await;
@@ -231,7 +231,7 @@ async fn whatever_chance_does_the_end_is_the_same() {
                 let until = seen + chance.random_range(0..8);
                 bench.watches.borrow_mut().deliver_until(&bench.api, until);
                 behind += usize::from(bench.watches.borrow().seen() < bench.api.newest());
-                failed += usize::from(bench.look().await.is_err());
+                failed += usize::from(bench.reconcile_known().await.is_err());
             }
             bench.edit(&spec);
             bench.api.heal();
@@ -251,13 +251,13 @@ async fn nothing_is_written_twice_while_the_watches_are_silent() {
     for (spec, writes) in [(SMALLEST.to_owned(), 11), (whole(), 13)] {
         let bench = Bench::new(&spec);
         bench.watches.borrow_mut().deliver(&bench.api);
-        bench.look().await.unwrap();
+        bench.reconcile_known().await.unwrap();
         assert_eq!(bench.api.take_writes().len(), writes);
         for _ in 0..10 {
             // What is looked at is the newest that is known, as the controller does it.
             let tunnels = &bench.context.cluster.caches.tunnels;
             assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
-            bench.look().await.unwrap();
+            bench.reconcile_known().await.unwrap();
         }
         let mut requests = bench.api.take_requests();
         // Why a Job has no pod yet is said in Events alone.

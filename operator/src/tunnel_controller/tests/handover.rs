@@ -76,7 +76,7 @@ async fn an_operator_that_is_killed_in_between_costs_no_pod() {
         bench.reconcile().await.unwrap();
         bench.edit(&autoscaled());
         bench.api.fail_write(number, Failure::Killed);
-        // Where it dies while it publishes an Event, the look is none the worse.
+        // Where it dies while it publishes an Event, the reconciliation is none the worse.
         let _failed_or_not = bench.reconcile().await;
         bench.restart();
         bench.reconcile().await.unwrap();

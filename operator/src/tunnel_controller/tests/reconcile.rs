@@ -143,14 +143,14 @@ impl Bench {
         self.annotate(PAUSED, &paused.to_string());
     }
 
-    /// A look that knows everything.
+    /// A reconciliation that knows everything.
     pub(super) async fn reconcile(&self) -> Result<(), Error> {
         self.watches.borrow_mut().deliver(&self.api);
-        self.look().await
+        self.reconcile_known().await
     }
 
-    /// A look that knows what the watches have brought so far.
-    pub(super) async fn look(&self) -> Result<(), Error> {
+    /// A reconciliation that knows what the watches have brought so far.
+    pub(super) async fn reconcile_known(&self) -> Result<(), Error> {
         reconcile(self.known(), self.context.clone())
             .await
             .map(drop)
@@ -209,7 +209,7 @@ async fn children_are_applied_in_the_order_in_which_they_need_each_other() {
     }
 }
 
-/// What follows from one spec, and which reads that are no matter for a watch go on at every look.
+/// What follows from one spec, and which reads that are no matter for a watch go on at every reconciliation.
 struct Steady {
     name: &'static str,
     spec: String,

@@ -311,8 +311,8 @@ async fn an_api_server_that_is_away_for_a_minute_costs_no_more_than_another() {
     );
 }
 
-/// How often objects were looked at.
-fn looks(process: &Process) -> u64 {
+/// How often objects were reconciled.
+fn reconciliations(process: &Process) -> u64 {
     let page = process.metrics.render().unwrap();
     let counts = page
         .lines()
@@ -333,8 +333,11 @@ async fn what_only_a_person_can_end_is_looked_at_every_few_minutes() {
     let reason =
         || api.get("muxtunnels/office").unwrap()["status"]["conditions"][0]["reason"].clone();
     assert_eq!(reason(), "InvalidSpec");
-    let looks = looks(&process);
-    assert!((5..50).contains(&looks), "{looks} looks in an hour");
+    let reconciliations = reconciliations(&process);
+    assert!(
+        (5..50).contains(&reconciliations),
+        "{reconciliations} reconciliations in an hour"
+    );
     // What the person does counts at once.
     tunnel["spec"] = tunnel_json(SMALLEST)["spec"].clone();
     tunnel["metadata"]["generation"] = json!(2);
@@ -353,17 +356,17 @@ async fn a_status_that_is_written_is_no_reason_to_look() {
     api.run_pods();
     until("readiness", || is_ready(&api, "office")).await;
     sleep(Duration::from_secs(10)).await;
-    let before = looks(&process);
+    let before = reconciliations(&process);
     for number in 0..10 {
         let mut tunnel = api.get("muxtunnels/office").unwrap();
         tunnel["status"]["carriers"]["up"] = json!(number);
         api.put("muxtunnels/office", tunnel);
         sleep(Duration::from_secs(1)).await;
     }
-    let after = looks(&process);
+    let after = reconciliations(&process);
     assert!(
         after - before <= 2,
-        "{} looks in ten seconds",
+        "{} reconciliations in ten seconds",
         after - before
     );
 }
