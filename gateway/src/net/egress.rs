@@ -31,7 +31,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long a command may take until what it leads to has answered: as long as sshd waits for a login.
-pub(crate) const COMMAND_PATIENCE: Duration = Duration::from_secs(120);
+pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How connections to other gateways are made.
 #[derive(Debug, Clone)]
@@ -101,10 +101,10 @@ impl Egress {
     }
 
     /// How long the other end may take to prove who it is.
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn proof_timeout(&self) -> Duration {
         match self.command.is_empty() {
             true => PROOF_MAX,
-            false => COMMAND_PATIENCE,
+            false => COMMAND_TIMEOUT,
         }
     }
 

@@ -6,7 +6,7 @@ use muxtunnel_gateway_config::{Config, Protocol};
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 use rand::RngExt;
 
-use crate::net::egress::COMMAND_PATIENCE;
+use crate::net::egress::COMMAND_TIMEOUT;
 
 /// A session of the configured protocol for the side that connects.
 pub(crate) fn dial(config: &Config) -> Box<dyn Session> {
@@ -42,7 +42,7 @@ fn native(config: &Config) -> NativeConfig {
     // A command may have to ask for a password before anything passes.
     let hello_timeout = match config.connect_command.is_empty() {
         true => default.hello_timeout,
-        false => COMMAND_PATIENCE,
+        false => COMMAND_TIMEOUT,
     };
     NativeConfig {
         hello_timeout,

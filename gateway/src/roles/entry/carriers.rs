@@ -76,7 +76,7 @@ pub(super) async fn connect(
     };
     let credentials = Arc::clone(&dial_context.credentials.borrow());
     let (host, web_socket) = (exit.host(), dial_context.web_socket.as_ref());
-    let within = dial_context.egress.patience();
+    let within = dial_context.egress.proof_timeout();
     let secured = credentials.secure(below, Side::Dials, host, web_socket, within);
     secured.await
 }

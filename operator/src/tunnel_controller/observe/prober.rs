@@ -1,6 +1,6 @@
 //! Asks gateways how they are, outside of reconciliations: a gateway that does not answer holds none of them up.
 //!
-//! In: the addresses of a tunnel's running gateways. Out: their answers, if all have come within [`PATIENCE`]; otherwise
+//! In: the addresses of a tunnel's running gateways. Out: their answers, if all have come within [`ANSWERS_WAIT_MAX`]; otherwise
 //! nothing, and the tunnel is reconciled again once they have. Bounds: one round a tunnel at a time, at most
 //! [`ROUNDS_AT_ONCE`] at once, each with [`ASKED_AT_ONCE`] connections and [`ROUND_TIME_MAX`]; its answers wait for the
 //! next reconciliation, for at most [`ANSWERS_AGE_MAX`].
@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::Gateways;
 
 /// How long a reconciliation waits for the answers. A gateway that is well takes milliseconds.
-const PATIENCE: Duration = Duration::from_millis(500);
+const ANSWERS_WAIT_MAX: Duration = Duration::from_millis(500);
 /// Time for the answers of all gateways of a tunnel.
 const ROUND_TIME_MAX: Duration = Duration::from_secs(5);
 /// The same, where an entry is asked for an offer, which it gives up itself after 10 s.
@@ -113,7 +113,7 @@ impl<G: Gateways> Prober<G> {
             Err(Some(running)) => running,
             Err(None) => self.begin(key.clone(), asked),
         };
-        let _in_time_or_not = timeout(PATIENCE, over.wait_for(|over| *over)).await;
+        let _in_time_or_not = timeout(ANSWERS_WAIT_MAX, over.wait_for(|over| *over)).await;
         if let Some(Round::Running { is_late, .. }) = lock(&self.rounds).get_mut(&key) {
             *is_late = true;
             return None;
