@@ -5,12 +5,13 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Api, Client};
 use muxtunnel_gateway_config::PROTECTED_MAX;
+use parking_lot::{Mutex, MutexGuard};
 use tracing::{info, warn};
 
 /// The EndpointSlice that every API server keeps of itself.
@@ -73,7 +74,7 @@ impl ApiServer {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<IpAddr>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

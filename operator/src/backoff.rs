@@ -3,7 +3,6 @@
 //! Bounds: an entry an object that waits, at most [`WAITING_MAX`]; one more drops any.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -12,6 +11,7 @@ use kube::api::DynamicObject;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use muxtunnel_codes::Code;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::caches::{Key, key};
 use crate::failure::Coded;
@@ -122,7 +122,7 @@ impl Backoffs {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, Waiting>> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 }
 
@@ -174,6 +174,6 @@ mod tests {
         for number in 0..=WAITING_MAX {
             backoffs.next(&object(&number.to_string()), "x", LONGEST);
         }
-        assert_eq!(backoffs.table.lock().unwrap().len(), WAITING_MAX);
+        assert_eq!(backoffs.table.lock().len(), WAITING_MAX);
     }
 }

@@ -8,7 +8,7 @@
 use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::NamespaceResourceScope;
@@ -25,6 +25,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher::Event;
 use kube::{Client, Resource, ResourceExt};
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 
 use crate::apply::Settled;
@@ -212,7 +213,7 @@ impl<K: Watched> Cache<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Key, OwnWrite<K>>> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner)
+        self.own.lock()
     }
 }
 

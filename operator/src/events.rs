@@ -3,7 +3,7 @@
 
 mod series;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
@@ -13,6 +13,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client};
 use muxtunnel_codes::Code;
+use parking_lot::Mutex;
 use serde_json::json;
 use tracing::{debug, warn};
 
@@ -108,7 +109,7 @@ impl Events {
     }
 
     fn table(&self) -> std::sync::MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     fn event(&self, condition: &Condition, object: &ObjectReference, now: Timestamp) -> Event {

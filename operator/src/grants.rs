@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future;
@@ -20,6 +20,7 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_crds::{MuxGrant, MuxGrantSpec};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -159,7 +160,7 @@ impl Grants {
 
     fn lock(&self) -> MutexGuard<'_, Vec<Source>> {
         let sources = &self.0.sources;
-        sources.lock().unwrap_or_else(PoisonError::into_inner)
+        sources.lock()
     }
 }
 

@@ -11,7 +11,7 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderName};
 use axum::routing::get;
 use http::{Request, Response};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio::time::Instant;
 use tower::{Layer, Service};
@@ -57,7 +58,7 @@ impl Progress {
     }
 
     fn last(&self) -> MutexGuard<'_, Instant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// For how long there was no beat, where that is too long.
@@ -142,7 +143,7 @@ impl WatchClock {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Watch>> {
-        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+        self.watches.lock()
     }
 }
 

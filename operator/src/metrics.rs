@@ -9,7 +9,7 @@ pub mod tunnels;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -19,6 +19,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::MuxTunnel;
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
@@ -134,7 +135,7 @@ impl Metrics {
 
     /// Says the conditions of these tunnels from now on.
     pub(crate) fn say_tunnels(&self, tunnels: Store<MuxTunnel>) {
-        let mut stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stores = self.stores.lock();
         stores.push(tunnels);
     }
 
@@ -230,7 +231,7 @@ impl Queue {
     }
 
     fn change(&self, change: impl FnOnce(&mut BTreeSet<Key>)) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         let length = |waiting: &BTreeSet<Key>| i64::try_from(waiting.len()).unwrap_or(i64::MAX);
         let before = length(&waiting);
         change(&mut waiting);
@@ -269,7 +270,7 @@ impl Collector for Now {
         });
         let help = "Time since the API server last answered the beginning of a watch";
         family(&mut encoder, ("operator_watch_age_seconds", help), ages)?;
-        let stores = self.stores.lock().unwrap_or_else(PoisonError::into_inner);
+        let stores = self.stores.lock();
         let tunnels: Vec<_> = stores.iter().flat_map(Store::state).collect();
         drop(stores);
         let conditions = tunnels.iter().flat_map(|tunnel| conditions(tunnel));

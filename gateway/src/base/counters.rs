@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status;
+use parking_lot::Mutex;
 
 use crate::base::closing::Reason;
 
@@ -154,7 +154,7 @@ impl StreamCounters {
 
     /// Counts an open that was refused or failed.
     pub(crate) fn refused(&self, code: Code) {
-        let mut refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refused = self.refused.lock();
         *refused.entry(code).or_default() += 1;
     }
 
@@ -170,7 +170,7 @@ impl StreamCounters {
 
     /// As of now.
     pub(crate) fn status(&self) -> status::Streams {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.refused.lock();
         status::Streams {
             open: self.open.load(Relaxed),
             opened: self.opened.load(Relaxed),

@@ -5,11 +5,12 @@
 //! there are as many as the configuration has, and those of open streams.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, ForwardLimits};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::base::counters::StreamCounters;
 use crate::base::pace::Pace;
@@ -86,9 +87,8 @@ impl Forward {
         self.down.set(bytes);
     }
 
-    /// A poisoned lock only means that a panicking thread held it; the counts are still counts.
     fn gate(&self) -> MutexGuard<'_, Gate> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+        self.gate.lock()
     }
 }
 
@@ -122,7 +122,7 @@ impl Forwards {
 
     /// The same, by its name alone.
     pub(crate) fn named(&self, name: &str, limits: ForwardLimits) -> Arc<Forward> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|_, forward| forward.strong_count() > 0);
         let forward = known.get(name).and_then(Weak::upgrade);
         let forward = forward.unwrap_or_else(|| {

@@ -12,9 +12,10 @@ mod penalties;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::oneshot;
 
 use arbiter::{Arbiter, Entrance};
@@ -125,9 +126,8 @@ impl HandshakeLimiter {
         }
     }
 
-    /// A poisoned lock only means that a panicking thread held it.
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        self.waiting.lock()
     }
 }
 

@@ -9,9 +9,10 @@
 use std::fmt::{self, Debug, Write as _};
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::mpsc;
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use tracing::field::{Field, Visit};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::RecordFields;
@@ -196,15 +197,10 @@ impl Log {
         let mut batch = Vec::new();
         loop {
             let idle = |pending: &mut Pending| pending.bytes.is_empty() && !pending.closed;
-            let pending = self
-                .wake
-                .wait_while(self.pending(), idle)
-                .unwrap_or_else(PoisonError::into_inner);
-            let mut pending = self
-                .wake
-                .wait_timeout_while(pending, GATHER, |pending| !pending.closed)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            let open = |pending: &mut Pending| !pending.closed;
+            let mut pending = self.pending();
+            self.wake.wait_while(&mut pending, idle);
+            self.wake.wait_while_for(&mut pending, open, GATHER);
             let closed = pending.closed;
             std::mem::swap(&mut batch, &mut pending.bytes);
             drop(pending);
@@ -218,7 +214,7 @@ impl Log {
     }
 
     fn pending(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+        self.pending.lock()
     }
 }
 
@@ -233,7 +229,7 @@ mod tests {
 
         impl Write for Kept {
             fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-                self.0.lock().unwrap().extend_from_slice(bytes);
+                self.0.lock().extend_from_slice(bytes);
                 Ok(bytes.len())
             }
 
@@ -251,7 +247,7 @@ mod tests {
             .with_writer(move || writer.clone())
             .finish();
         tracing::subscriber::with_default(subscriber, events);
-        let bytes = kept.0.lock().unwrap().clone();
+        let bytes = kept.0.lock().clone();
         String::from_utf8(bytes).unwrap()
     }
 

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use muxtunnel_gateway_config::{Config, config_hash, status};
+use parking_lot::Mutex;
 
 use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
@@ -132,17 +133,17 @@ impl Telemetry {
 
     /// What new carriers show from now on.
     pub(crate) fn set_certificate(&self, certificate: Option<status::Certificate>) {
-        *lock(&self.certificate) = certificate;
+        *self.certificate.lock() = certificate;
     }
 
     /// One more limiter of connections that have proved nothing.
     pub(crate) fn add_limiter(&self, limiter: &Arc<HandshakeLimiter>) {
-        lock(&self.limiters).push(Arc::clone(limiter));
+        self.limiters.lock().push(Arc::clone(limiter));
     }
 
     /// What all limiters know of themselves together.
     pub(crate) fn handshakes(&self) -> Figures {
-        let limiters = lock(&self.limiters);
+        let limiters = self.limiters.lock();
         let figures = limiters.iter().map(|limiter| limiter.figures());
         figures.fold(Figures::default(), Figures::and)
     }
@@ -175,12 +176,12 @@ impl Telemetry {
 
     /// The carrier is up: streams can be opened.
     pub(crate) fn add_carrier(&self, stats: &Arc<CarrierStats>) {
-        lock(&self.carriers).insert(stats.id, Arc::clone(stats));
+        self.carriers.lock().insert(stats.id, Arc::clone(stats));
     }
 
     /// It has ended; `retired`: in order, since fewer were needed.
     pub(crate) fn remove_carrier(&self, stats: &CarrierStats, retired: bool) {
-        lock(&self.carriers).remove(&stats.id);
+        self.carriers.lock().remove(&stats.id);
         let counter = match retired {
             true => &self.carriers_retired,
             false => &self.carriers_lost,
@@ -192,7 +193,7 @@ impl Telemetry {
     /// that a flood of them is counted and does not fill the disk.
     pub(crate) fn may_log_refusal(&self) -> bool {
         let second = self.started.elapsed().as_secs();
-        let mut logged = lock(&self.refusals_logged);
+        let mut logged = self.refusals_logged.lock();
         if logged.0 != second {
             *logged = (second, 0);
         }
@@ -214,12 +215,12 @@ impl Telemetry {
     }
 
     pub(crate) fn set_listened(&self, worker: usize, listened: Vec<Listened>) {
-        *lock(&self.workers[worker].listened) = listened;
+        *self.workers[worker].listened.lock() = listened;
     }
 
     /// Whether the exit listens for a forward of this worker's.
     pub(crate) fn set_listen_error(&self, worker: usize, forward: &str, error: Option<String>) {
-        let mut listened = lock(&self.workers[worker].listened);
+        let mut listened = self.workers[worker].listened.lock();
         let listened = listened.iter_mut().find(|l| l.forward.name == forward);
         if let Some(listened) = listened {
             listened.error = error;
@@ -230,7 +231,7 @@ impl Telemetry {
     fn forwards(&self) -> Vec<status::Forward> {
         let mut merged: Vec<status::Forward> = Vec::new();
         for worker in &self.workers {
-            for listened in &*lock(&worker.listened) {
+            for listened in &*worker.listened.lock() {
                 let name = &listened.forward.name;
                 match merged.iter_mut().find(|forward| forward.name == *name) {
                     Some(forward) if forward.error.is_none() => {
@@ -246,7 +247,7 @@ impl Telemetry {
 
     /// A new configuration is in force.
     pub(crate) fn config_taken(&self, config: Config, text: &str) {
-        *lock(&self.config) = InForce {
+        *self.config.lock() = InForce {
             config,
             hash: config_hash(text),
             error: None,
@@ -255,21 +256,21 @@ impl Telemetry {
 
     /// Of a new configuration only a part is in force; `error` names the rest. The hash stays: the file is not what runs.
     pub(crate) fn config_taken_in_part(&self, config: Config, error: String) {
-        let mut in_force = lock(&self.config);
+        let mut in_force = self.config.lock();
         in_force.config = config;
         in_force.error = Some(error);
     }
 
     /// A new configuration was not taken over.
     pub(crate) fn config_refused(&self, error: String) {
-        lock(&self.config).error = Some(error);
+        self.config.lock().error = Some(error);
     }
 
     /// Every worker listens; those of an entry have a carrier each, for a worker without one resets
     /// its share of the connections; and the gateway is not draining.
     pub(crate) fn ready(&self) -> bool {
         let carrier_needed =
-            lock(&self.config).config.role == muxtunnel_gateway_config::Role::Entry;
+            self.config.lock().config.role == muxtunnel_gateway_config::Role::Entry;
         let ready = |worker: &WorkerState| {
             worker.listening.load(Relaxed) && (!carrier_needed || worker.linked.load(Relaxed))
         };
@@ -307,13 +308,13 @@ impl Telemetry {
     }
 
     fn carriers(&self) -> Vec<Arc<CarrierStats>> {
-        lock(&self.carriers).values().cloned().collect()
+        self.carriers.lock().values().cloned().collect()
     }
 
     /// Samples every carrier at `now`. `cpu`: the part of the time since the last sample that the
     /// busiest worker was at work.
     pub(crate) fn sample_carriers(&self, now: Instant, cpu: Option<f64>) {
-        let in_force = lock(&self.config);
+        let in_force = self.config.lock();
         let gateway = Gateway {
             protocol: in_force.config.protocol,
             budget: in_force.config.memory.receive.0,
@@ -332,7 +333,7 @@ impl Telemetry {
             .iter()
             .max_by_key(|c| c.sent_bytes_per_second + c.received_bytes_per_second);
         let usage = sys::usage();
-        let in_force = lock(&self.config);
+        let in_force = self.config.lock();
         let (role, protocol) = (in_force.config.role, in_force.config.protocol);
         let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
         drop(in_force);
@@ -342,7 +343,7 @@ impl Telemetry {
             protocol,
             config_hash,
             config_error,
-            certificate: lock(&self.certificate).clone(),
+            certificate: self.certificate.lock().clone(),
             ready: self.ready(),
             draining: self.draining.load(Relaxed),
             limit: busiest.and_then(|carrier| carrier.limit),
@@ -411,7 +412,7 @@ impl CarrierStats {
             received: self.received(),
             budget_used: self.budget_used.load(Relaxed),
         };
-        lock(&self.history).add(gateway, sample);
+        self.history.lock().add(gateway, sample);
     }
 
     fn tcp_info(&self) -> Option<sys::TcpInfo> {
@@ -428,7 +429,7 @@ impl CarrierStats {
 
     fn status(&self) -> status::Carrier {
         let info = self.tcp_info().unwrap_or_default();
-        let history = lock(&self.history);
+        let history = self.history.lock();
         let verdict = history.verdict;
         status::Carrier {
             peer: self.peer.clone(),
@@ -449,9 +450,4 @@ impl CarrierStats {
             limited_seconds: history.seconds.clone(),
         }
     }
-}
-
-/// A poisoned lock only means that a panicking thread held it; the counters are still counters.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -9,8 +9,9 @@
 use std::collections::BTreeMap;
 use std::io::{Error, Result};
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore};
 
 /// Look-ups at once, of the process.
@@ -69,9 +70,8 @@ impl Places {
         takes
     }
 
-    /// A poisoned lock only means that a panicking thread held it; the counts are still right.
     fn by_peer(&self) -> MutexGuard<'_, BTreeMap<Peer, usize>> {
-        self.by_peer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_peer.lock()
     }
 }
 

@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use muxtunnel_codes::Code;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 
 use crate::net::bind::{ListenError, check_free, listen_shared};
@@ -84,9 +85,8 @@ impl SharedPorts {
         })
     }
 
-    /// A poisoned lock only means that a panicking thread held it; the counts are still counts.
     fn all(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Holder>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -8,8 +8,9 @@
 
 mod holders;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter, PERMITS_MAX};
@@ -193,9 +194,8 @@ impl Handover {
         let _ = self.workers[worker].try_send(handed);
     }
 
-    /// A poisoned lock only means that a panicking thread held it; the counts are still right.
     fn carriers(&self) -> MutexGuard<'_, Counts> {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.carriers.lock()
     }
 }
 

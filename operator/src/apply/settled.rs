@@ -5,9 +5,10 @@
 //! one costs a write.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use muxtunnel_gateway_config::config_hash;
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::compare::{contains, projected};
@@ -23,7 +24,7 @@ impl Settled {
     /// The API server answered an apply of `wanted` with `answer`.
     pub(super) fn answered(&self, uid: Option<String>, answer: &Value, wanted: &Value) {
         let Some(uid) = uid else { return };
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.0.lock();
         if contains(answer, wanted) {
             table.remove(&uid);
             return;
@@ -36,7 +37,7 @@ impl Settled {
 
     /// Whether `live` is what an apply of `wanted` became.
     pub(super) fn is_settled(&self, uid: Option<String>, live: &Value, wanted: &Value) -> bool {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let table = self.0.lock();
         uid.and_then(|uid| table.get(&uid).cloned())
             .is_some_and(|known| known == hashes(live, wanted))
     }

@@ -6,11 +6,12 @@
 //! anything.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::{Limit, Status};
+use parking_lot::{Mutex, MutexGuard};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -106,7 +107,7 @@ impl Tunnels {
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -14,7 +14,7 @@ pub mod renewal;
 mod running;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
@@ -27,6 +27,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{
     CertificateStatus, CertificatesStatus, JOIN_SECRET_TYPE, JoinStatus, MuxTunnel,
 };
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::apply::Applied;
@@ -511,7 +512,7 @@ impl Certifier {
         let status = tunnel.status.as_ref();
         let said = status.and_then(|status| status.certificates.clone());
         let said = said.unwrap_or_default();
-        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut issued = self.issued.lock();
         let now = self.now();
         issued.retain(|_, (at, _)| now - *at < REMEMBERED_SECONDS);
         let uid = tunnel.uid().unwrap_or_default();
@@ -529,7 +530,7 @@ impl Certifier {
     }
 
     fn remember(&self, uid: &str, status: &CertificatesStatus, now: i64) {
-        let mut issued = self.issued.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut issued = self.issued.lock();
         issued.insert(uid.to_owned(), (now, status.clone()));
     }
 }

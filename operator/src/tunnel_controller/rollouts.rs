@@ -9,7 +9,7 @@
 //! Bounds: an entry an end that was refused, at most [`REFUSED_MAX`]; one more drops any, which costs a try.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodTemplateSpec};
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Config;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::build::config_map::{self, FILE};
 use super::build::deployment::STATIC_HASH;
@@ -245,7 +246,7 @@ impl Rollouts {
     }
 
     fn table(&self) -> MutexGuard<'_, BTreeMap<(String, End), Refused>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

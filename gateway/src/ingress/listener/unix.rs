@@ -11,8 +11,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::net::bind::BACKLOG;
@@ -39,7 +40,7 @@ impl UnixListeners {
     /// # Errors
     /// As bind(2); there is a live socket, or something else, at `path`.
     pub(crate) fn bind(&self, path: &str) -> Result<Arc<Bound>> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         known.retain(|_, bound| bound.strong_count() > 0);
         if let Some(bound) = known.get(path).and_then(Weak::upgrade) {
             return Ok(bound);

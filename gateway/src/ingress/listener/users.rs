@@ -16,10 +16,11 @@ use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use hmac::{Hmac, KeyInit, Mac};
 use muxtunnel_gateway_config::Auth;
+use parking_lot::{Mutex, MutexGuard};
 use sha2::Sha256;
 use subtle::{Choice, ConstantTimeEq};
 use tokio::time::Instant;
@@ -328,9 +329,8 @@ fn key(auth: &Auth) -> Key {
     (path(auth).to_owned(), user)
 }
 
-/// A poisoned lock only means that a panicking thread held it.
 fn shared() -> MutexGuard<'static, Shared> {
-    SHARED.lock().unwrap_or_else(PoisonError::into_inner)
+    SHARED.lock()
 }
 
 /// The last one that could be used, which another worker may have read.
@@ -592,7 +592,7 @@ mod tests {
         let held = Arc::new(Mutex::new(held));
         for number in 0..2 {
             let held = Arc::clone(&held);
-            let wait = move || held.lock().unwrap().recv().is_ok();
+            let wait = move || held.lock().recv().is_ok();
             HELD.verdict([number; 32], wait, Instant::now()).await;
         }
         let authentication = users.authentication();

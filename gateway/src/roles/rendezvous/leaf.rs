@@ -2,11 +2,12 @@
 
 use std::io::{Error, ErrorKind};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::Leaf as Configured;
 use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpStream;
 
 use super::proof::Greeted;
@@ -59,9 +60,8 @@ impl Leaf {
         .await;
     }
 
-    /// A poisoned lock only means that a panicking thread held it.
     fn secret(&self) -> MutexGuard<'_, Arc<Secret>> {
-        self.secret.lock().unwrap_or_else(PoisonError::into_inner)
+        self.secret.lock()
     }
 
     /// Makes a connection to the rendezvous one to the other leaf.

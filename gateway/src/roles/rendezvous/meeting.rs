@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::Rendezvous;
 use muxtunnel_proto::Reason;
 use muxtunnel_proto::rendezvous::Ticket;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::secrets::Secrets;
@@ -244,9 +245,8 @@ impl Meeting {
         Arc::clone(&self.limiter)
     }
 
-    /// A poisoned lock only means that a panicking thread held it; the tables are still tables.
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

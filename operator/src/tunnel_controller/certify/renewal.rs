@@ -6,7 +6,6 @@
 //! then on it counts instead of the copy ([`Certifier::newest`]).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
@@ -14,6 +13,7 @@ use kube::core::ObjectMeta;
 use kube::{Api, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{JoinedStatus, MuxTunnel};
+use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::{Certifier, CertifyError, plan, time};
@@ -85,7 +85,7 @@ struct Asked {
 
 impl Renewals {
     fn with<T>(&self, now: i64, f: impl FnOnce(&mut BTreeMap<String, Asked>) -> T) -> T {
-        let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut asked = self.0.lock();
         asked.retain(|_, asked| now - asked.at <= 2 * ASKED_SECONDS.1);
         f(&mut asked)
     }

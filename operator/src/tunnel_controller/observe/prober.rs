@@ -6,13 +6,14 @@
 //! next reconciliation, for at most [`ANSWERS_AGE_MAX`].
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{self, BoxStream, StreamExt};
 use kube::runtime::reflector::ObjectRef;
 use muxtunnel_crds::MuxTunnel;
 use muxtunnel_gateway_config::status::Status;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -91,7 +92,7 @@ impl<G: Gateways> Prober<G> {
 
     /// The tunnels whose answers have come after their reconciliation had ended. The second call has none.
     pub fn wakes(&self) -> BoxStream<'static, ObjectRef<MuxTunnel>> {
-        let mut wakes = self.wakes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wakes = self.wakes.lock();
         let Some(wakes) = wakes.take() else {
             return stream::pending().boxed();
         };
@@ -165,7 +166,7 @@ impl<G: Gateways> Prober<G> {
 }
 
 fn lock(rounds: &Mutex<BTreeMap<Key, Round>>) -> MutexGuard<'_, BTreeMap<Key, Round>> {
-    rounds.lock().unwrap_or_else(PoisonError::into_inner)
+    rounds.lock()
 }
 
 /// Asks all, and gives up those that have not answered in time.

@@ -4,11 +4,11 @@
 //! or CPU time is short, which the sender sees as a full window.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use muxtunnel_crds::{Bottleneck, Direction};
 use muxtunnel_gateway_config::status::{Carrier, Limit};
+use parking_lot::Mutex;
 
 use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::observe::Seen;
@@ -134,7 +134,7 @@ impl BottleneckHold {
         new: Option<Bottleneck>,
         now: Instant,
     ) -> Option<Bottleneck> {
-        let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = self.0.lock();
         said.retain(|_, (_, since)| now.saturating_duration_since(*since) <= HELD_MAX);
         if new == old {
             said.remove(uid);

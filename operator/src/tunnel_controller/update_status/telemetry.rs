@@ -1,8 +1,9 @@
 //! When a figure that moves all the time may be written.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// Smallest change that is written, relative to what stands there. More than what two digits round away,
 /// 5 %, so that a steady figure is written once; less than one step of them, so that none is stuck.
@@ -33,7 +34,7 @@ impl TelemetryClock {
         if (figure - old_figure).abs() <= old_figure.abs() * CHANGE_MIN {
             return old;
         }
-        let mut written = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.0.lock();
         written.retain(|_, at| now.saturating_duration_since(*at) < INTERVAL);
         if written.contains_key(uid) {
             return old;
