@@ -1,0 +1,134 @@
+use muxtunnel_gateway_config::{Auth, BitRate, Direction, ForwardLimits, ListenProtocol, Priority};
+
+use super::*;
+
+fn config(line: &str) -> Config {
+    let words = ["muxgate"].into_iter().chain(line.split(' '));
+    match Cli::try_parse_from(words).unwrap().task() {
+        Ok(Task::Run(Source::Flags(config))) => *config,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn flags_mean_what_a_file_would_say() {
+    let entry = "entry --security none --connect far:64000 --forward 1:a:1";
+    let defaults = config(entry);
+    assert_eq!(defaults.protocol, Protocol::Native);
+    assert_eq!((defaults.resume, defaults.pool()), (true, Pool::GROWING));
+    assert_eq!(defaults.timeouts, Timeouts::default());
+    assert_eq!(defaults.congestion_control, CongestionControl::Auto);
+    assert!(defaults.workers.is_none() && defaults.forwards[0].limits.is_empty());
+    let all = config(&format!(
+        "{entry} --forward 2:b:2 --congestion-control bbr --workers 3 --idle-timeout 60 \
+         --half-open-timeout 0 --limit-streams 4 --limit-opens 5 --limit-rate 100Mbit"
+    ));
+    assert_eq!(all.congestion_control, CongestionControl::Bbr);
+    assert_eq!(all.workers, Some(3));
+    let timeouts = Timeouts {
+        idle_seconds: 60,
+        half_open_seconds: 0,
+    };
+    assert_eq!(all.timeouts, timeouts);
+    let limits = ForwardLimits {
+        streams: Some(4),
+        opens_per_second: Some(5),
+        rate: Some(BitRate(100_000_000)),
+    };
+    assert!(all.forwards.iter().all(|forward| forward.limits == limits));
+    let none_resumed = config(&format!("{entry} --no-resume"));
+    assert_eq!(
+        (none_resumed.resume, none_resumed.pool()),
+        (false, Pool::ONE)
+    );
+    let jmux = config(&format!("{entry} --protocol jmux"));
+    assert_eq!((jmux.protocol, jmux.pool()), (Protocol::Jmux, Pool::ONE));
+    for (carriers, min, max) in [("4", 4, 4), ("2..8", 2, 8)] {
+        let pool = config(&format!("{entry} --carriers {carriers}")).pool();
+        assert_eq!(pool, Pool { min, max });
+    }
+    let exit = config("exit --security none --listen 0.0.0.0:64000");
+    assert_eq!((exit.protocol, exit.pool()), (Protocol::Native, Pool::ONE));
+    let exit =
+        config("exit --security none --listen 0.0.0.0:64000 --allow *.a:1-9 --deny b.a,peer=x");
+    assert_eq!(exit.allow, ["*.a:1-9".parse().unwrap()]);
+    assert_eq!(exit.policy.deny, ["b.a,peer=x".parse().unwrap()]);
+    let exit = config("exit --security none --listen 0.0.0.0:64000 --allow-listen 80-90");
+    assert_eq!(exit.allow_listen, ["127.0.0.1:80-90".parse().unwrap()]);
+    let proxies = "--trusted-proxy 10.0.0.0/8 --trusted-proxy 2001:db8::1";
+    for role in ["exit --security none", "rendezvous --secrets /s"] {
+        let config = config(&format!("{role} --listen 0.0.0.0:1 {proxies}"));
+        let expected = ["10.0.0.0/8", "2001:db8::1"].map(|text| text.parse().unwrap());
+        assert_eq!(config.trusted_proxies, expected);
+        config.check().unwrap();
+    }
+    let entry = "entry --security none --connect far:64000 --reverse 8080:web:80,bulk";
+    let leaf = "--rendezvous meet:1 --name db --secret-file /s";
+    let visits = config(&format!("entry --security none {leaf} --forward 1:a:1"));
+    let visited = config(&format!("exit --security none {leaf}"));
+    for config in [visits, visited] {
+        assert_eq!(config.connect.as_deref(), Some("meet:1"));
+        assert!(config.rendezvous.is_some() && config.listen.is_none());
+        config.check().unwrap();
+    }
+    let meet = config("rendezvous --listen 0.0.0.0:1 --secrets /s");
+    assert_eq!(meet.role, Role::Rendezvous);
+    meet.check().unwrap();
+    let reverse = &config(entry).forwards[0];
+    assert_eq!(reverse.direction, Direction::ExitToEntry);
+    assert_eq!(
+        (&*reverse.listen, reverse.priority),
+        ("127.0.0.1:8080", Priority::Bulk)
+    );
+}
+
+#[test]
+fn each_kind_of_listener_is_a_forward_and_a_password_is_for_those_that_can_say_it() {
+    let entry = "entry --security none --connect far:64000";
+    let all = config(&format!(
+        "{entry} --socks5 1080 --http-proxy 0.0.0.0:3128 --auto 1081 --transparent 15001 \
+         --forward 8080:a:80 --proxy-auth alice --proxy-password-file password"
+    ));
+    all.check().unwrap();
+    let alice = Auth::User {
+        name: "alice".to_owned(),
+        password_file: "password".to_owned(),
+    };
+    let seen: Vec<_> = all
+        .forwards
+        .iter()
+        .map(|forward| {
+            (
+                forward.protocol,
+                forward.listen.as_str(),
+                forward.auth.as_ref(),
+            )
+        })
+        .collect();
+    let expected = [
+        (ListenProtocol::Tcp, "127.0.0.1:8080", None),
+        (ListenProtocol::Socks5, "127.0.0.1:1080", Some(&alice)),
+        (ListenProtocol::HttpConnect, "0.0.0.0:3128", Some(&alice)),
+        (ListenProtocol::Auto, "127.0.0.1:1081", Some(&alice)),
+        (ListenProtocol::Transparent, "127.0.0.1:15001", None),
+    ];
+    assert_eq!(seen, expected);
+    let words = ["muxgate"].into_iter().chain(entry.split(' '));
+    assert!(
+        Cli::try_parse_from(words).is_err(),
+        "an entry without a listener"
+    );
+}
+
+#[test]
+fn what_is_no_number_of_carriers_is_refused() {
+    for text in ["", "many", "1..", "..4", "1-4", "999"] {
+        assert!(parse_pool(text).is_err(), "{text:?}");
+    }
+}
+
+#[test]
+fn the_command_line_is_well_formed() {
+    use clap::CommandFactory;
+    Cli::command().debug_assert();
+}
