@@ -19,6 +19,7 @@ use crate::net::shared_ports::SharedPorts;
 use crate::roles::rendezvous::RendezvousRole;
 
 /// What each worker has from the process.
+#[derive(Clone)]
 pub(crate) struct Worker {
     /// 0 and up.
     pub(crate) index: usize,

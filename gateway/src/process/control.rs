@@ -1,0 +1,110 @@
+//! The thread beside the workers: the admin port, the configuration file, credentials, and signals.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::{Config, Drain};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::base::telemetry::Telemetry;
+use crate::io::security::{self, Credentials};
+use crate::observe::carrier_sampler;
+use crate::roles::entry::Offers;
+use crate::roles::rendezvous::RendezvousRole;
+use crate::roles::worker::Phase;
+
+/// The work of the thread beside the workers.
+pub(super) struct Control {
+    pub(super) drain: Drain,
+    pub(super) phase: watch::Sender<Phase>,
+    pub(super) config: watch::Sender<Arc<Config>>,
+    pub(super) credentials: watch::Sender<Arc<Credentials>>,
+    pub(super) rendezvous_role: RendezvousRole,
+    pub(super) telemetry: Arc<Telemetry>,
+}
+
+impl Control {
+    /// Until the process ends.
+    pub(super) fn run(
+        self,
+        listener: Option<std::net::TcpListener>,
+        file: Option<&Path>,
+        offers: Option<Arc<Offers>>,
+    ) {
+        let runtime = match tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+        {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(%error, "The admin thread has no runtime; stopping");
+                self.phase.send_replace(Phase::Deadline);
+                return;
+            }
+        };
+        runtime.block_on(async {
+            let admin = async {
+                match listener {
+                    Some(listener) => {
+                        // Nobody asks without the port.
+                        tokio::join!(
+                            super::admin::serve(listener, Arc::clone(&self.telemetry), offers),
+                            carrier_sampler::follow(&self.telemetry)
+                        );
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            let follow = async {
+                match file {
+                    Some(file) => super::reload::follow(file, &self.config, &self.telemetry).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let credentials =
+                security::follow(self.config.subscribe(), &self.credentials, &self.telemetry);
+            tokio::join!(
+                admin,
+                follow,
+                credentials,
+                self.rendezvous_role.follow(),
+                self.hear_signals()
+            );
+        });
+    }
+
+    /// SIGTERM drains; SIGINT, or a second SIGTERM, ends at once.
+    async fn hear_signals(&self) {
+        let (Ok(mut terminate), Ok(mut interrupt)) = (
+            signal(SignalKind::terminate()),
+            signal(SignalKind::interrupt()),
+        ) else {
+            tracing::error!("Signals cannot be heard; the default action of SIGTERM applies");
+            return;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {
+                tokio::select! {
+                    () = self.drain() => {}
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            }
+        }
+        self.phase.send_replace(Phase::Deadline);
+    }
+
+    async fn drain(&self) {
+        let accept = Duration::from_secs(self.drain.accept_seconds.into());
+        let deadline = Duration::from_secs(self.drain.deadline_seconds.into());
+        tracing::info!(?accept, ?deadline, "Draining");
+        self.telemetry.set_draining();
+        self.phase.send_replace(Phase::Draining);
+        tokio::time::sleep(accept).await;
+        self.phase.send_replace(Phase::Closed);
+        tokio::time::sleep(deadline.saturating_sub(accept)).await;
+    }
+}
