@@ -93,46 +93,10 @@ type Underway = mpsc::Sender<Infallible>;
 /// # Errors
 /// [`WorkerError`]: a forward's port cannot be listened on at the start.
 pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<(), WorkerError> {
-    let Worker {
-        index,
-        workers,
-        mut config,
-        credentials,
-        phase,
-        telemetry,
-        protected,
-        rendezvous_role,
-        unix_listeners,
-        egress,
-        ..
-    } = worker;
-    let (underway, mut arrived) = mpsc::channel(1);
-    let (exchanges, mut exchanged) = mpsc::channel(1);
-    let entry = Rc::new(Entry {
-        worker: index,
-        config: config.clone(),
-        dial_context: DialContext {
-            credentials,
-            web_socket: config.borrow().web_socket.clone(),
-            egress,
-            leaf: rendezvous_role.leaf,
-        },
-        telemetry,
-        links: watch::Sender::new(Links::new(Instant::now())),
-        exits: watch::Sender::default(),
-        left: RefCell::default(),
-        sessions: Sessions::on_one_of(workers),
-        listeners: RefCell::default(),
-        phase: phase.clone(),
-        protected,
-        lookups: Lookups::default(),
-        outcomes: RefCell::default(),
-        begun: Cell::new(0),
-        unix_listeners,
-        greetings: HandshakeLimiter::new(GREETINGS_MAX, EarlyDrop::Off),
-        underway: RefCell::new(Some(underway)),
-        exchanges: RefCell::new(Some(exchanges)),
-    });
+    let (index, phase, mut config) = (worker.index, worker.phase.clone(), worker.config.clone());
+    let (underway, arrived) = mpsc::channel(1);
+    let (exchanges, exchanged) = mpsc::channel(1);
+    let entry = Rc::new(Entry::new(worker, underway, exchanges));
     let first = Arc::clone(&config.borrow_and_update());
     if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
         return Err(error);
@@ -149,22 +113,8 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
         _ = async { tokio::join!(follow(&entry, config), offer::answer(&entry, asked)) } => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
-    let drained = async {
-        entry.stop_listening().await;
-        drop(entry.underway.take());
-        // It ends without a message, once the last connection is a stream or refused.
-        let _ = arrived.recv().await;
-        if entry.has_reverse_forwards() {
-            // Before it is looked whether there are streams: exits are to open no more.
-            entry.sessions.go_away();
-        }
-        entry.sessions.drained().await;
-        // What their streams have delivered is still on its way to the clients.
-        drop(entry.exchanges.take());
-        let _ = exchanged.recv().await;
-    };
     tokio::select! {
-        () = drained => {}
+        () = entry.drain(arrived, exchanged) => {}
         () = wait_for(phase, Phase::Deadline) => {}
     }
     diallers.iter().for_each(JoinHandle::abort);
@@ -290,6 +240,55 @@ fn share(config: &Config, exits: usize) -> Config {
 }
 
 impl Entry {
+    fn new(worker: Worker, underway: Underway, exchanges: Underway) -> Self {
+        let web_socket = worker.config.borrow().web_socket.clone();
+        Self {
+            worker: worker.index,
+            config: worker.config,
+            dial_context: DialContext {
+                credentials: worker.credentials,
+                web_socket,
+                egress: worker.egress,
+                leaf: worker.rendezvous_role.leaf,
+            },
+            telemetry: worker.telemetry,
+            links: watch::Sender::new(Links::new(Instant::now())),
+            exits: watch::Sender::default(),
+            left: RefCell::default(),
+            sessions: Sessions::on_one_of(worker.workers),
+            listeners: RefCell::default(),
+            phase: worker.phase,
+            protected: worker.protected,
+            lookups: Lookups::default(),
+            outcomes: RefCell::default(),
+            begun: Cell::new(0),
+            unix_listeners: worker.unix_listeners,
+            greetings: HandshakeLimiter::new(GREETINGS_MAX, EarlyDrop::Off),
+            underway: RefCell::new(Some(underway)),
+            exchanges: RefCell::new(Some(exchanges)),
+        }
+    }
+
+    /// Takes no more connections, and waits for those that it has: `arrived` and `exchanged` end with the last of them.
+    async fn drain(
+        &self,
+        mut arrived: mpsc::Receiver<Infallible>,
+        mut exchanged: mpsc::Receiver<Infallible>,
+    ) {
+        self.stop_listening().await;
+        drop(self.underway.take());
+        // It ends without a message, once the last connection is a stream or refused.
+        let _ = arrived.recv().await;
+        if self.has_reverse_forwards() {
+            // Before it is known whether there are streams: exits are to open no more.
+            self.sessions.go_away();
+        }
+        self.sessions.drained().await;
+        // What their streams have delivered is still on its way to the clients.
+        drop(self.exchanges.take());
+        let _ = exchanged.recv().await;
+    }
+
     /// Runs a session; returns when another is needed.
     async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
         let Begun {

@@ -156,58 +156,30 @@ impl Account {
         let milliseconds = self.since.elapsed().as_millis() as u64;
         let code = reason.code().map(display);
         let (reason, error) = (reason.label(), error.map(display));
-        match &self.local {
+        let (client, target, dialled) = match &self.local {
             Local::Client {
-                address,
-                target,
-                admission,
-                ..
-            } => tracing::info!(
-                target: "muxgate::streams",
-                forward = admission.name,
-                client = %address,
-                target = &**target,
-                carrier,
-                sent,
-                received,
-                milliseconds,
-                reason,
-                code,
-                error,
-                "Stream closed"
-            ),
+                address, target, ..
+            } => (Some(address), &**target, None),
+            Local::Own { target, .. } => (Some(&LocalAddress::Gateway), &**target, None),
             Local::Target {
-                target,
-                address,
-                admission,
-            } => tracing::info!(
-                target: "muxgate::streams",
-                forward = admission.as_ref().map(|forward| forward.name.as_str()),
-                target,
-                dialled = %address,
-                carrier,
-                sent,
-                received,
-                milliseconds,
-                reason,
-                code,
-                error,
-                "Stream closed"
-            ),
-            Local::Own { target, .. } => tracing::info!(
-                target: "muxgate::streams",
-                client = %LocalAddress::Gateway,
-                target = &**target,
-                carrier,
-                sent,
-                received,
-                milliseconds,
-                reason,
-                code,
-                error,
-                "Stream closed"
-            ),
-        }
+                target, address, ..
+            } => (None, &**target, Some(address)),
+        };
+        tracing::info!(
+            target: "muxgate::streams",
+            forward = self.admission().map(|forward| forward.name.as_str()),
+            client = client.map(display),
+            target,
+            dialled = dialled.map(display),
+            carrier,
+            sent,
+            received,
+            milliseconds,
+            reason,
+            code,
+            error,
+            "Stream closed"
+        );
     }
 
     fn count(&self, telemetry: &Telemetry, count: impl Fn(&StreamCounters)) {
