@@ -1,6 +1,7 @@
 //! Ways of carriers other than a TCP port: a Unix socket, this process's own pipes, a command's.
 
-use crate::{Config, ConfigError, Role, UNIX_PREFIX, check_addr_port, check_host_port, target};
+use crate::check::{check_addr_port, check_host_port};
+use crate::{Config, ConfigError, Role, UNIX_PREFIX, target};
 
 /// `listen` of an exit whose one carrier is its standard input and output.
 pub const LISTEN_STDIO: &str = "stdio";

@@ -4,9 +4,10 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::check::check_addr_port;
 use crate::listen::{self, Auth, ListenProtocol, ProxyProtocol};
 use crate::target::{self, Target, UNIX_PREFIX};
-use crate::{BitRate, ConfigError, Direction, check_addr_port};
+use crate::{BitRate, ConfigError, Direction};
 
 /// Most forwards in one configuration.
 pub const FORWARDS_MAX: usize = 64;

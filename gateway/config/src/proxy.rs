@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, ConfigError, UNIX_PREFIX, check_host_port};
+use crate::check::check_host_port;
+use crate::{Config, ConfigError, UNIX_PREFIX};
 
 /// Longest user name, and longest password, bytes: what RFC 1929 can say.
 const WORD_BYTES_MAX: usize = 255;

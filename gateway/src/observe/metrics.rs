@@ -1,9 +1,11 @@
 //! The metrics page, in OpenMetrics text, made from the status document at each scrape.
 
+mod carriers;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::status::{Carrier, Forward, Limit, Status, Streams};
+use muxtunnel_gateway_config::status::{Forward, Status, Streams};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, text};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -76,11 +78,6 @@ fn counter<'a>(labels: Labels<'a>, value: u64) -> (Labels<'a>, ConstCounter<u64>
     (labels, ConstCounter::new(value))
 }
 
-/// Whether the kernel knows something of its path: it runs on TCP.
-fn has_path(carrier: &Carrier) -> bool {
-    !carrier.congestion_control.is_empty()
-}
-
 fn gauge<'a>(labels: Labels<'a>, value: f64) -> (Labels<'a>, ConstGauge<f64>) {
     (labels, ConstGauge::new(value))
 }
@@ -121,6 +118,7 @@ impl Collector for Snapshot {
         self.encode_splice(&mut encoder)?;
         self.encode_resume(&mut encoder)?;
         self.encode_carriers(&mut encoder)?;
+        self.encode_paths(&mut encoder)?;
         self.encode_peers(&mut encoder)?;
         self.encode_rendezvous(&mut encoder)?;
         self.encode_handshakes(&mut encoder)?;
@@ -378,112 +376,6 @@ impl Snapshot {
                 "Payload that went again, for a lost carrier had not delivered it",
             ),
             [counter(vec![], resume.bytes_sent_again)],
-        )
-    }
-
-    fn encode_carriers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let carriers = &self.status.carriers;
-        family(
-            encoder,
-            ("muxgate_carriers", "Carriers up"),
-            [gauge(vec![], carriers.len() as f64)],
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_carriers_lost",
-                "Carriers that have ended, but for those that were retired",
-            ),
-            [counter(vec![], self.carriers_lost)],
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_carriers_retired",
-                "Carriers that ended in order, since fewer were needed",
-            ),
-            [counter(vec![], self.carriers_retired)],
-        )
-    }
-
-    /// Of each carrier, by its other end.
-    fn encode_peers(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        let carriers = &self.status.carriers;
-        family(
-            encoder,
-            (
-                "muxgate_carrier_rtt_seconds",
-                "Smoothed round-trip time (TCP_INFO)",
-            ),
-            carriers
-                .iter()
-                .filter(|c| has_path(c))
-                .map(|c| gauge(vec![("peer", c.peer.as_str())], c.rtt_milliseconds / 1e3)),
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_carrier_congestion_control",
-                "1: the congestion control in force",
-            ),
-            carriers.iter().filter(|c| has_path(c)).map(|c| {
-                let algorithm = ("algorithm", c.congestion_control.as_str());
-                gauge(vec![("peer", c.peer.as_str()), algorithm], 1.0)
-            }),
-        )?;
-        family(
-            encoder,
-            ("muxgate_carrier_bytes", "Bytes on a carrier"),
-            carriers.iter().flat_map(|c| {
-                [
-                    counter(
-                        vec![("peer", c.peer.as_str()), ("direction", "sent")],
-                        c.bytes_sent,
-                    ),
-                    counter(
-                        vec![("peer", c.peer.as_str()), ("direction", "received")],
-                        c.bytes_received,
-                    ),
-                ]
-            }),
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_carrier_retransmits",
-                "Segments retransmitted (TCP_INFO)",
-            ),
-            carriers
-                .iter()
-                .filter(|c| has_path(c))
-                .map(|c| counter(vec![("peer", c.peer.as_str())], c.retransmits)),
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_carrier_receive_budget_bytes",
-                "Credit granted plus payload buffered",
-            ),
-            carriers.iter().map(|c| {
-                gauge(
-                    vec![("peer", c.peer.as_str())],
-                    c.receive_budget_used as f64,
-                )
-            }),
-        )?;
-        family(
-            encoder,
-            (
-                "muxgate_carrier_limited_seconds",
-                "Time by what limited a carrier",
-            ),
-            carriers.iter().flat_map(|c| {
-                Limit::ALL.into_iter().map(|limit| {
-                    let seconds = c.limited_seconds.get(&limit).copied().unwrap_or_default();
-                    let labels = vec![("peer", c.peer.as_str()), ("limit", limit.as_str())];
-                    (labels, ConstCounter::new(seconds))
-                })
-            }),
         )
     }
 

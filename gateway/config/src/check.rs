@@ -1,0 +1,260 @@
+//! Whether a configuration can be used: each field by itself, and those that depend on each other.
+
+use crate::{
+    ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
+    RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
+    forward, offer, policy, proxy, rendezvous, reverse, server_tls, trusted_proxies,
+};
+
+impl Config {
+    /// Checks what the types cannot say: which fields a role needs, ports, bounds, unique names.
+    ///
+    /// # Errors
+    /// [`ConfigError::Field`] for the first field that cannot be used.
+    pub fn check(&self) -> Result<(), ConfigError> {
+        carrier::check_command(self)?;
+        self.check_role()?;
+        proxy::check(self)?;
+        self.check_packet_bytes()?;
+        self.security.check()?;
+        server_tls::check(self)?;
+        if let Some(web_socket) = &self.web_socket {
+            web_socket.check(self.role)?;
+        }
+        forward::check(&self.forwards)?;
+        policy::check(self)?;
+        reverse::check(self)?;
+        offer::check(self)?;
+        rendezvous::check(self)?;
+        trusted_proxies::check(self)?;
+        self.check_sources()?;
+        self.check_memory()?;
+        self.check_pool()?;
+        self.check_limits()?;
+        self.check_times()?;
+        match &self.admin {
+            Some(admin) => check_addr_port("admin", admin),
+            None => Ok(()),
+        }
+    }
+
+    fn check_memory(&self) -> Result<(), ConfigError> {
+        for (field, size, least) in [
+            ("memory.receive", self.memory.receive, RECEIVE_MIN),
+            ("memory.retain", self.memory.retain, RETAIN_MIN),
+        ] {
+            if size < least {
+                let problem = format!("{size} is below the least of {least}");
+                return Err(ConfigError::field(field, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_limits(&self) -> Result<(), ConfigError> {
+        if !(1..=1_000_000).contains(&self.limits.streams) {
+            return Err(ConfigError::field("limits.streams", "must be 1..=1000000"));
+        }
+        let least = ByteSize(u64::from(self.limits.streams) * STREAM_RECEIVE_MIN.0);
+        if self.protocol == Protocol::Jmux && self.memory.receive < least {
+            return Err(ConfigError::field(
+                "limits.streams",
+                format!(
+                    "{} streams need a memory.receive of at least {least} with protocol Jmux, it is {}",
+                    self.limits.streams, self.memory.receive
+                ),
+            ));
+        }
+        if !(1..=1024).contains(&self.limits.carriers) {
+            return Err(ConfigError::field("limits.carriers", "must be 1..=1024"));
+        }
+        if self
+            .workers
+            .is_some_and(|workers| !(1..=WORKERS_MAX).contains(&workers))
+        {
+            let problem = format!("must be 1..={WORKERS_MAX}");
+            return Err(ConfigError::field("workers", problem));
+        }
+        Ok(())
+    }
+
+    fn check_times(&self) -> Result<(), ConfigError> {
+        if self.drain.accept_seconds > self.drain.deadline_seconds {
+            return Err(ConfigError::field(
+                "drain.acceptSeconds",
+                "is later than drain.deadlineSeconds",
+            ));
+        }
+        for (field, seconds) in [
+            ("timeouts.idleSeconds", self.timeouts.idle_seconds),
+            ("timeouts.halfOpenSeconds", self.timeouts.half_open_seconds),
+            ("memory.stallSeconds", self.memory.stall_seconds),
+        ] {
+            if seconds > TIMEOUT_SECONDS_MAX {
+                let problem = format!("must be 0..={TIMEOUT_SECONDS_MAX}");
+                return Err(ConfigError::field(field, problem));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_pool(&self) -> Result<(), ConfigError> {
+        let Some(pool) = self.pool else {
+            return Ok(());
+        };
+        pool.check()?;
+        let problem = if pool == Pool::ONE {
+            return Ok(());
+        } else if self.role != Role::Entry {
+            "only an entry dials carriers"
+        } else if self.protocol != Protocol::Native {
+            "only protocol Native has several carriers a session"
+        } else if !self.resume {
+            "several carriers a session need resume: true"
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::field("pool", problem))
+    }
+
+    fn check_packet_bytes(&self) -> Result<(), ConfigError> {
+        let problem = match self.packet_bytes {
+            None => return Ok(()),
+            Some(_) if self.protocol != Protocol::Jmux || self.role != Role::Entry => {
+                "only an entry with protocol Jmux offers a packet size".to_owned()
+            }
+            Some(bytes) if bytes < PACKET_BYTES_MIN => {
+                format!("{bytes} is below the least of {PACKET_BYTES_MIN}")
+            }
+            Some(_) => return Ok(()),
+        };
+        Err(ConfigError::field("packetBytes", problem))
+    }
+
+    fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
+        if self.protocol != Protocol::Native {
+            let problem = "only an entry with protocol Native has one";
+            return Err(ConfigError::field("connectFallback", problem));
+        }
+        carrier::check_connect("connectFallback", fallback)
+    }
+
+    fn check_sources(&self) -> Result<(), ConfigError> {
+        let sends = |forward: &Forward| forward.proxy_protocol.send;
+        match self.forwards.iter().position(sends) {
+            Some(index) if self.protocol == Protocol::Jmux => Err(ConfigError::field(
+                format!("forwards[{index}].proxyProtocol.send"),
+                "protocol Jmux cannot tell the exit who the client is",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_role(&self) -> Result<(), ConfigError> {
+        match self.role {
+            Role::Entry => {
+                self.check_exits()?;
+                if let Some(fallback) = &self.connect_fallback {
+                    self.check_fallback(fallback)?;
+                }
+                if self.listen.is_some() {
+                    return Err(ConfigError::field(
+                        "listen",
+                        "only an exit listens for carriers",
+                    ));
+                }
+            }
+            Role::Exit if self.rendezvous.is_some() => {
+                let connect = self.connect.as_deref().ok_or_else(|| {
+                    ConfigError::field("connect", "a leaf needs the rendezvous's host:port")
+                })?;
+                check_host_port("connect", connect)?;
+                if self.listen.is_some() {
+                    let problem = "an exit that is visited at a rendezvous listens for no carriers";
+                    return Err(ConfigError::field("listen", problem));
+                }
+                self.check_no_forwards()?;
+            }
+            Role::Exit | Role::Rendezvous => {
+                let listen = self.listen.as_deref().ok_or_else(|| {
+                    ConfigError::field(
+                        "listen",
+                        match self.role {
+                            Role::Rendezvous => "a rendezvous needs an addr:port for leaf gateways",
+                            Role::Exit | Role::Entry => "an exit needs an addr:port for carriers",
+                        },
+                    )
+                })?;
+                match self.role {
+                    Role::Rendezvous => check_addr_port("listen", listen)?,
+                    Role::Exit | Role::Entry => carrier::check_listen(self, listen)?,
+                }
+                let dials = [
+                    ("connect", &self.connect),
+                    ("connectFallback", &self.connect_fallback),
+                ];
+                if let Some((field, _)) = dials.iter().find(|(_, exit)| exit.is_some()) {
+                    return Err(ConfigError::field(*field, "only an entry dials a carrier"));
+                }
+                self.check_no_forwards()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_exits(&self) -> Result<(), ConfigError> {
+        let Some(connect) = self.connect.as_deref() else {
+            return match self.connect_command.is_empty() {
+                false => Ok(()),
+                true => Err(ConfigError::field(
+                    "connect",
+                    "an entry needs the exit's host:port, or a connectCommand",
+                )),
+            };
+        };
+        if connect.split(',').count() > CONNECT_MAX {
+            let problem = format!("at most {CONNECT_MAX} exits");
+            return Err(ConfigError::field("connect", problem));
+        }
+        let mut exits = connect.split(',');
+        if self.rendezvous.is_some() {
+            return exits.try_for_each(|exit| check_host_port("connect", exit));
+        }
+        exits.try_for_each(|exit| carrier::check_connect("connect", exit))
+    }
+
+    fn check_no_forwards(&self) -> Result<(), ConfigError> {
+        match self.forwards.is_empty() {
+            true => Ok(()),
+            false => Err(ConfigError::field(
+                "forwards",
+                "only an entry listens for streams",
+            )),
+        }
+    }
+}
+
+pub(crate) fn check_addr_port(field: &str, text: &str) -> Result<(), ConfigError> {
+    match text.parse::<std::net::SocketAddr>() {
+        Ok(_) => Ok(()),
+        Err(_) => Err(ConfigError::field(
+            field,
+            format!("{text:?} is not ADDRESS:PORT, such as 0.0.0.0:8080 or [::]:8080"),
+        )),
+    }
+}
+
+pub(crate) fn check_host_port(field: &str, text: &str) -> Result<(), ConfigError> {
+    let problem = || {
+        ConfigError::field(
+            field,
+            format!("{text:?} is not HOST:PORT, such as exit.example.com:64000"),
+        )
+    };
+    let (host, port) = text.rsplit_once(':').ok_or_else(problem)?;
+    let port: u16 = port.parse().map_err(|_| problem())?;
+    if host.is_empty() || port == 0 || (host.contains(':') && !host.starts_with('[')) {
+        return Err(problem());
+    }
+    Ok(())
+}
