@@ -21,11 +21,13 @@ mod backlog;
 mod carrier;
 mod carrier_in;
 mod carrier_out;
+mod events;
 mod guard;
 mod idle;
 mod incoming;
 mod listen;
 mod pool;
+mod settle;
 mod splice_out;
 mod stream;
 mod trust;
@@ -37,12 +39,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{
-    CarrierId, Event, OpenError, Outcome, Priority, Refusal, Session, StreamId, Token,
-};
+use muxtunnel_proto::{CarrierId, OpenError, Outcome, Priority, Refusal, Session, StreamId, Token};
 use tokio::sync::{Notify, watch};
 
-use crate::base::closing::Reason;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Proof;
 use crate::stream::buffers::{SMALL_BYTES, Share};
@@ -461,179 +460,6 @@ impl Driver {
 
     fn stream(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
         self.streams.borrow().get(&stream).cloned()
-    }
-
-    /// Hands the session's events to whom they concern, and sees whether it is over.
-    fn handle_events(self: &Rc<Self>) {
-        self.drain_events();
-        if self.session.borrow().is_over() {
-            self.end(CarrierEnd::Closed, None);
-        }
-        self.wake_transmit();
-    }
-
-    /// Hands the session's events to whom they concern.
-    fn drain_events(self: &Rc<Self>) {
-        loop {
-            let Some(event) = self.session.borrow_mut().poll_event() else {
-                break;
-            };
-            match event {
-                Event::Ready => self.ready(),
-                Event::CarrierUp { carrier } => self.carrier_up(carrier),
-                Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
-                Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
-                Event::CarriersWanted { count } => self.carriers_wanted(count),
-                Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
-                Event::Incoming {
-                    stream,
-                    target,
-                    source,
-                } => self.dial(stream, target, source),
-                Event::Opened { stream, address } => self.opened(stream, &address),
-                Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
-                Event::OpenReturned { stream } => self.open_returned(stream),
-                Event::Writable { stream } => {
-                    if let Some(io) = self.stream(stream) {
-                        io.wake_source();
-                    }
-                }
-                Event::Finished { stream } => self.finished(stream),
-                Event::ListenAsked { .. }
-                | Event::ListenGivenUp { .. }
-                | Event::Listening { .. }
-                | Event::ListenEnded { .. } => self.listener_event(event),
-                Event::Reset { stream, cause } => self.cut(stream, cause),
-            }
-        }
-        self.drop_released();
-    }
-
-    /// Forgets the batches that the session will not transmit again.
-    fn drop_released(&self) {
-        let mut session = self.session.borrow_mut();
-        while let Some(Token(token)) = session.poll_released() {
-            self.retained.borrow_mut().remove(&token);
-        }
-    }
-
-    /// The session is established, so its first carrier is up.
-    fn ready(&self) {
-        self.carrier_up(CarrierId::FIRST);
-        self.progress.send_replace(Progress::Ready);
-    }
-
-    fn opened(&self, stream: StreamId, address: &str) {
-        if let Some(io) = self.stream(stream)
-            && !io.opened(&self.telemetry, address)
-        {
-            io.abandon(self, Reason::ClientReset, None);
-        }
-    }
-
-    fn open_failed(&self, stream: StreamId, refusal: Refusal) {
-        if let Some(io) = self.stream(stream) {
-            io.refused(refusal);
-        }
-    }
-
-    fn open_returned(&self, stream: StreamId) {
-        match self.stream(stream) {
-            // This gateway ends, and all of its sessions.
-            Some(io) if self.was_shut_down.get() => {
-                io.refused(Refusal::new(
-                    muxtunnel_proto::Reason::General,
-                    "the gateway shuts down",
-                ));
-            }
-            Some(io) => io.returned(),
-            None => {}
-        }
-    }
-
-    fn finished(&self, stream: StreamId) {
-        match self.stream(stream) {
-            Some(io) => io.peer_finished(),
-            None => self.incoming_finished(stream),
-        }
-    }
-
-    fn cut(&self, stream: StreamId, cause: Outcome) {
-        match self.stream(stream) {
-            Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
-            Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),
-            // What came has its place no more.
-            Some(io) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
-            Some(io) => io.cut(cause.into()),
-            None => self.incoming_cut(stream, cause),
-        }
-    }
-
-    fn wake_transmit(&self) {
-        if self.broken.get() {
-            return;
-        }
-        let session = self.session.borrow();
-        for (id, carrier) in &*self.carriers.borrow() {
-            if session.wants_transmit(*id) {
-                carrier.transmit_wake.notify_one();
-            }
-        }
-    }
-
-    /// Tells the status page, [`Self::run_timeouts`] when it sleeps too long, and those who wait for
-    /// the session to be idle. Called once for all that was read or is to be written together.
-    fn publish(&self) {
-        if self.broken.get() {
-            return;
-        }
-        let session = self.session.borrow();
-        let streams = session.stream_count() as u64;
-        // Of several carriers one has the session's numbers, so that their sum is right.
-        if let Some(carrier) = self.carriers.borrow().values().next() {
-            let budget_used = session.receive_budget_used();
-            carrier.stats.set_session(streams, budget_used);
-        }
-        if !self.ended.get() {
-            self.count_retained(session.retained_bytes());
-        }
-        if streams == 0 {
-            self.idle_wake.notify_waiters();
-        }
-        if let Some(deadline) = session.poll_timeout()
-            && self.deadline.get().is_none_or(|until| deadline < until)
-        {
-            self.timer_wake.notify_one();
-        }
-    }
-
-    fn count_retained(&self, bytes: u64) {
-        let before = self.retained_bytes.replace(bytes);
-        self.telemetry.resumes.retains(before, bytes);
-    }
-
-    /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
-    async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
-        loop {
-            let deadline = self.session.borrow().poll_timeout();
-            self.deadline.set(deadline);
-            match deadline {
-                None => self.timer_wake.notified().await,
-                Some(deadline) => {
-                    tokio::select! {
-                        biased;
-                        () = tokio::time::sleep_until(deadline.into()) => {}
-                        () = self.timer_wake.notified() => {}
-                    }
-                    let result = self.session.borrow_mut().handle_timeout(now());
-                    if let Err(error) = result {
-                        self.drain_events();
-                        return error.into();
-                    }
-                    self.handle_events();
-                }
-            }
-        }
     }
 }
 

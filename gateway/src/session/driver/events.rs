@@ -1,0 +1,116 @@
+//! What becomes of the events of a session.
+
+use std::rc::Rc;
+
+use muxtunnel_proto::{CarrierId, Event, Outcome, Refusal, StreamId, Token};
+
+use super::{CarrierEnd, Driver, Progress};
+use crate::base::closing::Reason;
+
+impl Driver {
+    /// Hands the session's events to whom they concern, and sees whether it is over.
+    pub(super) fn handle_events(self: &Rc<Self>) {
+        self.drain_events();
+        if self.session.borrow().is_over() {
+            self.end(CarrierEnd::Closed, None);
+        }
+        self.wake_transmit();
+    }
+
+    /// Hands the session's events to whom they concern.
+    pub(super) fn drain_events(self: &Rc<Self>) {
+        loop {
+            let Some(event) = self.session.borrow_mut().poll_event() else {
+                break;
+            };
+            match event {
+                Event::Ready => self.ready(),
+                Event::CarrierUp { carrier } => self.carrier_up(carrier),
+                Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
+                Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
+                Event::CarriersWanted { count } => self.carriers_wanted(count),
+                Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
+                Event::Incoming {
+                    stream,
+                    target,
+                    source,
+                } => self.dial(stream, target, source),
+                Event::Opened { stream, address } => self.opened(stream, &address),
+                Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
+                Event::OpenReturned { stream } => self.open_returned(stream),
+                Event::Writable { stream } => {
+                    if let Some(io) = self.stream(stream) {
+                        io.wake_source();
+                    }
+                }
+                Event::Finished { stream } => self.finished(stream),
+                Event::ListenAsked { .. }
+                | Event::ListenGivenUp { .. }
+                | Event::Listening { .. }
+                | Event::ListenEnded { .. } => self.listener_event(event),
+                Event::Reset { stream, cause } => self.cut(stream, cause),
+            }
+        }
+        self.drop_released();
+    }
+
+    /// Forgets the batches that the session will not transmit again.
+    fn drop_released(&self) {
+        let mut session = self.session.borrow_mut();
+        while let Some(Token(token)) = session.poll_released() {
+            self.retained.borrow_mut().remove(&token);
+        }
+    }
+
+    /// The session is established, so its first carrier is up.
+    fn ready(&self) {
+        self.carrier_up(CarrierId::FIRST);
+        self.progress.send_replace(Progress::Ready);
+    }
+
+    fn opened(&self, stream: StreamId, address: &str) {
+        if let Some(io) = self.stream(stream)
+            && !io.opened(&self.telemetry, address)
+        {
+            io.abandon(self, Reason::ClientReset, None);
+        }
+    }
+
+    fn open_failed(&self, stream: StreamId, refusal: Refusal) {
+        if let Some(io) = self.stream(stream) {
+            io.refused(refusal);
+        }
+    }
+
+    fn open_returned(&self, stream: StreamId) {
+        match self.stream(stream) {
+            // This gateway ends, and all of its sessions.
+            Some(io) if self.was_shut_down.get() => {
+                io.refused(Refusal::new(
+                    muxtunnel_proto::Reason::General,
+                    "the gateway shuts down",
+                ));
+            }
+            Some(io) => io.returned(),
+            None => {}
+        }
+    }
+
+    fn finished(&self, stream: StreamId) {
+        match self.stream(stream) {
+            Some(io) => io.peer_finished(),
+            None => self.incoming_finished(stream),
+        }
+    }
+
+    pub(super) fn cut(&self, stream: StreamId, cause: Outcome) {
+        match self.stream(stream) {
+            Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
+            Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),
+            // What came has its place no more.
+            Some(io) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
+            Some(io) => io.cut(cause.into()),
+            None => self.incoming_cut(stream, cause),
+        }
+    }
+}
