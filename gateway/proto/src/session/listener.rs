@@ -1,0 +1,53 @@
+//! Listeners that one side asks the other side for.
+
+/// Longest address that can be asked to be listened on, bytes.
+pub const LISTEN_ADDRESS_LENGTH_MAX: usize = 64;
+
+/// A listener that one side asked the other for, by a number that is used once in a session; at least 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListenId(pub(crate) u32);
+
+impl ListenId {
+    /// The number, for logs.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
+
+const LISTEN_TARGET: &str = "listen://";
+
+/// What the streams of a listener ask for: who asked to listen knows where they lead.
+#[must_use]
+pub fn listen_target(listen: ListenId) -> String {
+    format!("{LISTEN_TARGET}{}", listen.0)
+}
+
+/// The listener whose stream asks for `target`.
+#[must_use]
+pub fn listen_of_target(target: &str) -> Option<ListenId> {
+    let number = target.strip_prefix(LISTEN_TARGET)?;
+    let canonical = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
+    let listen = number.parse().ok().filter(|_| canonical);
+    listen.map(ListenId)
+}
+
+/// Why a listener could not be asked for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ListenError {
+    /// The hello is not over.
+    #[error("the session is not established yet")]
+    NotReady,
+    /// The protocol has no word for it, or the peer did not agree to it.
+    #[error("the other side does not listen for its peers; is it an older version?")]
+    Unsupported,
+    /// As many as may be are asked for.
+    #[error("the session asks for as many listeners as it may")]
+    TooMany,
+    /// It would not fit a LISTEN.
+    #[error("the address has {length} bytes, 1 to {LISTEN_ADDRESS_LENGTH_MAX} are possible")]
+    AddressTooLong {
+        /// Bytes.
+        length: usize,
+    },
+}
