@@ -21,6 +21,7 @@ mod rendezvous;
 mod rules;
 pub mod schema;
 mod security;
+mod status;
 mod template;
 mod tunnel;
 
@@ -39,12 +40,14 @@ pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
+pub use status::{
+    Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, GatewayStatus,
+    JoinStatus, JoinedStatus, MuxTunnelStatus,
+};
 pub use template::{PodTemplate, Resources};
 pub use tunnel::{
-    Autoscaling, Backend, Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus,
-    Direction, ExternalTrafficPolicy, Gateway, GatewayService, GatewayStatus, JoinStatus,
-    JoinedStatus, MuxTunnel, MuxTunnelSpec, MuxTunnelStatus, Profile, Scope, ServiceType, Side,
-    Sysctl, Timeouts, Tuning, Wan,
+    Autoscaling, Backend, ExternalTrafficPolicy, Gateway, GatewayService, MuxTunnel, MuxTunnelSpec,
+    Profile, Scope, ServiceType, Side, Sysctl, Timeouts, Tuning, Wan,
 };
 
 /// The types of conditions of a [`MuxTunnel`].

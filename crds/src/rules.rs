@@ -4,7 +4,16 @@
 //! `messageExpression`. Every rule has an object in `tests/bad_objects` that breaks it; that table runs
 //! here against kube's local CEL and in `e2e` against an API server, which do not always agree.
 
+mod forwards;
+mod security;
+mod sysctls;
+
 use kube::core::{Message, Rule};
+
+pub(crate) use forwards::*;
+pub(crate) use security::*;
+pub use sysctls::is_unsafe_sysctl;
+pub(crate) use sysctls::*;
 
 /// Pattern of the name of a Secret. Source: RFC 1123 subdomains, as Kubernetes takes them, dots at either end
 /// aside.
@@ -22,41 +31,6 @@ pub(crate) const NETWORK: &str = "^[0-9a-fA-F:.]+/[1-9][0-9]{0,2}$";
 
 /// Ports that no forward may listen on: carriers, admin endpoint.
 const RESERVED: &str = "[64000, 64001]";
-
-/// Sysctls that exist once a node: they cannot be set for a pod. Source: net/core/sysctl_net_core.c
-/// and net/ipv4/sysctl_net_ipv4.c, tables that are registered for the initial namespace alone.
-const NOT_NAMESPACED: &str = "['net.core.rmem_max', 'net.core.wmem_max', 'net.core.rmem_default', \
-     'net.core.wmem_default', 'net.core.netdev_max_backlog', 'net.core.netdev_budget', \
-     'net.core.netdev_budget_usecs', 'net.core.dev_weight', 'net.core.default_qdisc', \
-     'net.core.busy_poll', 'net.core.busy_read', 'net.ipv4.tcp_mem', 'net.ipv4.udp_mem', \
-     'net.ipv4.tcp_available_congestion_control', 'net.ipv4.tcp_allowed_congestion_control']";
-
-/// Kubernetes' safe set as of 1.32. Source: kubernetes.io, "Using sysctls in a Kubernetes Cluster".
-const SAFE: [&str; 11] = [
-    "kernel.shm_rmid_forced",
-    "net.ipv4.ip_local_port_range",
-    "net.ipv4.tcp_syncookies",
-    "net.ipv4.ping_group_range",
-    "net.ipv4.ip_local_reserved_ports",
-    "net.ipv4.tcp_keepalive_time",
-    "net.ipv4.tcp_fin_timeout",
-    "net.ipv4.tcp_keepalive_intvl",
-    "net.ipv4.tcp_keepalive_probes",
-    "net.ipv4.tcp_rmem",
-    "net.ipv4.tcp_wmem",
-];
-
-/// Whether Pod Security levels below `privileged` refuse a pod for this sysctl of the spec.
-#[must_use]
-pub fn is_unsafe_sysctl(name: &str) -> bool {
-    !SAFE.contains(&name)
-}
-
-/// Set for every gateway, so that a CR cannot undo it.
-const OF_THE_OPERATOR: &str = "net.ipv4.ip_unprivileged_port_start";
-
-/// The sysctls that take three values.
-const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";
 
 /// A message that quotes something out of a list uses `format`: the API server takes what `+` joins to
 /// be of any length once it has gone through `filter` or `string`, and refuses the definition.
@@ -330,172 +304,10 @@ pub(crate) fn pool_in_order() -> Rule {
     )
 }
 
-pub(crate) fn listen_ports_unique() -> Rule {
-    rule(
-        "self.all(f, self.exists_one(g, g.listen.port == f.listen.port))",
-        "'listen.port %d is used by more than one forward'.format([self.filter(f, !self.exists_one(g, \
-         g.listen.port == f.listen.port))[0].listen.port])",
-    )
-}
-
-pub(crate) fn listen_ports_reserved() -> Rule {
-    rule(
-        format!("self.all(f, !(f.listen.port in {RESERVED}))"),
-        format!(
-            "'listen.port %d is reserved: gateways use 64000 for carriers and 64001 for their admin \
-             endpoint'.format([self.filter(f, f.listen.port in {RESERVED})[0].listen.port])"
-        ),
-    )
-}
-
-pub(crate) fn target_exactly_one() -> Rule {
-    rule(
-        "!has(self.target) || has(self.target.service) != has(self.target.address)",
-        "'forward ' + self.name + ': target needs exactly one of service and address'",
-    )
-}
-
-pub(crate) fn target_needed() -> Rule {
-    rule(
-        "self.listen.protocol != 'Tcp' || has(self.target)",
-        "'forward ' + self.name + ': protocol Tcp needs a target; with Socks5, HttpConnect and Auto \
-         clients name theirs'",
-    )
-}
-
-pub(crate) fn target_forbidden() -> Rule {
-    rule(
-        "!(self.listen.protocol in ['Socks5', 'HttpConnect']) || !has(self.target)",
-        "'forward ' + self.name + ': with protocol ' + self.listen.protocol + ' each client names its \
-         target: leave target out, and allow theirs in policy'",
-    )
-}
-
-pub(crate) fn users_are_asked_for() -> Rule {
-    rule(
-        "!has(self.auth) || (self.listen.protocol != 'Tcp' && !has(self.target))",
-        "'forward ' + self.name + ': clients that are led to a target are not asked who they are: leave auth \
-         out, or use Socks5, HttpConnect, or Auto without a target'",
-    )
-}
-
-/// What the exit listens for is plain TCP, and no header tells the entry who came.
-pub(crate) fn reverse_is_plain() -> Rule {
-    rule(
-        "!has(self.direction) || self.direction == 'EntryToExit' || \
-         (self.listen.protocol == 'Tcp' && !has(self.proxyProtocol))",
-        "'forward ' + self.name + ': direction ExitToEntry is for protocol Tcp without proxyProtocol'",
-    )
-}
-
-pub(crate) fn sources_are_native() -> Rule {
-    let sends = "has(f.proxyProtocol) && has(f.proxyProtocol.send) && f.proxyProtocol.send";
-    rule(
-        format!(
-            "!has(self.carrier) || self.carrier.protocol == 'Native' || self.forwards.all(f, !({sends}))"
-        ),
-        format!(
-            "'forward %s: proxyProtocol.send is for carrier.protocol Native: %s cannot tell the exit who \
-             the client is'.format([self.forwards.filter(f, {sends})[0].name, self.carrier.protocol])"
-        ),
-    )
-}
-
-/// CEL: something is allowed beside the targets of forwards.
-const ALLOWS: &str = "(has(self.policy) && has(self.policy.allow) && self.policy.allow.size() > 0)";
-
-pub(crate) fn forwards_needed() -> Rule {
-    rule(
-        format!(
-            "self.side == 'Rendezvous' || self.forwards.size() > 0 || (self.side == 'Exit' && {ALLOWS})"
-        ),
-        "'side ' + self.side + ' needs at least one of forwards' + (self.side == 'Exit' ? ', or \
-         policy.allow' : '')",
-    )
-}
-
-/// Where the exit is elsewhere, its own object says what may be dialled.
-pub(crate) fn dynamic_needs_policy() -> Rule {
-    let dynamic = "f.listen.protocol != 'Tcp' && !has(f.target)";
-    rule(
-        format!(
-            "self.side in ['Entry', 'Rendezvous'] || {ALLOWS} || self.forwards.all(f, !({dynamic}))"
-        ),
-        format!(
-            "'forward %s: each client names its target, and without policy.allow none may be \
-             dialled'.format([self.forwards.filter(f, {dynamic})[0].name])"
-        ),
-    )
-}
-
 pub(crate) fn policy_is_of_an_exit() -> Rule {
     rule(
         "self.side != 'Entry' || !has(self.policy)",
         "'policy is what exit gateways go by, and side Entry has none: write it where the exit is'",
-    )
-}
-
-pub(crate) fn keys_for_nothing(end: &str) -> Rule {
-    rule(
-        format!("self.mode != 'None' || !has(self.{end})"),
-        format!(
-            "'security.{end} names keys, but mode None uses none: is MutualTls or Noise meant?'"
-        ),
-    )
-}
-
-pub(crate) fn psk_is_of_noise() -> Rule {
-    rule(
-        "self.mode == 'Noise' || !has(self.preSharedKey) || !self.preSharedKey",
-        "'security.preSharedKey is for mode Noise, not ' + self.mode",
-    )
-}
-
-pub(crate) fn issuer_is_of_tls() -> Rule {
-    rule(
-        "self.mode == 'MutualTls' || !has(self.issuerRef)",
-        "'security.issuerRef ' + self.issuerRef.name + ' is for mode MutualTls, not ' + self.mode",
-    )
-}
-
-pub(crate) fn keys_are_somewhere(end: &str) -> Rule {
-    rule(
-        format!("!has(self.{end}) || has(self.{end}.secretName) != has(self.issuerRef)"),
-        format!(
-            "has(self.issuerRef) ? 'security.{end}.secretName: with issuerRef cert-manager writes to a Secret of \
-             its own: leave it out' : 'security.{end} needs secretName, the Secret with its keys'"
-        ),
-    )
-}
-
-/// Who is at the other end is said by the operator alone where it issues for both; else by the keys of each end.
-pub(crate) fn keys_of_each_end() -> Rule {
-    let asked = "self.carrier.security";
-    let both = format!("(has({asked}.entry) && has({asked}.exit))");
-    let managed = format!(
-        "({asked}.mode == 'MutualTls' && !has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit))"
-    );
-    rule(
-        format!(
-            "!has(self.carrier) || has(self.carrier.joinFrom) || (!has({asked}) ? self.side != 'Entry' : \
-             {asked}.mode == 'None' || self.side == 'Rendezvous' || (self.side == 'Entry' ? has({asked}.entry) : \
-             self.side == 'Exit' ? ({managed} || has({asked}.exit)) : ({managed} || {both} || \
-             (has({asked}.issuerRef) && !has({asked}.entry) && !has({asked}.exit)))))"
-        ),
-        format!(
-            "!has({asked}) ? 'side Entry needs carrier.joinFrom, the bundle of the exit, or carrier.security: \
-             nothing else says who the exit is' : 'carrier.security: mode ' + {asked}.mode + ' with side ' + \
-             self.side + ' needs ' + (self.side == 'Both' ? 'entry and exit' : self.side == 'Entry' ? 'entry' : \
-             'exit') + ', the keys of its gateways'"
-        ),
-    )
-}
-
-pub(crate) fn keys_of_both_ends() -> Rule {
-    rule(
-        "!has(self.security) || self.security.mode == 'None' || (has(self.security.entry) == \
-         has(self.security.exit) && (self.security.mode == 'MutualTls' || has(self.security.entry)))",
-        "'security: mode ' + self.security.mode + ' needs entry and exit, the keys of the gateways'",
     )
 }
 
@@ -527,74 +339,6 @@ pub(crate) fn autoscaling_needs_cpu() -> Rule {
         ),
         "'autoscaling up to maxReplicas %d counts CPU time in parts of what is requested: set \
          template.resources.requests.cpu'.format([self.autoscaling.maxReplicas])",
-    )
-}
-
-/// CEL: sysctl `s` belongs to a pod's own namespaces. Source: the kubelet's table of namespaced
-/// prefixes (pkg/kubelet/sysctl), less what it takes for namespaced by its prefix alone.
-fn namespaced() -> String {
-    format!(
-        "(!(s.name in {NOT_NAMESPACED}) && (s.name.startsWith('net.') || \
-         s.name.startsWith('kernel.shm') || s.name.startsWith('kernel.msg') || \
-         s.name == 'kernel.sem' || s.name.startsWith('fs.mqueue.')))"
-    )
-}
-
-pub(crate) fn sysctls_namespaced() -> Rule {
-    let namespaced = namespaced();
-    rule(
-        format!("!has(self.sysctls) || self.sysctls.all(s, {namespaced})"),
-        format!(
-            "'sysctl %s is not namespaced: it holds for a whole node and cannot be set for a \
-             pod'.format([self.sysctls.filter(s, !{namespaced})[0].name])"
-        ),
-    )
-}
-
-pub(crate) fn sysctls_of_the_operator() -> Rule {
-    rule(
-        format!("!has(self.sysctls) || self.sysctls.all(s, s.name != '{OF_THE_OPERATOR}')"),
-        format!(
-            "'sysctl {OF_THE_OPERATOR} is set by the operator, so that gateways listen on any port \
-             without privileges'"
-        ),
-    )
-}
-
-/// What the two rules above refuse is left to them: it cannot be allowed.
-pub(crate) fn sysctls_unsafe() -> Rule {
-    let safe = format!(
-        "(s.name in ['{}'] || s.name == '{OF_THE_OPERATOR}' || !{})",
-        SAFE.join("', '"),
-        namespaced()
-    );
-    rule(
-        format!(
-            "!has(self.sysctls) || (has(self.allowUnsafe) && self.allowUnsafe) || \
-             self.sysctls.all(s, {safe})"
-        ),
-        format!(
-            "'sysctl %s is not in Kubernetes\\' safe set: set allowUnsafe, and allow it on the nodes \
-             with --allowed-unsafe-sysctls'.format([self.sysctls.filter(s, !{safe})[0].name])"
-        ),
-    )
-}
-
-/// A malformed value makes the pod's sandbox fail for ever.
-pub(crate) fn sysctl_values() -> Rule {
-    let fits = format!(
-        "(s.name in {THREE_VALUES} ? s.value.matches('^[0-9]{{1,9}} [0-9]{{1,9}} [0-9]{{1,9}}$') : \
-         s.name == 'net.ipv4.ip_local_port_range' ? \
-         s.value.matches('^[0-9]{{1,5}} [0-9]{{1,5}}$') : true)"
-    );
-    rule(
-        format!("!has(self.sysctls) || self.sysctls.all(s, {fits})"),
-        format!(
-            "'sysctl %s: the value %s is not what the kernel takes: three numbers of bytes (least, \
-             default, most) for tcp_rmem and tcp_wmem, two ports for \
-             ip_local_port_range'.format([self.sysctls.filter(s, !{fits})[0].name, \
-             self.sysctls.filter(s, !{fits})[0].value])"
-        ),
     )
 }
 
