@@ -8,7 +8,6 @@ mod certify;
 mod drift;
 mod faults;
 mod handover;
-mod judge;
 mod listeners;
 mod network_policy;
 pub(crate) mod privileges;
@@ -19,6 +18,7 @@ mod replicas;
 mod rollouts;
 mod running;
 mod scale;
+mod verdicts;
 
 use std::time::Duration;
 

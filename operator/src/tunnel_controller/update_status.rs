@@ -6,8 +6,9 @@
 
 pub mod bottleneck;
 mod certificates;
-pub mod judge;
+pub mod facts;
 mod telemetry;
+pub mod verdicts;
 
 pub use bottleneck::BottleneckHold;
 pub use telemetry::TelemetryClock;
@@ -156,8 +157,8 @@ fn status(
             (verdicts, old.clone())
         }
         Outcome::Observed(valid, applied, seen, certified) => (
-            judge::verdicts(valid, applied, seen, certified),
-            judge::facts(valid, applied, seen, certified),
+            verdicts::verdicts(valid, applied, seen, certified),
+            facts::facts(valid, applied, seen, certified),
         ),
     };
     if let Some(problem) = renewed.and_then(not_renewed) {

@@ -14,7 +14,7 @@ use crate::labels;
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::observe::Problem;
-use crate::tunnel_controller::update_status::judge::load_balancer;
+use crate::tunnel_controller::update_status::facts::load_balancer;
 use crate::tunnel_controller::validate::{Identities, ValidatedCertificates, ValidatedTunnel};
 
 /// Least time between two issues for pods that wait: the kubelet needs some of it.

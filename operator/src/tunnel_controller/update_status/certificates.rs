@@ -6,7 +6,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus, tunnel_condition::CERTIFICATES_VALID};
 use muxtunnel_gateway_config::status::Certificate;
 
-use super::judge::answers;
+use super::verdicts::answers;
 use crate::certificates::join::date;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::build::End;

@@ -25,7 +25,8 @@ use crate::tunnel_controller::build::{End, config_map::expected_hash};
 use crate::tunnel_controller::certify::Certified;
 use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
 use crate::tunnel_controller::update_status::bottleneck::bottleneck;
-use crate::tunnel_controller::update_status::judge::{facts, verdicts};
+use crate::tunnel_controller::update_status::facts::facts;
+use crate::tunnel_controller::update_status::verdicts::verdicts;
 use crate::tunnel_controller::update_status::{Outcome, StatusDebounce, update_status};
 
 /// A tunnel and all facts of it when all is well; tests spoil one of them.

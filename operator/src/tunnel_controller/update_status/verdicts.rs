@@ -1,32 +1,23 @@
-//! From facts to verdicts. Pure.
+//! From facts to the verdicts that conditions are made of. Pure.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod tuning;
+mod wan;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{
-    CarrierStatus, GatewayStatus, MuxTunnelStatus, tunnel_condition as condition,
-};
-use muxtunnel_gateway_config::CARRIER_PORT;
+use muxtunnel_crds::tunnel_condition as condition;
 use muxtunnel_gateway_config::status::Status;
 
 use super::certificates;
 use crate::conditions::Verdict;
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::{End, config_map::expected_hash, probe};
+use crate::tunnel_controller::build::{End, config_map::expected_hash};
 use crate::tunnel_controller::certify::Certified;
-use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
-use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout, refused_pods};
+use crate::tunnel_controller::observe::{Problem, Seen, SeenPod};
 use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
-
-/// Sysctls in the status at most.
-const SYSCTLS_MAX: usize = 64;
-/// Bytes of one of them at most: those that matter are three numbers at most.
-const SYSCTL_BYTES_MAX: usize = 256;
-/// Least part of the asked round-trip time that counts as emulated.
-const RTT_PART_MIN: f64 = 0.97;
+use tuning::tuning_applied;
+use wan::wan_emulated;
 
 /// The six conditions.
 #[must_use]
@@ -166,7 +157,7 @@ fn not_started(tunnel: &ValidatedTunnel, end: End, seen: &Seen) -> Option<String
     })
 }
 
-fn ready_replicas(deployment: &Deployment) -> i32 {
+pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
     deployment
         .status
         .as_ref()
@@ -175,7 +166,7 @@ fn ready_replicas(deployment: &Deployment) -> i32 {
 }
 
 /// Pods that are to be there: as asked for, or as the autoscaler has it.
-fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32 {
+pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32 {
     let scaled = || deployment?.spec.as_ref()?.replicas;
     let number = replicas.fixed().or_else(scaled);
     number.unwrap_or_else(|| replicas.least())
@@ -258,7 +249,7 @@ pub(super) fn answers(seen: &Seen, end: End) -> impl Iterator<Item = (&SeenPod, 
 }
 
 /// The end whose view of the carriers counts.
-fn viewpoint(tunnel: &ValidatedTunnel) -> End {
+pub(super) fn viewpoint(tunnel: &ValidatedTunnel) -> End {
     match (&tunnel.entry, &tunnel.rendezvous) {
         (Some(_), _) => End::Entry,
         (None, Some(_)) => End::Rendezvous,
@@ -330,244 +321,4 @@ fn carrier_connected(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
             format!("no {} gateway answers yet", end.component()),
         ),
     }
-}
-
-fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
-    let no = |code, detail| Verdict::no(condition::TUNING_APPLIED, code, detail);
-    match probe::verdict(tunnel) {
-        probe::Verdict::Passed => {}
-        probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
-        probe::Verdict::NotAdmitted(detail) => return no(Code::PodSecurityTooStrict, detail),
-        probe::Verdict::Failed(detail) => return no(Code::SysctlProbeFailed, detail),
-        probe::Verdict::Refused(problem) => return no(problem.code, problem.detail),
-    }
-    let as_built = Rollout::default();
-    for end in End::ALL {
-        let rollout = tunnel.rollout(end).unwrap_or(&as_built);
-        if let Some(held) = &rollout.held {
-            return no(held.problem.code, held_sentence(end, held));
-        }
-        let refused = refused_pods(seen, end, rollout).find_map(|pod| pod.problem.clone());
-        if let Some(Problem { code, detail }) = refused {
-            return no(code, detail);
-        }
-    }
-    if tunnel.tuning.is_empty() {
-        return no(Code::NotRequested, String::new());
-    }
-    let mut asked_any = false;
-    for (pod, status) in End::ALL.into_iter().flat_map(|end| answers(seen, end)) {
-        asked_any = true;
-        for (name, wanted) in &tunnel.tuning {
-            // A gateway reports what matters to it; the kubelet stands for the others.
-            let Some(value) = status.sysctls.get(name) else {
-                continue;
-            };
-            if folded(value) != folded(wanted) {
-                let detail = format!("pod {}: {name} is {value}, asked for {wanted}", pod.name);
-                return no(Code::SysctlMismatch, detail);
-            }
-        }
-    }
-    if asked_any {
-        Verdict {
-            detail: avoided_sentence(tunnel),
-            ..Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied)
-        }
-    } else {
-        let detail = "no gateway answers yet";
-        Verdict::unknown(condition::TUNING_APPLIED, Code::GatewaysNotReady, detail)
-    }
-}
-
-/// What was refused, and what the end has meanwhile.
-fn held_sentence(end: End, held: &Held) -> String {
-    let meanwhile = match held.fallback {
-        Fallback::Template(_) => "its gateways keep the settings that they had",
-        Fallback::Stopped | Fallback::Nothing => "it has no gateways",
-    };
-    format!(
-        "{}: {}; {meanwhile} until the spec is tried again, within 10 minutes",
-        end.component(),
-        held.problem.detail
-    )
-}
-
-/// The nodes that refused a sysctl though others took it; empty: there are none.
-fn avoided_sentence(tunnel: &ValidatedTunnel) -> String {
-    let ends = tunnel.rollouts.iter();
-    let ends = ends.filter(|(_, rollout)| !rollout.avoided.is_empty());
-    let sentences: Vec<_> = ends
-        .map(|(end, rollout)| {
-            let nodes: Vec<_> = rollout.avoided.iter().map(String::as_str).collect();
-            let (end, nodes) = (end.component(), nodes.join(", "));
-            format!("{end} gateways avoid nodes that refused a sysctl: {nodes}")
-        })
-        .collect();
-    sentences.join("; ")
-}
-
-fn folded(value: &str) -> String {
-    value.split_whitespace().collect::<Vec<_>>().join(" ")
-}
-
-fn wan_emulated(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
-    let no = |code, detail| Verdict::no(condition::WAN_EMULATED, code, detail);
-    if tunnel.wan_disabled {
-        return no(Code::WanDisabled, String::new());
-    }
-    let Some(wan) = &tunnel.wan else {
-        return no(Code::NotRequested, String::new());
-    };
-    let refused = seen.pods.iter().find_map(|pod| match &pod.wan {
-        Wan::Refused(problem) => Some(problem),
-        _ => None,
-    });
-    if let Some(problem) = refused {
-        return no(problem.code, problem.detail.clone());
-    }
-    if let Some(pod) = seen.pods.iter().find(|pod| pod.wan != Wan::Proven) {
-        return no(Code::WanPending, format!("pod {} is starting it", pod.name));
-    }
-    if seen.pods.is_empty() {
-        return no(Code::WanPending, "no gateway runs yet".to_owned());
-    }
-    let delay = wan.one_way_delay;
-    let least = delay
-        .as_millis()
-        .saturating_sub(wan.jitter.unwrap_or_default().as_millis());
-    if tunnel.has_both_sides() {
-        let Some(rtt) = least_rtt(seen) else {
-            return no(Code::WanPending, "no carrier to measure yet".to_owned());
-        };
-        let asked = 2.0 * delay.as_millis() as f64;
-        // More may be the path's own; less cannot be, but for the jitter.
-        if rtt < 2.0 * least as f64 * RTT_PART_MIN {
-            let detail =
-                format!("the round trip takes {rtt:.1} ms, asked for {asked} ms (2 x {delay})");
-            return no(Code::WanDelayOff, detail);
-        }
-    }
-    Verdict {
-        detail: format!("each direction is delayed by {delay}"),
-        ..Verdict::yes(condition::WAN_EMULATED, Code::WanEmulated)
-    }
-}
-
-/// The least round-trip time that any entry's carrier has seen, in milliseconds.
-fn least_rtt(seen: &Seen) -> Option<f64> {
-    answers(seen, End::Entry)
-        .flat_map(|(_, status)| &status.carriers)
-        .map(|carrier| carrier.rtt_min_milliseconds)
-        .filter(|rtt| *rtt > 0.0)
-        .min_by(f64::total_cmp)
-}
-
-/// The status without its conditions.
-#[must_use]
-pub fn facts(
-    tunnel: &ValidatedTunnel,
-    applied: &Applied,
-    seen: &Seen,
-    certified: &Certified,
-) -> MuxTunnelStatus {
-    let mut rtts: Vec<f64> = answers(seen, viewpoint(tunnel))
-        .flat_map(|(_, status)| &status.carriers)
-        .map(|carrier| carrier.rtt_min_milliseconds)
-        .collect();
-    rtts.sort_by(f64::total_cmp);
-    MuxTunnelStatus {
-        entry: side(tunnel, applied, End::Entry),
-        exit: side(tunnel, applied, End::Exit),
-        rendezvous: side(tunnel, applied, End::Rendezvous),
-        carriers: tunnel.rendezvous.is_none().then(|| CarrierStatus {
-            up: i32::try_from(rtts.len()).unwrap_or(i32::MAX),
-            rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
-        }),
-        certificates: certificates::facts(tunnel, seen, certified),
-        sysctls: sysctls(seen),
-        ..MuxTunnelStatus::default()
-    }
-}
-
-fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<GatewayStatus> {
-    let gateway = end.gateway(tunnel)?;
-    let name = end.child_name(tunnel);
-    let deployment = applied
-        .deployments
-        .iter()
-        .find(|deployment| deployment.name_any() == name);
-    let service = applied
-        .services
-        .iter()
-        .find(|service| service.name_any() == name);
-    // There is none in front of an entry that listens for nobody.
-    let host = service.map(|service| {
-        let own = || format!("{name}.{}.svc", tunnel.namespace);
-        load_balancer(service).unwrap_or_else(own)
-    });
-    let replicas = wanted(gateway.replicas, deployment);
-    let ready_replicas = deployment.map_or(0, ready_replicas);
-    Some(GatewayStatus {
-        replicas,
-        ready_replicas,
-        ready: format!("{ready_replicas}/{replicas}"),
-        address: match end {
-            End::Entry => host,
-            _ => host
-                .filter(|_| end.is_dialled(tunnel))
-                .map(|host| format!("{host}:{CARRIER_PORT}")),
-        },
-    })
-}
-
-/// What a load balancer is reached by.
-#[must_use]
-pub fn load_balancer(service: &Service) -> Option<String> {
-    let ingress = service
-        .status
-        .as_ref()?
-        .load_balancer
-        .as_ref()?
-        .ingress
-        .as_ref()?
-        .first()?;
-    ingress.hostname.clone().or_else(|| ingress.ip.clone())
-}
-
-fn cut(mut text: String) -> String {
-    text.truncate(text.floor_char_boundary(SYSCTL_BYTES_MAX));
-    text
-}
-
-/// What the gateways report. Where they differ, all values stand there, with the end they come from.
-fn sysctls(seen: &Seen) -> BTreeMap<String, String> {
-    let mut values: BTreeMap<&str, BTreeSet<(String, &str)>> = BTreeMap::new();
-    for end in End::ALL {
-        for (_, status) in answers(seen, end) {
-            for (name, value) in &status.sysctls {
-                values
-                    .entry(name)
-                    .or_default()
-                    .insert((folded(value), end.component()));
-            }
-        }
-    }
-    values
-        .into_iter()
-        .take(SYSCTLS_MAX)
-        .map(|(name, values)| {
-            let distinct: BTreeSet<_> = values.iter().map(|(value, _)| value).collect();
-            let text = if let [value] = distinct.iter().collect::<Vec<_>>()[..] {
-                (*value).clone()
-            } else {
-                values
-                    .iter()
-                    .map(|(value, end)| format!("{value} ({end})"))
-                    .collect::<Vec<_>>()
-                    .join(", ")
-            };
-            (name.to_owned(), cut(text))
-        })
-        .collect()
 }

@@ -1,0 +1,135 @@
+//! The status but for its conditions. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Service;
+use kube::ResourceExt;
+use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus};
+use muxtunnel_gateway_config::CARRIER_PORT;
+
+use super::certificates;
+use super::verdicts::{answers, ready_replicas, viewpoint, wanted};
+use crate::tunnel_controller::apply::Applied;
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::certify::Certified;
+use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+/// Sysctls in the status at most.
+const SYSCTLS_MAX: usize = 64;
+/// Bytes of one of them at most: those that matter are three numbers at most.
+const SYSCTL_BYTES_MAX: usize = 256;
+
+/// The status without its conditions.
+#[must_use]
+pub fn facts(
+    tunnel: &ValidatedTunnel,
+    applied: &Applied,
+    seen: &Seen,
+    certified: &Certified,
+) -> MuxTunnelStatus {
+    let mut rtts: Vec<f64> = answers(seen, viewpoint(tunnel))
+        .flat_map(|(_, status)| &status.carriers)
+        .map(|carrier| carrier.rtt_min_milliseconds)
+        .collect();
+    rtts.sort_by(f64::total_cmp);
+    MuxTunnelStatus {
+        entry: side(tunnel, applied, End::Entry),
+        exit: side(tunnel, applied, End::Exit),
+        rendezvous: side(tunnel, applied, End::Rendezvous),
+        carriers: tunnel.rendezvous.is_none().then(|| CarrierStatus {
+            up: i32::try_from(rtts.len()).unwrap_or(i32::MAX),
+            rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
+        }),
+        certificates: certificates::facts(tunnel, seen, certified),
+        sysctls: sysctls(seen),
+        ..MuxTunnelStatus::default()
+    }
+}
+
+fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<GatewayStatus> {
+    let gateway = end.gateway(tunnel)?;
+    let name = end.child_name(tunnel);
+    let deployment = applied
+        .deployments
+        .iter()
+        .find(|deployment| deployment.name_any() == name);
+    let service = applied
+        .services
+        .iter()
+        .find(|service| service.name_any() == name);
+    // There is none in front of an entry that listens for nobody.
+    let host = service.map(|service| {
+        let own = || format!("{name}.{}.svc", tunnel.namespace);
+        load_balancer(service).unwrap_or_else(own)
+    });
+    let replicas = wanted(gateway.replicas, deployment);
+    let ready_replicas = deployment.map_or(0, ready_replicas);
+    Some(GatewayStatus {
+        replicas,
+        ready_replicas,
+        ready: format!("{ready_replicas}/{replicas}"),
+        address: match end {
+            End::Entry => host,
+            _ => host
+                .filter(|_| end.is_dialled(tunnel))
+                .map(|host| format!("{host}:{CARRIER_PORT}")),
+        },
+    })
+}
+
+/// What a load balancer is reached by.
+#[must_use]
+pub fn load_balancer(service: &Service) -> Option<String> {
+    let ingress = service
+        .status
+        .as_ref()?
+        .load_balancer
+        .as_ref()?
+        .ingress
+        .as_ref()?
+        .first()?;
+    ingress.hostname.clone().or_else(|| ingress.ip.clone())
+}
+
+fn cut(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(SYSCTL_BYTES_MAX));
+    text
+}
+
+/// What the gateways report. Where they differ, all values stand there, with the end they come from.
+fn sysctls(seen: &Seen) -> BTreeMap<String, String> {
+    let mut values: BTreeMap<&str, BTreeSet<(String, &str)>> = BTreeMap::new();
+    for end in End::ALL {
+        for (_, status) in answers(seen, end) {
+            for (name, value) in &status.sysctls {
+                values
+                    .entry(name)
+                    .or_default()
+                    .insert((folded(value), end.component()));
+            }
+        }
+    }
+    values
+        .into_iter()
+        .take(SYSCTLS_MAX)
+        .map(|(name, values)| {
+            let distinct: BTreeSet<_> = values.iter().map(|(value, _)| value).collect();
+            let text = if let [value] = distinct.iter().collect::<Vec<_>>()[..] {
+                (*value).clone()
+            } else {
+                values
+                    .iter()
+                    .map(|(value, end)| format!("{value} ({end})"))
+                    .collect::<Vec<_>>()
+                    .join(", ")
+            };
+            (name.to_owned(), cut(text))
+        })
+        .collect()
+}
+
+/// A value as the kernel means it: words separated by one space.
+pub(super) fn folded(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,87 @@
+//! Whether the sysctls that a tunnel asks for are in force.
+
+use muxtunnel_codes::Code;
+use muxtunnel_crds::tunnel_condition as condition;
+
+use super::answers;
+use crate::conditions::Verdict;
+use crate::tunnel_controller::build::{End, probe};
+use crate::tunnel_controller::observe::{Problem, Seen};
+use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout, refused_pods};
+use crate::tunnel_controller::update_status::facts::folded;
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+pub(super) fn tuning_applied(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
+    let no = |code, detail| Verdict::no(condition::TUNING_APPLIED, code, detail);
+    match probe::verdict(tunnel) {
+        probe::Verdict::Passed => {}
+        probe::Verdict::Pending(detail) => return no(Code::SysctlProbing, detail),
+        probe::Verdict::NotAdmitted(detail) => return no(Code::PodSecurityTooStrict, detail),
+        probe::Verdict::Failed(detail) => return no(Code::SysctlProbeFailed, detail),
+        probe::Verdict::Refused(problem) => return no(problem.code, problem.detail),
+    }
+    let as_built = Rollout::default();
+    for end in End::ALL {
+        let rollout = tunnel.rollout(end).unwrap_or(&as_built);
+        if let Some(held) = &rollout.held {
+            return no(held.problem.code, held_sentence(end, held));
+        }
+        let refused = refused_pods(seen, end, rollout).find_map(|pod| pod.problem.clone());
+        if let Some(Problem { code, detail }) = refused {
+            return no(code, detail);
+        }
+    }
+    if tunnel.tuning.is_empty() {
+        return no(Code::NotRequested, String::new());
+    }
+    let mut asked_any = false;
+    for (pod, status) in End::ALL.into_iter().flat_map(|end| answers(seen, end)) {
+        asked_any = true;
+        for (name, wanted) in &tunnel.tuning {
+            // A gateway reports what matters to it; the kubelet stands for the others.
+            let Some(value) = status.sysctls.get(name) else {
+                continue;
+            };
+            if folded(value) != folded(wanted) {
+                let detail = format!("pod {}: {name} is {value}, asked for {wanted}", pod.name);
+                return no(Code::SysctlMismatch, detail);
+            }
+        }
+    }
+    if asked_any {
+        Verdict {
+            detail: avoided_sentence(tunnel),
+            ..Verdict::yes(condition::TUNING_APPLIED, Code::SysctlsApplied)
+        }
+    } else {
+        let detail = "no gateway answers yet";
+        Verdict::unknown(condition::TUNING_APPLIED, Code::GatewaysNotReady, detail)
+    }
+}
+
+/// What was refused, and what the end has meanwhile.
+fn held_sentence(end: End, held: &Held) -> String {
+    let meanwhile = match held.fallback {
+        Fallback::Template(_) => "its gateways keep the settings that they had",
+        Fallback::Stopped | Fallback::Nothing => "it has no gateways",
+    };
+    format!(
+        "{}: {}; {meanwhile} until the spec is tried again, within 10 minutes",
+        end.component(),
+        held.problem.detail
+    )
+}
+
+/// The nodes that refused a sysctl though others took it; empty: there are none.
+fn avoided_sentence(tunnel: &ValidatedTunnel) -> String {
+    let ends = tunnel.rollouts.iter();
+    let ends = ends.filter(|(_, rollout)| !rollout.avoided.is_empty());
+    let sentences: Vec<_> = ends
+        .map(|(end, rollout)| {
+            let nodes: Vec<_> = rollout.avoided.iter().map(String::as_str).collect();
+            let (end, nodes) = (end.component(), nodes.join(", "));
+            format!("{end} gateways avoid nodes that refused a sysctl: {nodes}")
+        })
+        .collect();
+    sentences.join("; ")
+}
