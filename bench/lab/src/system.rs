@@ -13,6 +13,7 @@ mod openssh;
 mod proxy;
 mod rathole;
 mod relay;
+mod service;
 
 use std::{
     io::{Read, Write},
@@ -32,6 +33,7 @@ use crate::{
 };
 
 pub(crate) use proxy::Proxy;
+pub(crate) use service::Service;
 
 use muxgate::{Gateways, Security, Way};
 use openssh::Forwards;
@@ -45,45 +47,6 @@ const PROXY_PORT: u16 = 6180;
 const START_PATIENCE: Duration = Duration::from_secs(15);
 /// How long an attempt waits for the answer.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// What runs on the server's side.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Service {
-    /// iperf, version 2.
-    Iperf2,
-    /// `muxlab serve`.
-    Load,
-    /// iperf, version 3.
-    Iperf3,
-}
-
-impl Service {
-    /// All of them; each system forwards each.
-    pub(crate) const ALL: [Self; 3] = [Self::Iperf2, Self::Load, Self::Iperf3];
-
-    /// Where the server listens.
-    pub(crate) fn port(self) -> u16 {
-        match self {
-            Self::Iperf2 => muxtunnel_bench_api::IPERF_PORT,
-            Self::Load => muxtunnel_bench_api::ECHO_PORT,
-            Self::Iperf3 => 5201,
-        }
-    }
-
-    /// Where the entry listens for it.
-    pub(crate) fn entry_port(self) -> u16 {
-        self.port() + 1000
-    }
-
-    /// A name for configuration files.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Iperf2 => "iperf2",
-            Self::Load => "load",
-            Self::Iperf3 => "iperf3",
-        }
-    }
-}
 
 /// One of the systems that are compared, in the order of the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]

@@ -10,6 +10,7 @@
 //! without force: one that belongs to somebody else is refused by the API server, and left alone.
 
 pub mod plan;
+mod records;
 pub mod renewal;
 mod running;
 
@@ -44,6 +45,7 @@ use crate::failure;
 use crate::labels::{self, MANAGER};
 use crate::settings::Settings;
 use plan::{Reason, Wanted};
+use records::Records;
 use renewal::{Joined, Renewals};
 
 /// How long what was issued is remembered here. By then the status has it, and the watch has brought that back.
@@ -532,45 +534,6 @@ impl Certifier {
     fn remember(&self, uid: &str, status: &CertificatesStatus, now: i64) {
         let mut issued = self.issued.lock();
         issued.insert(uid.to_owned(), (now, status.clone()));
-    }
-}
-
-/// The record of an end.
-trait Records {
-    fn of(&self, end: End) -> Option<&CertificateStatus>;
-    fn set(&mut self, end: End, record: CertificateStatus);
-    /// Drops what belongs to ends that are not the tunnel's.
-    fn keep(&mut self, valid: &ValidatedTunnel);
-    /// When the last one was issued, in seconds since 1970.
-    fn newest(&self) -> Option<i64>;
-}
-
-impl Records for CertificatesStatus {
-    fn of(&self, end: End) -> Option<&CertificateStatus> {
-        match end {
-            End::Entry => self.entry.as_ref(),
-            End::Exit => self.exit.as_ref(),
-            End::Rendezvous => None,
-        }
-    }
-
-    fn set(&mut self, end: End, record: CertificateStatus) {
-        match end {
-            End::Entry => self.entry = Some(record),
-            End::Exit => self.exit = Some(record),
-            End::Rendezvous => {}
-        }
-    }
-
-    fn keep(&mut self, valid: &ValidatedTunnel) {
-        self.entry = self.entry.take().filter(|_| valid.entry.is_some());
-        self.exit = self.exit.take().filter(|_| valid.exit.is_some());
-    }
-
-    fn newest(&self) -> Option<i64> {
-        let records = [&self.entry, &self.exit].into_iter().flatten();
-        let times = records.filter_map(|record| record.issued_at.as_ref());
-        times.map(|time| time.0.as_second()).max()
     }
 }
 

@@ -5,6 +5,7 @@
 //! delivers what came and then resets the socket, so that its application never takes a cut for an
 //! end of file.
 
+mod sink;
 mod source;
 
 use std::cell::{Cell, RefCell};
@@ -406,7 +407,7 @@ impl StreamIo {
 
 /// Runs a stream to its end.
 pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
-    let (source, sink) = tokio::join!(source::run(driver, io), sink(driver, io));
+    let (source, sink) = tokio::join!(source::run(driver, io), sink::run(driver, io));
     if io.early.is_returned() {
         return;
     }
@@ -460,95 +461,6 @@ async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'
             return None;
         }
     }
-}
-
-/// Inbox -> local socket.
-async fn sink(driver: &Driver, io: &StreamIo) -> End {
-    loop {
-        match io.cut.get() {
-            Some(Cut { deliver: true, .. }) => return deliver_rest(driver, io).await,
-            Some(_) => return End::Cut,
-            None => {}
-        }
-        if !io.opened.get() {
-            // Over several carriers payload may come before the answer to the open.
-            io.sink_wake.notified().await;
-        } else if !io.inbox.borrow().is_empty() {
-            if let Err(error) = write_inbox(driver, io).await {
-                return fail(driver, io, &error);
-            }
-        } else if io.has_all() && io.ended.get() {
-            // Both halves are over: the socket's end, which is next, says it.
-            return End::Clean;
-        } else if io.has_all() {
-            return match io.socket.shutdown_write() {
-                Ok(()) => End::Clean,
-                Err(error) => fail(driver, io, &error),
-            };
-        } else {
-            tokio::select! {
-                biased;
-                () = io.sink_wake.notified() => {}
-                // Until it has ended, the source sees it.
-                () = io.socket.failed(), if io.ended.get() => {
-                    return fail(driver, io, &io.socket.take_failure());
-                }
-            }
-        }
-    }
-}
-
-/// Writes some of the inbox, or returns early when the stream was cut.
-async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
-    tokio::select! {
-        biased;
-        writable = io.socket.writable() => writable?,
-        () = io.sink_wake.notified() => return Ok(()),
-    }
-    let mut paced = None;
-    if let Some(pace) = io.account.down() {
-        let Some(turn) = turn(pace, io, &io.sink_wake).await else {
-            return Ok(());
-        };
-        paced = Some(turn);
-    }
-    let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-    let written = io.inbox.borrow_mut().write(&io.socket, limit);
-    if let (Some(turn), Ok(length)) = (paced, &written) {
-        turn.charge(*length);
-    }
-    match written {
-        Ok(length) => {
-            driver
-                .session
-                .borrow_mut()
-                .sink_took(super::now(), io.id, length);
-            io.account.received(&driver.telemetry, length);
-            driver.wake_transmit();
-            Ok(())
-        }
-        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-/// The stream was cut: what had come up to the first gap is still delivered, for a bounded time.
-async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
-    let deliver = async {
-        while !io.inbox.borrow().is_empty() {
-            if write_inbox(driver, io).await.is_err() {
-                break;
-            }
-        }
-    };
-    let _ = tokio::time::timeout(CUT_DELIVERY_MAX, deliver).await;
-    io.forget_arrived();
-    driver
-        .session
-        .borrow_mut()
-        .reset(io.id, ResetCode::Cancelled);
-    driver.wake_transmit();
-    End::Cut
 }
 
 /// The local socket failed: the peer must learn that the stream was cut.

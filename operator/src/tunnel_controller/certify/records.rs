@@ -1,0 +1,45 @@
+//! What the status records of the certificates of each end.
+
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus};
+
+use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+/// The record of an end.
+pub(super) trait Records {
+    fn of(&self, end: End) -> Option<&CertificateStatus>;
+    fn set(&mut self, end: End, record: CertificateStatus);
+    /// Drops what belongs to ends that are not the tunnel's.
+    fn keep(&mut self, valid: &ValidatedTunnel);
+    /// When the last one was issued, in seconds since 1970.
+    fn newest(&self) -> Option<i64>;
+}
+
+impl Records for CertificatesStatus {
+    fn of(&self, end: End) -> Option<&CertificateStatus> {
+        match end {
+            End::Entry => self.entry.as_ref(),
+            End::Exit => self.exit.as_ref(),
+            End::Rendezvous => None,
+        }
+    }
+
+    fn set(&mut self, end: End, record: CertificateStatus) {
+        match end {
+            End::Entry => self.entry = Some(record),
+            End::Exit => self.exit = Some(record),
+            End::Rendezvous => {}
+        }
+    }
+
+    fn keep(&mut self, valid: &ValidatedTunnel) {
+        self.entry = self.entry.take().filter(|_| valid.entry.is_some());
+        self.exit = self.exit.take().filter(|_| valid.exit.is_some());
+    }
+
+    fn newest(&self) -> Option<i64> {
+        let records = [&self.entry, &self.exit].into_iter().flatten();
+        let times = records.filter_map(|record| record.issued_at.as_ref());
+        times.map(|time| time.0.as_second()).max()
+    }
+}
