@@ -25,12 +25,11 @@ pub(crate) mod test_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt};
+use futures::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::runtime::applier;
-use kube::runtime::controller::{Action, Config, Error as ControllerError};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::runtime::controller::{Action, Config};
+use kube::{Resource, ResourceExt};
 use muxtunnel_bench_api::result::{Cell, Summary};
 use muxtunnel_bench_api::runner::{Offer, Phase, State, Unavailable};
 use muxtunnel_codes::Code;
@@ -39,7 +38,8 @@ use tracing::{Instrument, info, info_span, warn};
 
 use crate::apply::ApplyError;
 use crate::backoff::Backoffs;
-use crate::caches::{Cluster, Feed, NotKnown};
+use crate::caches::{Cache, Cluster, Feed, NotKnown};
+use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
 use crate::health::WatchClock;
@@ -120,8 +120,7 @@ impl Coded for Error {
     }
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is reconciled while another
-/// operator leads.
+/// Runs the controller, in `namespace` or in all, for as long as the process lives.
 pub async fn run(
     mut context: Context,
     namespace: Option<String>,
@@ -131,73 +130,43 @@ pub async fn run(
     clock: Arc<WatchClock>,
 ) {
     context.runner.gated(leadership.clone());
-    let (client, namespace) = (context.cluster.client.clone(), namespace.as_deref());
     let store = feed.cache().store();
     // A runner is asked every two seconds, so nothing is gained by a reconciliation at each change of its Job.
-    let benchmarks = watches::objects(api::<MuxBenchmark>(&client, namespace), feed, &clock);
-    let won = leadership.requeues(&store);
-    let queue = metrics.queue::<MuxBenchmark>();
-    let (joined, missed) = (queue.clone(), queue.clone());
-    let context = Arc::new(context);
-    applier(
-        move |benchmark, context| {
-            let (leadership, metrics) = (leadership.clone(), metrics.clone());
-            queue.left(benchmark.as_ref());
-            Box::pin(async move {
-                leadership
-                    .if_held(reconcile_timed(benchmark, context, metrics))
-                    .await
-            })
-        },
-        |benchmark, error, context| context.backoffs.failed(benchmark.as_ref(), error),
-        context.clone(),
+    let benchmarks = controller::api(&context.cluster.client, namespace.as_deref());
+    let benchmarks = watches::objects(benchmarks, feed, &clock);
+    let triggers = stream::select(benchmarks, leadership.requeues(&store));
+    let config = Config::default()
+        .debounce(DEBOUNCE)
+        .concurrency(CONCURRENCY);
+    controller::run(
+        Arc::new(context),
         store,
-        stream::select(benchmarks, won)
-            .inspect(move |benchmark| joined.joined(benchmark))
-            .map(Ok::<_, std::convert::Infallible>),
-        Config::default()
-            .debounce(DEBOUNCE)
-            .concurrency(CONCURRENCY),
+        triggers,
+        config,
+        leadership,
+        metrics,
     )
-    .for_each(|result| async {
-        match result {
-            Ok(_) => {}
-            Err(ControllerError::ObjectNotFound(object)) => {
-                missed.missed(&object);
-                context.backoffs.is_gone(&object);
-            }
-            Err(error) => warn!(%error, "a reconciliation failed"),
-        }
-    })
     .await;
 }
 
-/// One reconciliation of the object as it is known by now, with its span and its metrics.
-async fn reconcile_timed(
-    benchmark: Arc<MuxBenchmark>,
-    context: Arc<Context>,
-    metrics: Metrics,
-) -> Result<Action, Error> {
-    let caches = &context.cluster.caches;
-    caches.first_lists().await;
-    let benchmark = caches.benchmarks.newest(benchmark);
-    let kind = MuxBenchmark::kind(&());
-    let ended = metrics
-        .timed(&kind, reconcile(benchmark.clone(), context.clone()))
-        .await;
-    if ended.is_ok() {
-        context.backoffs.succeeded(benchmark.as_ref());
-    }
-    ended
-}
+impl<R: RunnerApi> Reconciler for Context<R> {
+    type Object = MuxBenchmark;
+    type Error = Error;
 
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    fn cache(&self) -> &Cache<MuxBenchmark> {
+        &self.cluster.caches.benchmarks
+    }
+
+    fn backoffs(&self) -> &Backoffs {
+        &self.backoffs
+    }
+
+    async fn reconcile(self: Arc<Self>, benchmark: Arc<MuxBenchmark>) -> Result<Action, Error> {
+        reconcile(benchmark, self).await
     }
 }
 

@@ -14,6 +14,7 @@ pub mod certificates;
 #[cfg(test)]
 mod chart;
 pub mod conditions;
+mod controller;
 pub mod events;
 pub mod failure;
 pub mod grants;

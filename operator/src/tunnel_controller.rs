@@ -12,6 +12,7 @@ pub mod observe;
 pub mod references;
 pub mod rollouts;
 mod sandbox;
+mod triggers;
 pub mod update_status;
 pub mod validate;
 pub mod withdraw;
@@ -19,25 +20,19 @@ pub mod withdraw;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::stream::{self, StreamExt};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::api::networking::v1::NetworkPolicy;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::runtime::applier;
-use kube::runtime::controller::{Action, Config, Error as ControllerError};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::{Api, Client, Resource, ResourceExt};
+use futures::stream;
+use kube::api::DynamicObject;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{MuxBenchmark, MuxTunnel, MuxTunnelStatus, tunnel_condition};
-use tracing::{Instrument, info_span, warn};
+use muxtunnel_crds::{MuxTunnel, MuxTunnelStatus, tunnel_condition};
+use tracing::{Instrument, info_span};
 
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{self, Cluster, Feed, NotKnown, Targets};
+use crate::caches::{Cache, Cluster, NotKnown, Targets};
+use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
 use crate::grants::Grants;
@@ -47,6 +42,7 @@ use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watches;
+pub use triggers::Feeds;
 
 /// How soon a tunnel that is not as asked is reconciled again first, and up to as much more by chance; its gateways are
 /// only seen by polling.
@@ -117,56 +113,6 @@ impl<G: observe::Gateways> Context<G> {
     }
 }
 
-/// What the watches fill.
-pub struct Feeds {
-    /// The tunnels themselves.
-    pub tunnels: Feed<MuxTunnel>,
-    /// Children.
-    pub deployments: Feed<Deployment>,
-    /// Of children.
-    pub replica_sets: Feed<ReplicaSet>,
-    /// Children and targets.
-    pub services: Feed<Service>,
-    /// What is behind targets.
-    pub endpoint_slices: Feed<EndpointSlice>,
-    /// Children.
-    pub config_maps: Feed<ConfigMap>,
-    /// Children.
-    pub service_accounts: Feed<ServiceAccount>,
-    /// Of children.
-    pub pods: Feed<Pod>,
-    /// Children, and those of benchmarks.
-    pub jobs: Feed<Job>,
-    /// Children.
-    pub network_policies: Feed<NetworkPolicy>,
-    /// Children.
-    pub pod_disruption_budgets: Feed<PodDisruptionBudget>,
-    /// Children.
-    pub autoscalers: Feed<HorizontalPodAutoscaler>,
-}
-
-impl Feeds {
-    /// Those of tunnels, and that of benchmarks.
-    #[must_use]
-    pub fn split(all: caches::Feeds) -> (Self, Feed<MuxBenchmark>) {
-        let of_tunnels = Self {
-            tunnels: all.tunnels,
-            deployments: all.deployments,
-            replica_sets: all.replica_sets,
-            services: all.services,
-            endpoint_slices: all.endpoint_slices,
-            config_maps: all.config_maps,
-            service_accounts: all.service_accounts,
-            pods: all.pods,
-            jobs: all.jobs,
-            network_policies: all.network_policies,
-            pod_disruption_budgets: all.pod_disruption_budgets,
-            autoscalers: all.autoscalers,
-        };
-        (of_tunnels, all.benchmarks)
-    }
-}
-
 /// Why one reconciliation ended early; it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -206,8 +152,7 @@ impl Coded for Error {
     }
 }
 
-/// Runs the controller, in `namespace` or in all, for as long as the process lives. Nothing is reconciled while another
-/// operator leads.
+/// Runs the controller, in `namespace` or in all, for as long as the process lives.
 pub async fn run<G: observe::Gateways>(
     mut context: Context<G>,
     namespace: Option<String>,
@@ -217,142 +162,44 @@ pub async fn run<G: observe::Gateways>(
     clock: Arc<WatchClock>,
 ) {
     context.watches = clock.clone();
-    let (namespace, clock) = (namespace.as_deref(), &clock);
-    let client = &context.cluster.client;
     let store = feeds.tunnels.cache().store();
-    let (naming, foreign) = (store.clone(), store.clone());
     metrics.say_tunnels(store.clone());
-    let behind = store.clone();
-    let named_by = move |service: &Service| tunnels_naming(&naming, &service.name_any(), service);
-    let reached_by = move |slice: &EndpointSlice| {
-        let service = caches::service_of(slice);
-        service.map_or_else(Vec::new, |name| tunnels_naming(&behind, name, slice))
-    };
-    let granted = context.grants.changes();
-    let triggers = stream::select_all([
-        watches::objects(api(client, namespace), feeds.tunnels, clock),
+    let client = context.cluster.client.clone();
+    let objects = triggers::all(&client, namespace.as_deref(), feeds, &clock);
+    let others = [
         leadership.requeues(&store),
         context.prober.wakes(),
-        granted
-            .flat_map(move |()| stream::iter(tunnels_into_other_namespaces(&foreign)))
-            .boxed(),
-        watches::named(api(client, namespace), feeds.services, clock, named_by),
-        watches::targets(
-            api(client, namespace),
-            feeds.endpoint_slices,
-            clock,
-            reached_by,
-        ),
-        watches::children(api(client, namespace), feeds.deployments, clock),
-        watches::children(api(client, namespace), feeds.replica_sets, clock),
-        watches::children(api(client, namespace), feeds.service_accounts, clock),
-        watches::children(api(client, namespace), feeds.network_policies, clock),
-        watches::children(api(client, namespace), feeds.config_maps, clock),
-        watches::children(api(client, namespace), feeds.pods, clock),
-        watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
-        watches::children(api(client, namespace), feeds.autoscalers, clock),
-        watches::children(api(client, namespace), feeds.jobs, clock),
-    ]);
-    let queue = metrics.queue::<MuxTunnel>();
-    let (joined, missed) = (queue.clone(), queue.clone());
-    let context = Arc::new(context);
-    applier(
-        move |tunnel, context| {
-            let (leadership, metrics) = (leadership.clone(), metrics.clone());
-            queue.left(tunnel.as_ref());
-            Box::pin(async move {
-                leadership
-                    .if_held(reconcile_timed(tunnel, context, metrics))
-                    .await
-            })
-        },
-        |tunnel, error, context| context.backoffs.failed(tunnel.as_ref(), error),
-        context.clone(),
-        store,
-        watches::batched(triggers.inspect(move |tunnel| joined.joined(tunnel)))
-            .map(Ok::<_, std::convert::Infallible>),
-        Config::default().concurrency(CONCURRENCY),
-    )
-    .for_each(|result| async {
-        match result {
-            Ok(_) => {}
-            // It went; or a child outlived its tunnel for a moment, or carries the labels of none.
-            Err(ControllerError::ObjectNotFound(object)) => {
-                missed.missed(&object);
-                context.backoffs.is_gone(&object);
-                context.pending.is_gone(&object);
-            }
-            Err(error) => warn!(error = %failure::chain(&error), "a reconciliation failed"),
-        }
-    })
-    .await;
+        triggers::granted(&context.grants, &store),
+    ];
+    let triggers = stream::select_all(objects.into_iter().chain(others));
+    let config = Config::default().concurrency(CONCURRENCY);
+    let (context, triggers) = (Arc::new(context), watches::batched(triggers));
+    controller::run(context, store, triggers, config, leadership, metrics).await;
 }
 
-/// One reconciliation of the object as it is known by now, with its span and its metrics.
-async fn reconcile_timed<G: observe::Gateways>(
-    tunnel: Arc<MuxTunnel>,
-    context: Arc<Context<G>>,
-    metrics: Metrics,
-) -> Result<Action, Error> {
-    let caches = &context.cluster.caches;
-    caches.first_lists().await;
-    let tunnel = caches.tunnels.newest(tunnel);
-    let kind = MuxTunnel::kind(&());
-    let ended = metrics
-        .timed(&kind, reconcile(tunnel.clone(), context.clone()))
-        .await;
-    if ended.is_ok() {
-        context.backoffs.succeeded(tunnel.as_ref());
+impl<G: observe::Gateways> Reconciler for Context<G> {
+    type Object = MuxTunnel;
+    type Error = Error;
+
+    fn cluster(&self) -> &Cluster {
+        &self.cluster
     }
-    ended
-}
 
-/// The tunnels of which a forward leads to the Service `name` of the namespace of `object`.
-fn tunnels_naming<K: Resource>(
-    known: &Store<MuxTunnel>,
-    name: &str,
-    object: &K,
-) -> Vec<ObjectRef<MuxTunnel>> {
-    let service = references::ServiceName {
-        namespace: object.namespace().unwrap_or_default(),
-        name: name.to_owned(),
-    };
-    references_to(known, |tunnel| {
-        let own = tunnel.namespace().unwrap_or_default();
-        references::references(&tunnel.spec, &own)
-            .services
-            .contains(&service)
-    })
-}
+    fn cache(&self) -> &Cache<MuxTunnel> {
+        &self.cluster.caches.tunnels
+    }
 
-/// Those that a grant is a matter for.
-fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
-    references_to(known, |tunnel| {
-        let own = tunnel.namespace().unwrap_or_default();
-        // What the gateways of a paused one have may be of an earlier spec.
-        let foreign = references::references(&tunnel.spec, &own).foreign;
-        is_paused(tunnel) || !foreign.is_empty()
-    })
-}
+    fn backoffs(&self) -> &Backoffs {
+        &self.backoffs
+    }
 
-fn references_to(
-    known: &Store<MuxTunnel>,
-    is_meant: impl Fn(&MuxTunnel) -> bool,
-) -> Vec<ObjectRef<MuxTunnel>> {
-    let tunnels = known.state().into_iter();
-    let meant = tunnels.filter(|tunnel| is_meant(tunnel));
-    meant
-        .map(|tunnel| ObjectRef::from_obj(tunnel.as_ref()))
-        .collect()
-}
+    async fn reconcile(self: Arc<Self>, tunnel: Arc<MuxTunnel>) -> Result<Action, Error> {
+        reconcile(tunnel, self).await
+    }
 
-fn api<K>(client: &Client, namespace: Option<&str>) -> Api<K>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
-{
-    match namespace {
-        Some(namespace) => Api::namespaced(client.clone(), namespace),
-        None => Api::all(client.clone()),
+    fn forget(&self, tunnel: &ObjectRef<DynamicObject>) {
+        self.backoffs.is_gone(tunnel);
+        self.pending.is_gone(tunnel);
     }
 }
 

@@ -1,0 +1,152 @@
+//! What makes tunnels be reconciled: their own changes, those of their children and targets, and grants.
+
+use std::sync::Arc;
+
+use futures::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::networking::v1::NetworkPolicy;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource, ResourceExt};
+use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
+
+use super::{is_paused, references};
+use crate::caches::{self, Feed};
+use crate::controller::api;
+use crate::grants::Grants;
+use crate::health::WatchClock;
+use crate::watches;
+
+/// Tunnels that may have changed.
+type Triggers = BoxStream<'static, ObjectRef<MuxTunnel>>;
+
+/// What the watches fill.
+pub struct Feeds {
+    /// The tunnels themselves.
+    pub tunnels: Feed<MuxTunnel>,
+    /// Children.
+    pub deployments: Feed<Deployment>,
+    /// Of children.
+    pub replica_sets: Feed<ReplicaSet>,
+    /// Children and targets.
+    pub services: Feed<Service>,
+    /// What is behind targets.
+    pub endpoint_slices: Feed<EndpointSlice>,
+    /// Children.
+    pub config_maps: Feed<ConfigMap>,
+    /// Children.
+    pub service_accounts: Feed<ServiceAccount>,
+    /// Of children.
+    pub pods: Feed<Pod>,
+    /// Children, and those of benchmarks.
+    pub jobs: Feed<Job>,
+    /// Children.
+    pub network_policies: Feed<NetworkPolicy>,
+    /// Children.
+    pub pod_disruption_budgets: Feed<PodDisruptionBudget>,
+    /// Children.
+    pub autoscalers: Feed<HorizontalPodAutoscaler>,
+}
+
+impl Feeds {
+    /// Those of tunnels, and that of benchmarks.
+    #[must_use]
+    pub fn split(all: caches::Feeds) -> (Self, Feed<MuxBenchmark>) {
+        let of_tunnels = Self {
+            tunnels: all.tunnels,
+            deployments: all.deployments,
+            replica_sets: all.replica_sets,
+            services: all.services,
+            endpoint_slices: all.endpoint_slices,
+            config_maps: all.config_maps,
+            service_accounts: all.service_accounts,
+            pods: all.pods,
+            jobs: all.jobs,
+            network_policies: all.network_policies,
+            pod_disruption_budgets: all.pod_disruption_budgets,
+            autoscalers: all.autoscalers,
+        };
+        (of_tunnels, all.benchmarks)
+    }
+}
+
+/// The tunnels themselves, their children and their targets, as the watches bring them.
+pub(super) fn all(
+    client: &Client,
+    namespace: Option<&str>,
+    feeds: Feeds,
+    clock: &Arc<WatchClock>,
+) -> Vec<Triggers> {
+    let known = feeds.tunnels.cache().store();
+    let behind = known.clone();
+    let named_by = move |service: &Service| tunnels_naming(&known, &service.name_any(), service);
+    let reached_by = move |slice: &EndpointSlice| {
+        let service = caches::service_of(slice);
+        service.map_or_else(Vec::new, |name| tunnels_naming(&behind, name, slice))
+    };
+    let slices = api(client, namespace);
+    vec![
+        watches::objects(api(client, namespace), feeds.tunnels, clock),
+        watches::named(api(client, namespace), feeds.services, clock, named_by),
+        watches::targets(slices, feeds.endpoint_slices, clock, reached_by),
+        watches::children(api(client, namespace), feeds.deployments, clock),
+        watches::children(api(client, namespace), feeds.replica_sets, clock),
+        watches::children(api(client, namespace), feeds.service_accounts, clock),
+        watches::children(api(client, namespace), feeds.network_policies, clock),
+        watches::children(api(client, namespace), feeds.config_maps, clock),
+        watches::children(api(client, namespace), feeds.pods, clock),
+        watches::children(api(client, namespace), feeds.pod_disruption_budgets, clock),
+        watches::children(api(client, namespace), feeds.autoscalers, clock),
+        watches::children(api(client, namespace), feeds.jobs, clock),
+    ]
+}
+
+/// The tunnels that a changed grant concerns.
+pub(super) fn granted(grants: &Grants, known: &Store<MuxTunnel>) -> Triggers {
+    let known = known.clone();
+    let concerned = move |()| stream::iter(tunnels_into_other_namespaces(&known));
+    grants.changes().flat_map(concerned).boxed()
+}
+
+/// The tunnels of which a forward leads to the Service `name` of the namespace of `object`.
+fn tunnels_naming<K: Resource>(
+    known: &Store<MuxTunnel>,
+    name: &str,
+    object: &K,
+) -> Vec<ObjectRef<MuxTunnel>> {
+    let service = references::ServiceName {
+        namespace: object.namespace().unwrap_or_default(),
+        name: name.to_owned(),
+    };
+    references_to(known, |tunnel| {
+        let own = tunnel.namespace().unwrap_or_default();
+        references::references(&tunnel.spec, &own)
+            .services
+            .contains(&service)
+    })
+}
+
+/// Those that a grant is a matter for.
+fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
+    references_to(known, |tunnel| {
+        let own = tunnel.namespace().unwrap_or_default();
+        // What the gateways of a paused one have may be of an earlier spec.
+        let foreign = references::references(&tunnel.spec, &own).foreign;
+        is_paused(tunnel) || !foreign.is_empty()
+    })
+}
+
+fn references_to(
+    known: &Store<MuxTunnel>,
+    is_meant: impl Fn(&MuxTunnel) -> bool,
+) -> Vec<ObjectRef<MuxTunnel>> {
+    let tunnels = known.state().into_iter();
+    let meant = tunnels.filter(|tunnel| is_meant(tunnel));
+    meant
+        .map(|tunnel| ObjectRef::from_obj(tunnel.as_ref()))
+        .collect()
+}
