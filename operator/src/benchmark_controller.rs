@@ -149,7 +149,7 @@ pub async fn run(
     .await;
 }
 
-impl<R: RunnerApi> Reconciler for Context<R> {
+impl<R: RunnerApi + 'static> Reconciler for Context<R> {
     type Object = MuxBenchmark;
     type Error = Error;
 

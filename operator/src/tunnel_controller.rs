@@ -177,7 +177,7 @@ pub async fn run<G: observe::Gateways>(
     controller::run(context, store, triggers, config, leadership, metrics).await;
 }
 
-impl<G: observe::Gateways> Reconciler for Context<G> {
+impl<G: observe::Gateways + 'static> Reconciler for Context<G> {
     type Object = MuxTunnel;
     type Error = Error;
 

@@ -23,8 +23,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::{
-    Backend, CongestionControl, Duration, Gateway, GatewayService, MuxBenchmark, MuxTunnel,
-    PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning,
+    Backend, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxBenchmark,
+    MuxTunnel, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{
@@ -242,33 +242,9 @@ fn valid(
     let spec = &tunnel.spec;
     let name = tunnel.name_any();
     problem::problem(tunnel, &settings.pod_metadata).map_or(Ok(()), Err)?;
-    let mut forwards = Vec::new();
-    let (mut unresolved, mut forbidden) = (Vec::new(), Vec::new());
-    let (mut denied, mut unready) = (Vec::new(), Vec::new());
-    for forward in &spec.forwards {
-        let limits =
-            limits(forward).map_err(|problem| format!("forward {}: {problem}", forward.name))?;
-        let (known, missing) = resolve(forward, limits, (&namespace, spec.side), named);
-        forwards.extend(known);
-        let found = named;
-        let named = |sentence: String| format!("forward {}: {sentence}", forward.name);
-        match missing {
-            Some(Missing::Service(sentence)) => unresolved.push(named(sentence)),
-            Some(Missing::Permission { sentence, host }) => {
-                forbidden.push(named(sentence));
-                let rule = config::Rule {
-                    host: config::HostPattern::Name(host),
-                    ports: config::Ports::ALL,
-                    peer: None,
-                };
-                let reverse = is_reverse(forward);
-                denied.push(DeniedTarget { rule, reverse });
-            }
-            None => unready.extend(forward::unready(forward, &namespace, found).map(named)),
-        }
-    }
+    let found = resolve_forwards(tunnel, &namespace, named)?;
     let (policy, unpermitted) = policy::policy(spec.policy.as_ref(), &namespace, named)?;
-    forbidden.extend(unpermitted);
+    let forbidden = [found.forbidden, unpermitted].concat();
     let carrier = carrier::of(spec);
     let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
     let joined = joined.map(|joined| &joined.bundle);
@@ -276,19 +252,7 @@ fn valid(
         carrier::connect(&name, &namespace, spec.side, &carrier, joined);
     let asked = carrier::asked_security(&carrier);
     let certificates = ValidatedCertificates::of(tunnel, &namespace, &asked, joined, settings)?;
-    // A path that does nothing to packets is none that would have to be emulated.
-    let wan = spec
-        .wan
-        .as_ref()
-        .filter(|wan| !wan.delay.is_zero() || wan.loss.is_some() || wan.rate.is_some())
-        .map(|wan| ValidatedWan {
-            one_way_delay: wan.delay,
-            jitter: wan.jitter,
-            loss: wan.loss.clone(),
-            rate: wan.rate.clone(),
-            backend: wan.backend.unwrap_or_default(),
-            scope: wan.scope.unwrap_or_default(),
-        });
+    let wan = wan(spec.wan.as_ref());
     let end = |gateway: Option<&Gateway>, end| {
         let security = carrier::security(&asked, &certificates, &name, end)?;
         self::gateway(gateway, security, end)
@@ -300,16 +264,7 @@ fn valid(
         entry: side.has_entry().then(entry).transpose()?,
         exit: side.has_exit().then(exit).transpose()?,
         rendezvous: spec.rendezvous.as_ref().map(rendezvous).transpose()?,
-        listen_ports: spec
-            .forwards
-            .iter()
-            .map(|forward| ListenPort {
-                name: forward.name.clone(),
-                port: forward.listen.port,
-                reverse: is_reverse(forward),
-                clients: Clients::of(forward.listen.from.as_ref()),
-            })
-            .collect(),
+        listen_ports: listen_ports(&spec.forwards),
         policy,
         advertised: carrier.address.clone().filter(|_| side == Side::Exit),
         certificates,
@@ -317,11 +272,11 @@ fn valid(
         name,
         namespace,
         owner,
-        forwards,
-        unresolved,
-        unready,
+        forwards: found.forwards,
+        unresolved: found.unresolved,
+        unready: found.unready,
         forbidden,
-        denied,
+        denied: found.denied,
         benchmark: benchmark(tunnel),
         connect,
         connect_fallback,
@@ -342,6 +297,72 @@ fn valid(
         probes: named.probes.clone(),
         rollouts: BTreeMap::new(),
     })
+}
+
+/// The forwards, and what of their targets is not there or not permitted.
+#[derive(Default)]
+struct ResolvedForwards {
+    forwards: Vec<ValidatedForward>,
+    unresolved: Vec<String>,
+    unready: Vec<String>,
+    forbidden: Vec<String>,
+    denied: Vec<DeniedTarget>,
+}
+
+fn resolve_forwards(
+    tunnel: &MuxTunnel,
+    namespace: &str,
+    named: &Dereferenced,
+) -> Result<ResolvedForwards, String> {
+    let mut found = ResolvedForwards::default();
+    for forward in &tunnel.spec.forwards {
+        let of_forward = |sentence: String| format!("forward {}: {sentence}", forward.name);
+        let limits = limits(forward).map_err(&of_forward)?;
+        let (known, missing) = resolve(forward, limits, (namespace, tunnel.spec.side), named);
+        found.forwards.extend(known);
+        match missing {
+            Some(Missing::Service(sentence)) => found.unresolved.push(of_forward(sentence)),
+            Some(Missing::Permission { sentence, host }) => {
+                found.forbidden.push(of_forward(sentence));
+                let rule = config::Rule {
+                    host: config::HostPattern::Name(host),
+                    ports: config::Ports::ALL,
+                    peer: None,
+                };
+                let reverse = is_reverse(forward);
+                found.denied.push(DeniedTarget { rule, reverse });
+            }
+            None => {
+                let unready = forward::unready(forward, namespace, named);
+                found.unready.extend(unready.map(of_forward));
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// `None`: a path that does nothing to packets is none that would have to be emulated.
+fn wan(asked: Option<&Wan>) -> Option<ValidatedWan> {
+    let wan = asked?;
+    let emulates = !wan.delay.is_zero() || wan.loss.is_some() || wan.rate.is_some();
+    emulates.then(|| ValidatedWan {
+        one_way_delay: wan.delay,
+        jitter: wan.jitter,
+        loss: wan.loss.clone(),
+        rate: wan.rate.clone(),
+        backend: wan.backend.unwrap_or_default(),
+        scope: wan.scope.unwrap_or_default(),
+    })
+}
+
+fn listen_ports(forwards: &[Forward]) -> Vec<ListenPort> {
+    let ports = forwards.iter().map(|forward| ListenPort {
+        name: forward.name.clone(),
+        port: forward.listen.port,
+        reverse: is_reverse(forward),
+        clients: Clients::of(forward.listen.from.as_ref()),
+    });
+    ports.collect()
 }
 
 /// The MuxBenchmark that made it.
