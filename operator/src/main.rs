@@ -153,28 +153,10 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let (leadership, clock) = (elector.leadership(), Arc::new(WatchClock::default()));
     let metrics = Metrics::new(leadership.clone(), clock.clone());
     let client = client(config, &leadership, &clock, &metrics)?;
-    let settings = Arc::new(Settings {
-        gateway_image: args.gateway_image,
-        netem_image: args.netem_image,
-        bench_image: args.bench_image,
-        image_pull_policy: args.image_pull_policy,
-        wan_emulation: args.wan_emulation,
-        pod_metadata: args.pod_metadata,
-        network_policy: args.network_policy.then(|| AdminPeers {
-            operator_namespace: args.namespace.clone(),
-            operator_labels: args.pod_labels.into_iter().collect(),
-            metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
-        }),
-        namespace: args.namespace,
-        service_account: args.service_account,
-        ca_secret: args.ca_secret,
-        trust_domain: args.trust_domain,
-        certificate_life: args.certificate_life,
-        authority_life: args.authority_life,
-    });
-    let scopes = scopes(args.watch_namespaces);
+    let (scopes, health_listen) = (scopes(args.watch_namespaces.clone()), args.health_listen);
+    let settings = Arc::new(settings(args));
     let api_server = ApiServer::default();
-    api_server.first_look(&client).await;
+    api_server.first_refresh(&client).await;
     let (grants, watch_grants) = Grants::watch(&client, &scopes, &clock);
     let follow_api_server = api_server.clone().follow(client.clone());
     let operator = Operator {
@@ -195,7 +177,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let progress = Progress::default();
     // On a thread of its own, so that `/healthz` answers where the controllers block theirs.
     let health = tokio::spawn(health::serve(
-        args.health_listen,
+        health_listen,
         clock,
         progress.clone(),
         metrics,
@@ -203,7 +185,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     let ended = tokio::select! {
         result = health => {
             let result = result.context("serving /healthz ended by itself")?;
-            result.with_context(|| format!("cannot listen on {}", args.health_listen))
+            result.with_context(|| format!("cannot listen on {health_listen}"))
         }
         never = progress.beat() => match never {},
         // A controller ends only when its watches do, which is a fault: a restart begins them anew.
@@ -215,6 +197,28 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
     // All reconciliations were cut off; what they had sent may still be worked on, which this waits for.
     elector.release().await;
     ended
+}
+
+fn settings(args: RunArgs) -> Settings {
+    Settings {
+        gateway_image: args.gateway_image,
+        netem_image: args.netem_image,
+        bench_image: args.bench_image,
+        image_pull_policy: args.image_pull_policy,
+        wan_emulation: args.wan_emulation,
+        pod_metadata: args.pod_metadata,
+        network_policy: args.network_policy.then(|| AdminPeers {
+            operator_namespace: args.namespace.clone(),
+            operator_labels: args.pod_labels.into_iter().collect(),
+            metrics_namespace_labels: args.metrics_namespace_labels.into_iter().collect(),
+        }),
+        namespace: args.namespace,
+        service_account: args.service_account,
+        ca_secret: args.ca_secret,
+        trust_domain: args.trust_domain,
+        certificate_life: args.certificate_life,
+        authority_life: args.authority_life,
+    }
 }
 
 /// What the controllers of all scopes share.

@@ -183,15 +183,7 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
             vec!["/bin/sh", "-c", "exec 3<>/dev/net/tun"],
         ),
     };
-    let mut container = json!({
-        "name": CONTAINER,
-        "image": image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": command,
-        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
-        "terminationMessagePolicy": "FallbackToLogsOnError",
-        "securityContext": security(question),
-    });
+    let mut container = container(question, image, &command);
     let mut spec = json!({
         "nodeName": node,
         "restartPolicy": "Never",
@@ -216,15 +208,6 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
         }
         Question::Tun => {}
     }
-    if question == Question::Nfqueue {
-        // It stays; once its own packets took the delay, the probe passes.
-        container["startupProbe"] = json!({
-            "exec": {"command": ["/usr/local/bin/muxwan", "check", "--report", REPORT]},
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-            "failureThreshold": ANSWER_WITHIN.as_secs(),
-        });
-    }
     spec["containers"] = json!([container]);
     json!({
         "apiVersion": "v1",
@@ -239,6 +222,28 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
         },
         "spec": spec,
     })
+}
+
+fn container(question: Question, image: &str, command: &[&str]) -> Value {
+    let mut container = json!({
+        "name": CONTAINER,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": command,
+        "resources": {"requests": {"cpu": "10m", "memory": "16Mi"}},
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "securityContext": security(question),
+    });
+    if question == Question::Nfqueue {
+        // It stays; once its own packets took the delay, the probe passes.
+        container["startupProbe"] = json!({
+            "exec": {"command": ["/usr/local/bin/muxwan", "check", "--report", REPORT]},
+            "periodSeconds": 1,
+            "timeoutSeconds": 5,
+            "failureThreshold": ANSWER_WITHIN.as_secs(),
+        });
+    }
+    container
 }
 
 fn muxwan(backend: &str) -> Vec<&str> {

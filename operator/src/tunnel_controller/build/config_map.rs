@@ -55,22 +55,12 @@ pub(super) fn config(
         listen: end.is_dialled(tunnel).then(|| all_addresses(CARRIER_PORT)),
         trusted_proxies: gateway.trusted_proxies.clone(),
         admin: Some(all_addresses(ADMIN_PORT)),
-        forwards: if end == End::Entry {
-            forwards(tunnel)
-        } else {
-            Vec::new()
+        forwards: match end {
+            End::Entry => forwards(tunnel),
+            End::Exit | End::Rendezvous => Vec::new(),
         },
         allow: Vec::new(),
-        policy: match end {
-            End::Exit => policy(tunnel),
-            End::Entry if dials(tunnel) => Policy {
-                protected: tunnel.policy.protected.clone(),
-                deny: denied(tunnel, true).collect(),
-                nat64_prefixes: tunnel.policy.nat64_prefixes.clone(),
-                ..Policy::default()
-            },
-            End::Entry | End::Rendezvous => Policy::default(),
-        },
+        policy: policy_of(tunnel, end),
         allow_listen: if end == End::Exit {
             allow_listen(tunnel, gateway)
         } else {
@@ -102,6 +92,20 @@ pub(super) fn config(
         source,
     })?;
     Ok(config)
+}
+
+/// By which an end dials: an exit for its entries, and an entry for reverse forwards.
+fn policy_of(tunnel: &ValidatedTunnel, end: End) -> Policy {
+    match end {
+        End::Exit => policy(tunnel),
+        End::Entry if dials(tunnel) => Policy {
+            protected: tunnel.policy.protected.clone(),
+            deny: denied(tunnel, true).collect(),
+            nat64_prefixes: tunnel.policy.nat64_prefixes.clone(),
+            ..Policy::default()
+        },
+        End::Entry | End::Rendezvous => Policy::default(),
+    }
 }
 
 /// All addresses of the pod, of both families; where the kernel has no IPv6, the gateway takes those of IPv4.
