@@ -18,6 +18,7 @@ use crate::{
     plan::{self, Cell, Environment},
     report::foreign_work,
     run::{conditions, prepare},
+    scenario::Times,
     system::System,
 };
 
@@ -61,26 +62,8 @@ pub(crate) fn run(args: &RunArgs, other: &Path) -> Result<ExitCode> {
         let bench = Bench::build(topology, control, &programs, &logs)?;
         for round in 1..=rounds {
             for row in rows.iter_mut().filter(|row| row.is_in(environment)) {
-                if row.reason.is_some() {
-                    continue;
-                }
-                for build in order(round) {
-                    let muxgate = match build {
-                        Build::This => &programs.muxgate,
-                        Build::Other => &other,
-                    };
-                    let (scenario, connections) = (row.cell.scenario, row.cell.connections);
-                    match bench.measure(muxgate, scenario, row.system, connections, times) {
-                        Ok(measured) => {
-                            foreign_shares.push(measured.foreign_share);
-                            row.add(build, measured);
-                        }
-                        Err(error) => {
-                            row.reason = Some(format!("{build:?} muxgate: {error:#}"));
-                            break;
-                        }
-                    }
-                }
+                let muxgates = (programs.muxgate.as_path(), other.as_path());
+                foreign_shares.extend(row.measure(&bench, muxgates, round, times));
             }
             eprintln!(
                 "{}, {control}: round {round}/{rounds} done after {} s of about {estimate:.0} s",
@@ -132,6 +115,36 @@ fn rows_of(environment: &Environment) -> Vec<Row> {
 }
 
 impl Row {
+    /// Measures both builds, `this` and `other`, once in the order of that round; after a failure it does nothing.
+    /// Returns the part of the machine that others used in each measurement.
+    fn measure(
+        &mut self,
+        bench: &Bench,
+        (this, other): (&Path, &Path),
+        round: u32,
+        times: Times,
+    ) -> Vec<f64> {
+        let mut foreign_shares = Vec::new();
+        for build in order(round) {
+            if self.reason.is_some() {
+                break;
+            }
+            let muxgate = match build {
+                Build::This => this,
+                Build::Other => other,
+            };
+            let (scenario, connections) = (self.cell.scenario, self.cell.connections);
+            match bench.measure(muxgate, scenario, self.system, connections, times) {
+                Ok(measured) => {
+                    foreign_shares.push(measured.foreign_share);
+                    self.add(build, measured);
+                }
+                Err(error) => self.reason = Some(format!("{build:?} muxgate: {error:#}")),
+            }
+        }
+        foreign_shares
+    }
+
     fn is_in(&self, environment: &Environment) -> bool {
         self.topology == environment.topology.name()
             && self.congestion_control == environment.congestion_control

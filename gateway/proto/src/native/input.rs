@@ -155,14 +155,14 @@ impl NativeSession {
                 let text = "a hello in the middle of a session";
                 return Err(violation(SessionCode::ProtocolViolation, text));
             }
-            Frame::Ack { received } if self.resume => self.handle_ack(id, received)?,
-            Frame::CarrierLost { carrier, received } if self.resume => {
-                self.handle_lost(now, id, carrier, received)?;
+            Frame::Ack { .. }
+            | Frame::CarrierLost { .. }
+            | Frame::Carriers { .. }
+            | Frame::Retire
+                if self.resume =>
+            {
+                self.handle_carrier_frame(now, id, frame)?;
             }
-            Frame::Carriers { count, serial } if self.resume => {
-                self.handle_carriers(count, serial)?;
-            }
-            Frame::Retire if self.resume => self.handle_retire(now, id)?,
             Frame::Listen { .. } | Frame::Listening { .. } | Frame::Unlisten { .. }
                 if self.listen =>
             {
@@ -174,12 +174,27 @@ impl NativeSession {
             | Frame::Retire
             | Frame::Listen { .. }
             | Frame::Listening { .. }
-            | Frame::Unlisten { .. } => {
-                let text = "a frame of a feature that was not agreed";
-                return Err(violation(SessionCode::ProtocolViolation, text));
-            }
+            | Frame::Unlisten { .. } => return Err(not_agreed()),
         }
         Ok(())
+    }
+
+    /// Of the feature RESUME, which was agreed on.
+    fn handle_carrier_frame(
+        &mut self,
+        now: Instant,
+        id: CarrierId,
+        frame: Frame,
+    ) -> Result<(), SessionError> {
+        match frame {
+            Frame::Ack { received } => self.handle_ack(id, received),
+            Frame::CarrierLost { carrier, received } => {
+                self.handle_lost(now, id, carrier, received)
+            }
+            Frame::Carriers { count, serial } => self.handle_carriers(count, serial),
+            Frame::Retire => self.handle_retire(now, id),
+            _ => Err(not_agreed()),
+        }
     }
 
     /// The peer takes none of our streams behind `last`, which may therefore be opened elsewhere.
@@ -230,4 +245,9 @@ impl NativeSession {
 fn nothing(bytes: &[u8]) -> Header {
     let needed = (bytes.len() + 1).min(usize::from(u16::MAX));
     Header::Incomplete { needed }
+}
+
+fn not_agreed() -> SessionError {
+    let text = "a frame of a feature that was not agreed";
+    violation(SessionCode::ProtocolViolation, text)
 }
