@@ -67,40 +67,11 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         if let Err(error) = readable {
             return fail(driver, io, &error);
         }
-        let mut paced = None;
-        if let Some(pace) = io.account.up() {
-            let Some(turn) = until_cut(io, Box::pin(pace.turn())).await else {
-                return End::Cut;
-            };
-            paced = Some(turn);
-        }
-        let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-        let read = match splice(driver, io, appetite, capacity, limit) {
-            Some(read) => read,
-            None => {
-                let size = appetite.size();
-                let buffer = if paced.is_none() {
-                    until_cut(io, driver.share.acquire(size)).await.flatten()
-                } else if let Some(buffer) = driver.share.try_acquire_paced(size) {
-                    Some(buffer)
-                } else {
-                    // Uncharged, the turn is another stream's.
-                    drop(paced);
-                    match until_cut(io, driver.share.wait_for_paced(size)).await {
-                        Some(()) => continue,
-                        None => return End::Cut,
-                    }
-                };
-                let read = buffer.and_then(|buffer| copy(driver, io, &mut appetite, buffer, limit));
-                match read {
-                    Some(read) => read,
-                    None => return End::Cut,
-                }
-            }
+        let read = match read(driver, io, &mut appetite, capacity).await {
+            Ok(Some(read)) => read,
+            Ok(None) => continue,
+            Err(end) => return end,
         };
-        if let (Some(turn), Ok(Read::Some { length, .. })) = (paced, &read) {
-            turn.charge(*length);
-        }
         match read {
             Ok(Read::End) => {
                 io.ended.set(true);
@@ -127,6 +98,47 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
             Err(error) => return fail(driver, io, &error),
         }
     }
+}
+
+/// Waits for the stream's turn, where its forward has a rate limit, and for a buffer, and reads. `Ok(None)`: both have to
+/// be waited for again.
+///
+/// # Errors
+/// The stream was cut meanwhile.
+async fn read(
+    driver: &Driver,
+    io: &StreamIo,
+    appetite: &mut Appetite,
+    capacity: SendCapacity,
+) -> Result<Option<std::io::Result<Read>>, End> {
+    let mut paced = None;
+    if let Some(pace) = io.account.up() {
+        let turn = until_cut(io, Box::pin(pace.turn())).await;
+        paced = Some(turn.ok_or(End::Cut)?);
+    }
+    let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
+    let read = match splice(driver, io, *appetite, capacity, limit) {
+        Some(read) => read,
+        None => {
+            let size = appetite.size();
+            let buffer = if paced.is_none() {
+                until_cut(io, driver.share.acquire(size)).await.flatten()
+            } else if let Some(buffer) = driver.share.try_acquire_paced(size) {
+                Some(buffer)
+            } else {
+                // Uncharged, the turn is another stream's.
+                drop(paced);
+                let room = until_cut(io, driver.share.wait_for_paced(size)).await;
+                return room.map(|()| None).ok_or(End::Cut);
+            };
+            let read = buffer.and_then(|buffer| copy(driver, io, appetite, buffer, limit));
+            read.ok_or(End::Cut)?
+        }
+    };
+    if let (Some(turn), Ok(Read::Some { length, .. })) = (paced, &read) {
+        turn.charge(*length);
+    }
+    Ok(Some(read))
 }
 
 /// Waits until there may be credit, and sees a local socket that fails meanwhile: `failed` is since when it has.
