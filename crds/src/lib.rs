@@ -68,13 +68,6 @@ pub mod tunnel_condition {
     pub const WATCHES_CURRENT: &str = "WatchesCurrent";
 }
 
-/// Annotation of a tunnel of side Exit: a number, 0 where there is none. A greater one makes all join bundles worthless
-/// that were published before, and ends the carriers of those who have one.
-pub const JOIN_GENERATION: &str = "muxtunnel.dev/join-generation";
-
-/// The type of Secrets with a join bundle.
-pub const JOIN_SECRET_TYPE: &str = "muxtunnel.dev/join";
-
 /// The types of conditions of a [`MuxBenchmark`].
 pub mod benchmark_condition {
     /// The benchmark is under way.

@@ -9,6 +9,7 @@ mod security;
 mod sysctls;
 
 use kube::core::{Message, Rule};
+use muxtunnel_contract::ports;
 
 pub(crate) use forwards::*;
 pub(crate) use security::*;
@@ -29,8 +30,10 @@ pub(crate) const HOST_MAYBE_PORT: &str = "^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\]
 /// Pattern of a network that is not every address.
 pub(crate) const NETWORK: &str = "^[0-9a-fA-F:.]+/[1-9][0-9]{0,2}$";
 
-/// Ports that no forward may listen on: carriers, admin endpoint.
-const RESERVED: &str = "[64000, 64001]";
+/// CEL: ports that no forward may listen on: carriers, admin endpoint.
+fn reserved() -> String {
+    format!("[{}, {}]", ports::CARRIER, ports::ADMIN)
+}
 
 /// A message that quotes something out of a list uses `format`: the API server takes what `+` joins to
 /// be of any length once it has gone through `filter` or `string`, and refuses the definition.
@@ -260,10 +263,13 @@ pub(crate) fn policy_ports_in_order() -> Rule {
 }
 
 pub(crate) fn wan_port_reserved() -> Rule {
+    let port = ports::WAN_PROBE;
     rule(
-        "!has(self.wan) || self.forwards.all(f, f.listen.port != 64003)",
-        "'forward %s: listen.port 64003 is reserved for the probes of WAN emulation while wan is \
-         set'.format([self.forwards.filter(f, f.listen.port == 64003)[0].name])",
+        format!("!has(self.wan) || self.forwards.all(f, f.listen.port != {port})"),
+        format!(
+            "'forward %s: listen.port {port} is reserved for the probes of WAN emulation while wan is \
+             set'.format([self.forwards.filter(f, f.listen.port == {port})[0].name])"
+        ),
     )
 }
 

@@ -8,7 +8,7 @@ use std::{collections::BTreeSet, time::Duration};
 use crate::impairments::{Impairments, ImpairmentsError};
 
 /// The port on `lo` that the self-probe uses, and the number of the NFQUEUE.
-pub const PROBE_PORT: u16 = 64003;
+pub const PROBE_PORT: u16 = muxtunnel_contract::ports::WAN_PROBE;
 
 /// The most ports a plan names. Each costs a linear match a packet in the kernel.
 pub const PORTS_MAX: usize = 128;

@@ -2,15 +2,12 @@
 
 use std::collections::BTreeMap;
 
+pub use muxtunnel_contract::labels::{COMPONENT, INSTANCE};
+use muxtunnel_contract::labels::{MANAGED_BY, NAME};
+
 /// Field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "muxtunnel-operator";
-/// Name of the object that a child belongs to.
-pub const INSTANCE: &str = "app.kubernetes.io/instance";
-/// What a child is for: `entry`, `exit`, ...
-pub const COMPONENT: &str = "app.kubernetes.io/component";
 
-const NAME: &str = "app.kubernetes.io/name";
-const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const PRODUCT: &str = "muxtunnel";
 
 /// The labels of a child of `instance`.

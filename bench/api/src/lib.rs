@@ -18,11 +18,11 @@ pub use matrix::{CellKey, EnvironmentKey, Matrix, MatrixError, Path, Route};
 use serde::{Deserialize, Serialize};
 
 /// Port of the HTTP servers of runner and agents. TCP.
-pub const HTTP_PORT: u16 = 64002;
+pub const HTTP_PORT: u16 = muxtunnel_contract::ports::BENCH_HTTP;
 /// Port on which iperf servers listen. TCP.
-pub const IPERF_PORT: u16 = 5001;
+pub const IPERF_PORT: u16 = muxtunnel_contract::ports::IPERF;
 /// Port on which agents echo what they are sent, for round-trip probes. TCP.
-pub const ECHO_PORT: u16 = 5002;
+pub const ECHO_PORT: u16 = muxtunnel_contract::ports::ECHO;
 /// Most values on one axis of a matrix.
 pub const AXIS_MAX: usize = 8;
 /// Most cells of a matrix: at about 1 KiB a cell the results fit a ConfigMap (1 MiB).

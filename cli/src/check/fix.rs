@@ -10,7 +10,7 @@ use super::installation::serves;
 /// Installs the chart from this checkout.
 const INSTALL: &str = "helm upgrade --install muxtunnel charts/muxtunnel --namespace muxtunnel-system --create-namespace";
 /// The label in which the chart says its release.
-const RELEASE: &str = "app.kubernetes.io/instance";
+const RELEASE: &str = muxtunnel_contract::labels::INSTANCE;
 
 /// Installs the chart from this checkout, or upgrades the release that there is: a second one would be a second
 /// operator. `operators`: those there are; none where they may not be listed. `namespace`: of a tunnel, which one of

@@ -29,7 +29,7 @@ const OPERATORS: &str = "app.kubernetes.io/component=operator";
 const GATEWAY_IMAGE: &str = "--gateway-image=";
 const NETEM_IMAGE: &str = "--netem-image=";
 const WATCH_NAMESPACE: &str = "--watch-namespace=";
-const VERSION_LABEL: &str = "app.kubernetes.io/version";
+const VERSION_LABEL: &str = muxtunnel_contract::labels::VERSION;
 /// Differences of a definition that are named; the rest is counted.
 const DIFFERENCES_SHOWN: usize = 3;
 

@@ -20,6 +20,7 @@ use super::{Check, Finding};
 use crate::cluster::{Cluster, failed, in_words, refusal};
 use crate::end::Failure;
 use crate::object;
+use muxtunnel_contract::sysctls;
 
 /// A pod that has not answered by then does not: an image may have to be pulled.
 const ANSWER_WITHIN: Duration = Duration::from_secs(90);
@@ -196,11 +197,10 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
     });
     match question {
         Question::Sysctls => {
-            spec["securityContext"]["sysctls"] = json!([
-                {"name": "net.ipv4.ip_unprivileged_port_start", "value": "0"},
-                {"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"},
-                {"name": "net.ipv4.tcp_wmem", "value": "4096 65536 67108864"},
-            ]);
+            let all = [sysctls::UNPRIVILEGED_PORT_START].into_iter();
+            let all = all.chain(sysctls::WAN.iter().copied());
+            let sysctls = all.map(|(name, value)| json!({"name": name, "value": value}));
+            spec["securityContext"]["sysctls"] = sysctls.collect();
         }
         Question::Netem | Question::Nfqueue => {
             container["volumeMounts"] = json!([{"name": "run", "mountPath": "/run"}]);

@@ -4,18 +4,19 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::ObjectMeta;
+use muxtunnel_contract::secrets;
 use sha2::{Digest, Sha256};
 use x509_parser::pem::Pem;
 
 /// The type of its Secret.
-pub(super) const TYPE: &str = "muxtunnel.dev/join";
+pub(super) const TYPE: &str = secrets::JOIN_TYPE;
 /// A bundle has two certificates, or a few while authorities change, and a key.
 pub(super) const LENGTH_MAX: u64 = 1 << 20;
 
 const ADDRESS: &str = "address";
-const AUTHORITY: &str = "ca.crt";
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+const AUTHORITY: &str = secrets::AUTHORITIES;
+const CERTIFICATE: &str = secrets::CERTIFICATE;
+const KEY: &str = secrets::KEY;
 const EXIT: &str = "exit-identity";
 const ENTRY: &str = "entry-identity";
 const EXPIRES: &str = "expires";

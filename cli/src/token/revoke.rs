@@ -19,11 +19,9 @@ use crate::object::{self, Tunnel};
 use crate::output::{API_VERSION, Document, Style, Terminal};
 
 /// Of the exit's MuxTunnel; 0 where it is not there.
-const GENERATION: &str = "muxtunnel.dev/join-generation";
+const GENERATION: &str = muxtunnel_contract::annotations::JOIN_GENERATION;
 /// How often a tunnel is read while it is waited for.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// The definition's default of `exit.drainSeconds`.
-const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
 
 pub(crate) async fn run(
     args: &RevokeArgs,
@@ -140,7 +138,7 @@ async fn published(
 /// How long streams of the exit's pods have once these are to end.
 fn drain_seconds(tunnel: &Tunnel) -> u64 {
     let asked = tunnel.spec["exit"]["drainSeconds"].as_u64();
-    asked.unwrap_or(DRAIN_DEADLINE_SECONDS_DEFAULT.into())
+    asked.unwrap_or(muxtunnel_contract::defaults::DRAIN_SECONDS.into())
 }
 
 fn confirmed(namespace: &str, name: &str, drain: u64) -> anyhow::Result<bool> {

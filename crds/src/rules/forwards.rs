@@ -1,8 +1,9 @@
 //! The rules of forwards, and of what dynamic ones need.
 
 use kube::core::Rule;
+use muxtunnel_contract::ports;
 
-use super::{RESERVED, rule};
+use super::{reserved, rule};
 
 pub(crate) fn listen_ports_unique() -> Rule {
     rule(
@@ -13,11 +14,14 @@ pub(crate) fn listen_ports_unique() -> Rule {
 }
 
 pub(crate) fn listen_ports_reserved() -> Rule {
+    let reserved = reserved();
     rule(
-        format!("self.all(f, !(f.listen.port in {RESERVED}))"),
+        format!("self.all(f, !(f.listen.port in {reserved}))"),
         format!(
-            "'listen.port %d is reserved: gateways use 64000 for carriers and 64001 for their admin \
-             endpoint'.format([self.filter(f, f.listen.port in {RESERVED})[0].listen.port])"
+            "'listen.port %d is reserved: gateways use {} for carriers and {} for their admin \
+             endpoint'.format([self.filter(f, f.listen.port in {reserved})[0].listen.port])",
+            ports::CARRIER,
+            ports::ADMIN
         ),
     )
 }

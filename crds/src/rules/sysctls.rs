@@ -34,7 +34,7 @@ pub fn is_unsafe_sysctl(name: &str) -> bool {
 }
 
 /// Set for every gateway, so that a CR cannot undo it.
-const OF_THE_OPERATOR: &str = "net.ipv4.ip_unprivileged_port_start";
+const OF_THE_OPERATOR: &str = muxtunnel_contract::sysctls::UNPRIVILEGED_PORT_START.0;
 
 /// The sysctls that take three values.
 const THREE_VALUES: &str = "['net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']";

@@ -57,9 +57,9 @@ use serde::{Deserialize, Serialize};
 use serde_yaml::{Mapping, Value};
 
 /// Port on which exit gateways listen for carriers. TCP. No forward may use it.
-pub const CARRIER_PORT: u16 = 64000;
+pub const CARRIER_PORT: u16 = muxtunnel_contract::ports::CARRIER;
 /// Port of the admin endpoint of every gateway. TCP, HTTP. No forward may use it.
-pub const ADMIN_PORT: u16 = 64001;
+pub const ADMIN_PORT: u16 = muxtunnel_contract::ports::ADMIN;
 /// Most entries of `connect`.
 pub const CONNECT_MAX: usize = 16;
 /// Most streams of one session unless configured otherwise.
@@ -90,7 +90,7 @@ pub const TIMEOUT_SECONDS_MAX: u32 = 30 * 24 * 3600;
 /// Seconds a gateway goes on accepting after SIGTERM, so that load balancers can take note.
 pub const DRAIN_ACCEPT_SECONDS_DEFAULT: u32 = 5;
 /// Seconds after SIGTERM at which streams still open are reset.
-pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = 25;
+pub const DRAIN_DEADLINE_SECONDS_DEFAULT: u32 = muxtunnel_contract::defaults::DRAIN_SECONDS;
 
 /// The whole configuration of one gateway.
 ///

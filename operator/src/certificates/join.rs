@@ -10,7 +10,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::jiff::Timestamp;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::JOIN_SECRET_TYPE;
+use muxtunnel_contract::secrets::{self, JOIN_TYPE};
 use rcgen::{Issuer, KeyPair};
 use x509_parser::pem::Pem;
 use zeroize::Zeroizing;
@@ -20,11 +20,11 @@ use super::authority::{Authority, SKEW_SECONDS, fingerprint};
 /// Where the exit is, `host:port`; not there where both sides meet at a rendezvous.
 pub const ADDRESS: &str = "address";
 /// The authorities of exits, in PEM.
-pub const EXIT_AUTHORITIES: &str = "ca.crt";
+pub const EXIT_AUTHORITIES: &str = secrets::AUTHORITIES;
 /// The authority of entries, in PEM...
-pub const ENTRY_AUTHORITY: &str = "tls.crt";
+pub const ENTRY_AUTHORITY: &str = secrets::CERTIFICATE;
 /// ...and its key.
-pub const ENTRY_KEY: &str = "tls.key";
+pub const ENTRY_KEY: &str = secrets::KEY;
 /// The SPIFFE ID of the exit.
 pub const EXIT_IDENTITY: &str = "exit-identity";
 /// The SPIFFE ID that the exit takes for an entry.
@@ -133,8 +133,8 @@ impl Bundle {
     /// # Errors
     /// [`BundleProblem`].
     pub fn read(secret: &Secret) -> Result<Self, BundleProblem> {
-        if secret.type_.as_deref() != Some(JOIN_SECRET_TYPE) {
-            return Err(invalid(format!("is not of type {JOIN_SECRET_TYPE}")));
+        if secret.type_.as_deref() != Some(JOIN_TYPE) {
+            return Err(invalid(format!("is not of type {JOIN_TYPE}")));
         }
         Self::of(secret.data.as_ref().unwrap_or(&BTreeMap::new()))
     }

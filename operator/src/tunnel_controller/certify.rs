@@ -26,9 +26,8 @@ use kube::api::{Patch, PatchParams};
 use kube::core::ObjectMeta;
 use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::{
-    CertificateStatus, CertificatesStatus, JOIN_SECRET_TYPE, JoinStatus, MuxTunnel,
-};
+use muxtunnel_contract::secrets;
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus, JoinStatus, MuxTunnel};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
@@ -314,9 +313,9 @@ impl Certifier {
                 .signing()
                 .issue(&wanted.identity, plan::purpose(wanted.end), now, self.life)?;
         let data = [
-            ("tls.crt", leaf.pem.as_bytes()),
-            ("tls.key", leaf.key_pem.as_bytes()),
-            ("ca.crt", wanted.trust.as_bytes()),
+            (secrets::CERTIFICATE, leaf.pem.as_bytes()),
+            (secrets::KEY, leaf.key_pem.as_bytes()),
+            (secrets::AUTHORITIES, wanted.trust.as_bytes()),
         ]
         .map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec())))
         .into();
@@ -409,7 +408,13 @@ impl Certifier {
             return Ok(());
         }
         let labels = labels::child(&valid.name, "join");
-        let secret = secret(valid.into(), &name, JOIN_SECRET_TYPE, labels, bundle.data());
+        let secret = secret(
+            valid.into(),
+            &name,
+            secrets::JOIN_TYPE,
+            labels,
+            bundle.data(),
+        );
         if let Err(problem) = self.apply_secret(valid.into(), &secret).await? {
             certified.problem.get_or_insert(problem);
             return Ok(());

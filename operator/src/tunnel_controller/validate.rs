@@ -22,14 +22,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
+use muxtunnel_contract::{defaults, sysctls};
 use muxtunnel_crds::{
     Backend, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxBenchmark,
     MuxTunnel, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
-use muxtunnel_gateway_config::{
-    Cidr, DRAIN_DEADLINE_SECONDS_DEFAULT, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket,
-};
+use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
 
 use super::Error;
 use super::build::End;
@@ -40,21 +39,6 @@ use crate::apply::owner_reference;
 use crate::settings::Settings;
 
 use forward::{Missing, limits, resolve};
-
-/// Lets the gateways, which have no privileges, listen on any port. Safe in every Kubernetes.
-const UNPRIVILEGED_PORT_START: (&str, &str) = ("net.ipv4.ip_unprivileged_port_start", "0");
-
-/// `least default most` bytes of a socket's buffer. 128 MiB of window are 10 Gbit/s at 100 ms; the
-/// kernel's default of 6 MiB is 230 Mbit/s at 100 ms in practice.
-const WAN: &[(&str, &str)] = &[
-    ("net.ipv4.tcp_rmem", "4096 131072 134217728"),
-    ("net.ipv4.tcp_wmem", "4096 65536 67108864"),
-];
-/// As [`WAN`], for paths of a few milliseconds: less memory a connection.
-const LAN: &[(&str, &str)] = &[
-    ("net.ipv4.tcp_rmem", "4096 131072 16777216"),
-    ("net.ipv4.tcp_wmem", "4096 65536 16777216"),
-];
 
 /// Carriers that a rendezvous joins unless the spec says another number: at most 512 MiB of pipes.
 const VISITS_DEFAULT: u32 = 256;
@@ -199,7 +183,7 @@ impl ValidatedTunnel {
     /// All sysctls of the gateways' pods.
     #[must_use]
     pub fn sysctls(&self) -> BTreeMap<String, String> {
-        let (name, value) = UNPRIVILEGED_PORT_START;
+        let (name, value) = sysctls::UNPRIVILEGED_PORT_START;
         let mut sysctls = self.tuning.clone();
         sysctls.insert(name.to_owned(), value.to_owned());
         sysctls
@@ -404,9 +388,7 @@ fn gateway(
     let replicas = Replicas::of(&asked);
     Ok(ValidatedGateway {
         replicas,
-        drain_seconds: asked
-            .drain_seconds
-            .unwrap_or(DRAIN_DEADLINE_SECONDS_DEFAULT),
+        drain_seconds: asked.drain_seconds.unwrap_or(defaults::DRAIN_SECONDS),
         trusted_proxies: carrier::trusted_proxies(&asked.trusted_proxies, end)?,
         service: asked.service.unwrap_or_default(),
         reverse_service: asked.reverse_service.unwrap_or_default(),
@@ -434,8 +416,8 @@ fn tuning(asked: Option<&Tuning>) -> BTreeMap<String, String> {
         return BTreeMap::new();
     };
     let profile = match asked.profile.unwrap_or_default() {
-        Profile::Wan => WAN,
-        Profile::Lan => LAN,
+        Profile::Wan => sysctls::WAN,
+        Profile::Lan => sysctls::LAN,
         Profile::None => &[],
     };
     let own = asked

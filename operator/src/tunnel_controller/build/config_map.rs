@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::ConfigMap;
+use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
@@ -125,9 +126,9 @@ fn security(gateway: &ValidatedGateway) -> Security {
     match &gateway.security {
         ValidatedSecurity::None => Security::None {},
         ValidatedSecurity::MutualTls { peers, .. } => Security::MutualTls(MutualTls {
-            certificate: file("tls.crt"),
-            key: file("tls.key"),
-            ca: file("ca.crt"),
+            certificate: file(secrets::CERTIFICATE),
+            key: file(secrets::KEY),
+            ca: file(secrets::AUTHORITIES),
             peers: peers.clone(),
         }),
         ValidatedSecurity::Noise { peers, psk, .. } => Security::Noise(Noise {

@@ -18,7 +18,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::ObjectMeta;
-use muxtunnel_crds::{JOIN_GENERATION, PodTemplate, Resources};
+use muxtunnel_contract::annotations::JOIN_GENERATION;
+use muxtunnel_crds::{PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::{BuildError, End, config_map, metadata, wan};

@@ -1,9 +1,8 @@
 //! Whose the certificates of a tunnel's gateways are. Pure.
 
 use kube::ResourceExt;
-use muxtunnel_crds::{
-    CertificatesStatus, IssuerRef, JOIN_GENERATION, MuxTunnel, Security, SecurityMode, Side,
-};
+use muxtunnel_contract::annotations::JOIN_GENERATION;
+use muxtunnel_crds::{CertificatesStatus, IssuerRef, MuxTunnel, Security, SecurityMode, Side};
 
 use crate::certificates::authority::Subject;
 use crate::certificates::identity::identity;
