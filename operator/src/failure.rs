@@ -5,10 +5,13 @@ use std::iter::successors;
 
 use muxtunnel_codes::Code;
 
-use crate::leader::NotLeader;
-
 /// Reconciliations that fail in a row before the status says so of what may yet succeed.
 const FAILURES_MIN: u32 = 3;
+
+/// A write was refused, for the Lease is not held.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("not the leader: nothing is written")]
+pub struct NotLeader;
 
 /// An error with a code.
 pub trait Coded: Error {

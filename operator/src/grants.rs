@@ -24,8 +24,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::health::WatchClock;
-use crate::tunnel_controller::references::ServiceName;
+use crate::service_name::ServiceName;
+use crate::watch_clock::WatchClock;
 use crate::watches::WATCH_SECONDS;
 
 /// The API group of ReferenceGrants.

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 pub use muxtunnel_contract::labels::{COMPONENT, INSTANCE};
 use muxtunnel_contract::labels::{MANAGED_BY, NAME};
 
+/// The component of a benchmark's runner.
+pub const RUNNER: &str = "runner";
 /// Field manager of every server-side apply, and the value of `app.kubernetes.io/managed-by`.
 pub const MANAGER: &str = "muxtunnel-operator";
 

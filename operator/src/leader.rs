@@ -37,6 +37,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tower::{BoxError, Layer, Service};
 use tracing::{info, warn};
 
+use crate::failure::NotLeader;
+
 /// How long a Lease that nobody renews is somebody's.
 pub const LEASE_SECONDS: i32 = 15;
 /// How long after the beginning of its last good renewal its holder may write.
@@ -336,11 +338,6 @@ fn won(answer: Result<Lease, kube::Error>) -> Result<bool, kube::Error> {
 fn now() -> MicroTime {
     MicroTime(Timestamp::now())
 }
-
-/// A write was refused, for the Lease is not held.
-#[derive(Debug, Clone, Copy, thiserror::Error)]
-#[error("not the leader: nothing is written")]
-pub struct NotLeader;
 
 /// Layer of the client that lets nothing but GETs pass while the Lease is not held.
 #[derive(Clone)]

@@ -25,8 +25,10 @@ pub mod metrics;
 #[cfg(test)]
 pub(crate) mod pod_security;
 pub mod quantity;
+pub mod service_name;
 pub mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tunnel_controller;
+pub mod watch_clock;
 pub mod watches;

@@ -31,8 +31,8 @@ use tokio::time::Instant;
 
 use crate::caches::{Key, key};
 use crate::failure::Coded;
-use crate::health::WatchClock;
 use crate::leader::Leadership;
+use crate::watch_clock::WatchClock;
 use requests::RequestLabels;
 use tunnels::Tunnels;
 

@@ -36,11 +36,11 @@ use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
 use crate::grants::Grants;
-use crate::health::WatchClock;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
 use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
+use crate::watch_clock::WatchClock;
 use crate::watches;
 pub use triggers::Feeds;
 
@@ -412,7 +412,10 @@ async fn converge<G: observe::Gateways>(
     let Some(seen) = observe::observe(cluster, &context.prober, &valid, asks).await? else {
         return Ok(update_status::Outcome::Awaited(applied.refusal.is_none()));
     };
-    context.figures.seen(&valid.namespace, &valid.name, &seen);
+    let gateways = seen.gateways();
+    context
+        .figures
+        .seen(&valid.namespace, &valid.name, &gateways);
     context.rollouts.learn(&valid, &seen, certifier.now());
     let facts = (&applied, &seen);
     let certified = certifier

@@ -19,8 +19,8 @@ use tokio::time::{Instant, timeout_at};
 use tracing::{debug, warn};
 
 use crate::caches::Feed;
-use crate::health::WatchClock;
 use crate::labels;
+use crate::watch_clock::WatchClock;
 
 /// Length of one watch call, in seconds. Bounds how long a connection that died silently goes
 /// unnoticed.

@@ -10,7 +10,7 @@ use crate::labels;
 /// Label with the environment that an object belongs to, `e1`, `e2`, ...
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
 /// Component of the runner's Job, its pod, and what lives as long as the benchmark.
-pub const RUNNER: &str = "runner";
+pub use crate::labels::RUNNER;
 /// Component of the results.
 pub const RESULTS: &str = "results";
 /// Component of the child MuxTunnels.

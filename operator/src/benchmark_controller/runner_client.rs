@@ -14,7 +14,8 @@ use muxtunnel_bench_api::runner::{Offer, State};
 use muxtunnel_bench_api::{BODY_BYTES_MAX, ErrorBody, HTTP_PORT};
 
 use super::readiness::in_url;
-use crate::leader::{Leadership, NotLeader};
+use crate::failure::NotLeader;
+use crate::leader::Leadership;
 
 /// Time for a request to a pod of the same cluster.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);

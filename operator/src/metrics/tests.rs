@@ -86,7 +86,7 @@ fn counters_go_on_when_a_gateway_or_a_carrier_begins_anew() {
     let (metrics, _feed) = metrics();
     for (opened, retransmits) in [(5, 7), (8, 3), (2, 1)] {
         let seen = seen(status(opened, retransmits));
-        metrics.tunnels.seen("site", "office", &seen);
+        metrics.tunnels.seen("site", "office", &seen.gateways());
     }
     let page = metrics.render().unwrap();
     // 5, then 3 more, then 2 of another process.
@@ -128,7 +128,9 @@ fn what_a_gateway_had_counted_before_it_was_known_is_not_counted() {
     for opened in [1000, 1001] {
         let mut status = status(opened, 0);
         status.process.uptime_seconds = 3600.0;
-        metrics.tunnels.seen("site", "office", &seen(status));
+        metrics
+            .tunnels
+            .seen("site", "office", &seen(status).gateways());
     }
     let page = metrics.render().unwrap();
     assert_eq!(
@@ -145,7 +147,9 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
         odd.streams.closed.insert(format!("reason-{number:04}"), 1);
     }
     odd.streams.closed.insert("x".repeat(1000), 1);
-    metrics.tunnels.seen("site", "office", &seen(odd));
+    metrics
+        .tunnels
+        .seen("site", "office", &seen(odd).gateways());
     let page = metrics.render().unwrap();
     let series = page
         .lines()
@@ -157,7 +161,9 @@ fn a_gateway_that_makes_reasons_up_fills_no_memory() {
 #[test]
 fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
     let (metrics, mut feed) = metrics();
-    metrics.tunnels.seen("site", "office", &seen(status(1, 0)));
+    metrics
+        .tunnels
+        .seen("site", "office", &seen(status(1, 0)).gateways());
     assert!(metrics.render().unwrap().contains("office"));
     feed.take(Event::Delete(tunnel("office")));
     assert!(!metrics.render().unwrap().contains("office"));
@@ -165,7 +171,9 @@ fn the_figures_of_a_tunnel_go_with_it_and_a_follower_has_none() {
     let follower = Metrics::new(Leadership::default(), Arc::default());
     follower.tunnels.follow(feed.cache());
     feed.take(Event::Apply(tunnel("office")));
-    follower.tunnels.seen("site", "office", &seen(status(1, 0)));
+    follower
+        .tunnels
+        .seen("site", "office", &seen(status(1, 0)).gateways());
     assert!(!follower.render().unwrap().contains("office"));
 }
 
@@ -243,7 +251,9 @@ fn with_several_namespaces_no_series_is_there_twice() {
 #[tokio::test]
 async fn the_documentation_has_every_metric_and_no_other() {
     let (metrics, _feed) = metrics();
-    metrics.tunnels.seen("site", "office", &seen(status(1, 1)));
+    metrics
+        .tunnels
+        .seen("site", "office", &seen(status(1, 1)).gateways());
     let _depth = metrics.queue::<MuxTunnel>();
     metrics.say_tunnels(store(&[judged("site", "judged")]));
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };

@@ -20,8 +20,6 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use super::{Labels, family};
 use crate::caches::Cache;
 use crate::leader::Leadership;
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::observe::{Seen, SeenPod};
 
 /// Pods of a tunnel whose counters are remembered.
 const PODS_MAX: usize = 128;
@@ -33,6 +31,17 @@ const REASON_LENGTH_MAX: usize = 64;
 /// All tunnels. Clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct Tunnels(Arc<Mutex<Known>>);
+
+/// A gateway of a tunnel, as it was observed.
+#[derive(Debug, Clone, Copy)]
+pub struct Gateway<'a> {
+    /// The end that it serves: `entry`, `exit`, ...
+    pub end: &'static str,
+    /// The name of its pod.
+    pub pod: &'a str,
+    /// Its answer, if there was one.
+    pub status: Option<&'a Status>,
+}
 
 #[derive(Debug, Default)]
 struct Known {
@@ -46,8 +55,9 @@ struct Tunnel {
     since: Instant,
     /// What each pod's counters were at the last observation.
     pods: BTreeMap<String, Counters>,
-    totals: BTreeMap<End, Counters>,
-    now: BTreeMap<End, Now>,
+    /// By end: `entry`, `exit`, ...
+    totals: BTreeMap<&'static str, Counters>,
+    now: BTreeMap<&'static str, Now>,
 }
 
 /// What only grows.
@@ -84,7 +94,7 @@ impl Tunnels {
     }
 
     /// An observation of the gateways of a tunnel.
-    pub fn seen(&self, namespace: &str, name: &str, seen: &Seen) {
+    pub fn seen(&self, namespace: &str, name: &str, gateways: &[Gateway<'_>]) {
         let key = (namespace.to_owned(), name.to_owned());
         let mut known = self.lock();
         if !known.tunnels.contains_key(&key) {
@@ -97,11 +107,11 @@ impl Tunnels {
             now: BTreeMap::new(),
         });
         tunnel.now.clear();
-        let names: Vec<_> = seen.pods.iter().map(|pod| &pod.name).collect();
-        tunnel.pods.retain(|pod, _| names.contains(&pod));
-        for pod in seen.pods.iter().take(PODS_MAX) {
-            if let Some(Ok(status)) = &pod.answer {
-                tunnel.take(pod, status);
+        let pods: Vec<_> = gateways.iter().map(|gateway| gateway.pod).collect();
+        tunnel.pods.retain(|pod, _| pods.contains(&pod.as_str()));
+        for gateway in gateways.iter().take(PODS_MAX) {
+            if let Some(status) = gateway.status {
+                tunnel.take(gateway, status);
             }
         }
     }
@@ -126,10 +136,10 @@ impl Known {
 }
 
 impl Tunnel {
-    fn take(&mut self, pod: &SeenPod, status: &Status) {
+    fn take(&mut self, gateway: &Gateway<'_>, status: &Status) {
         let counters = Counters::of(status);
-        let total = self.totals.entry(pod.end).or_default();
-        match self.pods.get(&pod.name) {
+        let total = self.totals.entry(gateway.end).or_default();
+        match self.pods.get(gateway.pod) {
             Some(before) => total.add(&counters.since(before)),
             // One that is older than what is known here was counted by another process.
             None if status.process.uptime_seconds <= self.since.elapsed().as_secs_f64() => {
@@ -137,8 +147,8 @@ impl Tunnel {
             }
             None => total.add(&Counters::default()),
         }
-        self.pods.insert(pod.name.clone(), counters);
-        let now = self.now.entry(pod.end).or_default();
+        self.pods.insert(gateway.pod.to_owned(), counters);
+        let now = self.now.entry(gateway.end).or_default();
         now.streams += status.streams.open;
         now.carriers += status.carriers.len() as u64;
         for carrier in &status.carriers {
@@ -267,14 +277,14 @@ impl Collector for Page {
     }
 }
 
-type OfEnd<T> = ((String, String), End, T);
+type OfEnd<T> = ((String, String), &'static str, T);
 
 fn labels<'a, T>(of: &'a OfEnd<T>, more: &[(&'a str, &'a str)]) -> Labels<'a> {
     let ((namespace, name), end, _) = of;
     let mut labels = vec![
         ("namespace", namespace.as_str()),
         ("tunnel", name.as_str()),
-        ("end", end.component()),
+        ("end", end),
     ];
     labels.extend(more);
     labels

@@ -31,6 +31,7 @@ use super::validate::ValidatedTunnel;
 use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
 use crate::labels;
+use crate::metrics::tunnels::Gateway;
 
 /// Time for one gateway's answer, connecting included.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
@@ -55,6 +56,18 @@ pub struct Seen {
     pub pods: Vec<SeenPod>,
     /// What the exit offers, where that was asked for and an entry runs that could ask it, or why it cannot be had.
     pub offer: Option<Result<String, String>>,
+}
+
+impl Seen {
+    /// The gateways and their answers, for the metrics.
+    pub(crate) fn gateways(&self) -> Vec<Gateway<'_>> {
+        let gateways = self.pods.iter().map(|pod| Gateway {
+            end: pod.end.component(),
+            pod: &pod.name,
+            status: pod.answer.as_ref().and_then(|answer| answer.as_ref().ok()),
+        });
+        gateways.collect()
+    }
 }
 
 /// What was seen of one pod.

@@ -13,18 +13,10 @@ use muxtunnel_crds::{
 };
 
 use super::validate::is_reverse;
+pub use crate::service_name::ServiceName;
 
 /// Longest DNS name, without a dot at its end.
 const HOST_BYTES_MAX: usize = 253;
-
-/// A Service by its namespace and name.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ServiceName {
-    /// The namespace.
-    pub namespace: String,
-    /// The name.
-    pub name: String,
-}
 
 /// What the spec of a tunnel in `namespace` names.
 #[derive(Debug, Default, PartialEq, Eq)]

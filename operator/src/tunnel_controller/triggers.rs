@@ -18,7 +18,7 @@ use super::{is_paused, references};
 use crate::caches::{self, Feed};
 use crate::controller::api;
 use crate::grants::Grants;
-use crate::health::WatchClock;
+use crate::watch_clock::WatchClock;
 use crate::watches;
 
 /// Tunnels that may have changed.

@@ -15,7 +15,6 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::{End, metadata};
-use crate::benchmark_controller::names::RUNNER;
 use crate::labels;
 use crate::settings::AdminPeers;
 use crate::tunnel_controller::validate::{Clients, ValidatedTunnel};
@@ -107,7 +106,7 @@ fn admin_peers(tunnel: &ValidatedTunnel, peers: &AdminPeers) -> Vec<NetworkPolic
         ..NetworkPolicyPeer::default()
     });
     let benchmark = tunnel.benchmark.as_deref();
-    let runner = benchmark.map(|benchmark| pods(None, labels::child(benchmark, RUNNER)));
+    let runner = benchmark.map(|benchmark| pods(None, labels::child(benchmark, labels::RUNNER)));
     [operator]
         .into_iter()
         .chain(metrics)

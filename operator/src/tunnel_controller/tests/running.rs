@@ -14,7 +14,6 @@ use crate::apply::Settled;
 use crate::caches::{Cluster, Feeds as AllFeeds, Targets};
 use crate::events::Events;
 use crate::grants::tests::known;
-use crate::health::{WatchClock, WatchLayer};
 use crate::leader::{Elector, Leadership, WriteGate};
 use crate::metrics::Metrics;
 use crate::metrics::requests::RequestLayer;
@@ -22,6 +21,7 @@ use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
 use crate::tunnel_controller::{Context, Feeds, run};
+use crate::watch_clock::{WatchClock, WatchLayer};
 
 /// One process of the operator.
 pub(super) struct Process {
