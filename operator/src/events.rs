@@ -108,7 +108,7 @@ impl Events {
         Ok(())
     }
 
-    fn table(&self) -> std::sync::MutexGuard<'_, Table> {
+    fn table(&self) -> parking_lot::MutexGuard<'_, Table> {
         self.table.lock()
     }
 

@@ -77,7 +77,7 @@ impl WatchClock {
     }
 
     /// Whether the API server answers any watch.
-    fn is_any_current(&self) -> bool {
+    pub(crate) fn is_any_current(&self) -> bool {
         let now = Instant::now();
         let watches = self.lock();
         let mut answered = watches.values().filter(|watch| watch.ever_answered);

@@ -119,7 +119,7 @@ impl Row {
     /// Returns the part of the machine that others used in each measurement.
     fn measure(
         &mut self,
-        bench: &Bench,
+        bench: &Bench<'_>,
         (this, other): (&Path, &Path),
         round: u32,
         times: Times,

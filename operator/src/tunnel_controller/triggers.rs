@@ -113,7 +113,7 @@ pub(super) fn granted(grants: &Grants, known: &Store<MuxTunnel>) -> Triggers {
 }
 
 /// The tunnels of which a forward leads to the Service `name` of the namespace of `object`.
-fn tunnels_naming<K: Resource>(
+pub(super) fn tunnels_naming<K: Resource>(
     known: &Store<MuxTunnel>,
     name: &str,
     object: &K,
@@ -131,7 +131,7 @@ fn tunnels_naming<K: Resource>(
 }
 
 /// Those that a grant is a matter for.
-fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
+pub(super) fn tunnels_into_other_namespaces(known: &Store<MuxTunnel>) -> Vec<ObjectRef<MuxTunnel>> {
     references_to(known, |tunnel| {
         let own = tunnel.namespace().unwrap_or_default();
         // What the gateways of a paused one have may be of an earlier spec.

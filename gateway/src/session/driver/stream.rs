@@ -14,7 +14,7 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_proto::{Refusal, ResetCode, Source, StreamId};
+use muxtunnel_proto::{Refusal, Source, StreamId};
 use tokio::sync::Notify;
 
 use super::incoming::Arrived;

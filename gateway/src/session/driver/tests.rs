@@ -185,7 +185,7 @@ impl Session for Forgetful {
         self.inner.poll_timeout()
     }
 
-    fn poll_event(&mut self) -> Option<Event> {
+    fn poll_event(&mut self) -> Option<muxtunnel_proto::Event> {
         self.inner.poll_event()
     }
 
@@ -358,13 +358,13 @@ async fn a_session_that_stalls_keeps_no_other_session_of_the_same_rate_waiting()
         let rate = BitRate(80_000_000);
         let (stalled, mut stalled_far) = established(&Rc::default()).await;
         let mut held = Vec::new();
-        for _ in 0..buffers::SMALL_MAX {
-            held.push(stalled.share.acquire(buffers::Size::Small).await);
+        for _ in 0..crate::stream::buffers::SMALL_MAX {
+            held.push(stalled.share.acquire(crate::stream::buffers::Size::Small).await);
         }
         held.extend(std::iter::from_fn(|| {
             stalled
                 .share
-                .try_acquire_paced(buffers::Size::Small)
+                .try_acquire_paced(crate::stream::buffers::Size::Small)
                 .map(Some)
         }));
         let mut waits = opened(&stalled, client_with_rate(&forwards, rate)).await;
@@ -536,8 +536,8 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         assert!(driver.retained.borrow().is_empty());
         // No batch that was kept still has a place among those on their way.
         let mut all = Vec::new();
-        for _ in 0..buffers::LARGE_MAX {
-            all.push(driver.share.acquire(buffers::Size::Large).await);
+        for _ in 0..crate::stream::buffers::LARGE_MAX {
+            all.push(driver.share.acquire(crate::stream::buffers::Size::Large).await);
         }
         driver.shut_down();
         let word = loop {

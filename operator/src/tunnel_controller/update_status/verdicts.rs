@@ -3,6 +3,8 @@
 mod tuning;
 mod wan;
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;

@@ -67,7 +67,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         if let Err(error) = readable {
             return fail(driver, io, &error);
         }
-        let read = match read(driver, io, &mut appetite, capacity).await {
+        let read = match read_in_turn(driver, io, &mut appetite, capacity).await {
             Ok(Some(read)) => read,
             Ok(None) => continue,
             Err(end) => return end,
@@ -105,7 +105,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
 ///
 /// # Errors
 /// The stream was cut meanwhile.
-async fn read(
+async fn read_in_turn(
     driver: &Driver,
     io: &StreamIo,
     appetite: &mut Appetite,
