@@ -157,7 +157,10 @@ fn alerts_and_dashboard_ask_for_metrics_that_there_are() {
         .chain(queries())
         .collect();
     // Every name of the gateways' page stands in its source, as a whole word in quotes.
-    let source = read("gateway/src/metrics.rs");
+    let files = ["metrics.rs", "metrics/carriers.rs"];
+    let source = files
+        .map(|file| read(&format!("gateway/src/observe/{file}")))
+        .concat();
     let of_gateways = metrics(&source, "muxgate_");
     let page = read("docs/metrics.md");
     let of_operator = metrics(&page, "muxtunnel_");

@@ -359,7 +359,12 @@ async fn a_session_that_stalls_keeps_no_other_session_of_the_same_rate_waiting()
         let (stalled, mut stalled_far) = established(&Rc::default()).await;
         let mut held = Vec::new();
         for _ in 0..crate::stream::buffers::SMALL_MAX {
-            held.push(stalled.share.acquire(crate::stream::buffers::Size::Small).await);
+            held.push(
+                stalled
+                    .share
+                    .acquire(crate::stream::buffers::Size::Small)
+                    .await,
+            );
         }
         held.extend(std::iter::from_fn(|| {
             stalled
@@ -537,7 +542,12 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         // No batch that was kept still has a place among those on their way.
         let mut all = Vec::new();
         for _ in 0..crate::stream::buffers::LARGE_MAX {
-            all.push(driver.share.acquire(crate::stream::buffers::Size::Large).await);
+            all.push(
+                driver
+                    .share
+                    .acquire(crate::stream::buffers::Size::Large)
+                    .await,
+            );
         }
         driver.shut_down();
         let word = loop {

@@ -6,8 +6,8 @@ use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
 
 use super::*;
 use crate::tunnel_controller::references::{canonical_host, references, services_of_host};
-use crate::tunnel_controller::validate::ListenPort;
 use crate::tunnel_controller::triggers::{tunnels_into_other_namespaces, tunnels_naming};
+use crate::tunnel_controller::validate::ListenPort;
 
 /// A Service of namespace `shops` as the target.
 const FAR: &str = "
