@@ -21,13 +21,15 @@ mod backlog;
 mod carrier;
 mod carrier_in;
 mod carrier_out;
+mod deadlines;
+mod door;
+mod ending;
 mod events;
 mod guard;
 mod idle;
 mod incoming;
 mod listen;
 mod pool;
-mod settle;
 mod splice_out;
 mod stream;
 mod trust;
@@ -39,7 +41,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{CarrierId, OpenError, Outcome, Priority, Refusal, Session, StreamId, Token};
+use muxtunnel_proto::{CarrierId, OpenError, Priority, Refusal, Session, StreamId, Token};
 use tokio::sync::{Notify, watch};
 
 use crate::base::telemetry::Telemetry;
@@ -47,6 +49,7 @@ use crate::io::transport::Proof;
 use crate::stream::buffers::{SMALL_BYTES, Share};
 use crate::stream::pipe::{Pipe, Pipes};
 use carrier_out::Retained;
+use door::SessionCell;
 use incoming::Incoming;
 use listen::Hears;
 use stream::StreamIo;
@@ -92,7 +95,7 @@ pub(crate) enum Progress {
 
 /// One session and everything that runs over it.
 pub(crate) struct Driver {
-    session: RefCell<Box<dyn Session>>,
+    session: SessionCell,
     carriers: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
     /// The first carrier has been added.
     begun: Cell<bool>,
@@ -120,8 +123,8 @@ pub(crate) struct Driver {
     carrier_gone: Notify,
     progress: watch::Sender<Progress>,
     ended: Cell<bool>,
-    /// A task of it has panicked: `session` is not asked for anything any more.
-    broken: Cell<bool>,
+    /// What it left over when it ended is ended, too.
+    buried: Cell<bool>,
     /// Why it ended, for [`Self::run`].
     end: Cell<Option<CarrierEnd>>,
     end_wake: Notify,
@@ -147,7 +150,7 @@ impl Driver {
         dialler: Dialler,
     ) -> Rc<Self> {
         Rc::new(Self {
-            session: RefCell::new(session),
+            session: SessionCell::new(session),
             carriers: RefCell::default(),
             begun: Cell::new(false),
             pool: watch::Sender::default(),
@@ -167,7 +170,7 @@ impl Driver {
             carrier_gone: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),
             ended: Cell::new(false),
-            broken: Cell::new(false),
+            buried: Cell::new(false),
             end: Cell::new(None),
             end_wake: Notify::new(),
             was_shut_down: Cell::new(false),
@@ -206,60 +209,6 @@ impl Driver {
         self.end.take().unwrap_or(CarrierEnd::Closed)
     }
 
-    /// Ends the session: its last word goes out, by `on` where it is to blame, every stream is reset and
-    /// every carrier closes. The first end counts.
-    fn end(self: &Rc<Self>, end: CarrierEnd, on: Option<&Rc<Carrier>>) {
-        if self.ended.replace(true) {
-            return;
-        }
-        self.share.close();
-        self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
-        self.was_revoked.set(matches!(end, CarrierEnd::Revoked(_)));
-        match &end {
-            CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => {
-                self.session.borrow_mut().close(error);
-            }
-            CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
-                self.session.borrow_mut().shut_down();
-            }
-            CarrierEnd::Closed | CarrierEnd::Io(_) | CarrierEnd::Evicted | CarrierEnd::Panicked => {
-            }
-        }
-        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
-        if matches!(
-            end,
-            CarrierEnd::Protocol(_) | CarrierEnd::ShutDown | CarrierEnd::Revoked(_)
-        ) {
-            // The session chooses on which one it says its last word; who is to blame hears it first.
-            let running = carriers.iter().filter(|carrier| carrier.is_running());
-            on.into_iter()
-                .chain(running)
-                .for_each(|carrier| self.gather_last_word(carrier));
-        }
-        for carrier in &carriers {
-            self.lose(carrier);
-            carrier.close();
-        }
-        self.drain_events();
-        self.cut_all();
-        self.retained.borrow_mut().clear();
-        self.count_retained(0);
-        self.end.set(Some(end));
-        self.end_wake.notify_one();
-        self.idle_wake.notify_waiters();
-    }
-
-    /// The session is over, so is what it did not say to be so: it may have ended without a carrier.
-    fn cut_all(self: &Rc<Self>) {
-        self.stop_dialling();
-        let streams: Vec<_> = self.streams.borrow().keys().copied().collect();
-        for stream in streams {
-            if self.stream(stream).is_some_and(|io| !io.is_done()) {
-                self.cut(stream, Outcome::CarrierLost);
-            }
-        }
-    }
-
     /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
     /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
     /// agree, the client is told or reset, unless the peer leaves the open to another one, and `refused` called.
@@ -280,32 +229,32 @@ impl Driver {
                 connection: client,
             }));
         }
+        let (source, mut opening) = (client.source, Some((client, refused)));
         let opened = guard::caught(|| {
-            let mut session = self.session.borrow_mut();
-            session.open(now(), target, priority, client.source)
+            self.update(|session| {
+                let stream = session.open(now(), target, priority, source)?;
+                // It is there before what the session says of it.
+                if let Some((client, refused)) = opening.take() {
+                    let io = self.add(StreamIo::opening(stream, client, refused));
+                    let driver = Rc::clone(self);
+                    tokio::task::spawn_local(async move { driver.run_stream(io).await });
+                }
+                Ok(())
+            })
         });
         let opened = opened.unwrap_or_else(|panic| {
             self.panicked(&panic);
             Err(OpenError::GoingAway)
         });
-        let stream = match opened {
-            Ok(stream) => stream,
-            Err(error) => {
-                let connection = client;
-                return Err(Box::new(NotOpened { error, connection }));
-            }
-        };
-        let io = self.add(StreamIo::opening(stream, client, refused));
-        let driver = Rc::clone(self);
-        tokio::task::spawn_local(async move { driver.run_stream(io).await });
-        self.wake_transmit();
-        Ok(())
+        match (opened, opening) {
+            (Err(error), Some((connection, _))) => Err(Box::new(NotOpened { error, connection })),
+            _ => Ok(()),
+        }
     }
 
     /// The peer opens no more streams here; those that are open go on.
-    pub(crate) fn go_away(&self) {
-        self.session.borrow_mut().go_away();
-        self.wake_transmit();
+    pub(crate) fn go_away(self: &Rc<Self>) {
+        self.update(|session| session.go_away());
     }
 
     /// This side opens no more streams; those that are open go on.
@@ -315,7 +264,7 @@ impl Driver {
 
     /// Whether streams outlive their carrier.
     pub(crate) fn resumes(&self) -> bool {
-        self.session.borrow().resumes()
+        self.session.view().resumes()
     }
 
     /// Waits until the session has come to `wanted`.
@@ -337,23 +286,12 @@ impl Driver {
 
     /// Streams that are open or being opened.
     pub(crate) fn stream_count(&self) -> usize {
-        self.session.borrow().stream_count()
+        self.session.view().stream_count()
     }
 
     /// Whether streams could be opened at some time.
     pub(crate) fn was_ready(&self) -> bool {
         self.progress() >= Progress::Ready
-    }
-
-    /// Tells the peer, resets every stream and ends [`Self::run`].
-    pub(crate) fn shut_down(&self) {
-        self.was_shut_down.set(true);
-        self.shutdown_wake.notify_one();
-    }
-
-    /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
-    pub(crate) fn give_up(self: &Rc<Self>, reason: String) {
-        self.end(CarrierEnd::GivenUp(reason), None);
     }
 
     /// Waits until no stream is open and all that was to be sent is with the kernel.
@@ -383,7 +321,7 @@ impl Driver {
     }
 
     fn is_idle(&self) -> bool {
-        let session = self.session.borrow();
+        let session = self.session.view();
         let rests = |carrier: &Rc<Carrier>| {
             carrier.queue.borrow().is_empty() && !session.wants_transmit(carrier.id)
         };
@@ -453,7 +391,6 @@ impl Driver {
             stream::report_fault(self, &io);
         }
         self.streams.borrow_mut().remove(&io.id);
-        self.publish();
         self.idle_wake.notify_waiters();
         io.hand_back();
     }

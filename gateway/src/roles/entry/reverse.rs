@@ -95,7 +95,7 @@ impl Asked {
     }
 
     /// Hears what the exit of `driver` says.
-    pub(super) fn hear(self: &Rc<Self>, driver: &Driver) {
+    pub(super) fn hear(self: &Rc<Self>, driver: &Rc<Driver>) {
         let asked = Rc::clone(self);
         driver.hear_listeners(Box::new(move |_, event| {
             asked.news.borrow_mut().push_back(event);
@@ -108,27 +108,33 @@ impl Asked {
     fn ask(
         &self,
         entry: &Entry,
-        driver: &Driver,
+        driver: &Rc<Driver>,
         wanted: &[&config::Forward],
         paused: &BTreeMap<String, Instant>,
     ) -> Vec<(String, String)> {
-        let mut by_id = self.by_id.borrow_mut();
-        by_id.retain(|listen, route| {
+        let mut given_up = Vec::new();
+        self.by_id.borrow_mut().retain(|listen, route| {
             let stays = wanted.iter().find(|wanted| route.asks_for(wanted));
             match stays {
                 Some(wanted) => *route = Route::of(entry, wanted),
-                None => driver.unlisten(*listen),
+                None => given_up.push(*listen),
             }
             stays.is_some()
         });
+        given_up.iter().for_each(|listen| driver.unlisten(*listen));
         let mut failed = Vec::new();
         for wanted in wanted {
+            let by_id = self.by_id.borrow();
             let is_asked = by_id.values().any(|route| route.asks_for(wanted));
+            drop(by_id);
             if is_asked || paused.contains_key(&wanted.name) {
                 continue;
             }
             match driver.listen(&wanted.listen, priority(wanted.priority)) {
-                Ok(listen) => drop(by_id.insert(listen, Route::of(entry, wanted))),
+                Ok(listen) => {
+                    let route = Route::of(entry, wanted);
+                    self.by_id.borrow_mut().insert(listen, route);
+                }
                 Err(error) => failed.push((wanted.name.clone(), error.to_string())),
             }
         }
@@ -138,7 +144,7 @@ impl Asked {
 
 impl Entry {
     /// Has the exit of `driver` listen for the forwards that ask for it; never ends.
-    pub(super) async fn keep_listeners(&self, driver: &Driver, asked: &Asked) -> Infallible {
+    pub(super) async fn keep_listeners(&self, driver: &Rc<Driver>, asked: &Asked) -> Infallible {
         let (mut config, mut phase) = (self.config.clone(), self.phase.clone());
         let mut paused: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
@@ -180,7 +186,12 @@ impl Entry {
             .any(|forward| is_reverse(&forward))
     }
 
-    fn take_news(&self, driver: &Driver, asked: &Asked, paused: &mut BTreeMap<String, Instant>) {
+    fn take_news(
+        &self,
+        driver: &Rc<Driver>,
+        asked: &Asked,
+        paused: &mut BTreeMap<String, Instant>,
+    ) {
         for event in asked.news.take() {
             match event {
                 Event::Listening { listen, address } => {
@@ -205,7 +216,7 @@ impl Entry {
 
     fn not_listening(
         &self,
-        driver: &Driver,
+        driver: &Rc<Driver>,
         asked: &Asked,
         paused: &mut BTreeMap<String, Instant>,
         forward: String,
@@ -230,7 +241,7 @@ impl Entry {
     }
 
     /// The session asks for nothing more. What the exit opened goes on.
-    fn stop_asking(&self, driver: &Driver, asked: &Asked) {
+    fn stop_asking(&self, driver: &Rc<Driver>, asked: &Asked) {
         let listens: Vec<ListenId> = asked.by_id.borrow().keys().copied().collect();
         listens.iter().for_each(|listen| driver.unlisten(*listen));
         self.forget_outcomes(asked);

@@ -54,7 +54,7 @@ fn may_change(config: &Config) -> bool {
 
 impl Driver {
     fn sample_carriers(&self, now: Instant, seen: &mut Seen) -> carrier_autoscaler::Sample {
-        let session = self.session.borrow();
+        let session = self.session.view();
         let config = self.config.borrow();
         let gateway = Gateway {
             protocol: config.protocol,

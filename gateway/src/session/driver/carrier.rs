@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{CarrierId, SessionError};
+use muxtunnel_proto::{CarrierId, Session, SessionError};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -188,6 +188,13 @@ impl Carrier {
         }
     }
 
+    /// Tells the session, once, that it is gone.
+    pub(super) fn lose(&self, session: &mut dyn Session) {
+        if !self.lost.replace(true) {
+            session.handle_carrier_lost(super::now(), self.id);
+        }
+    }
+
     /// The peer has opened something.
     pub(super) fn heard(&self) {
         if let Some(place) = &self.place {
@@ -243,7 +250,7 @@ impl Driver {
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Rc<Carrier>, NoCarrier> {
-        let (now, first) = (super::now(), !self.begun.replace(true));
+        let (now, first) = (super::now(), !self.begun.get());
         if first {
             self.identity.replace(transport.identity().map(Into::into));
         } else if self.identity.borrow().as_deref() != transport.identity() {
@@ -254,7 +261,7 @@ impl Driver {
         } else if self.ended.get() {
             None
         } else {
-            self.session.borrow_mut().add_carrier(now)
+            self.update(|session| session.add_carrier(now))
         };
         let Some(id) = id else {
             return Err(NoCarrier::Refused(transport));
@@ -264,8 +271,7 @@ impl Driver {
             Ok(carrier) => Rc::new(carrier),
             Err(error) => {
                 if !first {
-                    self.session.borrow_mut().handle_carrier_lost(now, id);
-                    self.handle_events();
+                    self.update(|session| session.handle_carrier_lost(now, id));
                 }
                 return Err(error.into());
             }
@@ -276,9 +282,11 @@ impl Driver {
         carriers.insert(id, Rc::clone(&carrier));
         self.share.suffice_for(carriers.len());
         drop(carriers);
+        self.begun.set(true);
         let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
         tokio::task::spawn_local(Rc::clone(self).guard(async move {
-            driver.handle_events();
+            // It may have said something since it was made.
+            driver.update(|_session| ());
             driver.run_carrier(added, unread).await;
         }));
         Ok(carrier)
@@ -302,7 +310,7 @@ impl Driver {
         if fails && matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::Finished(_)) {
             self.end(end, Some(&carrier));
         } else if fails {
-            let retired = self.session.borrow().is_retired(carrier.id);
+            let retired = self.session.view().is_retired(carrier.id);
             carrier.retired.set(retired);
             carrier.set_state(State::Gone);
             self.carrier_lost(&carrier, end);
@@ -322,31 +330,24 @@ impl Driver {
     /// The carrier is gone: others go on with its streams, or the session ends with it.
     fn carrier_lost(self: &Rc<Self>, carrier: &Carrier, end: CarrierEnd) {
         let given_up = carrier.given_up.take();
-        self.lose(carrier);
-        if self.session.borrow().is_over() {
-            return self.end(given_up.map_or(end, CarrierEnd::GivenUp), None);
+        let (is_given_up, reason) = (given_up.is_some(), end.to_string());
+        let end = given_up.map_or(end, CarrierEnd::GivenUp);
+        self.update_or_end(end, |session| carrier.lose(session));
+        if self.has_ended() {
+            return;
         }
         if carrier.retired.get() {
             pool::log_retired(carrier);
         } else if carrier.counted.get() {
             self.telemetry.resumes.resumed();
         }
-        if !carrier.retired.get() && given_up.is_none() {
-            log_lost(carrier, &end.to_string());
+        if !carrier.retired.get() && !is_given_up {
+            log_lost(carrier, &reason);
         }
         self.count_up();
-        self.handle_events();
     }
 
-    /// Tells the session, once.
-    pub(super) fn lose(&self, carrier: &Carrier) {
-        if !carrier.lost.replace(true) {
-            let mut session = self.session.borrow_mut();
-            session.handle_carrier_lost(super::now(), carrier.id);
-        }
-    }
-
-    fn remove(&self, carrier: &Carrier) {
+    fn remove(self: &Rc<Self>, carrier: &Carrier) {
         if carrier.counted.replace(false) {
             let retired = carrier.retired.get();
             self.telemetry.remove_carrier(&carrier.stats, retired);
@@ -356,11 +357,12 @@ impl Driver {
         self.carriers.borrow_mut().remove(&carrier.id);
         self.carrier_gone.notify_waiters();
         self.idle_wake.notify_waiters();
-        self.publish();
+        // Another carrier has the session's numbers now.
+        self.update(|_session| ());
     }
 
     /// The session is broken, and is not told.
-    pub(super) fn drop_carrier(&self, carrier: &Carrier) {
+    pub(super) fn drop_carrier(self: &Rc<Self>, carrier: &Carrier) {
         carrier.lost.set(true);
         carrier.set_state(State::Gone);
         carrier.close_wake.notify_one();
@@ -383,11 +385,11 @@ impl Driver {
     }
 
     /// The session gave it up: it is lost once what there is to say is said.
-    pub(super) fn carrier_given_up(&self, id: CarrierId, reason: String) {
+    pub(super) fn carrier_given_up(self: &Rc<Self>, id: CarrierId, reason: String) {
         let Some(carrier) = self.carrier(id) else {
             return;
         };
-        self.gather_last_word(&carrier);
+        self.update(|session| carrier_out::gather_last_word(session, &carrier));
         carrier.close();
         log_lost(&carrier, &reason);
         carrier.given_up.set(Some(reason));

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::jmux::codec::PACKET_SIZE_DEFAULT;
-use muxtunnel_proto::{HEADER_BYTES_MAX, Header, Receive, SessionError, StreamId};
+use muxtunnel_proto::{HEADER_BYTES_MAX, Header, Receive, Session, SessionError, StreamId};
 
 use super::{Carrier, CarrierEnd, Driver};
 use crate::io::transport;
@@ -149,7 +149,7 @@ impl Driver {
             .buffer
             .take()
             .unwrap_or_else(|| self.share.pool().take(Size::Large));
-        let payload = self.session.borrow().receiving(carrier.id);
+        let payload = self.session.view().receiving(carrier.id);
         let payload = payload.map(|receive| receive.length);
         let aim = unread.aim.bytes(unread.filled, payload);
         // Only what is with the kernel as it is can be spliced from there.
@@ -193,7 +193,6 @@ impl Driver {
         buffer.copy_within(consumed..unread.filled, 0);
         unread.filled -= consumed;
         unread.buffer = Some(buffer).filter(|_| unread.filled > 0);
-        self.publish();
         Ok(())
     }
 
@@ -208,55 +207,65 @@ impl Driver {
     ) -> Result<usize, SessionError> {
         let now = super::now();
         let mut position = 0;
-        while carrier.is_running() {
-            let mut session = self.session.borrow_mut();
+        let mut goes_on = true;
+        while goes_on && carrier.is_running() {
+            goes_on = self.try_update(|session| {
+                let parsed = self.parse(session, now, carrier, bytes, &mut position, aim, run);
+                // An end of the stream must find all payload before it passed on.
+                self.pass_on(session, now, run, bytes);
+                parsed
+            })?;
+        }
+        Ok(position)
+    }
+
+    /// Handles frames and payload from `position` on, until a control frame is handled, whose events are to be handed on
+    /// before anything else; returns whether there is one. What is left of a run is to be passed on.
+    fn parse(
+        &self,
+        session: &mut dyn Session,
+        now: Instant,
+        carrier: &Carrier,
+        bytes: &[u8],
+        position: &mut usize,
+        aim: &mut Aim,
+        run: &mut Run,
+    ) -> Result<bool, SessionError> {
+        loop {
             if let Some(receive) = session.receiving(carrier.id) {
-                let length = receive.length.min(bytes.len() - position);
+                let length = receive.length.min(bytes.len() - *position);
                 if length == 0 {
-                    break;
+                    return Ok(false);
                 }
                 session.payload_moved(carrier.id, length);
-                drop(session);
                 if let Some(stream) = receive.stream {
-                    let range = position..position + length;
-                    self.append(now, run, stream, receive, range, bytes);
+                    let range = *position..*position + length;
+                    self.append(session, now, run, stream, receive, range, bytes);
                 }
-                position += length;
+                *position += length;
                 continue;
             }
-            match session.handle_header(now, carrier.id, &bytes[position..]) {
-                Ok(Header::Incomplete { needed }) => {
+            match session.handle_header(now, carrier.id, &bytes[*position..])? {
+                Header::Incomplete { needed } => {
                     aim.needed = needed;
-                    break;
+                    return Ok(false);
                 }
-                Ok(Header::Payload { consumed, receive }) => {
+                Header::Payload { consumed, receive } => {
                     aim.learn(receive.length);
-                    position += consumed;
+                    *position += consumed;
                 }
-                Ok(Header::Control { consumed }) => {
+                Header::Control { consumed } => {
                     aim.learn(consumed);
-                    position += consumed;
-                    drop(session);
-                    // An end of the stream must find all payload before it passed on.
-                    self.pass_on(now, run, bytes);
-                    self.handle_events();
-                }
-                Err(error) => {
-                    drop(session);
-                    self.pass_on(now, run, bytes);
-                    // Who ends the session because of the error has to be the first to do so.
-                    self.drain_events();
-                    return Err(error);
+                    *position += consumed;
+                    return Ok(true);
                 }
             }
         }
-        self.pass_on(now, run, bytes);
-        self.handle_events();
-        Ok(position)
     }
 
     fn append(
         &self,
+        session: &mut dyn Session,
         now: Instant,
         run: &mut Run,
         stream: StreamId,
@@ -268,7 +277,7 @@ impl Driver {
             && run.offset + run.bytes as u64 == receive.offset
             && run.ranges.len() < RANGES_MAX;
         if !goes_on {
-            self.pass_on(now, run, bytes);
+            self.pass_on(session, now, run, bytes);
             run.stream = Some(stream);
             run.offset = receive.offset;
         }
@@ -277,7 +286,7 @@ impl Driver {
     }
 
     /// Writes a run to its local socket, or keeps it in the inbox.
-    fn pass_on(&self, now: Instant, run: &mut Run, bytes: &[u8]) {
+    fn pass_on(&self, session: &mut dyn Session, now: Instant, run: &mut Run, bytes: &[u8]) {
         let Some(stream) = run.stream.take() else {
             return;
         };
@@ -293,7 +302,7 @@ impl Driver {
         };
         let taken = io.deliver(self.share.pool(), run.offset, &mut slices[..count], total);
         if taken > 0 {
-            self.session.borrow_mut().sink_took(now, stream, taken);
+            session.sink_took(now, stream, taken);
             io.account.received(&self.telemetry, taken);
         }
     }

@@ -10,7 +10,7 @@ use std::io::{ErrorKind, IoSlice};
 use std::ops::Range;
 use std::rc::Rc;
 
-use muxtunnel_proto::{Payload, Token, Transmit};
+use muxtunnel_proto::{Payload, Session, Token, Transmit};
 
 use super::stream::Ready;
 use super::{Carrier, CarrierEnd, Driver};
@@ -162,7 +162,6 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
         if let Err(error) = driver.gather(carrier) {
             return error.into();
         }
-        driver.publish();
         if carrier.queue.borrow().is_empty() {
             driver.idle_wake.notify_waiters();
             carrier.transmit_wake.notified().await;
@@ -177,15 +176,15 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
 }
 
 /// One write of what waits; returns whether the kernel took all that it was given.
-fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
-    let mut queue = carrier.queue.borrow_mut();
-    match queue.write(&*carrier.transport) {
+fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
+    let written = carrier.queue.borrow_mut().write(&*carrier.transport);
+    match written {
         Ok((length, total)) => {
             carrier.stats.add_sent(length);
             if let Some(tcp) = carrier.transport.tcp()
                 && let Some(rtt) = carrier.backlog.sample(tcp, super::now())?
             {
-                driver.session.borrow_mut().handle_rtt(carrier.id, rtt);
+                driver.update(|session| session.handle_rtt(carrier.id, rtt));
             }
             Ok(length == total && !carrier.transport.holds_back())
         }
@@ -196,7 +195,7 @@ fn write(driver: &Driver, carrier: &Carrier) -> std::io::Result<bool> {
 
 /// The carrier is of no more use: writes what waits, with why at its end, and lets the peer read it.
 /// Closing with unread bytes would be a reset, which takes the word away from the peer.
-pub(super) async fn say_last_word(driver: &Driver, carrier: &Carrier) -> std::io::Result<()> {
+pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<()> {
     let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {
         transport::writable(transport).await?;
@@ -211,8 +210,11 @@ pub(super) async fn say_last_word(driver: &Driver, carrier: &Carrier) -> std::io
 
 impl Driver {
     /// Takes frames from the session while there is room for them.
-    fn gather(&self, carrier: &Carrier) -> std::io::Result<()> {
-        let mut session = self.session.borrow_mut();
+    fn gather(self: &Rc<Self>, carrier: &Carrier) -> std::io::Result<()> {
+        self.update(|session| self.gather_from(session, carrier))
+    }
+
+    fn gather_from(&self, session: &mut dyn Session, carrier: &Carrier) -> std::io::Result<()> {
         let mut queue = carrier.queue.borrow_mut();
         let queued_max = carrier.backlog.queued_max();
         let mut in_batch = false;
@@ -326,19 +328,15 @@ impl Driver {
     }
 
     /// The kernel has enough of `carrier`: others may go on with what waits for it.
-    fn carrier_blocked(&self, carrier: &Carrier) {
-        self.session.borrow_mut().handle_carrier_blocked(carrier.id);
-        if self.carriers.borrow().len() > 1 {
-            self.wake_transmit();
-        }
+    fn carrier_blocked(self: &Rc<Self>, carrier: &Carrier) {
+        self.update(|session| session.handle_carrier_blocked(carrier.id));
     }
+}
 
-    /// What there is still to say on a carrier that is of no more use.
-    pub(super) fn gather_last_word(&self, carrier: &Carrier) {
-        let mut session = self.session.borrow_mut();
-        let mut queue = carrier.queue.borrow_mut();
-        while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(carrier.id) {
-            queue.push_control(&bytes);
-        }
+/// Takes what there is still to say on a carrier that is of no more use.
+pub(super) fn gather_last_word(session: &mut dyn Session, carrier: &Carrier) {
+    let mut queue = carrier.queue.borrow_mut();
+    while let Some(Transmit::Control { bytes, .. }) = session.poll_transmit(carrier.id) {
+        queue.push_control(&bytes);
     }
 }

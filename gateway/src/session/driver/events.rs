@@ -2,63 +2,40 @@
 
 use std::rc::Rc;
 
-use muxtunnel_proto::{CarrierId, Event, Outcome, Refusal, StreamId, Token};
+use muxtunnel_proto::{CarrierId, Event, Outcome, Refusal, StreamId};
 
-use super::{CarrierEnd, Driver, Progress};
+use super::{Driver, Progress};
 use crate::base::closing::Reason;
 
 impl Driver {
-    /// Hands the session's events to whom they concern, and sees whether it is over.
-    pub(super) fn handle_events(self: &Rc<Self>) {
-        self.drain_events();
-        if self.session.borrow().is_over() {
-            self.end(CarrierEnd::Closed, None);
-        }
-        self.wake_transmit();
-    }
-
-    /// Hands the session's events to whom they concern.
-    pub(super) fn drain_events(self: &Rc<Self>) {
-        loop {
-            let Some(event) = self.session.borrow_mut().poll_event() else {
-                break;
-            };
-            match event {
-                Event::Ready => self.ready(),
-                Event::CarrierUp { carrier } => self.carrier_up(carrier),
-                Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
-                Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
-                Event::CarriersWanted { count } => self.carriers_wanted(count),
-                Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
-                Event::Incoming {
-                    stream,
-                    target,
-                    source,
-                } => self.dial(stream, target, source),
-                Event::Opened { stream, address } => self.opened(stream, &address),
-                Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
-                Event::OpenReturned { stream } => self.open_returned(stream),
-                Event::Writable { stream } => {
-                    if let Some(io) = self.stream(stream) {
-                        io.wake_source();
-                    }
+    /// Hands an event of the session's to whom it concerns.
+    pub(super) fn handle_event(self: &Rc<Self>, event: Event) {
+        match event {
+            Event::Ready => self.ready(),
+            Event::CarrierUp { carrier } => self.carrier_up(carrier),
+            Event::CarrierEnded { carrier, reason } => self.carrier_given_up(carrier, reason),
+            Event::CarrierRetired { carrier } => self.carrier_retired(carrier),
+            Event::CarriersWanted { count } => self.carriers_wanted(count),
+            Event::GoAway => drop(self.progress.send_replace(Progress::GoingAway)),
+            Event::Incoming {
+                stream,
+                target,
+                source,
+            } => self.dial(stream, target, source),
+            Event::Opened { stream, address } => self.opened(stream, &address),
+            Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
+            Event::OpenReturned { stream } => self.open_returned(stream),
+            Event::Writable { stream } => {
+                if let Some(io) = self.stream(stream) {
+                    io.wake_source();
                 }
-                Event::Finished { stream } => self.finished(stream),
-                Event::ListenAsked { .. }
-                | Event::ListenGivenUp { .. }
-                | Event::Listening { .. }
-                | Event::ListenEnded { .. } => self.listener_event(event),
-                Event::Reset { stream, cause } => self.cut(stream, cause),
             }
-        }
-        self.drop_released();
-    }
-
-    /// Forgets the batches that the session will not transmit again.
-    fn drop_released(&self) {
-        let mut session = self.session.borrow_mut();
-        while let Some(Token(token)) = session.poll_released() {
-            self.retained.borrow_mut().remove(&token);
+            Event::Finished { stream } => self.finished(stream),
+            Event::ListenAsked { .. }
+            | Event::ListenGivenUp { .. }
+            | Event::Listening { .. }
+            | Event::ListenEnded { .. } => self.listener_event(event),
+            Event::Reset { stream, cause } => self.cut(stream, cause),
         }
     }
 
@@ -68,7 +45,7 @@ impl Driver {
         self.progress.send_replace(Progress::Ready);
     }
 
-    fn opened(&self, stream: StreamId, address: &str) {
+    fn opened(self: &Rc<Self>, stream: StreamId, address: &str) {
         if let Some(io) = self.stream(stream)
             && !io.opened(&self.telemetry, address)
         {
@@ -103,7 +80,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn cut(&self, stream: StreamId, cause: Outcome) {
+    pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
         match self.stream(stream) {
             Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
             Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),

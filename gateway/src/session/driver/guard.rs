@@ -24,8 +24,8 @@ impl Driver {
     }
 
     /// Drops all that the session has. The first panic counts.
-    pub(super) fn panicked(&self, panic: &str) {
-        if self.broken.replace(true) {
+    pub(super) fn panicked(self: &Rc<Self>, panic: &str) {
+        if self.session.give_up() {
             return;
         }
         let (code, peer) = (Code::SessionPanicked, self.peer());

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use muxtunnel_gateway_config::Timeouts;
 
 use super::Driver;
+use super::stream::StreamIo;
 use crate::base::closing::Reason;
 
 /// Checks within one time-out.
@@ -56,12 +57,18 @@ fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reaso
 }
 
 impl Driver {
-    fn cut_idle(&self, timeouts: Timeouts, now: Instant) {
-        for io in self.streams.borrow().values().filter(|io| io.is_open()) {
+    fn cut_idle(self: &Rc<Self>, timeouts: Timeouts, now: Instant) {
+        let over = |io: &Rc<StreamIo>| {
             let quiet = io.quiet_for(now);
-            if let Some(reason) = verdict(timeouts, io.half_open(), quiet) {
-                io.abandon(self, reason, None);
-            }
+            let reason = verdict(timeouts, io.half_open(), quiet)?;
+            Some((Rc::clone(io), reason))
+        };
+        let streams = self.streams.borrow();
+        let open = streams.values().filter(|io| io.is_open());
+        let over: Vec<_> = open.filter_map(over).collect();
+        drop(streams);
+        for (io, reason) in over {
+            io.abandon(self, reason, None);
         }
     }
 }

@@ -56,7 +56,7 @@ impl Driver {
         drop(carriers);
         if let Some(refusal) = self.takes_none() {
             self.telemetry.streams.refused(Code::Draining);
-            self.session.borrow_mut().refuse(stream, refusal);
+            self.update(|session| session.refuse(stream, refusal));
             return;
         }
         let driver = Rc::clone(self);
@@ -78,18 +78,20 @@ impl Driver {
 
     /// Answers the open; a stream that was cut meanwhile has no answer any more. Returns the stream
     /// where it is open.
-    fn dialled(&self, stream: StreamId, dialled: Result<Dialled, Refusal>) -> Option<Rc<StreamIo>> {
+    fn dialled(
+        self: &Rc<Self>,
+        stream: StreamId,
+        dialled: Result<Dialled, Refusal>,
+    ) -> Option<Rc<StreamIo>> {
         let incoming = self.incoming.borrow_mut().remove(&stream)?;
-        let io = match dialled {
+        match dialled {
             Ok(Dialled {
                 socket,
                 address,
                 admission,
                 url,
             }) => {
-                self.session
-                    .borrow_mut()
-                    .accept(stream, &address.to_string());
+                let reached = address.to_string();
                 let target = Local::Target {
                     target: url.map_or(incoming.target, |url| url.to_string()),
                     address,
@@ -98,17 +100,16 @@ impl Driver {
                 let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
                 // Nobody waits for an answer at a target.
                 io.opened(&self.telemetry, "");
-                Some(self.add(io))
+                let io = self.add(io);
+                self.update(|session| session.accept(stream, &reached));
+                Some(io)
             }
             Err(refusal) => {
-                self.session.borrow_mut().refuse(stream, refusal);
+                self.update(|session| session.refuse(stream, refusal));
                 self.idle_wake.notify_waiters();
                 None
             }
-        };
-        self.publish();
-        self.wake_transmit();
-        io
+        }
     }
 
     /// Keeps payload of a stream whose target is being dialled.
@@ -134,7 +135,7 @@ impl Driver {
         }
     }
 
-    pub(super) fn incoming_cut(&self, stream: StreamId, cause: Outcome) {
+    pub(super) fn incoming_cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
         let incoming = self.incoming.borrow_mut().remove(&stream);
         if let Some(incoming) = incoming {
             tracing::debug!(
@@ -144,9 +145,7 @@ impl Driver {
             );
             incoming.dial.abort();
             // Nobody will take what came; with that the stream is over.
-            self.session
-                .borrow_mut()
-                .reset(stream, ResetCode::Cancelled);
+            self.update(|session| session.reset(stream, ResetCode::Cancelled));
             self.idle_wake.notify_waiters();
         }
     }

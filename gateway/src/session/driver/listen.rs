@@ -32,30 +32,25 @@ impl Driver {
     /// # Errors
     /// [`ListenError`]: it cannot be asked.
     pub(crate) fn listen(
-        &self,
+        self: &Rc<Self>,
         address: &str,
         priority: Priority,
     ) -> Result<ListenId, ListenError> {
-        let listen = self.session.borrow_mut().listen(address, priority);
-        self.wake_transmit();
-        listen
+        self.update(|session| session.listen(address, priority))
     }
 
     /// The peer need not listen any more.
-    pub(crate) fn unlisten(&self, listen: ListenId) {
-        self.session.borrow_mut().unlisten(listen);
-        self.wake_transmit();
+    pub(crate) fn unlisten(self: &Rc<Self>, listen: ListenId) {
+        self.update(|session| session.unlisten(listen));
     }
 
     /// Tells the peer that this side listens.
-    pub(crate) fn listening(&self, listen: ListenId, address: &str) {
-        self.session.borrow_mut().listening(listen, address);
-        self.wake_transmit();
+    pub(crate) fn listening(self: &Rc<Self>, listen: ListenId, address: &str) {
+        self.update(|session| session.listening(listen, address));
     }
 
     /// Tells the peer that this side does not listen, or not any more.
-    pub(crate) fn end_listen(&self, listen: ListenId, refusal: Refusal) {
-        self.session.borrow_mut().end_listen(listen, refusal);
-        self.wake_transmit();
+    pub(crate) fn end_listen(self: &Rc<Self>, listen: ListenId, refusal: Refusal) {
+        self.update(|session| session.end_listen(listen, refusal));
     }
 }

@@ -64,7 +64,7 @@ impl Driver {
 
     /// Begins to take one carrier out of the session in order: one that is to be replaced, else the one that came
     /// last. Returns whether it does.
-    pub(crate) fn retire_one(&self) -> bool {
+    pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
         let carriers = self.carriers.borrow();
         let up = carriers.values().rev().filter(|carrier| carrier.is_up());
         let chosen = up.max_by_key(|carrier| (carrier.outdated.get(), carrier.id));
@@ -72,14 +72,19 @@ impl Driver {
             return false;
         };
         drop(carriers);
-        if !self.session.borrow_mut().retire_carrier(carrier.id) {
+        let begins = self.update(|session| {
+            let begins = session.retire_carrier(carrier.id);
+            if begins {
+                carrier.set_state(State::Retiring);
+            }
+            begins
+        });
+        if begins {
+            self.count_up();
+        } else {
             self.end_outdated(&carrier);
-            return false;
         }
-        carrier.set_state(State::Retiring);
-        self.count_up();
-        self.wake_transmit();
-        true
+        begins
     }
 
     /// Ends the last carrier that is to be replaced, where it cannot be retired in order since others depend on it. What
@@ -107,12 +112,11 @@ impl Driver {
     }
 
     /// As many carriers could be used for what this side sends.
-    pub(super) fn want_carriers(&self, sends: usize) {
+    pub(super) fn want_carriers(self: &Rc<Self>, sends: usize) {
         let differs = |pool: &mut PoolState| std::mem::replace(&mut pool.sends, sends) != sends;
         if self.pool.send_if_modified(differs) {
             let count = u32::try_from(sends).unwrap_or(u32::MAX);
-            self.session.borrow_mut().want_carriers(count);
-            self.wake_transmit();
+            self.update(|session| session.want_carriers(count));
         }
     }
 

@@ -21,7 +21,7 @@ impl Driver {
     /// The payload that is next on `carrier`, where it can be spliced.
     pub(super) fn announced(&self, carrier: &Carrier) -> Option<Announced> {
         carrier.plain()?;
-        let receive = self.session.borrow().receiving(carrier.id)?;
+        let receive = self.session.view().receiving(carrier.id)?;
         if receive.length < SPLICE_BYTES_MIN {
             return None;
         }
@@ -49,17 +49,16 @@ impl Driver {
             return Ok(0);
         }
         carrier.stats.add_received(length);
-        self.session.borrow_mut().payload_moved(carrier.id, length);
-        let io = &announced.io;
-        let taken = io.deliver_spliced(self.share.pool(), pipe);
-        if taken > 0 {
-            let mut session = self.session.borrow_mut();
-            session.sink_took(super::now(), io.id, taken);
-            io.account.received(&self.telemetry, taken);
-        }
         self.telemetry.splices.received(length);
-        self.handle_events();
-        self.publish();
+        let io = &announced.io;
+        self.update(|session| {
+            session.payload_moved(carrier.id, length);
+            let taken = io.deliver_spliced(self.share.pool(), pipe);
+            if taken > 0 {
+                session.sink_took(super::now(), io.id, taken);
+                io.account.received(&self.telemetry, taken);
+            }
+        });
         Ok(length)
     }
 }

@@ -267,18 +267,14 @@ impl StreamIo {
 
     /// Cuts it from this side, because nothing can be delivered any more: the peer must learn it.
     /// `error`: what the local socket failed with.
-    pub(super) fn abandon(&self, driver: &Driver, reason: Reason, error: Option<ErrorKind>) {
+    pub(super) fn abandon(&self, driver: &Rc<Driver>, reason: Reason, error: Option<ErrorKind>) {
         self.end(Cut {
             deliver: false,
             reason,
             error,
         });
         self.forget_arrived();
-        driver
-            .session
-            .borrow_mut()
-            .reset(self.id, reason.reset_code());
-        driver.wake_transmit();
+        driver.update(|session| session.reset(self.id, reason.reset_code()));
     }
 
     fn forget_arrived(&self) {
@@ -464,7 +460,7 @@ async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'
 }
 
 /// The local socket failed: the peer must learn that the stream was cut.
-fn fail(driver: &Driver, io: &StreamIo, error: &std::io::Error) -> End {
+fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
     tracing::debug!(stream = io.id.number(), %error, "Local socket failed");
     io.abandon(driver, io.account.local_reset(), Some(error.kind()));
     End::Cut

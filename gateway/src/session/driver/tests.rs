@@ -413,7 +413,7 @@ async fn what_a_client_sent_before_its_reset_is_sent_where_there_is_credit_for_i
         client.set_zero_linger().unwrap();
         drop(client);
         tokio::time::sleep(Duration::from_millis(50)).await;
-        let stream = driver.session.borrow().streams()[0];
+        let stream = driver.session.view().streams()[0];
         let limit = Frame::MaxStreamData {
             stream,
             limit: 2000,
@@ -438,7 +438,7 @@ async fn a_client_that_resets_after_its_end_of_file_ends_the_stream() {
                 break;
             }
         }
-        let stream = driver.session.borrow().streams()[0];
+        let stream = driver.session.view().streams()[0];
         let opened = Frame::Opened {
             stream,
             address: String::new(),
@@ -527,7 +527,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
                     ..sent.clone()
                 },
             ));
-            driver.wake_transmit();
+            driver.update(|_session| ());
             let mut again = vec![0; HEADER_BYTES + 7];
             far.read_exact(&mut again).await.unwrap();
             assert_eq!(again[..HEADER_BYTES], header[..]);
@@ -537,7 +537,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             .borrow_mut()
             .released
             .extend(tokens.into_iter().map(Token));
-        driver.handle_events();
+        driver.update(|_session| ());
         assert!(driver.retained.borrow().is_empty());
         // No batch that was kept still has a place among those on their way.
         let mut all = Vec::new();

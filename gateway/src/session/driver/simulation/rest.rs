@@ -10,7 +10,7 @@ use crate::stream::buffers::Pool;
 
 /// What a session that goes on has left over, though no stream is open; `None`: nothing.
 pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
-    let session = driver.session.borrow();
+    let session = driver.session.view();
     let queued = |carrier: &Rc<crate::session::driver::Carrier>| !carrier.queue.borrow().is_empty();
     // The share has one.
     let held = Rc::strong_count(pool) - 2;

@@ -1,6 +1,7 @@
 //! Inbox -> local socket.
 
 use std::io::ErrorKind;
+use std::rc::Rc;
 
 use muxtunnel_proto::ResetCode;
 
@@ -8,7 +9,7 @@ use super::{CUT_DELIVERY_MAX, Cut, Driver, End, StreamIo, fail, turn};
 use crate::base::pace::Turn;
 
 /// Until the stream has ended in this direction.
-pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
+pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     loop {
         match io.cut.get() {
             Some(Cut { deliver: true, .. }) => return deliver_rest(driver, io).await,
@@ -44,7 +45,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
 }
 
 /// Writes some of the inbox, or returns early when the stream was cut.
-async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
+async fn write_inbox(driver: &Rc<Driver>, io: &StreamIo) -> std::io::Result<()> {
     tokio::select! {
         biased;
         writable = io.socket.writable() => writable?,
@@ -64,12 +65,8 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
     }
     match written {
         Ok(length) => {
-            driver
-                .session
-                .borrow_mut()
-                .sink_took(super::super::now(), io.id, length);
             io.account.received(&driver.telemetry, length);
-            driver.wake_transmit();
+            driver.update(|session| session.sink_took(super::super::now(), io.id, length));
             Ok(())
         }
         Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
@@ -78,7 +75,7 @@ async fn write_inbox(driver: &Driver, io: &StreamIo) -> std::io::Result<()> {
 }
 
 /// The stream was cut: what had come up to the first gap is still delivered, for a bounded time.
-async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
+async fn deliver_rest(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let deliver = async {
         while !io.inbox.borrow().is_empty() {
             if write_inbox(driver, io).await.is_err() {
@@ -88,10 +85,6 @@ async fn deliver_rest(driver: &Driver, io: &StreamIo) -> End {
     };
     let _ = tokio::time::timeout(CUT_DELIVERY_MAX, deliver).await;
     io.forget_arrived();
-    driver
-        .session
-        .borrow_mut()
-        .reset(io.id, ResetCode::Cancelled);
-    driver.wake_transmit();
+    driver.update(|session| session.reset(io.id, ResetCode::Cancelled));
     End::Cut
 }

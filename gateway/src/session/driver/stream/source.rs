@@ -5,6 +5,7 @@
 //! A stream that has its forward's turn never waits: other sessions wait for the same turn.
 
 use std::io::{ErrorKind, IoSliceMut};
+use std::rc::Rc;
 use std::time::Duration;
 
 use muxtunnel_proto::SendCapacity;
@@ -32,7 +33,7 @@ enum Read {
     },
 }
 
-pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
+pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
     let mut wait = None;
     let mut failed = None;
@@ -40,7 +41,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         if io.cut.get().is_some() {
             return End::Cut;
         }
-        let capacity = driver.session.borrow_mut().send_capacity(io.id);
+        let capacity = driver.update(|session| session.send_capacity(io.id));
         let Some(capacity) = capacity else {
             return End::Cut;
         };
@@ -75,8 +76,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
         match read {
             Ok(Read::End) => {
                 io.ended.set(true);
-                driver.session.borrow_mut().finish(io.id);
-                driver.wake_transmit();
+                driver.update(|session| session.finish(io.id));
                 return End::Clean;
             }
             Ok(Read::Some {
@@ -87,11 +87,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
                 io.early.wait(length);
                 io.batch.replace(Some(batch));
                 let token = driver.next_token();
-                driver
-                    .session
-                    .borrow_mut()
-                    .source_ready(io.id, length, held, token);
-                driver.wake_transmit();
+                driver.update(|session| session.source_ready(io.id, length, held, token));
             }
             Ok(_) => return End::Cut,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
@@ -106,7 +102,7 @@ pub(super) async fn run(driver: &Driver, io: &StreamIo) -> End {
 /// # Errors
 /// The stream was cut meanwhile.
 async fn read_in_turn(
-    driver: &Driver,
+    driver: &Rc<Driver>,
     io: &StreamIo,
     appetite: &mut Appetite,
     capacity: SendCapacity,
@@ -184,7 +180,7 @@ async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T
 
 /// Takes what waits into a pipe; `None`: it has to be copied, or is too little to be worth a pipe.
 fn splice(
-    driver: &Driver,
+    driver: &Rc<Driver>,
     io: &StreamIo,
     appetite: Appetite,
     capacity: SendCapacity,
@@ -224,7 +220,7 @@ fn splice(
 }
 
 /// What `pipe` holds, to be sent and kept: in a second pipe, or in memory for want of one.
-fn keep(driver: &Driver, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
+fn keep(driver: &Rc<Driver>, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Result<Ready> {
     match pipe.twin() {
         Ok(twin) => {
             driver.telemetry.splices.sent(pipe.held());
@@ -239,7 +235,7 @@ fn keep(driver: &Driver, mut pipe: Pipe, capacity: SendCapacity) -> std::io::Res
 
 /// Reads into `buffer`; `None`: the session is over.
 fn copy(
-    driver: &Driver,
+    driver: &Rc<Driver>,
     io: &StreamIo,
     appetite: &mut Appetite,
     mut buffer: Buffer,
@@ -247,7 +243,7 @@ fn copy(
 ) -> Option<std::io::Result<Read>> {
     let batch_max = driver.batch_max();
     // While this stream waited, others may have used up the credit that it saw.
-    let capacity = driver.session.borrow_mut().send_capacity(io.id)?;
+    let capacity = driver.update(|session| session.send_capacity(io.id))?;
     if capacity.bytes == 0 {
         return Some(Err(ErrorKind::WouldBlock.into()));
     }

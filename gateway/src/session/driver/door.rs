@@ -1,0 +1,148 @@
+//! The one mutable door to a session: what follows from a change of it follows by itself.
+//!
+//! [`Driver::update`] is the only way to change the session. When the change is made, its events are handed to whom they
+//! concern, a session that is over ends, writers that have something to transmit are woken, and figures and the next
+//! deadline are published. A change that an event's handler makes is a part of the same turn: the events that follow from it
+//! are handled behind those that are already there.
+
+use std::cell::{Cell, Ref, RefCell};
+use std::rc::Rc;
+
+use muxtunnel_proto::{Session, SessionError, Token};
+
+use super::{CarrierEnd, Driver};
+
+/// The session, whom [`Driver::update`] alone may change.
+pub(super) struct SessionCell {
+    session: RefCell<Box<dyn Session>>,
+    /// Events are being handed on.
+    settling: Cell<bool>,
+    /// A task of it has panicked: the session is not asked for anything any more.
+    broken: Cell<bool>,
+}
+
+impl SessionCell {
+    pub(super) fn new(session: Box<dyn Session>) -> Self {
+        Self {
+            session: RefCell::new(session),
+            settling: Cell::new(false),
+            broken: Cell::new(false),
+        }
+    }
+
+    /// To be read, and let go before anything changes.
+    pub(super) fn view(&self) -> Ref<'_, dyn Session> {
+        Ref::map(self.session.borrow(), |session| &**session)
+    }
+
+    /// Nothing follows from changes any more; returns whether that was so before.
+    pub(super) fn give_up(&self) -> bool {
+        self.broken.replace(true)
+    }
+}
+
+impl Driver {
+    /// Changes the session, and sees to all that follows.
+    pub(super) fn update<R>(
+        self: &Rc<Self>,
+        change: impl FnOnce(&mut (dyn Session + 'static)) -> R,
+    ) -> R {
+        self.update_or_end(CarrierEnd::Closed, change)
+    }
+
+    /// The same; `end` is why the session ends where it is over after the change.
+    pub(super) fn update_or_end<R>(
+        self: &Rc<Self>,
+        end: CarrierEnd,
+        change: impl FnOnce(&mut (dyn Session + 'static)) -> R,
+    ) -> R {
+        let result = change(&mut **self.session.session.borrow_mut());
+        self.settle(end);
+        result
+    }
+
+    /// A change after which the session may have to be given up. Then only its events are handed on: who is to blame
+    /// ends it.
+    ///
+    /// # Errors
+    /// As `change`.
+    pub(super) fn try_update<R>(
+        self: &Rc<Self>,
+        change: impl FnOnce(&mut (dyn Session + 'static)) -> Result<R, SessionError>,
+    ) -> Result<R, SessionError> {
+        let result = change(&mut **self.session.session.borrow_mut());
+        match &result {
+            Ok(_) => self.settle(CarrierEnd::Closed),
+            Err(_) => self.hand_on_events(),
+        }
+        result
+    }
+
+    fn settle(self: &Rc<Self>, end: CarrierEnd) {
+        // Before the first carrier there is nobody whom an event could concern.
+        if !self.begun.get() || self.session.broken.get() || self.session.settling.replace(true) {
+            return;
+        }
+        let mut end = Some(end);
+        loop {
+            self.hand_on_events();
+            if self.session.view().is_over()
+                && let Some(end) = end.take()
+            {
+                self.end(end, None);
+            } else if !self.bury() {
+                break;
+            }
+        }
+        self.session.settling.set(false);
+        self.publish();
+    }
+
+    /// Hands the session's events to whom they concern, and forgets the batches that it will not transmit again.
+    fn hand_on_events(self: &Rc<Self>) {
+        let mut session = self.session.session.borrow_mut();
+        while let Some(event) = session.poll_event() {
+            drop(session);
+            self.handle_event(event);
+            session = self.session.session.borrow_mut();
+        }
+        while let Some(Token(token)) = session.poll_released() {
+            self.retained.borrow_mut().remove(&token);
+        }
+    }
+
+    /// Wakes the writers that have something to transmit; tells the status page, [`Self::run_timeouts`] when it sleeps too
+    /// long, and those who wait for the session to be idle.
+    fn publish(&self) {
+        let session = self.session.view();
+        let carriers = self.carriers.borrow();
+        for (id, carrier) in &*carriers {
+            if session.wants_transmit(*id) {
+                carrier.transmit_wake.notify_one();
+            }
+        }
+        let streams = session.stream_count() as u64;
+        // Of several carriers one has the session's numbers, so that their sum is right.
+        if let Some(carrier) = carriers.values().next() {
+            carrier
+                .stats
+                .set_session(streams, session.receive_budget_used());
+        }
+        if !self.ended.get() {
+            self.count_retained(session.retained_bytes());
+        }
+        if streams == 0 {
+            self.idle_wake.notify_waiters();
+        }
+        if let Some(deadline) = session.poll_timeout()
+            && self.deadline.get().is_none_or(|until| deadline < until)
+        {
+            self.timer_wake.notify_one();
+        }
+    }
+
+    pub(super) fn count_retained(&self, bytes: u64) {
+        let before = self.retained_bytes.replace(bytes);
+        self.telemetry.resumes.retains(before, bytes);
+    }
+}
