@@ -21,6 +21,7 @@ mod backlog;
 mod carrier;
 mod carrier_in;
 mod carrier_out;
+mod carriers;
 mod deadlines;
 mod door;
 mod ending;
@@ -30,29 +31,33 @@ mod idle;
 mod incoming;
 mod listen;
 mod pool;
+mod retention;
 mod splice_out;
 mod stream;
+mod streams;
 mod trust;
 
-use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{CarrierId, OpenError, Priority, Refusal, Session, StreamId, Token};
+use muxtunnel_proto::{OpenError, Priority, Refusal, Session};
 use tokio::sync::{Notify, watch};
 
+use crate::base::closing::Reason;
 use crate::base::telemetry::Telemetry;
-use crate::io::transport::Proof;
 use crate::stream::buffers::{SMALL_BYTES, Share};
 use crate::stream::pipe::{Pipe, Pipes};
-use carrier_out::Retained;
+use carriers::Carriers;
+use deadlines::Deadline;
 use door::SessionCell;
-use incoming::Incoming;
+use ending::Ending;
 use listen::Hears;
+use retention::Retention;
 use stream::StreamIo;
+use streams::Streams;
 
 pub(crate) use crate::stream::buffers::Pool;
 pub(crate) use crate::stream::early_data::Connection;
@@ -96,42 +101,15 @@ pub(crate) enum Progress {
 /// One session and everything that runs over it.
 pub(crate) struct Driver {
     session: SessionCell,
-    carriers: RefCell<BTreeMap<CarrierId, Rc<Carrier>>>,
-    /// The first carrier has been added.
-    begun: Cell<bool>,
-    /// How many carriers there are, and are to be.
-    pool: watch::Sender<PoolState>,
-    /// Who the other end of each carrier has to be, as the first one proved it.
-    identity: RefCell<Option<Rc<str>>>,
-    /// What the other end of the latest carrier has proved.
-    proof: RefCell<Option<Proof>>,
-    /// The other end of the latest carrier.
-    peer: RefCell<Rc<str>>,
-    streams: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
-    incoming: RefCell<BTreeMap<StreamId, Incoming>>,
+    carriers: Carriers,
+    streams: Streams,
     share: Share,
-    /// What the session may want to transmit again, by token.
-    retained: RefCell<BTreeMap<u64, Retained>>,
-    /// Bytes that the telemetry knows to be retained.
-    retained_bytes: Cell<u64>,
-    tokens: Cell<u64>,
-    /// What [`Self::run_timeouts`] sleeps until, and that this is too late.
-    deadline: Cell<Option<Instant>>,
-    timer_wake: Notify,
-    shutdown_wake: Notify,
+    retention: Retention,
+    deadline: Deadline,
+    /// A stream or a carrier has ended, or has nothing to transmit any more.
     idle_wake: Notify,
-    carrier_gone: Notify,
     progress: watch::Sender<Progress>,
-    ended: Cell<bool>,
-    /// What it left over when it ended is ended, too.
-    buried: Cell<bool>,
-    /// Why it ended, for [`Self::run`].
-    end: Cell<Option<CarrierEnd>>,
-    end_wake: Notify,
-    /// It was ended by [`Self::shut_down`].
-    was_shut_down: Cell<bool>,
-    /// It was ended since its peer may not connect any more.
-    was_revoked: Cell<bool>,
+    ending: Ending,
     /// It drains, since its peer's certificate has expired.
     has_expired: Cell<bool>,
     config: watch::Receiver<Arc<Config>>,
@@ -151,30 +129,14 @@ impl Driver {
     ) -> Rc<Self> {
         Rc::new(Self {
             session: SessionCell::new(session),
-            carriers: RefCell::default(),
-            begun: Cell::new(false),
-            pool: watch::Sender::default(),
-            identity: RefCell::default(),
-            proof: RefCell::default(),
-            peer: RefCell::new("".into()),
-            streams: RefCell::default(),
-            incoming: RefCell::default(),
+            carriers: Carriers::default(),
+            streams: Streams::default(),
             share: Share::new(buffers),
-            retained: RefCell::default(),
-            retained_bytes: Cell::new(0),
-            tokens: Cell::new(0),
-            deadline: Cell::new(None),
-            timer_wake: Notify::new(),
-            shutdown_wake: Notify::new(),
+            retention: Retention::default(),
+            deadline: Deadline::new(),
             idle_wake: Notify::new(),
-            carrier_gone: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),
-            ended: Cell::new(false),
-            buried: Cell::new(false),
-            end: Cell::new(None),
-            end_wake: Notify::new(),
-            was_shut_down: Cell::new(false),
-            was_revoked: Cell::new(false),
+            ending: Ending::new(),
             has_expired: Cell::new(false),
             config,
             dialler,
@@ -191,22 +153,16 @@ impl Driver {
                 end = self.run_timeouts() => Some(end),
                 never = idle::run(self) => match never {},
                 never = autoscale::run(self) => match never {},
-                () = self.shutdown_wake.notified() => Some(CarrierEnd::ShutDown),
-                () = self.end_wake.notified() => None,
+                () = self.ending.asked() => Some(CarrierEnd::ShutDown),
+                () = self.ending.done() => None,
             };
             if let Some(end) = end {
                 self.end(end, None);
             }
         };
         Rc::clone(self).guard(run).await;
-        loop {
-            let gone = self.carrier_gone.notified();
-            if self.carriers.borrow().is_empty() {
-                break;
-            }
-            gone.await;
-        }
-        self.end.take().unwrap_or(CarrierEnd::Closed)
+        self.carriers.all_gone().await;
+        self.ending.take()
     }
 
     /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
@@ -222,7 +178,7 @@ impl Driver {
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
-        if self.ended.get() {
+        if self.has_ended() {
             let error = OpenError::GoingAway;
             return Err(Box::new(NotOpened {
                 error,
@@ -235,7 +191,7 @@ impl Driver {
                 let stream = session.open(now(), target, priority, source)?;
                 // It is there before what the session says of it.
                 if let Some((client, refused)) = opening.take() {
-                    let io = self.add(StreamIo::opening(stream, client, refused));
+                    let io = self.streams.add(StreamIo::opening(stream, client, refused));
                     let driver = Rc::clone(self);
                     tokio::task::spawn_local(async move { driver.run_stream(io).await });
                 }
@@ -281,7 +237,7 @@ impl Driver {
 
     /// Whether it takes no more of anything: [`Self::run`] is about to return, or has.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.get()
+        self.ending.has_begun()
     }
 
     /// Streams that are open or being opened.
@@ -298,7 +254,7 @@ impl Driver {
     pub(crate) async fn idle(&self) {
         loop {
             let woken = self.idle_wake.notified();
-            if self.ended.get() || self.is_idle() {
+            if self.has_ended() || self.is_idle() {
                 break;
             }
             woken.await;
@@ -311,7 +267,7 @@ impl Driver {
         let gone = async {
             loop {
                 let woken = self.idle_wake.notified();
-                if self.streams.borrow().is_empty() {
+                if self.streams.is_empty() {
                     break;
                 }
                 woken.await;
@@ -327,23 +283,23 @@ impl Driver {
         };
         session.stream_count() == 0
             && session.is_settled()
-            && self.carriers.borrow().values().all(rests)
+            && self.carriers.view().values().all(rests)
     }
 
     /// The other end's address, of the latest carrier.
     pub(crate) fn peer(&self) -> Rc<str> {
-        Rc::clone(&self.peer.borrow())
+        self.carriers.peer()
     }
 
     /// Who the other end is, as the first carrier proved it; `None`: it proved nothing.
     pub(crate) fn identity(&self) -> Option<Rc<str>> {
-        self.identity.borrow().clone()
+        self.carriers.identity()
     }
 
     /// Whether all of its carriers are lost and it may yet get another.
     pub(crate) fn waits(&self) -> bool {
-        let lost = self.begun.get() && self.carriers.borrow().is_empty();
-        lost && !self.was_shut_down.get()
+        let lost = self.carriers.has_begun() && self.carriers.view().is_empty();
+        lost && self.ending.reason() != Some(Reason::Drained)
     }
 
     /// Bytes that one stream sends in one turn.
@@ -360,7 +316,7 @@ impl Driver {
     }
 
     fn most(&self, of: impl Fn(&Carrier) -> usize) -> usize {
-        let carriers = self.carriers.borrow();
+        let carriers = self.carriers.view();
         let bytes = carriers.values().map(|carrier| of(carrier));
         bytes.max().unwrap_or(SMALL_BYTES)
     }
@@ -374,29 +330,14 @@ impl Driver {
         pipe
     }
 
-    /// The name of one more batch.
-    fn next_token(&self) -> Token {
-        Token(self.tokens.replace(self.tokens.get() + 1))
-    }
-
-    fn add(&self, io: StreamIo) -> Rc<StreamIo> {
-        let io = Rc::new(io);
-        self.streams.borrow_mut().insert(io.id, Rc::clone(&io));
-        io
-    }
-
     async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {
         if let Err(panic) = guard::unwound(stream::run(self, &io)).await {
             self.panicked(&panic);
             stream::report_fault(self, &io);
         }
-        self.streams.borrow_mut().remove(&io.id);
+        self.streams.remove(io.id);
         self.idle_wake.notify_waiters();
         io.hand_back();
-    }
-
-    fn stream(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
-        self.streams.borrow().get(&stream).cloned()
     }
 }
 

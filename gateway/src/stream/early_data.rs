@@ -44,7 +44,6 @@ pub(crate) struct Early {
     waiting: Cell<usize>,
     /// Some was transmitted and is not kept.
     lost: Cell<bool>,
-    returned: Cell<bool>,
 }
 
 impl Early {
@@ -91,14 +90,9 @@ impl Early {
         self.sent.take();
     }
 
-    /// Nobody took the open. Returns whether all of the early data is there.
-    pub(crate) fn give_back(&self) -> bool {
-        self.returned.set(!self.lost.get());
-        self.returned.get()
-    }
-
-    pub(crate) fn is_returned(&self) -> bool {
-        self.returned.get()
+    /// Whether all of it is there, so that it may go elsewhere.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.lost.get()
     }
 
     /// All of it, in order. `waiting`: the batch that was not transmitted.

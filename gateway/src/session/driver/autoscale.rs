@@ -61,7 +61,7 @@ impl Driver {
             budget: config.memory.receive.0,
             cpu: seen.cpu.part(now),
         };
-        let carriers = self.carriers.borrow();
+        let carriers = self.carriers.view();
         seen.carriers.retain(|id, _| carriers.contains_key(id));
         let mut sample = carrier_autoscaler::Sample {
             at: now,

@@ -250,15 +250,13 @@ impl Driver {
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Rc<Carrier>, NoCarrier> {
-        let (now, first) = (super::now(), !self.begun.get());
-        if first {
-            self.identity.replace(transport.identity().map(Into::into));
-        } else if self.identity.borrow().as_deref() != transport.identity() {
+        let (now, first) = (super::now(), !self.carriers.has_begun());
+        if !first && self.identity().as_deref() != transport.identity() {
             return Err(NoCarrier::Stranger(transport));
         }
         let id = if first {
             Some(CarrierId::FIRST)
-        } else if self.ended.get() {
+        } else if self.has_ended() {
             None
         } else {
             self.update(|session| session.add_carrier(now))
@@ -276,13 +274,7 @@ impl Driver {
                 return Err(error.into());
             }
         };
-        self.peer.replace(carrier.stats.peer.as_str().into());
-        self.proof.replace(carrier.proof().cloned());
-        let mut carriers = self.carriers.borrow_mut();
-        carriers.insert(id, Rc::clone(&carrier));
-        self.share.suffice_for(carriers.len());
-        drop(carriers);
-        self.begun.set(true);
+        self.share.suffice_for(self.carriers.add(&carrier));
         let (driver, added) = (Rc::clone(self), Rc::clone(&carrier));
         tokio::task::spawn_local(Rc::clone(self).guard(async move {
             // It may have said something since it was made.
@@ -344,7 +336,7 @@ impl Driver {
         if !carrier.retired.get() && !is_given_up {
             log_lost(carrier, &reason);
         }
-        self.count_up();
+        self.carriers.count_up();
     }
 
     fn remove(self: &Rc<Self>, carrier: &Carrier) {
@@ -354,8 +346,7 @@ impl Driver {
         }
         // The status page may hold a duplicate of the descriptor for a moment.
         carrier.transport.shut();
-        self.carriers.borrow_mut().remove(&carrier.id);
-        self.carrier_gone.notify_waiters();
+        self.carriers.remove(carrier.id);
         self.idle_wake.notify_waiters();
         // Another carrier has the session's numbers now.
         self.update(|_session| ());
@@ -371,7 +362,7 @@ impl Driver {
 
     /// Its hello is over.
     pub(super) fn carrier_up(&self, id: CarrierId) {
-        let Some(carrier) = self.carrier(id) else {
+        let Some(carrier) = self.carriers.get(id) else {
             return;
         };
         if carrier.state.get() == State::Hello {
@@ -380,24 +371,20 @@ impl Driver {
             self.telemetry.add_carrier(&carrier.stats);
             let peer = &carrier.stats.peer;
             tracing::info!(%peer, carrier = id.number(), "Carrier is up");
-            self.count_up();
+            self.carriers.count_up();
         }
     }
 
     /// The session gave it up: it is lost once what there is to say is said.
     pub(super) fn carrier_given_up(self: &Rc<Self>, id: CarrierId, reason: String) {
-        let Some(carrier) = self.carrier(id) else {
+        let Some(carrier) = self.carriers.get(id) else {
             return;
         };
         self.update(|session| carrier_out::gather_last_word(session, &carrier));
         carrier.close();
         log_lost(&carrier, &reason);
         carrier.given_up.set(Some(reason));
-        self.count_up();
-    }
-
-    pub(super) fn carrier(&self, id: CarrierId) -> Option<Rc<Carrier>> {
-        self.carriers.borrow().get(&id).cloned()
+        self.carriers.count_up();
     }
 }
 

@@ -296,7 +296,7 @@ impl Driver {
             *slice = IoSlice::new(&bytes[range]);
         }
         let total = std::mem::take(&mut run.bytes);
-        let Some(io) = self.stream(stream) else {
+        let Some(io) = self.streams.get(stream) else {
             self.keep(stream, run.offset, &slices[..count]);
             return;
         };

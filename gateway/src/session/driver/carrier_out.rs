@@ -12,6 +12,7 @@ use std::rc::Rc;
 
 use muxtunnel_proto::{Payload, Session, Token, Transmit};
 
+use super::retention::Retained;
 use super::stream::Ready;
 use super::{Carrier, CarrierEnd, Driver};
 use crate::io::socket;
@@ -38,13 +39,6 @@ enum Chunk {
         _permit: Option<Permit>,
     },
     /// Payload that is not in memory; its header is before it.
-    Pipe(Pipe),
-}
-
-/// What the session may want to transmit again.
-pub(super) enum Retained {
-    Batch(Rc<Batch>),
-    /// One packet of payload.
     Pipe(Pipe),
 }
 
@@ -245,7 +239,7 @@ impl Driver {
         header: &[u8],
         payload: &Payload,
     ) -> std::io::Result<()> {
-        let Some(io) = self.stream(payload.stream) else {
+        let Some(io) = self.streams.get(payload.stream) else {
             return Ok(());
         };
         io.put_header(payload.range.start, header);
@@ -263,7 +257,7 @@ impl Driver {
                     None => Chunk::Control(pipe.read_all(0)?),
                 });
                 if let Some(twin) = twin {
-                    self.retain(payload.token, Retained::Pipe(twin));
+                    self.retention.keep(payload.token, Retained::Pipe(twin));
                 }
             }
             Some(Ready::Buffer(batch)) => {
@@ -282,15 +276,11 @@ impl Driver {
         Ok(())
     }
 
-    /// The session may want it again.
-    fn retain(&self, token: Token, retained: Retained) {
-        self.retained.borrow_mut().insert(token.0, retained);
-    }
-
     fn keep_batch(&self, mut batch: Batch, span: usize, token: Token) -> Chunk {
         let permit = batch.take_permit();
         let batch = Rc::new(batch.fitted(span));
-        self.retain(token, Retained::Batch(Rc::clone(&batch)));
+        self.retention
+            .keep(token, Retained::Batch(Rc::clone(&batch)));
         Chunk::Kept {
             batch,
             range: 0..span,
@@ -309,13 +299,14 @@ impl Driver {
         header: &[u8],
         payload: &Payload,
     ) -> std::io::Result<()> {
-        let retained = self.retained.borrow_mut().remove(&payload.token.0);
+        let retained = self.retention.take(payload.token);
         let batch = match retained {
             Some(Retained::Batch(batch)) => batch,
             Some(Retained::Pipe(mut pipe)) => Rc::new(Batch::copied_from(&mut pipe, header.len())?),
             None => return Err(std::io::Error::other("payload to be sent again is gone")),
         };
-        self.retain(payload.token, Retained::Batch(Rc::clone(&batch)));
+        self.retention
+            .keep(payload.token, Retained::Batch(Rc::clone(&batch)));
         queue.push_control(header);
         let place = batch.place(&payload.range);
         self.telemetry.resumes.sent_again(place.len());

@@ -1,22 +1,48 @@
 //! The deadlines of a session.
 
+use std::cell::Cell;
 use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::sync::Notify;
 
 use super::{CarrierEnd, Driver, now};
+
+/// What [`Driver::run_timeouts`] sleeps until.
+pub(super) struct Deadline {
+    until: Cell<Option<Instant>>,
+    too_late: Notify,
+}
+
+impl Deadline {
+    pub(super) fn new() -> Self {
+        Self {
+            until: Cell::new(None),
+            too_late: Notify::new(),
+        }
+    }
+
+    /// The session has to be asked at `deadline`.
+    pub(super) fn hasten(&self, deadline: Instant) {
+        if self.until.get().is_none_or(|until| deadline < until) {
+            self.too_late.notify_one();
+        }
+    }
+}
 
 impl Driver {
     /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
     pub(super) async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
         loop {
             let deadline = self.session.view().poll_timeout();
-            self.deadline.set(deadline);
+            self.deadline.until.set(deadline);
             match deadline {
-                None => self.timer_wake.notified().await,
+                None => self.deadline.too_late.notified().await,
                 Some(deadline) => {
                     tokio::select! {
                         biased;
                         () = tokio::time::sleep_until(deadline.into()) => {}
-                        () = self.timer_wake.notified() => {}
+                        () = self.deadline.too_late.notified() => {}
                     }
                     if let Err(error) = self.try_update(|session| session.handle_timeout(now())) {
                         return error.into();

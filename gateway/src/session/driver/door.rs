@@ -8,7 +8,7 @@
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
 
-use muxtunnel_proto::{Session, SessionError, Token};
+use muxtunnel_proto::{Session, SessionError};
 
 use super::{CarrierEnd, Driver};
 
@@ -80,7 +80,10 @@ impl Driver {
 
     fn settle(self: &Rc<Self>, end: CarrierEnd) {
         // Before the first carrier there is nobody whom an event could concern.
-        if !self.begun.get() || self.session.broken.get() || self.session.settling.replace(true) {
+        if !self.carriers.has_begun()
+            || self.session.broken.get()
+            || self.session.settling.replace(true)
+        {
             return;
         }
         let mut end = Some(end);
@@ -106,8 +109,8 @@ impl Driver {
             self.handle_event(event);
             session = self.session.session.borrow_mut();
         }
-        while let Some(Token(token)) = session.poll_released() {
-            self.retained.borrow_mut().remove(&token);
+        while let Some(token) = session.poll_released() {
+            drop(self.retention.take(token));
         }
     }
 
@@ -115,7 +118,7 @@ impl Driver {
     /// long, and those who wait for the session to be idle.
     fn publish(&self) {
         let session = self.session.view();
-        let carriers = self.carriers.borrow();
+        let carriers = self.carriers.view();
         for (id, carrier) in &*carriers {
             if session.wants_transmit(*id) {
                 carrier.transmit_wake.notify_one();
@@ -128,21 +131,15 @@ impl Driver {
                 .stats
                 .set_session(streams, session.receive_budget_used());
         }
-        if !self.ended.get() {
-            self.count_retained(session.retained_bytes());
+        if !self.has_ended() {
+            self.retention
+                .count(session.retained_bytes(), &self.telemetry);
         }
         if streams == 0 {
             self.idle_wake.notify_waiters();
         }
-        if let Some(deadline) = session.poll_timeout()
-            && self.deadline.get().is_none_or(|until| deadline < until)
-        {
-            self.timer_wake.notify_one();
+        if let Some(deadline) = session.poll_timeout() {
+            self.deadline.hasten(deadline);
         }
-    }
-
-    pub(super) fn count_retained(&self, bytes: u64) {
-        let before = self.retained_bytes.replace(bytes);
-        self.telemetry.resumes.retains(before, bytes);
     }
 }

@@ -1,17 +1,84 @@
 //! The end of a session: its last word, its streams, its carriers.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use muxtunnel_proto::Outcome;
+use tokio::sync::Notify;
 
 use super::carrier_out::gather_last_word;
 use super::{Carrier, CarrierEnd, Driver};
+use crate::base::closing::Reason;
+
+/// How far the end of a session has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Running,
+    /// It takes no more of anything; what the session said last is handed on.
+    Ended,
+    /// Its streams are cut, too.
+    Buried,
+}
+
+/// Whether, how and why a session ends.
+pub(super) struct Ending {
+    stage: Cell<Stage>,
+    /// Why, for [`Driver::run`].
+    end: Cell<Option<CarrierEnd>>,
+    /// Why its streams are cut, where that is this side's will.
+    reason: Cell<Option<Reason>>,
+    asked: Notify,
+    done: Notify,
+}
+
+impl Ending {
+    pub(super) fn new() -> Self {
+        Self {
+            stage: Cell::new(Stage::Running),
+            end: Cell::new(None),
+            reason: Cell::new(None),
+            asked: Notify::new(),
+            done: Notify::new(),
+        }
+    }
+
+    pub(super) fn has_begun(&self) -> bool {
+        self.stage.get() != Stage::Running
+    }
+
+    /// Why its streams are cut, where that is this side's will.
+    pub(super) fn reason(&self) -> Option<Reason> {
+        self.reason.get()
+    }
+
+    /// Waits until [`Driver::shut_down`] is called.
+    pub(super) async fn asked(&self) {
+        self.asked.notified().await;
+    }
+
+    /// Waits until it is over.
+    pub(super) async fn done(&self) {
+        self.done.notified().await;
+    }
+
+    /// Why it ended.
+    pub(super) fn take(&self) -> CarrierEnd {
+        self.end.take().unwrap_or(CarrierEnd::Closed)
+    }
+
+    /// Nothing is left to be done.
+    pub(super) fn finish(&self, end: CarrierEnd) {
+        self.stage.set(Stage::Buried);
+        self.end.set(Some(end));
+        self.done.notify_one();
+    }
+}
 
 impl Driver {
     /// Tells the peer, resets every stream and ends [`Self::run`].
     pub(crate) fn shut_down(&self) {
-        self.was_shut_down.set(true);
-        self.shutdown_wake.notify_one();
+        self.ending.reason.set(Some(Reason::Drained));
+        self.ending.asked.notify_one();
     }
 
     /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
@@ -22,13 +89,17 @@ impl Driver {
     /// Ends the session: its last word goes out, by `on` where it is to blame, every stream is reset and
     /// every carrier closed. The first end counts.
     pub(super) fn end(self: &Rc<Self>, end: CarrierEnd, on: Option<&Rc<Carrier>>) {
-        if self.ended.replace(true) {
+        if self.ending.has_begun() {
             return;
         }
+        self.ending.stage.set(Stage::Ended);
+        self.ending.reason.set(match end {
+            CarrierEnd::ShutDown => Some(Reason::Drained),
+            CarrierEnd::Revoked(_) => Some(Reason::Revoked),
+            _ => None,
+        });
         self.share.close();
-        self.was_shut_down.set(matches!(end, CarrierEnd::ShutDown));
-        self.was_revoked.set(matches!(end, CarrierEnd::Revoked(_)));
-        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
+        let carriers = self.carriers.all();
         self.update(|session| {
             match &end {
                 CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => session.close(error),
@@ -54,26 +125,25 @@ impl Driver {
                 carrier.lose(session);
                 carrier.close();
             }
-            self.end.set(Some(end));
+            self.ending.end.set(Some(end));
         });
     }
 
     /// Once the session has ended and its events are handed on, what it did not say to be over is over, too: it may have
     /// ended without a carrier. Returns whether that was to be done.
     pub(super) fn bury(self: &Rc<Self>) -> bool {
-        if !self.ended.get() || self.buried.replace(true) {
+        if self.ending.stage.get() != Stage::Ended {
             return false;
         }
+        self.ending.stage.set(Stage::Buried);
         self.stop_dialling();
-        let streams: Vec<_> = self.streams.borrow().keys().copied().collect();
-        for stream in streams {
-            if self.stream(stream).is_some_and(|io| !io.is_done()) {
-                self.cut(stream, Outcome::CarrierLost);
+        for io in self.streams.all() {
+            if !io.is_done() {
+                self.cut(io.id, Outcome::CarrierLost);
             }
         }
-        self.retained.borrow_mut().clear();
-        self.count_retained(0);
-        self.end_wake.notify_one();
+        self.retention.clear(&self.telemetry);
+        self.ending.done.notify_one();
         self.idle_wake.notify_waiters();
         true
     }

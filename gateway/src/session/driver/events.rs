@@ -26,7 +26,7 @@ impl Driver {
             Event::OpenFailed { stream, refusal } => self.open_failed(stream, refusal),
             Event::OpenReturned { stream } => self.open_returned(stream),
             Event::Writable { stream } => {
-                if let Some(io) = self.stream(stream) {
+                if let Some(io) = self.streams.get(stream) {
                     io.wake_source();
                 }
             }
@@ -46,7 +46,7 @@ impl Driver {
     }
 
     fn opened(self: &Rc<Self>, stream: StreamId, address: &str) {
-        if let Some(io) = self.stream(stream)
+        if let Some(io) = self.streams.get(stream)
             && !io.opened(&self.telemetry, address)
         {
             io.abandon(self, Reason::ClientReset, None);
@@ -54,15 +54,15 @@ impl Driver {
     }
 
     fn open_failed(&self, stream: StreamId, refusal: Refusal) {
-        if let Some(io) = self.stream(stream) {
+        if let Some(io) = self.streams.get(stream) {
             io.refused(refusal);
         }
     }
 
     fn open_returned(&self, stream: StreamId) {
-        match self.stream(stream) {
+        match self.streams.get(stream) {
             // This gateway ends, and all of its sessions.
-            Some(io) if self.was_shut_down.get() => {
+            Some(io) if self.ending.reason() == Some(Reason::Drained) => {
                 io.refused(Refusal::new(
                     muxtunnel_proto::Reason::General,
                     "the gateway shuts down",
@@ -74,20 +74,19 @@ impl Driver {
     }
 
     fn finished(&self, stream: StreamId) {
-        match self.stream(stream) {
+        match self.streams.get(stream) {
             Some(io) => io.peer_finished(),
             None => self.incoming_finished(stream),
         }
     }
 
     pub(super) fn cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
-        match self.stream(stream) {
-            Some(io) if self.was_shut_down.get() => io.cut(Reason::Drained),
-            Some(io) if self.was_revoked.get() => io.cut(Reason::Revoked),
+        match (self.streams.get(stream), self.ending.reason()) {
+            (Some(io), Some(reason)) => io.cut(reason),
             // What came has its place no more.
-            Some(io) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
-            Some(io) => io.cut(cause.into()),
-            None => self.incoming_cut(stream, cause),
+            (Some(io), None) if cause == Outcome::Stalled => io.abandon(self, cause.into(), None),
+            (Some(io), None) => io.cut(cause.into()),
+            (None, _) => self.incoming_cut(stream, cause),
         }
     }
 }

@@ -31,19 +31,16 @@ impl Driver {
         let (code, peer) = (Code::SessionPanicked, self.peer());
         tracing::error!(%code, %peer, panic, "Session ended by a fault of this gateway");
         self.telemetry.count_session_panic();
-        self.ended.set(true);
+        self.ending.finish(CarrierEnd::Panicked);
         self.share.close();
         self.stop_dialling();
-        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
-        carriers
-            .iter()
-            .for_each(|carrier| self.drop_carrier(carrier));
-        let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
-        streams.iter().for_each(|io| io.drop_with(Reason::Fault));
-        self.retained.borrow_mut().clear();
-        self.count_retained(0);
-        self.end.set(Some(CarrierEnd::Panicked));
-        self.end_wake.notify_one();
+        for carrier in self.carriers.all() {
+            self.drop_carrier(&carrier);
+        }
+        for io in self.streams.all() {
+            io.drop_with(Reason::Fault);
+        }
+        self.retention.clear(&self.telemetry);
         self.idle_wake.notify_waiters();
     }
 }

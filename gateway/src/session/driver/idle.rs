@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use muxtunnel_gateway_config::Timeouts;
 
 use super::Driver;
-use super::stream::StreamIo;
 use crate::base::closing::Reason;
 
 /// Checks within one time-out.
@@ -58,17 +57,11 @@ fn verdict(timeouts: Timeouts, half_open: bool, quiet: Duration) -> Option<Reaso
 
 impl Driver {
     fn cut_idle(self: &Rc<Self>, timeouts: Timeouts, now: Instant) {
-        let over = |io: &Rc<StreamIo>| {
+        for io in self.streams.all().iter().filter(|io| io.is_open()) {
             let quiet = io.quiet_for(now);
-            let reason = verdict(timeouts, io.half_open(), quiet)?;
-            Some((Rc::clone(io), reason))
-        };
-        let streams = self.streams.borrow();
-        let open = streams.values().filter(|io| io.is_open());
-        let over: Vec<_> = open.filter_map(over).collect();
-        drop(streams);
-        for (io, reason) in over {
-            io.abandon(self, reason, None);
+            if let Some(reason) = verdict(timeouts, io.half_open(), quiet) {
+                io.abandon(self, reason, None);
+            }
         }
     }
 }

@@ -51,9 +51,9 @@ pub(super) struct Arrived {
 
 impl Driver {
     pub(super) fn dial(self: &Rc<Self>, stream: StreamId, target: String, source: Option<Source>) {
-        let carriers = self.carriers.borrow();
-        carriers.values().for_each(|carrier| carrier.heard());
-        drop(carriers);
+        for carrier in self.carriers.view().values() {
+            carrier.heard();
+        }
         if let Some(refusal) = self.takes_none() {
             self.telemetry.streams.refused(Code::Draining);
             self.update(|session| session.refuse(stream, refusal));
@@ -73,7 +73,7 @@ impl Driver {
             target,
             arrived: Arrived::default(),
         };
-        self.incoming.borrow_mut().insert(stream, incoming);
+        self.streams.incoming().insert(stream, incoming);
     }
 
     /// Answers the open; a stream that was cut meanwhile has no answer any more. Returns the stream
@@ -83,7 +83,7 @@ impl Driver {
         stream: StreamId,
         dialled: Result<Dialled, Refusal>,
     ) -> Option<Rc<StreamIo>> {
-        let incoming = self.incoming.borrow_mut().remove(&stream)?;
+        let incoming = self.streams.incoming().remove(&stream)?;
         match dialled {
             Ok(Dialled {
                 socket,
@@ -100,7 +100,7 @@ impl Driver {
                 let io = StreamIo::accepted(stream, socket, target, incoming.arrived);
                 // Nobody waits for an answer at a target.
                 io.opened(&self.telemetry, "");
-                let io = self.add(io);
+                let io = self.streams.add(io);
                 self.update(|session| session.accept(stream, &reached));
                 Some(io)
             }
@@ -114,7 +114,7 @@ impl Driver {
 
     /// Keeps payload of a stream whose target is being dialled.
     pub(super) fn keep(&self, stream: StreamId, offset: u64, slices: &[std::io::IoSlice<'_>]) {
-        if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
+        if let Some(incoming) = self.streams.incoming().get_mut(&stream) {
             let Arrived {
                 inbox, reassembly, ..
             } = &mut incoming.arrived;
@@ -124,19 +124,20 @@ impl Driver {
 
     /// The session is over: no stream is opened any more.
     pub(super) fn stop_dialling(&self) {
-        for incoming in std::mem::take(&mut *self.incoming.borrow_mut()).into_values() {
+        let dials = std::mem::take(&mut *self.streams.incoming());
+        for incoming in dials.into_values() {
             incoming.dial.abort();
         }
     }
 
     pub(super) fn incoming_finished(&self, stream: StreamId) {
-        if let Some(incoming) = self.incoming.borrow_mut().get_mut(&stream) {
+        if let Some(incoming) = self.streams.incoming().get_mut(&stream) {
             incoming.arrived.finished = true;
         }
     }
 
     pub(super) fn incoming_cut(self: &Rc<Self>, stream: StreamId, cause: Outcome) {
-        let incoming = self.incoming.borrow_mut().remove(&stream);
+        let incoming = self.streams.incoming().remove(&stream);
         if let Some(incoming) = incoming {
             tracing::debug!(
                 stream = stream.number(),

@@ -42,12 +42,12 @@ impl PoolState {
 impl Driver {
     /// The carriers in numbers.
     pub(crate) fn pool(&self) -> PoolState {
-        *self.pool.borrow()
+        *self.carriers.numbers().borrow()
     }
 
     /// Waits until `is` holds of the numbers.
     pub(crate) async fn until_pool(&self, is: impl Fn(&PoolState) -> bool) {
-        let mut pool = self.pool.subscribe();
+        let mut pool = self.carriers.numbers().subscribe();
         // It cannot fail: the sender is in `self`.
         let _ = pool.wait_for(is).await;
     }
@@ -65,7 +65,7 @@ impl Driver {
     /// Begins to take one carrier out of the session in order: one that is to be replaced, else the one that came
     /// last. Returns whether it does.
     pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
-        let carriers = self.carriers.borrow();
+        let carriers = self.carriers.view();
         let up = carriers.values().rev().filter(|carrier| carrier.is_up());
         let chosen = up.max_by_key(|carrier| (carrier.outdated.get(), carrier.id));
         let Some(carrier) = chosen.map(Rc::clone) else {
@@ -80,7 +80,7 @@ impl Driver {
             begins
         });
         if begins {
-            self.count_up();
+            self.carriers.count_up();
         } else {
             self.end_outdated(&carrier);
         }
@@ -90,7 +90,7 @@ impl Driver {
     /// Ends the last carrier that is to be replaced, where it cannot be retired in order since others depend on it. What
     /// it did not deliver goes again on another one.
     fn end_outdated(&self, carrier: &Carrier) {
-        let carriers = self.carriers.borrow();
+        let carriers = self.carriers.view();
         let mut others = carriers.values().filter(|other| other.id != carrier.id);
         let is_last = carrier.outdated.get()
             && carriers.len() > 1
@@ -103,18 +103,18 @@ impl Driver {
 
     /// The carriers that were made before `renewed` are to be replaced.
     pub(crate) fn outdate(&self, renewed: Instant) {
-        for carrier in self.carriers.borrow().values() {
+        for carrier in self.carriers.view().values() {
             carrier
                 .outdated
                 .set(carrier.outdated.get() || carrier.since < renewed);
         }
-        self.count_up();
+        self.carriers.count_up();
     }
 
     /// As many carriers could be used for what this side sends.
     pub(super) fn want_carriers(self: &Rc<Self>, sends: usize) {
         let differs = |pool: &mut PoolState| std::mem::replace(&mut pool.sends, sends) != sends;
-        if self.pool.send_if_modified(differs) {
+        if self.carriers.numbers().send_if_modified(differs) {
             let count = u32::try_from(sends).unwrap_or(u32::MAX);
             self.update(|session| session.want_carriers(count));
         }
@@ -123,28 +123,17 @@ impl Driver {
     /// The peer could use as many.
     pub(super) fn carriers_wanted(&self, count: u32) {
         let count = usize::try_from(count).unwrap_or(usize::MAX);
-        self.pool.send_modify(|pool| pool.peer_sends = count);
-    }
-
-    pub(super) fn count_up(&self) {
-        let carriers = self.carriers.borrow();
-        let up = carriers.values().filter(|carrier| carrier.is_up());
-        let (up, outdated) = (
-            up.clone().count(),
-            up.filter(|carrier| carrier.outdated.get()).count(),
-        );
-        self.pool.send_modify(|pool| {
-            pool.up = up;
-            pool.outdated = outdated;
-        });
+        self.carriers
+            .numbers()
+            .send_modify(|pool| pool.peer_sends = count);
     }
 
     /// The session has retired it in order.
     pub(super) fn carrier_retired(&self, id: CarrierId) {
-        if let Some(carrier) = self.carrier(id) {
+        if let Some(carrier) = self.carriers.get(id) {
             carrier.retired.set(true);
             carrier.close();
-            self.count_up();
+            self.carriers.count_up();
         }
     }
 }

@@ -25,7 +25,7 @@ impl Driver {
         if receive.length < SPLICE_BYTES_MIN {
             return None;
         }
-        let io = self.stream(receive.stream?)?;
+        let io = self.streams.get(receive.stream?)?;
         let pipes = &self.share.pool().sink_pipes;
         io.splices(receive.offset, pipes).then_some(Announced {
             io,

@@ -5,6 +5,7 @@
 //! delivers what came and then resets the socket, so that its application never takes a cut for an
 //! end of file.
 
+mod life;
 mod sink;
 mod source;
 
@@ -16,6 +17,8 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{Refusal, Source, StreamId};
 use tokio::sync::Notify;
+
+use life::{Cut, Life};
 
 use super::incoming::Arrived;
 use super::{Driver, OpenEnd, Refused};
@@ -54,20 +57,13 @@ pub(super) struct StreamIo {
     answer: Cell<Answer>,
     /// For another open.
     source: Option<Source>,
-    opened: Cell<bool>,
+    life: Life,
     pub(super) account: Account,
     batch: RefCell<Option<Ready>>,
     /// Until the open is answered.
     early: Early,
     inbox: RefCell<Inbox>,
     reassembly: RefCell<Reassembly>,
-    /// The local socket has no more to send.
-    ended: Cell<bool>,
-    /// The peer has no more to send.
-    finished: Cell<bool>,
-    cut: Cell<Option<Cut>>,
-    /// The client was answered that nothing comes of its request.
-    told: Cell<bool>,
     source_wake: Notify,
     sink_wake: Notify,
 }
@@ -78,17 +74,6 @@ pub(super) enum Ready {
     Buffer(Batch),
     /// In the kernel, and where it may be asked for again, once more.
     Pipe(Pipe, Option<Pipe>),
-}
-
-/// Why a stream was cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Cut {
-    /// Whether what came is still delivered: it was the peer, or the carrier. Else the local socket
-    /// failed, nothing happened on it, or the open failed.
-    deliver: bool,
-    reason: Reason,
-    /// What the local socket failed with.
-    error: Option<ErrorKind>,
 }
 
 impl StreamIo {
@@ -124,16 +109,12 @@ impl StreamIo {
             refused: Cell::new(None),
             answer: Cell::new(Answer::None),
             source: None,
-            opened: Cell::new(false),
+            life: Life::new(arrived.finished),
             account: Account::new(local),
-            ended: Cell::new(false),
             batch: RefCell::default(),
             early: Early::default(),
             inbox: RefCell::new(arrived.inbox),
             reassembly: RefCell::new(arrived.reassembly),
-            finished: Cell::new(arrived.finished),
-            cut: Cell::new(None),
-            told: Cell::new(false),
             source_wake: Notify::new(),
             sink_wake: Notify::new(),
         }
@@ -144,7 +125,7 @@ impl StreamIo {
     pub(super) fn opened(&self, telemetry: &Telemetry, address: &str) -> bool {
         let answer = self.answer.take().granted(address);
         let told = answer.is_empty() || self.socket.send_at_once(&answer);
-        self.opened.set(true);
+        self.life.open();
         self.account.opened(telemetry);
         self.refused.take();
         self.early.forget();
@@ -155,36 +136,29 @@ impl StreamIo {
 
     /// The open failed: the client learns it at once, by its protocol's answer or a reset.
     pub(super) fn refused(&self, refusal: Refusal) {
-        self.answer_refused(Some(refusal.reason));
+        let told = self.answer_refused(Some(refusal.reason));
         self.tell_refused(OpenEnd::Refused(refusal));
         self.end(Cut {
-            deliver: false,
-            reason: Reason::PeerReset,
-            error: None,
+            told,
+            ..Cut::at_once(Reason::PeerReset)
         });
     }
 
     /// Nobody took the open: the connection goes back to whom it came from, if nothing of it is lost.
     pub(super) fn returned(&self) {
-        if !self.early.give_back() {
+        if !self.early.is_whole() {
             let text = "the exit shuts down, and what was sent to it is not kept";
             return self.refused(Refusal::new(muxtunnel_proto::Reason::General, text));
         }
-        self.cut.set(Some(Cut {
-            deliver: false,
-            reason: Reason::PeerReset,
-            error: None,
-        }));
+        self.life.give_back();
         self.wake_source();
         self.sink_wake.notify_one();
     }
 
-    /// The client hears that nothing comes of its request. Returns whether it was to hear something.
+    /// The client hears that nothing comes of its request. Returns whether it was to hear something, and could.
     fn answer_refused(&self, reason: Option<muxtunnel_proto::Reason>) -> bool {
         let answer = self.answer.take().refused(reason);
-        let told = !answer.is_empty() && self.socket.send_at_once(&answer);
-        self.told.set(self.told.get() || told);
-        told
+        !answer.is_empty() && self.socket.send_at_once(&answer)
     }
 
     fn tell_refused(&self, end: OpenEnd) {
@@ -195,14 +169,14 @@ impl StreamIo {
 
     /// A batch of `length` payload bytes is transmitted; `kept`: where that is so.
     pub(super) fn note_transmitted(&self, kept: Option<&Rc<Batch>>, length: usize) {
-        if !self.opened.get() {
+        if !self.is_open() {
             self.early.send(kept, length);
         }
     }
 
     /// After [`run`]: an open that nobody took goes back.
     pub(super) fn hand_back(self: Rc<Self>) {
-        if !self.early.is_returned() {
+        if !self.life.is_returned() {
             return;
         }
         match Rc::try_unwrap(self) {
@@ -235,13 +209,13 @@ impl StreamIo {
     }
 
     pub(super) fn peer_finished(&self) {
-        self.finished.set(true);
+        self.life.finish_peer();
         self.sink_wake.notify_one();
     }
 
     /// The peer cut it, or the carrier ended.
     pub(super) fn cut(&self, reason: Reason) {
-        if self.cut.get().is_some() {
+        if self.life.is_over() {
             return;
         }
         tracing::debug!(stream = self.id.number(), ?reason, "Stream was cut");
@@ -249,19 +223,18 @@ impl StreamIo {
         let told = self.answer_refused(None);
         self.end(Cut {
             deliver: !told,
-            reason,
-            error: None,
+            told,
+            ..Cut::at_once(reason)
         });
     }
 
     /// Ends both halves at once; the session is broken, and is not told.
     pub(super) fn drop_with(&self, reason: Reason) {
-        self.answer_refused(None);
+        let told = self.answer_refused(None);
         self.forget_arrived();
         self.end(Cut {
-            deliver: false,
-            reason,
-            error: None,
+            told,
+            ..Cut::at_once(reason)
         });
     }
 
@@ -269,9 +242,8 @@ impl StreamIo {
     /// `error`: what the local socket failed with.
     pub(super) fn abandon(&self, driver: &Rc<Driver>, reason: Reason, error: Option<ErrorKind>) {
         self.end(Cut {
-            deliver: false,
-            reason,
             error,
+            ..Cut::at_once(reason)
         });
         self.forget_arrived();
         driver.update(|session| session.reset(self.id, reason.reset_code()));
@@ -284,28 +256,31 @@ impl StreamIo {
 
     /// The peer has no more to send, and the local socket or the inbox has all that it sent.
     fn has_all(&self) -> bool {
-        self.finished.get() && self.reassembly.borrow().is_empty()
+        self.life.has_peer_finished() && self.reassembly.borrow().is_empty()
     }
 
     /// Nothing is left to be carried in either direction.
     pub(super) fn is_done(&self) -> bool {
-        self.ended.get() && self.has_all() && self.inbox.borrow().is_empty()
+        self.life.has_source_ended() && self.has_all() && self.inbox.borrow().is_empty()
     }
 
     /// Whether both sides agree on it.
     pub(super) fn is_open(&self) -> bool {
-        self.opened.get()
+        self.life.is_open()
     }
 
     pub(super) fn half_open(&self) -> bool {
-        self.ended.get() || self.finished.get()
+        self.life.has_source_ended() || self.life.has_peer_finished()
+    }
+
+    /// Whether it was cut, and what came is still delivered.
+    fn delivers(&self) -> bool {
+        self.life.why_cut().is_some_and(|cut| cut.deliver)
     }
 
     /// How long, as far as was asked before, nothing has happened: no byte, no end of a half, no open.
     pub(super) fn quiet_for(&self, now: Instant) -> Duration {
-        let flags = [&self.opened, &self.ended, &self.finished];
-        let changes = flags.iter().filter(|flag| flag.get()).count() as u64;
-        self.account.quiet_for(now, changes)
+        self.account.quiet_for(now, self.life.steps())
     }
 
     /// Whether payload waits for its socket, and whether some waits behind a gap.
@@ -316,9 +291,7 @@ impl StreamIo {
     }
 
     fn end(&self, cut: Cut) {
-        if self.cut.get().is_none() {
-            self.cut.set(Some(cut));
-        }
+        self.life.cut(cut);
         self.batch.take();
         self.source_wake.notify_one();
         self.sink_wake.notify_one();
@@ -333,7 +306,7 @@ impl StreamIo {
         mut slices: &mut [IoSlice<'_>],
         total: usize,
     ) -> usize {
-        if self.cut.get().is_some_and(|cut| !cut.deliver) {
+        if self.life.is_over() && !self.delivers() {
             return 0;
         }
         let mut reassembly = self.reassembly.borrow_mut();
@@ -343,7 +316,7 @@ impl StreamIo {
         }
         let mut inbox = self.inbox.borrow_mut();
         let mut taken = 0;
-        if inbox.is_empty() && self.opened.get() && self.account.down().is_none() {
+        if inbox.is_empty() && self.is_open() && self.account.down().is_none() {
             // An error shows again in the sink, which deals with it.
             taken = socket::write(&self.socket, slices, total).unwrap_or(0);
             IoSlice::advance_slices(&mut slices, taken);
@@ -359,8 +332,8 @@ impl StreamIo {
     /// Whether payload that belongs at `offset` can go to the socket, or behind what waits for it, in one of
     /// `pipes`.
     pub(super) fn splices(&self, offset: u64, pipes: &Pipes) -> bool {
-        self.opened.get()
-            && self.cut.get().is_none()
+        self.is_open()
+            && !self.life.is_over()
             && self.account.down().is_none()
             && self.inbox.borrow().pipes() < pipes.a_stream()
             && self.reassembly.borrow().is_next(offset)
@@ -404,15 +377,15 @@ impl StreamIo {
 /// Runs a stream to its end.
 pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
     let (source, sink) = tokio::join!(source::run(driver, io), sink::run(driver, io));
-    if io.early.is_returned() {
+    if io.life.is_returned() {
         return;
     }
-    let clean = source == End::Clean && sink == End::Clean && io.cut.get().is_none();
-    if io.opened.get() {
+    let clean = source == End::Clean && sink == End::Clean && !io.life.is_over();
+    if io.is_open() {
         report(driver, io, clean);
     }
     io.tell_refused(OpenEnd::Abandoned);
-    if io.told.get() {
+    if io.life.why_cut().is_some_and(|cut| cut.told) {
         io.socket.say_goodbye().await;
     } else if clean {
         io.socket.end_in_order();
@@ -423,7 +396,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &Rc<StreamIo>) {
 
 /// Of a stream whose [`run`] panicked.
 pub(super) fn report_fault(driver: &Driver, io: &StreamIo) {
-    if io.opened.get() {
+    if io.is_open() {
         let peer = driver.peer();
         io.account
             .closed(&driver.telemetry, &peer, Reason::Fault, None);
@@ -432,7 +405,7 @@ pub(super) fn report_fault(driver: &Driver, io: &StreamIo) {
 }
 
 fn report(driver: &Driver, io: &StreamIo, clean: bool) {
-    let cut = io.cut.get();
+    let cut = io.life.why_cut();
     let reason = match cut {
         Some(cut) => cut.reason,
         None if clean => Reason::Completed,
@@ -453,7 +426,7 @@ async fn turn<'a>(pace: &'a Pace, io: &StreamIo, wake: &Notify) -> Option<Turn<'
             turn = &mut turn => return Some(turn),
             () = wake.notified() => {}
         }
-        if io.cut.get().is_some() {
+        if io.life.is_over() {
             return None;
         }
     }
@@ -476,7 +449,7 @@ async fn delivered(io: &StreamIo) {
             tokio::time::sleep(ACKNOWLEDGED_POLL).await;
         }
     };
-    if io.cut.get().is_some_and(|cut| cut.deliver) {
+    if io.delivers() {
         let _ = tokio::time::timeout(CUT_DELIVERY_MAX, delivered).await;
     }
 }

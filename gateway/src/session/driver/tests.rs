@@ -1,6 +1,7 @@
 //! One driver against a peer that a test plays: batches that the session wants again, without a lost carrier; clients
 //! that go away, or have a rate limit, while their session stalls.
 
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::SocketAddr;
@@ -9,8 +10,8 @@ use std::task::{Context, Poll};
 use muxtunnel_gateway_config::{BitRate, ForwardLimits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority, Receive,
-    ResetCode, SendCapacity, SessionError, Source, Transmit,
+    CarrierId, CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority,
+    Receive, ResetCode, SendCapacity, SessionError, Source, StreamId, Token, Transmit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -398,7 +399,7 @@ async fn a_client_that_resets_while_its_stream_has_no_credit_ends_the_stream() {
         drop(client);
         assert_eq!(reset_code(&mut far).await, ResetCode::Cancelled.code());
         driver.streams_gone().await;
-        assert!(driver.streams.borrow().is_empty());
+        assert!(driver.streams.is_empty());
     })
     .await;
 }
@@ -514,7 +515,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
         let mut tokens: Vec<u64> = sent.iter().map(|(_, sent)| sent.token.0).collect();
         tokens.dedup();
         assert!(tokens.is_sorted() && tokens.len() > 1);
-        assert_eq!(driver.retained.borrow().len(), tokens.len());
+        assert_eq!(driver.retention.len(), tokens.len());
         // The last seven bytes of each frame, behind a header that only has to come along.
         let mut at = 0;
         for (header, sent) in &sent {
@@ -538,7 +539,7 @@ async fn a_part_of_a_frame_is_transmitted_again_from_what_was_kept() {
             .released
             .extend(tokens.into_iter().map(Token));
         driver.update(|_session| ());
-        assert!(driver.retained.borrow().is_empty());
+        assert!(driver.retention.len() == 0);
         // No batch that was kept still has a place among those on their way.
         let mut all = Vec::new();
         for _ in 0..crate::stream::buffers::LARGE_MAX {
@@ -598,7 +599,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
         let mut rest = Vec::new();
         let _ = far.read_to_end(&mut rest).await;
         driver.streams_gone().await;
-        assert!(driver.carriers.borrow().is_empty() && driver.streams.borrow().is_empty());
+        assert!(driver.carriers.view().is_empty() && driver.streams.is_empty());
         assert_eq!(driver.telemetry.session_panics(), 1);
         let (local, mut late) = pair().await;
         let opened = driver.open(
@@ -636,7 +637,7 @@ async fn a_panic_of_a_dial_ends_its_session() {
         let dial = Rc::clone(&driver).guard(async { panic!("a fault of a dial") });
         tokio::task::spawn_local(dial).await.unwrap();
         ended.streams_gone().await;
-        assert!(ended.carriers.borrow().is_empty() && ended.ended.get());
+        assert!(ended.carriers.view().is_empty() && ended.has_ended());
         assert_eq!(ended.telemetry.session_panics(), 1);
     };
     LocalSet::new().run_until(test).await;

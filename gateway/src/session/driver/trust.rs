@@ -19,13 +19,13 @@ impl Driver {
     /// more ends at once; the session goes on where it gets a good one. A session of a revoked peer ends with its
     /// streams. A session that cannot resume drains once its peer's certificate has expired.
     pub(crate) fn verify_again(self: &Rc<Self>, standing: impl Fn(&Proof) -> Standing) {
-        let latest = self.proof.borrow().as_ref().map(&standing);
+        let latest = self.carriers.proof().as_ref().map(&standing);
         // All carriers have one identity.
         if let Some(Standing::Revoked(reason)) = latest {
             self.telemetry.streams.refused(Code::PeerRevoked);
             return self.end(CarrierEnd::Revoked(reason), None);
         }
-        let carriers: Vec<_> = self.carriers.borrow().values().cloned().collect();
+        let carriers = self.carriers.all();
         let running = carriers.iter().filter(|carrier| carrier.is_running());
         let proved = running.filter_map(|carrier| Some((carrier, standing(carrier.proof()?))));
         let proved: Vec<_> = proved.collect();
@@ -75,8 +75,7 @@ impl Driver {
 
     /// Resets the open streams whose target, as it was written and as it was dialled, is `denied`.
     pub(crate) fn cut_denied(self: &Rc<Self>, denied: impl Fn(&str, &LocalAddress) -> bool) {
-        let streams: Vec<_> = self.streams.borrow().values().cloned().collect();
-        for io in streams {
+        for io in self.streams.all() {
             let dialled = io.account.dialled();
             if dialled.is_some_and(|(target, address)| denied(target, address)) {
                 io.abandon(self, Reason::Denied, None);

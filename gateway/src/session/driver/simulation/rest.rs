@@ -15,15 +15,15 @@ pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
     // The share has one.
     let held = Rc::strong_count(pool) - 2;
     let counts = [
-        ("streams", driver.streams.borrow().len()),
-        ("streams that are dialled", driver.incoming.borrow().len()),
+        ("streams", driver.streams.all().len()),
+        ("streams that are dialled", driver.streams.incoming().len()),
         ("streams of the session", session.stream_count()),
         (
             "bytes of receive memory",
             session.receive_budget_used() as usize,
         ),
         ("bytes retained", session.retained_bytes() as usize),
-        ("batches retained", driver.retained.borrow().len()),
+        ("batches retained", driver.retention.len()),
         ("buffers in its share", driver.share.lent()),
         ("buffers", held),
         ("pipes", pipes(pool)),
@@ -32,7 +32,7 @@ pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
             "queues",
             driver
                 .carriers
-                .borrow()
+                .view()
                 .values()
                 .filter(|carrier| queued(carrier))
                 .count(),
@@ -45,10 +45,10 @@ pub(super) fn left_over(driver: &Driver, pool: &Rc<Pool>) -> Option<String> {
 /// What a session that is over has left over; `None`: nothing.
 pub(super) fn remains(driver: &Rc<Driver>, pool: &Rc<Pool>) -> Option<String> {
     let counts = [
-        ("streams", driver.streams.borrow().len()),
-        ("streams that are dialled", driver.incoming.borrow().len()),
-        ("carriers", driver.carriers.borrow().len()),
-        ("batches retained", driver.retained.borrow().len()),
+        ("streams", driver.streams.all().len()),
+        ("streams that are dialled", driver.streams.incoming().len()),
+        ("carriers", driver.carriers.view().len()),
+        ("batches retained", driver.retention.len()),
         // The world has one; its share has one of the pool.
         ("tasks", Rc::strong_count(driver) - 1),
         ("buffers", Rc::strong_count(pool) - 2),
@@ -65,7 +65,7 @@ fn pipes(pool: &Pool) -> usize {
 
 /// Notes what a side has come to for the moment.
 pub(super) fn check(stage: &Stage, driver: &Driver) {
-    for io in driver.streams.borrow().values() {
+    for io in driver.streams.all() {
         let (inbox, gap) = io.holds();
         if inbox && io.is_open() {
             stage.see(Seen::InboxHeld);
@@ -74,15 +74,15 @@ pub(super) fn check(stage: &Stage, driver: &Driver) {
             stage.see(Seen::OutOfOrder);
         }
     }
-    if driver.incoming.borrow().values().any(Incoming::holds) {
+    if driver.streams.incoming().values().any(Incoming::holds) {
         stage.see(Seen::HeldWhileDialling);
     }
-    let carriers = driver.carriers.borrow();
+    let carriers = driver.carriers.view();
     let up = carriers.values().filter(|carrier| carrier.is_up()).count();
     if up > 1 {
         stage.see(Seen::SeveralCarriers);
     }
-    if carriers.is_empty() && driver.begun.get() && !driver.ended.get() {
+    if carriers.is_empty() && driver.carriers.has_begun() && !driver.has_ended() {
         stage.see(Seen::WithoutCarrier);
     }
     if carriers

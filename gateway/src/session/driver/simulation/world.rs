@@ -400,7 +400,7 @@ impl World {
             unread = greeting.unread;
         }
         let exit = &self.drivers[EXIT];
-        let begins = !exit.begun.get();
+        let begins = !exit.carriers.has_begun();
         if exit.add_carrier(far, unread, None).is_ok() && begins {
             self.start(EXIT);
         }

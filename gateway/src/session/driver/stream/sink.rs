@@ -5,25 +5,26 @@ use std::rc::Rc;
 
 use muxtunnel_proto::ResetCode;
 
-use super::{CUT_DELIVERY_MAX, Cut, Driver, End, StreamIo, fail, turn};
+use super::{CUT_DELIVERY_MAX, Driver, End, StreamIo, fail, turn};
 use crate::base::pace::Turn;
 
 /// Until the stream has ended in this direction.
 pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     loop {
-        match io.cut.get() {
-            Some(Cut { deliver: true, .. }) => return deliver_rest(driver, io).await,
-            Some(_) => return End::Cut,
-            None => {}
+        if io.delivers() {
+            return deliver_rest(driver, io).await;
         }
-        if !io.opened.get() {
+        if io.life.is_over() {
+            return End::Cut;
+        }
+        if !io.is_open() {
             // Over several carriers payload may come before the answer to the open.
             io.sink_wake.notified().await;
         } else if !io.inbox.borrow().is_empty() {
             if let Err(error) = write_inbox(driver, io).await {
                 return fail(driver, io, &error);
             }
-        } else if io.has_all() && io.ended.get() {
+        } else if io.has_all() && io.life.has_source_ended() {
             // Both halves are over: the socket's end, which is next, says it.
             return End::Clean;
         } else if io.has_all() {
@@ -36,7 +37,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
                 biased;
                 () = io.sink_wake.notified() => {}
                 // Until it has ended, the source sees it.
-                () = io.socket.failed(), if io.ended.get() => {
+                () = io.socket.failed(), if io.life.has_source_ended() => {
                     return fail(driver, io, &io.socket.take_failure());
                 }
             }

@@ -38,7 +38,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let mut wait = None;
     let mut failed = None;
     loop {
-        if io.cut.get().is_some() {
+        if io.life.is_over() {
             return End::Cut;
         }
         let capacity = driver.update(|session| session.send_capacity(io.id));
@@ -75,7 +75,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
         };
         match read {
             Ok(Read::End) => {
-                io.ended.set(true);
+                io.life.end_source();
                 driver.update(|session| session.finish(io.id));
                 return End::Clean;
             }
@@ -83,10 +83,10 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
                 batch,
                 length,
                 held,
-            }) if io.cut.get().is_none() => {
+            }) if !io.life.is_over() => {
                 io.early.wait(length);
                 io.batch.replace(Some(batch));
-                let token = driver.next_token();
+                let token = driver.retention.next_token();
                 driver.update(|session| session.source_ready(io.id, length, held, token));
             }
             Ok(_) => return End::Cut,
@@ -172,7 +172,7 @@ async fn until_cut<T>(io: &StreamIo, ready: impl Future<Output = T>) -> Option<T
             ready = &mut ready => return Some(ready),
             () = io.source_wake.notified() => {}
         }
-        if io.cut.get().is_some() {
+        if io.life.is_over() {
             return None;
         }
     }

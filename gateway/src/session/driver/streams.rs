@@ -1,0 +1,46 @@
+//! The streams of a session: those with a socket, and those of the peer's whose targets are dialled.
+
+use std::cell::{RefCell, RefMut};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use muxtunnel_proto::StreamId;
+
+use super::incoming::Incoming;
+use super::stream::StreamIo;
+
+/// The tables of both. Their bound is the session's, `limits.streams`.
+#[derive(Default)]
+pub(super) struct Streams {
+    by_id: RefCell<BTreeMap<StreamId, Rc<StreamIo>>>,
+    incoming: RefCell<BTreeMap<StreamId, Incoming>>,
+}
+
+impl Streams {
+    pub(super) fn add(&self, io: StreamIo) -> Rc<StreamIo> {
+        let io = Rc::new(io);
+        self.by_id.borrow_mut().insert(io.id, Rc::clone(&io));
+        io
+    }
+
+    pub(super) fn remove(&self, stream: StreamId) {
+        self.by_id.borrow_mut().remove(&stream);
+    }
+
+    pub(super) fn get(&self, stream: StreamId) -> Option<Rc<StreamIo>> {
+        self.by_id.borrow().get(&stream).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Rc<StreamIo>> {
+        self.by_id.borrow().values().cloned().collect()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.borrow().is_empty()
+    }
+
+    /// Those whose targets are dialled.
+    pub(super) fn incoming(&self) -> RefMut<'_, BTreeMap<StreamId, Incoming>> {
+        self.incoming.borrow_mut()
+    }
+}
