@@ -2,7 +2,9 @@
 
 pub(crate) mod carrier_autoscaler;
 pub(crate) mod driver;
+pub(crate) mod end;
 pub(crate) mod handover;
 pub(crate) mod hello;
+pub(crate) mod mux;
 pub(crate) mod new_session;
 pub(crate) mod sessions;

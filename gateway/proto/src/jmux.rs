@@ -116,24 +116,6 @@ impl Session for JmuxSession {
         self.closed
     }
 
-    fn add_carrier(&mut self, _now: Instant) -> Option<CarrierId> {
-        None
-    }
-
-    fn retire_carrier(&mut self, _carrier: CarrierId) -> bool {
-        false
-    }
-
-    fn is_retired(&self, _carrier: CarrierId) -> bool {
-        false
-    }
-
-    fn want_carriers(&mut self, _count: u32) {}
-
-    fn takes_bulk(&self, _carrier: CarrierId) -> bool {
-        true
-    }
-
     fn open(
         &mut self,
         now: Instant,
@@ -183,9 +165,12 @@ impl Session for JmuxSession {
         self.orphans.push_back(open_failed(recipient, refusal));
     }
 
-    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
+    fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity> {
         self.streams.get(&stream)?.send_capacity()
     }
+
+    /// Credit is a stream's own, and its coming is always told.
+    fn want_credit(&mut self, _: StreamId) {}
 
     fn source_ready(&mut self, stream: StreamId, length: usize, _held: usize, token: Token) {
         if let Some(state) = self.streams.get_mut(&stream)
@@ -251,8 +236,6 @@ impl Session for JmuxSession {
         debug_assert_eq!(carrier, CarrierId::FIRST);
         self.bulk.set_rtt(Some(rtt));
     }
-
-    fn handle_carrier_blocked(&mut self, _carrier: CarrierId) {}
 
     fn handle_carrier_lost(&mut self, _now: Instant, carrier: CarrierId) {
         debug_assert_eq!(carrier, CarrierId::FIRST);

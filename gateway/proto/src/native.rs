@@ -347,6 +347,16 @@ impl NativeSession {
         }
     }
 
+    /// Payload bytes that all streams together may queue now: what the peer takes, and what may be kept of it.
+    fn session_credit(&self) -> u64 {
+        let credit = self.peer.data.saturating_sub(self.peer.data_queued);
+        if self.resume {
+            credit.min(self.config.retain.saturating_sub(self.retained))
+        } else {
+            credit
+        }
+    }
+
     /// There is session credit again, or room in `retain`: those who wait for it may look, in the order in
     /// which they came.
     fn wake_blocked(&mut self) {

@@ -42,26 +42,27 @@ pub trait Session: Debug {
         false
     }
 
-    /// Another connection to the same peer is there, dialled where the first one was dialled. Its hello
-    /// comes first. `None`: the session takes no more, takes no other before the last one's hello is over,
-    /// or is of one carrier alone.
-    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
-
-    /// Begins to take `carrier` out of the session in order: what waits for it leaves on others, what is
-    /// on its way comes, and nothing goes again. Ends with [`Event::CarrierRetired`], or when it
-    /// [is retired](Self::is_retired) and the peer closes it. Returns whether it begins: on the side that
-    /// dialled, with another carrier, one at a time.
-    fn retire_carrier(&mut self, carrier: CarrierId) -> bool;
-
     /// Whether `carrier` may end without being lost.
-    fn is_retired(&self, carrier: CarrierId) -> bool;
-
-    /// What this side sends could use `count` carriers. Where the peer dials them, it is told, by
-    /// [`Event::CarriersWanted`].
-    fn want_carriers(&mut self, count: u32);
+    fn is_retired(&self, carrier: CarrierId) -> bool {
+        let _ = carrier;
+        false
+    }
 
     /// Whether bulk may leave on `carrier`: of several, one is kept free while small streams send.
-    fn takes_bulk(&self, carrier: CarrierId) -> bool;
+    fn takes_bulk(&self, carrier: CarrierId) -> bool {
+        let _ = carrier;
+        true
+    }
+
+    /// Its carriers, where there may be several.
+    fn pool(&mut self) -> Option<&mut dyn Pool> {
+        None
+    }
+
+    /// The listeners that one side asks the other for, where the protocol has a word for that.
+    fn listeners(&mut self) -> Option<&mut dyn Listeners> {
+        None
+    }
 
     /// Asks the peer for a stream to `target` (a URL, `tcp://host:port`). Answered by
     /// [`Event::Opened`], [`Event::OpenFailed`] or [`Event::OpenReturned`], at the latest after the open timeout. `priority` is
@@ -85,35 +86,12 @@ pub trait Session: Debug {
     /// Declines a stream of [`Event::Incoming`].
     fn refuse(&mut self, stream: StreamId, refusal: Refusal);
 
-    /// Asks the peer to listen on `address` (`ADDRESS:PORT`), of its own host, and to open a stream of
-    /// `priority` to [`listen_target`] for each connection. Answered by [`Event::Listening`] or
-    /// [`Event::ListenEnded`]. On the side that dialled.
-    ///
-    /// # Errors
-    /// [`ListenError`]: it cannot be asked for. Nothing was sent.
-    fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
-        let _ = (address, priority);
-        Err(ListenError::Unsupported)
-    }
-
-    /// Gives a listener up that was asked for.
-    fn unlisten(&mut self, listen: ListenId) {
-        let _ = listen;
-    }
-
-    /// What [`Event::ListenAsked`] asks for is listened on.
-    fn listening(&mut self, listen: ListenId, address: &str) {
-        let _ = (listen, address);
-    }
-
-    /// What [`Event::ListenAsked`] asks for is not listened on, or not any more.
-    fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
-        let _ = (listen, refusal);
-    }
-
     /// How much payload of the local socket the stream takes now; `None`: it takes none any more.
-    /// Zero bytes: wait for [`Event::Writable`], or for the last batch to be transmitted.
-    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity>;
+    fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity>;
+
+    /// There is payload for the stream, and its capacity is zero bytes: told by [`Event::Writable`] once it takes some.
+    /// While its last batch waits to be transmitted, that is told by [`Self::poll_transmit`] alone.
+    fn want_credit(&mut self, stream: StreamId);
 
     /// `length` bytes of the local socket are in the driver's hands under `token`, at most the
     /// capacity. While it is [retained](Payload::retained) the batch takes `held` bytes of memory, at least
@@ -168,7 +146,9 @@ pub trait Session: Debug {
 
     /// The kernel takes no more of `carrier` for now: what waits for it may leave on another one. Until
     /// the next [`Self::poll_transmit`] for it.
-    fn handle_carrier_blocked(&mut self, carrier: CarrierId);
+    fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
+        let _ = carrier;
+    }
 
     /// The carrier is gone. What it did not deliver goes on over another one, now or when one is added.
     /// Where the session cannot do that, every stream is reset, every open fails or, where it never left, is
@@ -216,4 +196,92 @@ pub trait Session: Debug {
 
     /// Where the credit of a stream is; for status pages and for proofs of conservation.
     fn credit(&self, stream: StreamId) -> Option<CreditView>;
+}
+
+/// Carriers beyond the first one.
+pub trait Pool {
+    /// Another connection to the same peer is there, dialled where the first one was dialled. Its hello
+    /// comes first. `None`: the session takes no more, takes no other before the last one's hello is over,
+    /// or is of one carrier alone.
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
+
+    /// Begins to take `carrier` out of the session in order: what waits for it leaves on others, what is
+    /// on its way comes, and nothing goes again. Ends with [`Event::CarrierRetired`], or when it
+    /// [is retired](Session::is_retired) and the peer closes it. Returns whether it begins: on the side that
+    /// dialled, with another carrier, one at a time.
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool;
+
+    /// What this side sends could use `count` carriers. Where the peer dials them, it is told, by
+    /// [`Event::CarriersWanted`].
+    fn want_carriers(&mut self, count: u32);
+}
+
+/// Listeners that one side asks the other for.
+pub trait Listeners {
+    /// Asks the peer to listen on `address` (`ADDRESS:PORT`), of its own host, and to open a stream of
+    /// `priority` to [`listen_target`] for each connection. Answered by [`ListenEvent::Listening`] or
+    /// [`ListenEvent::Ended`]. On the side that dialled.
+    ///
+    /// # Errors
+    /// [`ListenError`]: it cannot be asked for. Nothing was sent.
+    fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError>;
+
+    /// Gives a listener up that was asked for.
+    fn unlisten(&mut self, listen: ListenId);
+
+    /// What [`ListenEvent::Asked`] asks for is listened on.
+    fn listening(&mut self, listen: ListenId, address: &str);
+
+    /// What [`ListenEvent::Asked`] asks for is not listened on, or not any more.
+    fn end_listen(&mut self, listen: ListenId, refusal: Refusal);
+}
+
+/// What a session that has no [`Pool`] or no [`Listeners`] answers to those who ask all sessions alike.
+impl dyn Session + '_ {
+    /// [`Pool::add_carrier`].
+    pub fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
+        self.pool()?.add_carrier(now)
+    }
+
+    /// [`Pool::retire_carrier`].
+    pub fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
+        self.pool().is_some_and(|pool| pool.retire_carrier(carrier))
+    }
+
+    /// [`Pool::want_carriers`].
+    pub fn want_carriers(&mut self, count: u32) {
+        if let Some(pool) = self.pool() {
+            pool.want_carriers(count);
+        }
+    }
+
+    /// [`Listeners::listen`].
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
+        let listeners = self.listeners().ok_or(ListenError::Unsupported)?;
+        listeners.listen(address, priority)
+    }
+
+    /// [`Listeners::unlisten`].
+    pub fn unlisten(&mut self, listen: ListenId) {
+        if let Some(listeners) = self.listeners() {
+            listeners.unlisten(listen);
+        }
+    }
+
+    /// [`Listeners::listening`].
+    pub fn listening(&mut self, listen: ListenId, address: &str) {
+        if let Some(listeners) = self.listeners() {
+            listeners.listening(listen, address);
+        }
+    }
+
+    /// [`Listeners::end_listen`].
+    pub fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
+        if let Some(listeners) = self.listeners() {
+            listeners.end_listen(listen, refusal);
+        }
+    }
 }

@@ -29,9 +29,9 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenId, NativeConfig,
-    NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError, Source, StreamId,
-    Token, Transmit,
+    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
+    NativeConfig, NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError,
+    Source, StreamId, Token, Transmit,
 };
 
 /// Longer payload is seen by its length.
@@ -262,22 +262,22 @@ impl Replay {
                     format!("carrier {} is retired", carrier.number())
                 }
                 Event::CarriersWanted { count } => format!("{count} carriers wanted"),
-                Event::ListenAsked {
+                Event::Listen(ListenEvent::Asked {
                     listen,
                     address,
                     priority,
-                } => {
+                }) => {
                     self.listens.push(listen);
                     let number = listen.number();
                     format!("listener {number} asked for: {address} {priority:?}")
                 }
-                Event::ListenGivenUp { listen } => {
+                Event::Listen(ListenEvent::GivenUp { listen }) => {
                     format!("listener {} given up", listen.number())
                 }
-                Event::Listening { listen, address } => {
+                Event::Listen(ListenEvent::Listening { listen, address }) => {
                     format!("listener {} at {address}", listen.number())
                 }
-                Event::ListenEnded { listen, refusal } => {
+                Event::Listen(ListenEvent::Ended { listen, refusal }) => {
                     let (number, code) = (listen.number(), refusal.reason.code());
                     format!("listener {number} ended: {code} {}", refusal.description)
                 }

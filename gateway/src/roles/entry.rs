@@ -34,8 +34,10 @@ use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
-use crate::session::driver::{CarrierEnd, Dial, Driver, NoCarrier, Progress};
+use crate::session::driver::{Dial, Driver};
+use crate::session::end::SessionEnd;
 use crate::session::hello;
+use crate::session::mux::{Mux, NoCarrier, Progress};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
 use carriers::DialContext;
@@ -186,7 +188,7 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
 
 /// A session and where its further carriers lead.
 struct Begun {
-    driver: Rc<Driver>,
+    mux: Rc<dyn Mux>,
     asked: Rc<Asked>,
     exit: Address,
     at: Address,
@@ -223,7 +225,7 @@ async fn begin(
         _ => at.clone(),
     };
     Ok(Some(Begun {
-        driver,
+        mux: Rc::new(driver),
         asked,
         exit,
         at,
@@ -292,32 +294,32 @@ impl Entry {
     /// Runs a session; returns when another is needed.
     async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
         let Begun {
-            driver,
+            mux,
             asked,
             exit,
             at,
         } = session;
-        let mut run = self.run(Rc::clone(&driver), asked, (&exit, &at), pool);
+        let mut run = self.run(Rc::clone(&mux), asked, (&exit, &at), pool);
         tokio::select! {
             _ = &mut run => {
                 self.set_link(place, Some(Link::Down));
                 return Next::AfterPause;
             }
-            () = driver.reached(Progress::Ready) => {}
+            () = mux.reached(Progress::Ready) => {}
         }
-        self.set_link(place, Some(Link::Up(Rc::clone(&driver))));
+        self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
             _ = &mut run => {
                 self.set_link(place, Some(Link::Down));
                 Next::AfterPause
             }
-            () = driver.reached(Progress::GoingAway) => {
-                tracing::info!(exit = %exit, peer = %driver.peer(), "The session takes no more streams; those that are open go on");
+            () = mux.reached(Progress::GoingAway) => {
+                tracing::info!(exit = %exit, peer = %mux.peer(), "The session takes no more streams; those that are open go on");
                 self.avoid(place);
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
             }
-            never = self.follow_carriers(&driver, place) => match never {},
+            never = self.follow_carriers(&mux, place) => match never {},
         }
     }
 
@@ -329,23 +331,26 @@ impl Entry {
     }
 
     /// No connection is let in while the session has been without a carrier for long; never ends.
-    async fn follow_carriers(&self, driver: &Rc<Driver>, place: usize) -> Infallible {
+    async fn follow_carriers(&self, mux: &Rc<dyn Mux>, place: usize) -> Infallible {
+        let Some(carriers) = mux.carriers() else {
+            return std::future::pending().await;
+        };
         loop {
-            driver.lacks(1).await;
-            if tokio::time::timeout(CARRIERLESS_MAX, driver.has_carrier())
+            carriers.lacks(1).await;
+            if tokio::time::timeout(CARRIERLESS_MAX, carriers.has_one())
                 .await
                 .is_err()
             {
                 self.set_link(place, Some(Link::Down));
-                driver.has_carrier().await;
-                self.set_link(place, Some(Link::Up(Rc::clone(driver))));
+                carriers.has_one().await;
+                self.set_link(place, Some(Link::Up(Rc::clone(mux))));
             }
         }
     }
 
     fn run(
         self: &Rc<Self>,
-        driver: Rc<Driver>,
+        mux: Rc<dyn Mux>,
         asked: Rc<Asked>,
         (exit, at): (&Address, &Address),
         pool: config::Pool,
@@ -358,61 +363,61 @@ impl Entry {
         let (entry, exit, at) = (Rc::clone(self), exit.clone(), at.clone());
         tokio::task::spawn_local(async move {
             let drained = async {
-                driver.reached(Progress::GoingAway).await;
-                driver.idle().await;
-                driver.shut_down();
+                mux.reached(Progress::GoingAway).await;
+                mux.idle().await;
+                mux.shut_down();
                 std::future::pending::<()>().await;
             };
             // As long as there are streams, those of an exit that goes away as well.
             let carriers = async {
-                driver.reached(Progress::Ready).await;
-                carriers::keep(&driver, &exit, &at, pool, &entry.dial_context).await;
-                driver.give_up(format!(
+                mux.reached(Progress::Ready).await;
+                carriers::keep(&*mux, &exit, &at, pool, &entry.dial_context).await;
+                mux.give_up(format!(
                     "the exit is gone: it cannot be reached, and {} leads to others",
                     exit.name()
                 ));
                 std::future::pending::<()>().await;
             };
             let listeners = async {
-                driver.reached(Progress::Ready).await;
-                entry.keep_listeners(&driver, &asked).await
+                mux.reached(Progress::Ready).await;
+                entry.keep_listeners(&*mux, &asked).await
             };
             let renewal = async {
-                driver.reached(Progress::Ready).await;
-                carriers::renew(&driver, &entry.dial_context).await
+                mux.reached(Progress::Ready).await;
+                carriers::renew(&*mux, &entry.dial_context).await
             };
-            let others = Rc::clone(&driver).guard(async {
+            let others = mux.guard(Box::pin(async {
                 tokio::select! {
                     never = renewal => match never {},
                     () = drained => {}
                     () = carriers => {}
                     never = listeners => match never {},
                 }
-            });
+            }));
             let others = async {
                 others.await;
                 std::future::pending().await
             };
             let end = tokio::select! {
-                end = entry.sessions.run(&driver) => end,
+                end = entry.sessions.run(&mux) => end,
                 end = others => end,
             };
             entry.forget_outcomes(&asked);
-            report(&driver, &exit, &end);
+            report(&*mux, &exit, &end);
         })
     }
 }
 
-fn report(driver: &Driver, exit: &Address, end: &CarrierEnd) {
+fn report(mux: &(dyn Mux + 'static), exit: &Address, end: &SessionEnd) {
     let code = Code::CarrierLost;
     match end {
-        CarrierEnd::ShutDown => {
-            tracing::info!(%exit, peer = %driver.peer(), "Carrier is shut down");
+        SessionEnd::ShutDown => {
+            tracing::info!(%exit, peer = %mux.peer(), "Carrier is shut down");
         }
-        CarrierEnd::Finished(_) if !driver.was_ready() => {
+        SessionEnd::Finished(_) if !mux.was_ready() => {
             tracing::info!(%exit, "The exit takes no more sessions");
         }
-        _ if !driver.was_ready() => {
+        _ if !mux.was_ready() => {
             tracing::warn!(%code, %exit, reason = %end, advice = hello::ADVICE, "Carrier ended before the exit said hello");
         }
         _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),

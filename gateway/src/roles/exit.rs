@@ -30,9 +30,11 @@ use crate::net::dns::Lookups;
 use crate::net::policy::Authorizer;
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
-use crate::session::driver::{CarrierEnd, Dial, Driver, NoCarrier};
+use crate::session::driver::{Dial, Driver};
+use crate::session::end::SessionEnd;
 use crate::session::handover::{Handed, Handover, Place, Use};
 use crate::session::hello::{self, Greeting};
+use crate::session::mux::{Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
 use arrive::Arrivals;
@@ -43,7 +45,7 @@ struct Exit {
     handover: Arc<Handover>,
     sessions: Sessions,
     /// The same, by their ids.
-    by_id: RefCell<BTreeMap<[u8; 16], Rc<Driver>>>,
+    by_id: RefCell<BTreeMap<[u8; 16], Rc<dyn Mux>>>,
     reverse: Rc<Reverse>,
 }
 
@@ -134,7 +136,7 @@ enum HandshakeError {
     #[error("{0}")]
     Unproved(std::io::Error),
     #[error("{0}")]
-    Silent(CarrierEnd),
+    Silent(SessionEnd),
     #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
     Evicted,
 }
@@ -145,7 +147,7 @@ impl HandshakeError {
     fn is_failure(&self) -> bool {
         match self {
             Self::Unproved(error) => !has_gone(error),
-            Self::Silent(CarrierEnd::Protocol(_)) => true,
+            Self::Silent(SessionEnd::Protocol(_)) => true,
             Self::Silent(_) | Self::Evicted => false,
         }
     }
@@ -160,11 +162,11 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
     }
 }
 
-fn report(peer: &str, ready: bool, reason: &CarrierEnd) {
+fn report(peer: &str, ready: bool, reason: &SessionEnd) {
     let code = Code::CarrierLost;
     match reason {
         // One that only connects and closes is a probe.
-        CarrierEnd::Protocol(_) if !ready => {
+        SessionEnd::Protocol(_) if !ready => {
             tracing::info!(%code, peer, %reason, advice = hello::ADVICE, "Carrier ended before it said hello");
         }
         _ => tracing::info!(%code, peer, ready, %reason, "Carrier ended"),
@@ -280,9 +282,9 @@ impl Exit {
             tracing::warn!(code = %Code::PeerRevoked, peer = carrier.peer(), "Carrier refused");
             return Ok(());
         }
-        let (driver, begins) = match joins {
+        let (mux, begins) = match joins {
             Some(id) => match self.by_id.borrow().get(&id) {
-                Some(driver) => (Rc::clone(driver), None),
+                Some(mux) => (Rc::clone(mux), None),
                 None => {
                     refuse(carrier);
                     return Ok(());
@@ -293,23 +295,27 @@ impl Exit {
                 return Ok(());
             }
             None => {
-                let (driver, id) = self.session();
-                (driver, Some(id))
+                let (mux, id) = self.session();
+                (mux, Some(id))
             }
         };
-        match driver.add_carrier(carrier, unread, Some(place)) {
-            Ok(_) => {}
+        let added = match mux.carriers() {
+            Some(carriers) => carriers.add(carrier, unread, Some(place)).map(drop),
+            None => Err(NoCarrier::Refused(carrier)),
+        };
+        match added {
+            Ok(()) => {}
             Err(NoCarrier::Io(error)) => return Err(error),
             Err(NoCarrier::Refused(carrier) | NoCarrier::Stranger(carrier)) => refuse(carrier),
         }
         if let Some(id) = begins {
-            self.run(driver, id);
+            self.run(mux, id);
         }
         Ok(())
     }
 
     /// A new session, and its id.
-    fn session(self: &Rc<Self>) -> (Rc<Driver>, [u8; 16]) {
+    fn session(self: &Rc<Self>) -> (Rc<dyn Mux>, [u8; 16]) {
         let exit = Rc::downgrade(self);
         let lookups = Rc::new(Lookups::default());
         let dialler = Box::new(
@@ -328,33 +334,33 @@ impl Exit {
             },
         );
         let identity = new_session::identity(self.worker.index);
-        let driver = Driver::new(
+        let mux: Rc<dyn Mux> = Rc::new(Driver::new(
             new_session::accept(&self.worker.config.borrow(), identity),
             self.sessions.pool(),
             self.worker.config.clone(),
             Arc::clone(&self.worker.telemetry),
             dialler,
-        );
-        self.reverse.serve(&driver);
-        (driver, identity.session_id)
+        ));
+        self.reverse.serve(&mux);
+        (mux, identity.session_id)
     }
 
     /// Runs a session to its end. As many as there may be carriers are kept: where one of them waits for a carrier, one
     /// more ends one of the peer that has most.
-    fn run(self: &Rc<Self>, driver: Rc<Driver>, id: [u8; 16]) {
+    fn run(self: &Rc<Self>, mux: Rc<dyn Mux>, id: [u8; 16]) {
         let sessions_max = self.worker.config.borrow().limits.carriers as usize;
         if self.by_id.borrow().len() >= sessions_max
-            && let Some(evicted) = self.sessions.evicted_for(driver.identity())
+            && let Some(evicted) = self.sessions.evicted_for(mux.identity())
         {
             evicted.shut_down();
         }
-        self.by_id.borrow_mut().insert(id, Rc::clone(&driver));
+        self.by_id.borrow_mut().insert(id, Rc::clone(&mux));
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let end = exit.sessions.run(&driver).await;
+            let end = exit.sessions.run(&mux).await;
             exit.by_id.borrow_mut().remove(&id);
-            exit.reverse.end(&driver);
-            report(&driver.peer(), driver.was_ready(), &end);
+            exit.reverse.end(&mux);
+            report(&mux.peer(), mux.was_ready(), &end);
         });
     }
 

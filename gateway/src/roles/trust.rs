@@ -17,7 +17,7 @@ use crate::io::transport::{Proof, Side, Standing};
 use crate::net::dial::is_denied;
 use crate::net::policy::Authorizer;
 use crate::net::protected_addresses::ProtectedAddresses;
-use crate::session::driver::Driver;
+use crate::session::mux::Mux;
 
 /// Between two checks for certificates that have expired.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -25,7 +25,7 @@ const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 /// Applies each change of `config` and `credentials` to a worker's `sessions`, whose carriers this `side` dialled or
 /// accepted; never ends.
 pub(crate) async fn follow(
-    sessions: impl Fn() -> Vec<Rc<Driver>>,
+    sessions: impl Fn() -> Vec<Rc<dyn Mux>>,
     side: Side,
     mut config: watch::Receiver<Arc<Config>>,
     mut credentials: watch::Receiver<Arc<Credentials>>,
@@ -42,7 +42,7 @@ pub(crate) async fn follow(
                     false => Standing::Good,
                 };
                 for session in sessions() {
-                    session.verify_again(standing);
+                    session.verify_again(&standing);
                 }
             }
             Ok(()) = config.changed() => {
@@ -50,13 +50,13 @@ pub(crate) async fn follow(
                 for session in sessions() {
                     let peer = session.identity();
                     let authorizer = Authorizer::of(&config, protected, peer.as_deref());
-                    session.cut_denied(|target, address| is_denied(target, address, authorizer));
+                    session.cut_denied(&|target, address| is_denied(target, address, authorizer));
                 }
             }
             Ok(()) = credentials.changed() => {
                 let credentials = Arc::clone(&credentials.borrow_and_update());
                 for session in sessions() {
-                    session.verify_again(|proof| credentials.standing(proof, side));
+                    session.verify_again(&|proof| credentials.standing(proof, side));
                 }
             }
         }

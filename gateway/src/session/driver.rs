@@ -30,6 +30,7 @@ mod guard;
 mod idle;
 mod incoming;
 mod listen;
+mod mux;
 mod pool;
 mod retention;
 mod splice_out;
@@ -43,60 +44,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{OpenError, Priority, Refusal, Session};
+use muxtunnel_proto::{OpenError, Priority, Session};
 use tokio::sync::{Notify, watch};
 
 use crate::base::closing::Reason;
 use crate::base::telemetry::Telemetry;
+use crate::session::end::SessionEnd;
+use crate::session::mux::{Hears, NotOpened, Progress, Refused};
 use crate::stream::buffers::{SMALL_BYTES, Share};
 use crate::stream::pipe::{Pipe, Pipes};
 use carriers::Carriers;
 use deadlines::Deadline;
 use door::SessionCell;
 use ending::Ending;
-use listen::Hears;
 use retention::Retention;
 use stream::StreamIo;
 use streams::Streams;
 
 pub(crate) use crate::stream::buffers::Pool;
 pub(crate) use crate::stream::early_data::Connection;
-pub(crate) use carrier::{Carrier, CarrierEnd, NoCarrier};
+pub(crate) use carrier::Carrier;
 pub(crate) use incoming::{Dial, Dialler};
-pub(crate) use pool::PoolState;
-
-/// How an open ended that came to nothing.
-pub(crate) enum OpenEnd {
-    /// By the peer's refusal.
-    Refused(Refusal),
-    /// The stream was cut before the answer.
-    Abandoned,
-    /// The peer goes away and did not take it, or the session ended before it left: it may be opened on another
-    /// session.
-    Returned(Connection),
-}
-
-/// A session did not begin an open.
-pub(crate) struct NotOpened {
-    /// Why.
-    pub(crate) error: OpenError,
-    /// As it was: it may be opened on another session.
-    pub(crate) connection: Connection,
-}
-
-/// Called where an open came to nothing.
-pub(crate) type Refused = Box<dyn FnOnce(OpenEnd)>;
-
-/// How far the session has come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Progress {
-    /// The hello is not over.
-    Hello,
-    /// Streams can be opened.
-    Ready,
-    /// The peer takes no more streams; those that are open go on.
-    GoingAway,
-}
 
 /// One session and everything that runs over it.
 pub(crate) struct Driver {
@@ -146,14 +114,14 @@ impl Driver {
     }
 
     /// Runs the session to its end; then every stream has been reset and every carrier is closed.
-    pub(crate) async fn run(self: &Rc<Self>) -> CarrierEnd {
+    pub(crate) async fn run(self: &Rc<Self>) -> SessionEnd {
         let run = async {
             let end = tokio::select! {
                 biased;
                 end = self.run_timeouts() => Some(end),
                 never = idle::run(self) => match never {},
                 never = autoscale::run(self) => match never {},
-                () = self.ending.asked() => Some(CarrierEnd::ShutDown),
+                () = self.ending.asked() => Some(SessionEnd::ShutDown),
                 () = self.ending.done() => None,
             };
             if let Some(end) = end {
@@ -210,7 +178,7 @@ impl Driver {
 
     /// The peer opens no more streams here; those that are open go on.
     pub(crate) fn go_away(self: &Rc<Self>) {
-        self.update(|session| session.go_away());
+        self.update(Session::go_away);
     }
 
     /// This side opens no more streams; those that are open go on.
@@ -243,11 +211,6 @@ impl Driver {
     /// Streams that are open or being opened.
     pub(crate) fn stream_count(&self) -> usize {
         self.session.view().stream_count()
-    }
-
-    /// Whether streams could be opened at some time.
-    pub(crate) fn was_ready(&self) -> bool {
-        self.progress() >= Progress::Ready
     }
 
     /// Waits until no stream is open and all that was to be sent is with the kernel.

@@ -10,7 +10,7 @@ use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
 
 use crate::io::transport::{self, Transport};
-use crate::session::driver::CarrierEnd;
+use crate::session::end::SessionEnd;
 
 /// How long the hello may take.
 const HELLO_MAX: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(crate) struct Greeting {
 ///
 /// # Errors
 /// The carrier ended, or did not say hello in time; it has been told.
-pub(crate) async fn read(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd> {
+pub(crate) async fn read(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
     match tokio::time::timeout(HELLO_MAX, greeting(carrier)).await {
         Ok(greeting) => greeting,
         Err(_) => {
@@ -49,14 +49,14 @@ pub(crate) async fn read(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd
     }
 }
 
-async fn greeting(carrier: &dyn Transport) -> Result<Greeting, CarrierEnd> {
+async fn greeting(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let mut filled = 0;
     loop {
         let (joins, is_hello) = match codec::decode(&bytes[..filled]) {
             Ok(Decoded::Incomplete { needed }) if needed <= HELLO_BYTES_MAX => {
                 match transport::read(carrier, &mut bytes[filled..]).await? {
-                    0 => return Err(CarrierEnd::Closed),
+                    0 => return Err(SessionEnd::Closed),
                     length => filled += length,
                 }
                 continue;

@@ -9,11 +9,13 @@ use std::rc::Rc;
 
 use tokio::sync::Notify;
 
-use crate::session::driver::{CarrierEnd, Driver, Pool, Progress};
+use crate::session::driver::Pool;
+use crate::session::end::SessionEnd;
+use crate::session::mux::{Mux, Progress};
 
 /// Running sessions, oldest first.
 pub(crate) struct Sessions {
-    running: RefCell<BTreeMap<u64, Rc<Driver>>>,
+    running: RefCell<BTreeMap<u64, Rc<dyn Mux>>>,
     next: Cell<u64>,
     ended: Notify,
     pool: Rc<Pool>,
@@ -30,11 +32,11 @@ impl Sessions {
         }
     }
 
-    /// Runs `driver` to its end.
-    pub(crate) async fn run(&self, driver: &Rc<Driver>) -> CarrierEnd {
+    /// Runs `mux` to its end.
+    pub(crate) async fn run(&self, mux: &Rc<dyn Mux>) -> SessionEnd {
         let id = self.next.replace(self.next.get() + 1);
-        self.running.borrow_mut().insert(id, Rc::clone(driver));
-        let end = driver.run().await;
+        self.running.borrow_mut().insert(id, Rc::clone(mux));
+        let end = mux.run().await;
         self.running.borrow_mut().remove(&id);
         self.ended.notify_waiters();
         end
@@ -50,7 +52,7 @@ impl Sessions {
     }
 
     /// The one that has run longest of those whose peers take no more streams.
-    pub(crate) fn oldest_going(&self) -> Option<Rc<Driver>> {
+    pub(crate) fn oldest_going(&self) -> Option<Rc<dyn Mux>> {
         let running = self.running.borrow();
         let mut going = running
             .values()
@@ -60,7 +62,7 @@ impl Sessions {
 
     /// The one that ends for one more session of `peer`, where any waits for a carrier: of the peer that has most, the
     /// one that has waited longest, else its newest.
-    pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<Driver>> {
+    pub(crate) fn evicted_for(&self, peer: Option<Rc<str>>) -> Option<Rc<dyn Mux>> {
         let running = self.running.borrow();
         let holdings: Vec<_> = running
             .values()
@@ -71,7 +73,7 @@ impl Sessions {
     }
 
     /// All that run, oldest first.
-    pub(crate) fn all(&self) -> Vec<Rc<Driver>> {
+    pub(crate) fn all(&self) -> Vec<Rc<dyn Mux>> {
         self.running.borrow().values().cloned().collect()
     }
 

@@ -1,11 +1,17 @@
 //! What arrives on the carrier: one frame a call, each arm one decision.
 
-use super::codec::{ChannelId, Control};
+use super::codec::{self, ChannelId, Control};
 use super::stream::{CloseMeaning, Offer, Stream};
 use super::{
     CarrierId, EXTENSION_ABORT, Event, JmuxSession, ORPHANS_MAX, Outcome, PACKET_SIZE_MIN, Phase,
     Reason, Receive, Refusal, ResetCode, Session, SessionError, StreamId, open_failed,
 };
+
+impl From<codec::DecodeError> for SessionError {
+    fn from(error: codec::DecodeError) -> Self {
+        Self::Foreign(error.to_string())
+    }
+}
 
 impl JmuxSession {
     /// Judges a payload frame against credit before a byte of it is stored.
@@ -36,7 +42,12 @@ impl JmuxSession {
 
     pub(super) fn handle_control(&mut self, control: Control) -> Result<(), SessionError> {
         if self.orphans.len() >= ORPHANS_MAX {
-            return Err(SessionError::TooManyOrphans);
+            return Err(SessionError::Violation {
+                code: None,
+                problem: format!(
+                    "the peer sent more than {ORPHANS_MAX} frames that need an answer without reading the answers"
+                ),
+            });
         }
         match control {
             Control::Open {

@@ -10,9 +10,9 @@ use super::{
     State, carrier, input,
 };
 use crate::session::{
-    CarrierId, CreditView, Event, Header, ListenError, ListenId, OpenError, Outcome, Priority,
-    Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError, Source, StreamId,
-    TARGET_LENGTH_MAX, Token, Transmit,
+    CarrierId, CreditView, Event, Header, ListenError, ListenId, Listeners, OpenError, Outcome,
+    Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError,
+    Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
 
 impl Session for NativeSession {
@@ -28,29 +28,17 @@ impl Session for NativeSession {
         self.resume
     }
 
-    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
-        let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
-        // Numbers must arrive in order.
-        let waits = matches!(self.side, Side::Dialler)
-            && self
-                .carriers
-                .values()
-                .any(|carrier| carrier.state.is_hello());
-        let may = self.state == State::Ready && self.resume && room && !waits;
-        may.then(|| self.insert_carrier(now))
-    }
-
-    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
-        self.begin_to_retire(carrier)
-    }
-
     fn is_retired(&self, carrier: CarrierId) -> bool {
         let carrier = self.carriers.get(&carrier);
         carrier.is_some_and(|carrier| carrier.state == carrier::State::Retired)
     }
 
-    fn want_carriers(&mut self, count: u32) {
-        self.ask_for_carriers(count);
+    fn pool(&mut self) -> Option<&mut dyn Pool> {
+        Some(self)
+    }
+
+    fn listeners(&mut self) -> Option<&mut dyn Listeners> {
+        Some(self)
     }
 
     fn takes_bulk(&self, carrier: CarrierId) -> bool {
@@ -127,43 +115,28 @@ impl Session for NativeSession {
         }
     }
 
-    fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
-        self.ask_to_listen(address, priority)
-    }
-
-    fn unlisten(&mut self, listen: ListenId) {
-        self.give_up(listen);
-    }
-
-    fn listening(&mut self, listen: ListenId, address: &str) {
-        self.answer_listen(listen, address);
-    }
-
-    fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
-        self.refuse_listen(listen, refusal);
-    }
-
-    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
-        let state = self.streams.get_mut(&stream)?;
+    fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity> {
+        let state = self.streams.get(&stream)?;
         let frame_max = self.peer.parameters.frame_max;
         let mut capacity = state.send_capacity(HEADER_BYTES, frame_max, self.resume)?;
+        capacity.bytes = capacity.bytes.min(self.session_credit());
+        capacity.retain_scarce = self.resume && self.retained > self.config.retain / 2;
+        Some(capacity)
+    }
+
+    fn want_credit(&mut self, stream: StreamId) {
+        let waits = self.session_credit() == 0;
+        let Some(state) = self.streams.get_mut(&stream) else {
+            return;
+        };
         if state.is_exhausted() {
             let cause = Outcome::PeerReset(ResetCode::OffsetsExhausted);
             self.cut(stream, ResetCode::OffsetsExhausted, "");
             self.events.push_back(Event::Reset { stream, cause });
-            return None;
-        }
-        let mut session = self.peer.data.saturating_sub(self.peer.data_queued);
-        if self.resume {
-            session = session.min(self.config.retain.saturating_sub(self.retained));
-        }
-        if capacity.bytes > 0 && session == 0 && !state.blocked {
+        } else if waits && state.has_credit() && !state.blocked {
             state.blocked = true;
             self.blocked.push_back(stream);
         }
-        capacity.bytes = capacity.bytes.min(session);
-        capacity.retain_scarce = self.resume && self.retained > self.config.retain / 2;
-        Some(capacity)
     }
 
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
@@ -219,7 +192,7 @@ impl Session for NativeSession {
     }
 
     fn shut_down(&mut self) {
-        self.say_last(Some(SessionCode::NoError), String::new());
+        self.say_last(Some(SessionCode::NoError as u64), String::new());
     }
 
     fn close(&mut self, error: &SessionError) {
@@ -345,5 +318,45 @@ impl Session for NativeSession {
 
     fn credit(&self, stream: StreamId) -> Option<CreditView> {
         self.streams.get(&stream).map(Stream::credit)
+    }
+}
+
+impl Pool for NativeSession {
+    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
+        let room = self.carriers.len() + self.lost.len() < CARRIERS_MAX;
+        // Numbers must arrive in order.
+        let waits = matches!(self.side, Side::Dialler)
+            && self
+                .carriers
+                .values()
+                .any(|carrier| carrier.state.is_hello());
+        let may = self.state == State::Ready && self.resume && room && !waits;
+        may.then(|| self.insert_carrier(now))
+    }
+
+    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
+        self.begin_to_retire(carrier)
+    }
+
+    fn want_carriers(&mut self, count: u32) {
+        self.ask_for_carriers(count);
+    }
+}
+
+impl Listeners for NativeSession {
+    fn listen(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
+        self.ask_to_listen(address, priority)
+    }
+
+    fn unlisten(&mut self, listen: ListenId) {
+        self.give_up(listen);
+    }
+
+    fn listening(&mut self, listen: ListenId, address: &str) {
+        self.answer_listen(listen, address);
+    }
+
+    fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
+        self.refuse_listen(listen, refusal);
     }
 }

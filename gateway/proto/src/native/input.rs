@@ -16,22 +16,31 @@ use payload::StreamFrame;
 
 /// The code of the SESSION_CLOSE that tells the peer of `error`; `None`: it knows, or would not
 /// understand.
-pub(super) fn close_code(error: &SessionError) -> Option<SessionCode> {
+pub(super) fn close_code(error: &SessionError) -> Option<u64> {
     match error {
-        SessionError::Violation { code, .. } => Some(*code),
-        SessionError::Native(codec::DecodeError::NotNative) => None,
-        SessionError::Native(_) => Some(SessionCode::FrameEncodingError),
-        SessionError::HelloTimeout => Some(SessionCode::HelloTimeout),
-        SessionError::ResumeTimeout => Some(SessionCode::ProtocolViolation),
-        SessionError::ClosedByPeer { .. } => None,
-        SessionError::Jmux(_) | SessionError::TooManyOrphans => None,
+        SessionError::Violation { code, .. } => *code,
+        SessionError::HelloTimeout => Some(SessionCode::HelloTimeout as u64),
+        SessionError::ResumeTimeout => Some(SessionCode::ProtocolViolation as u64),
+        SessionError::Foreign(_) | SessionError::ClosedByPeer { .. } => None,
     }
 }
 
-pub(super) fn violation(code: SessionCode, problem: impl Into<String>) -> SessionError {
+pub(super) fn violation(code: SessionCode, problem: impl std::fmt::Display) -> SessionError {
     SessionError::Violation {
-        code,
-        problem: problem.into(),
+        code: Some(code as u64),
+        problem: format!("{code:?}: {problem}"),
+    }
+}
+
+impl From<codec::DecodeError> for SessionError {
+    fn from(error: codec::DecodeError) -> Self {
+        match error {
+            codec::DecodeError::NotNative => Self::Foreign(error.to_string()),
+            error => Self::Violation {
+                code: Some(SessionCode::FrameEncodingError as u64),
+                problem: error.to_string(),
+            },
+        }
     }
 }
 

@@ -10,8 +10,8 @@ use super::codec::Frame;
 use super::input::violation;
 use super::{NativeSession, SessionCode, Side, State as SessionState};
 use crate::session::{
-    Event, LISTEN_ADDRESS_LENGTH_MAX, ListenError, ListenId, Priority, Reason, Refusal,
-    SessionError,
+    Event, LISTEN_ADDRESS_LENGTH_MAX, ListenError, ListenEvent, ListenId, Priority, Reason,
+    Refusal, SessionError,
 };
 
 /// Most listeners that a session asks for at once.
@@ -214,11 +214,11 @@ impl NativeSession {
             let text = "this side is shutting down";
             self.refuse_listen(listen, Refusal::new(Reason::General, text));
         } else {
-            self.events.push_back(Event::ListenAsked {
+            self.events.push_back(Event::Listen(ListenEvent::Asked {
                 listen,
                 address,
                 priority,
-            });
+            }));
         }
         Ok(())
     }
@@ -228,7 +228,8 @@ impl NativeSession {
         match self.listens.states.get(&listen) {
             Some(State::Asked) => {
                 self.listens.set(listen, Some(State::Listening));
-                self.events.push_back(Event::Listening { listen, address });
+                self.events
+                    .push_back(Event::Listen(ListenEvent::Listening { listen, address }));
                 Ok(())
             }
             // It was given up meanwhile.
@@ -253,7 +254,8 @@ impl NativeSession {
             Some(State::Asked | State::AnswerDue(_) | State::Listening)
         );
         if news && code == GIVEN_UP {
-            self.events.push_back(Event::ListenGivenUp { listen });
+            self.events
+                .push_back(Event::Listen(ListenEvent::GivenUp { listen }));
         } else if news {
             let reason = Reason::from_code(u32::try_from(code).unwrap_or(u32::MAX));
             let refusal = Refusal {
@@ -261,7 +263,7 @@ impl NativeSession {
                 description,
             };
             self.events
-                .push_back(Event::ListenEnded { listen, refusal });
+                .push_back(Event::Listen(ListenEvent::Ended { listen, refusal }));
         }
         Ok(())
     }

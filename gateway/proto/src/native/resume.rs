@@ -221,7 +221,7 @@ impl NativeSession {
     }
 
     /// SESSION_CLOSE is all that is left to transmit, where there is a `code`.
-    pub(super) fn say_last(&mut self, code: Option<SessionCode>, reason: String) {
+    pub(super) fn say_last(&mut self, code: Option<u64>, reason: String) {
         self.state = State::Closed;
         self.carriers
             .values_mut()
@@ -235,10 +235,9 @@ impl NativeSession {
         if let Some(carrier) = up.and_then(|id| self.carriers.get_mut(&id))
             && let Some(code) = code
         {
-            carrier.first.push_back(Frame::SessionClose {
-                code: code as u64,
-                reason,
-            });
+            carrier
+                .first
+                .push_back(Frame::SessionClose { code, reason });
         }
     }
 

@@ -192,6 +192,12 @@ impl Stream {
         })
     }
 
+    /// Whether it takes more, where the session does.
+    pub(super) fn has_credit(&self) -> bool {
+        self.send_capacity(0, u32::MAX, false)
+            .is_some_and(|capacity| capacity.bytes > 0)
+    }
+
     /// All 2^48 offsets are used up.
     pub(super) fn is_exhausted(&self) -> bool {
         self.queued == OFFSET_MAX

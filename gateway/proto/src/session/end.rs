@@ -1,7 +1,5 @@
 //! Why streams, opens and sessions end.
 
-use crate::{jmux, native};
-
 /// What cut a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
@@ -200,25 +198,19 @@ pub const TARGET_LENGTH_MAX: usize = 1024;
 /// Why a session cannot go on. The driver gives up the carrier.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SessionError {
-    /// The carrier's bytes are not JMUX.
-    #[error(transparent)]
-    Jmux(#[from] jmux::DecodeError),
-    /// The peer makes us answer faster than it reads.
-    #[error("the peer sent more than 1024 frames that need an answer without reading the answers")]
-    TooManyOrphans,
-    /// The carrier's bytes are not the native protocol.
-    #[error(transparent)]
-    Native(#[from] native::DecodeError),
-    /// The peer broke a rule of the native protocol.
-    #[error("{code:?}: {problem}")]
+    /// The carrier's bytes are not the protocol: the peer would not understand a word of it.
+    #[error("{0}")]
+    Foreign(String),
+    /// The peer broke a rule of the protocol.
+    #[error("{problem}")]
     Violation {
-        /// What it is told.
-        code: native::SessionCode,
+        /// What it is told, where the protocol has a word for it.
+        code: Option<u64>,
         /// Which rule, and how.
         problem: String,
     },
     /// No hello came.
-    #[error("the other side did not say hello in time; does it speak the native protocol?")]
+    #[error("the other side did not say hello in time; does it speak the same protocol?")]
     HelloTimeout,
     /// There was no carrier for too long, or the peer did not say how much of a lost one it received.
     #[error("the session could not be resumed in time")]
@@ -226,7 +218,7 @@ pub enum SessionError {
     /// The peer ended the session.
     #[error("the peer ended the session, code {code:#x}: {reason}")]
     ClosedByPeer {
-        /// [`native::SessionCode`] as a number.
+        /// Of the protocol; 0: it has no more use for the session.
         code: u64,
         /// Its words.
         reason: String,

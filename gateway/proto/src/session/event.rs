@@ -1,6 +1,6 @@
 //! What a session tells its driver.
 
-use super::{CarrierId, ListenId, Outcome, Priority, Refusal, Source, StreamId};
+use super::{CarrierId, ListenEvent, Outcome, Refusal, Source, StreamId};
 
 /// What the application side must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,34 +61,8 @@ pub enum Event {
         /// The stream.
         stream: StreamId,
     },
-    /// The peer asks this side to listen: answer by `listening` or `end_listen`.
-    ListenAsked {
-        /// The listener.
-        listen: ListenId,
-        /// `ADDRESS:PORT` as the peer wrote it.
-        address: String,
-        /// Of its streams.
-        priority: Priority,
-    },
-    /// The peer does not want it any more.
-    ListenGivenUp {
-        /// The listener.
-        listen: ListenId,
-    },
-    /// The peer listens.
-    Listening {
-        /// The listener.
-        listen: ListenId,
-        /// On what, as the peer says it.
-        address: String,
-    },
-    /// The peer does not listen, or not any more; it may be asked again.
-    ListenEnded {
-        /// The listener.
-        listen: ListenId,
-        /// Why.
-        refusal: Refusal,
-    },
+    /// Something is said of a listener.
+    Listen(ListenEvent),
     /// There is credit again.
     Writable {
         /// The stream.

@@ -1,5 +1,7 @@
 //! Listeners that one side asks the other side for.
 
+use super::{Priority, Refusal};
+
 /// Longest address that can be asked to be listened on, bytes.
 pub const LISTEN_ADDRESS_LENGTH_MAX: usize = 64;
 
@@ -30,6 +32,39 @@ pub fn listen_of_target(target: &str) -> Option<ListenId> {
     let canonical = number.bytes().all(|b| b.is_ascii_digit()) && !number.starts_with('0');
     let listen = number.parse().ok().filter(|_| canonical);
     listen.map(ListenId)
+}
+
+/// What a session tells of listeners.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ListenEvent {
+    /// The peer asks this side to listen: answer by `listening` or `end_listen`.
+    Asked {
+        /// The listener.
+        listen: ListenId,
+        /// `ADDRESS:PORT` as the peer wrote it.
+        address: String,
+        /// Of its streams.
+        priority: Priority,
+    },
+    /// The peer does not want it any more.
+    GivenUp {
+        /// The listener.
+        listen: ListenId,
+    },
+    /// The peer listens.
+    Listening {
+        /// The listener.
+        listen: ListenId,
+        /// On what, as the peer says it.
+        address: String,
+    },
+    /// The peer does not listen, or not any more; it may be asked again.
+    Ended {
+        /// The listener.
+        listen: ListenId,
+        /// Why.
+        refusal: Refusal,
+    },
 }
 
 /// Why a listener could not be asked for.

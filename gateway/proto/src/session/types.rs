@@ -140,6 +140,12 @@ pub enum Transmit {
 /// Most bytes of a payload header of any protocol.
 pub const HEADER_BYTES_MAX: usize = 16;
 
+/// Most bytes of a control frame of any protocol: JMUX's, whose size is 16 bits.
+pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
+
+/// Bytes of the smallest packets that bulk comes in, in any protocol: JMUX's default.
+pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
+
 /// The header of a payload frame, in place: every protocol's fits [`HEADER_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {

@@ -81,6 +81,8 @@ impl Dialled {
         if capacity > 0 {
             self.session
                 .source_ready(stream, capacity as usize, 0, Token(stream.number()));
+        } else {
+            self.session.want_credit(stream);
         }
         capacity
     }
@@ -216,6 +218,7 @@ fn envoy_47351_every_stream_that_waits_is_woken_once_whatever_the_others_do_then
             }
             // The others look, and wait again.
             _ => {
+                dialled.session.want_credit(stream);
                 let left = dialled.session.send_capacity(stream);
                 assert_eq!(left.map(|c| c.bytes), (stream != streams[4]).then_some(0));
             }

@@ -10,7 +10,7 @@ use std::time::Instant;
 use muxtunnel_proto::native::RETAINED_OVERHEAD_BYTES;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
-    CarrierId, NativeConfig, NativeSession, Priority, Session, SessionError, StreamId, Token,
+    CarrierId, NativeConfig, NativeSession, Pool, Priority, Session, SessionError, StreamId, Token,
     Transmit,
 };
 

@@ -2,7 +2,6 @@
 //! holds all of them up, and retires what is of no use.
 
 use std::convert::Infallible;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use crate::io::security::Credentials;
 use crate::io::transport::{Side, Transport};
 use crate::net::egress::{Address, Egress};
 use crate::roles::rendezvous::leaf::Leaf;
-use crate::session::driver::{Driver, NoCarrier, PoolState};
+use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
 const BACKOFF_MIN: Duration = Duration::from_millis(100);
@@ -84,7 +83,7 @@ pub(super) async fn connect(
 /// Has carriers replaced that were made before this end's certificate was renewed, so that none outlives its
 /// certificate, and a session that cannot resume left for another one; never ends. After a while of its own, since many
 /// entries may be renewed at once.
-pub(super) async fn renew(driver: &Driver, dial_context: &DialContext) -> Infallible {
+pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallible {
     let mut credentials = dial_context.credentials.clone();
     let mut shown = credentials.borrow_and_update().certificate();
     loop {
@@ -98,10 +97,9 @@ pub(super) async fn renew(driver: &Driver, dial_context: &DialContext) -> Infall
         shown = shows;
         let renewed = Instant::now();
         tokio::time::sleep(RENEWAL_JITTER.mul_f64(rand::rng().random())).await;
-        if driver.resumes() {
-            driver.outdate(renewed);
-        } else {
-            driver.leave();
+        match mux.carriers() {
+            Some(carriers) if carriers.resumes() => carriers.outdate(renewed),
+            _ => mux.leave(),
         }
     }
 }
@@ -114,23 +112,27 @@ fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
 /// Dials and retires one carrier after another, until none is left and the exit is gone for good. `at`: where the
 /// first one led.
 pub(super) async fn keep(
-    driver: &Rc<Driver>,
+    mux: &dyn Mux,
     exit: &Address,
     at: &Address,
     bounds: config::Pool,
     dial_context: &DialContext,
 ) {
+    let Some(carriers) = mux.carriers() else {
+        return std::future::pending().await;
+    };
     let failed = watch::Sender::new(0);
     let mut failures = failed.subscribe();
     tokio::select! {
-        never = keep_dialling(driver, (exit, at), bounds, dial_context, &failed) => match never {},
-        () = exit_liveness::until_gone(driver, exit, &mut failures, dial_context) => {}
+        never = keep_dialling(mux, carriers, (exit, at), bounds, dial_context, &failed) => match never {},
+        () = exit_liveness::until_gone(mux, exit, &mut failures, dial_context) => {}
     }
 }
 
 /// The same without an end. `failed`: dials in a row that came to nothing.
 async fn keep_dialling(
-    driver: &Rc<Driver>,
+    mux: &dyn Mux,
+    carriers: &dyn CarrierPool,
     (exit, at): (&Address, &Address),
     bounds: config::Pool,
     dial_context: &DialContext,
@@ -139,42 +141,42 @@ async fn keep_dialling(
     let (mut failures, mut latest) = (0_u32, Instant::now());
     let mut at = at.clone();
     loop {
-        let PoolState { up, outdated, .. } = driver.pool();
-        let wanted = wanted(bounds, &driver.pool());
+        let PoolState { up, outdated, .. } = carriers.numbers();
+        let wanted = wanted(bounds, &carriers.numbers());
         if up > wanted {
-            shrink(driver, bounds).await;
+            shrink(carriers, bounds).await;
             continue;
         }
         if up == wanted && outdated == 0 {
-            driver
-                .until_pool(|pool| pool.up != self::wanted(bounds, pool) || pool.outdated > 0)
-                .await;
+            let differs =
+                |pool: &PoolState| pool.up != self::wanted(bounds, pool) || pool.outdated > 0;
+            carriers.until(&differs).await;
             if latest.elapsed() < REDIAL_AFTER {
                 pause(1).await;
             }
             continue;
         }
         if failures > 0 {
-            let most = if driver.waits() {
+            let most = if mux.waits() {
                 WAITING_BACKOFF_MAX
             } else {
                 BACKOFF_MAX
             };
             pause_at_most(failures, most).await;
         }
-        let before = driver.pool().up;
+        let before = carriers.numbers().up;
         let least = bounds.min.into();
-        match add(driver, exit, &mut at, dial_context, failures).await {
+        match add(carriers, exit, &mut at, dial_context, failures).await {
             Ok(true) => (failures, latest) = (0, Instant::now()),
             Ok(false) | Err(NoCarrier::Io(_)) if before >= least => {
                 tracing::info!(%exit, carriers = before, "No further carrier");
-                let _ = tokio::time::timeout(MORE_AFTER, driver.lacks(least)).await;
+                let _ = tokio::time::timeout(MORE_AFTER, carriers.lacks(least)).await;
             }
             Ok(false) => failures += 1,
             Err(NoCarrier::Refused(_)) if before > 0 => {
-                let peer = driver.peer();
+                let peer = mux.peer();
                 tracing::info!(%exit, %peer, carriers = before, "The session takes no more carriers");
-                driver.lacks(before).await;
+                carriers.lacks(before).await;
             }
             Err(error) => {
                 tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, "No carrier for a session that goes on");
@@ -186,30 +188,29 @@ async fn keep_dialling(
 }
 
 /// One carrier fewer.
-async fn shrink(driver: &Rc<Driver>, bounds: config::Pool) {
-    if !driver.retire_one() {
+async fn shrink(carriers: &dyn CarrierPool, bounds: config::Pool) {
+    if !carriers.retire_one() {
         // Another one is being retired, or a lost one is not settled.
-        let enough = driver.until_pool(|pool| pool.up <= wanted(bounds, pool));
-        let _ = tokio::time::timeout(RETIRE_AGAIN, enough).await;
+        let enough = |pool: &PoolState| pool.up <= wanted(bounds, pool);
+        let _ = tokio::time::timeout(RETIRE_AGAIN, carriers.until(&enough)).await;
     }
 }
 
 /// Whether it came up.
 async fn add(
-    driver: &Rc<Driver>,
+    carriers: &dyn CarrierPool,
     exit: &Address,
     at: &mut Address,
     dial_context: &DialContext,
     failures: u32,
 ) -> Result<bool, NoCarrier> {
     // Where a name leads to several exits, the session is at one of them; but that one may have moved.
-    let at_peer = driver.pool().up > 0 || failures <= 1;
+    let at_peer = carriers.numbers().up > 0 || failures <= 1;
     let carrier = connect(if at_peer { at } else { exit }, dial_context).await?;
     if !at_peer {
         *at = exit.at(&*carrier);
     }
-    let carrier = driver.add_carrier(carrier, Vec::new(), None)?;
-    Ok(carrier.settled().await)
+    Ok(carriers.add(carrier, Vec::new(), None)?.await)
 }
 
 #[cfg(test)]

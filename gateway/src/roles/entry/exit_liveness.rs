@@ -12,14 +12,14 @@ use tokio::sync::watch;
 use super::carriers::DialContext;
 use super::exits::is_ipv4;
 use crate::net::egress::Address;
-use crate::session::driver::{Driver, Progress};
+use crate::session::mux::{Mux, Progress};
 
 /// Waits until the exit of the session is gone for good. `exit`: where it is dialled. `failures`: dials of further
 /// carriers in a row that came to nothing; each is followed by one look at the name, if the session has no carrier.
 /// Never ends where no name could tell: `exit` is a literal address, a name that is dialled as such since it leads
 /// to one exit, what a proxy looks up, a Unix socket, a command, or a rendezvous.
 pub(super) async fn until_gone(
-    driver: &Driver,
+    mux: &dyn Mux,
     exit: &Address,
     failures: &mut watch::Receiver<u32>,
     dial_context: &DialContext,
@@ -31,7 +31,7 @@ pub(super) async fn until_gone(
     loop {
         // It cannot fail: who dials holds the sender.
         let _ = failures.changed().await;
-        if !is_lost(driver, failures) {
+        if !is_lost(mux, failures) {
             continue;
         }
         // One that leads nowhere, or whose servers do not answer, says nothing of this exit.
@@ -39,7 +39,7 @@ pub(super) async fn until_gone(
             continue;
         };
         // It may have come back meanwhile.
-        if leads_elsewhere(&found, exit) && is_lost(driver, failures) {
+        if leads_elsewhere(&found, exit) && is_lost(mux, failures) {
             return;
         }
     }
@@ -47,8 +47,8 @@ pub(super) async fn until_gone(
 
 /// Whether the session has no carrier and could not be given another one. An exit that goes away in order has left
 /// its name by itself: that says nothing of its streams.
-fn is_lost(driver: &Driver, failures: &watch::Receiver<u32>) -> bool {
-    *failures.borrow() > 0 && driver.waits() && driver.progress() == Progress::Ready
+fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
+    *failures.borrow() > 0 && mux.waits() && mux.progress() == Progress::Ready
 }
 
 /// Whether a name that leads to `found` leads to other exits, and no more to `exit`. A look-up may bring the addresses

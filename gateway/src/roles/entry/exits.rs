@@ -14,7 +14,7 @@ use muxtunnel_gateway_config::{Config, Protocol};
 use super::{Entry, carriers};
 use crate::io::transport::Transport;
 use crate::net::egress::Address;
-use crate::session::driver::{Driver, Progress};
+use crate::session::mux::{Mux, Progress};
 
 /// Exits with which a worker has sessions for new streams.
 pub(super) const EXITS_MAX: usize = 4;
@@ -33,7 +33,7 @@ pub(super) enum Link {
     Down,
     /// Its exit went away, and another is dialled.
     Replacing,
-    Up(Rc<Driver>),
+    Up(Rc<dyn Mux>),
 }
 
 /// Where new streams go.
@@ -52,7 +52,7 @@ impl Links {
     }
 
     /// The sessions that take streams.
-    fn ready(&self) -> impl Iterator<Item = &Rc<Driver>> {
+    fn ready(&self) -> impl Iterator<Item = &Rc<dyn Mux>> {
         self.by_place.values().filter_map(|link| match link {
             Link::Up(session) if session.progress() == Progress::Ready && !session.has_ended() => {
                 Some(session)
@@ -62,14 +62,14 @@ impl Links {
     }
 
     /// The session with the fewest streams; one without a carrier only where all are.
-    pub(super) fn best(&self) -> Option<Rc<Driver>> {
-        self.ready().min_by_key(|session| load(session)).cloned()
+    pub(super) fn best(&self) -> Option<Rc<dyn Mux>> {
+        self.ready().min_by_key(|session| session.load()).cloned()
     }
 
     /// All that take streams, [`Self::best`] first.
-    pub(super) fn by_load(&self) -> Vec<Rc<Driver>> {
+    pub(super) fn by_load(&self) -> Vec<Rc<dyn Mux>> {
         let mut sessions: Vec<_> = self.ready().cloned().collect();
-        sessions.sort_by_key(load);
+        sessions.sort_by_key(|session| session.load());
         sessions
     }
 
@@ -90,10 +90,6 @@ impl Links {
             None => self.none_since.or(Some(now)),
         };
     }
-}
-
-fn load(session: &Rc<Driver>) -> (bool, usize) {
-    (session.pool().up == 0, session.stream_count())
 }
 
 impl Entry {

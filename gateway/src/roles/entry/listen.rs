@@ -26,8 +26,9 @@ use crate::ingress::listener::{Rejection, Request};
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
-use crate::session::driver::{Connection, OpenEnd};
+use crate::session::mux::OpenEnd;
 use crate::stream::account::{Ended, Local};
+use crate::stream::early_data::Connection;
 
 /// One port that is listened on. Its route is looked up anew for each connection, so a changed target
 /// needs no new listener.

@@ -20,8 +20,9 @@ use crate::base::closing::Reason;
 use crate::base::printable::Printable;
 use crate::ingress::listener::answer::Answer;
 use crate::io::local_socket::LocalSocket;
-use crate::session::driver::{Connection, OpenEnd};
+use crate::session::mux::OpenEnd;
 use crate::stream::account::Local;
+use crate::stream::early_data::Connection;
 
 /// For one request, whatever it waits for.
 const PATIENCE: Duration = Duration::from_secs(10);

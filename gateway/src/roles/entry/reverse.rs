@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{self as config, Direction, Rule};
-use muxtunnel_proto::{Event, ListenId, Reason, Refusal, listen_of_target};
+use muxtunnel_proto::{ListenEvent, ListenId, Reason, Refusal, listen_of_target};
 use tokio::sync::Notify;
 
 use super::Entry;
@@ -24,7 +24,7 @@ use crate::ingress::listener::greeting::url_of;
 use crate::net::dial::{self, Dialled};
 use crate::net::policy::Authorizer;
 use crate::roles::worker::Phase;
-use crate::session::driver::{Driver, Progress};
+use crate::session::mux::{Listeners, Mux, Progress};
 
 /// Before an exit is asked again that refused.
 const ASK_AGAIN: Duration = Duration::from_secs(15);
@@ -34,7 +34,7 @@ pub(super) struct Asked {
     /// The session's own, to tell its outcomes from those of others.
     number: u64,
     by_id: RefCell<BTreeMap<ListenId, Rc<Route>>>,
-    news: RefCell<VecDeque<Event>>,
+    news: RefCell<VecDeque<ListenEvent>>,
     wake: Notify,
 }
 
@@ -94,10 +94,10 @@ impl Asked {
         })
     }
 
-    /// Hears what the exit of `driver` says.
-    pub(super) fn hear(self: &Rc<Self>, driver: &Rc<Driver>) {
+    /// Hears what the exit says.
+    pub(super) fn hear(self: &Rc<Self>, listeners: &dyn Listeners) {
         let asked = Rc::clone(self);
-        driver.hear_listeners(Box::new(move |_, event| {
+        listeners.hear(Box::new(move |event| {
             asked.news.borrow_mut().push_back(event);
             asked.wake.notify_one();
         }));
@@ -108,7 +108,7 @@ impl Asked {
     fn ask(
         &self,
         entry: &Entry,
-        driver: &Rc<Driver>,
+        listeners: &dyn Listeners,
         wanted: &[&config::Forward],
         paused: &BTreeMap<String, Instant>,
     ) -> Vec<(String, String)> {
@@ -121,7 +121,9 @@ impl Asked {
             }
             stays.is_some()
         });
-        given_up.iter().for_each(|listen| driver.unlisten(*listen));
+        given_up
+            .iter()
+            .for_each(|listen| listeners.unlisten(*listen));
         let mut failed = Vec::new();
         for wanted in wanted {
             let by_id = self.by_id.borrow();
@@ -130,7 +132,7 @@ impl Asked {
             if is_asked || paused.contains_key(&wanted.name) {
                 continue;
             }
-            match driver.listen(&wanted.listen, priority(wanted.priority)) {
+            match listeners.listen(&wanted.listen, priority(wanted.priority)) {
                 Ok(listen) => {
                     let route = Route::of(entry, wanted);
                     self.by_id.borrow_mut().insert(listen, route);
@@ -143,23 +145,26 @@ impl Asked {
 }
 
 impl Entry {
-    /// Has the exit of `driver` listen for the forwards that ask for it; never ends.
-    pub(super) async fn keep_listeners(&self, driver: &Rc<Driver>, asked: &Asked) -> Infallible {
+    /// Has the exit of `mux` listen for the forwards that ask for it; never ends.
+    pub(super) async fn keep_listeners(&self, mux: &dyn Mux, asked: &Asked) -> Infallible {
+        let Some(listeners) = mux.listeners() else {
+            return std::future::pending().await;
+        };
         let (mut config, mut phase) = (self.config.clone(), self.phase.clone());
         let mut paused: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
-            self.take_news(driver, asked, &mut paused);
+            self.take_news(mux, asked, &mut paused);
             let closed = *phase.borrow_and_update() >= Phase::Closed;
-            if closed || driver.progress() > Progress::Ready {
-                self.stop_asking(driver, asked);
+            if closed || mux.progress() > Progress::Ready {
+                self.stop_asking(listeners, asked);
                 return std::future::pending().await;
             }
             let now = Instant::now();
             paused.retain(|_, until| *until > now);
             let forwards = Arc::clone(&config.borrow_and_update());
             let wanted: Vec<_> = forwards.forwards.iter().filter(is_reverse).collect();
-            for (name, problem) in asked.ask(self, driver, &wanted, &paused) {
-                self.not_listening(driver, asked, &mut paused, name, problem);
+            for (name, problem) in asked.ask(self, listeners, &wanted, &paused) {
+                self.not_listening(mux, asked, &mut paused, name, problem);
             }
             let again = paused.values().min().copied();
             let again = async {
@@ -172,7 +177,7 @@ impl Entry {
                 Ok(()) = config.changed() => paused.clear(),
                 Ok(()) = phase.changed() => {}
                 () = asked.wake.notified() => {}
-                () = driver.reached(Progress::GoingAway) => {}
+                () = mux.reached(Progress::GoingAway) => {}
                 () = again => {}
             }
         }
@@ -186,44 +191,40 @@ impl Entry {
             .any(|forward| is_reverse(&forward))
     }
 
-    fn take_news(
-        &self,
-        driver: &Rc<Driver>,
-        asked: &Asked,
-        paused: &mut BTreeMap<String, Instant>,
-    ) {
+    fn take_news(&self, mux: &dyn Mux, asked: &Asked, paused: &mut BTreeMap<String, Instant>) {
         for event in asked.news.take() {
             match event {
-                Event::Listening { listen, address } => {
+                ListenEvent::Listening { listen, address } => {
                     let route = asked.by_id.borrow().get(&listen).cloned();
                     if let Some(route) = route {
                         let forward = &route.forward.name;
-                        tracing::info!(forward, listen = %address, exit = %driver.peer(), "The exit listens");
+                        tracing::info!(forward, listen = %address, exit = %mux.peer(), "The exit listens");
                         self.note_outcome(asked, forward, None);
                     }
                 }
-                Event::ListenEnded { listen, refusal } => {
+                ListenEvent::Ended { listen, refusal } => {
                     let route = asked.by_id.borrow_mut().remove(&listen);
                     if let Some(route) = route {
                         let name = route.forward.name.clone();
-                        self.not_listening(driver, asked, paused, name, refusal.description);
+                        self.not_listening(mux, asked, paused, name, refusal.description);
                     }
                 }
-                _ => {}
+                // The exit asks for nothing.
+                ListenEvent::Asked { .. } | ListenEvent::GivenUp { .. } => {}
             }
         }
     }
 
     fn not_listening(
         &self,
-        driver: &Rc<Driver>,
+        mux: &dyn Mux,
         asked: &Asked,
         paused: &mut BTreeMap<String, Instant>,
         forward: String,
         problem: String,
     ) {
         let code = Code::ListenRefused;
-        tracing::warn!(%code, forward, exit = %driver.peer(), reason = %problem, "The exit does not listen");
+        tracing::warn!(%code, forward, exit = %mux.peer(), reason = %problem, "The exit does not listen");
         self.note_outcome(asked, &forward, Some(format!("{code}: {problem}")));
         paused.insert(forward, Instant::now() + ASK_AGAIN);
     }
@@ -241,9 +242,11 @@ impl Entry {
     }
 
     /// The session asks for nothing more. What the exit opened goes on.
-    fn stop_asking(&self, driver: &Rc<Driver>, asked: &Asked) {
+    fn stop_asking(&self, listeners: &dyn Listeners, asked: &Asked) {
         let listens: Vec<ListenId> = asked.by_id.borrow().keys().copied().collect();
-        listens.iter().for_each(|listen| driver.unlisten(*listen));
+        listens
+            .iter()
+            .for_each(|listen| listeners.unlisten(*listen));
         self.forget_outcomes(asked);
     }
 

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Config, ForwardLimits};
-use muxtunnel_proto::{Event, ListenId, Priority, Reason, Refusal, listen_target};
+use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal, listen_target};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -25,8 +25,9 @@ use crate::net::bind::ACCEPT_RETRY;
 use crate::net::shared_ports::{SharedListener, SharedPortError, SharedPorts};
 use crate::roles::entry::{Refused, code_of_open};
 use crate::roles::worker::Worker;
-use crate::session::driver::{Connection, Driver, NotOpened, OpenEnd, Progress};
+use crate::session::mux::{Listeners, Mux, NotOpened, OpenEnd, Progress};
 use crate::stream::account::{Ended, Local};
+use crate::stream::early_data::Connection;
 
 /// What entries have a worker listen on.
 pub(super) struct Reverse {
@@ -49,9 +50,16 @@ struct Listener {
 
 /// A session that asks for it.
 struct Asker {
-    session: Rc<Driver>,
+    session: Rc<dyn Mux>,
     listen: ListenId,
     priority: Priority,
+}
+
+/// It has asked, so its protocol has a word for an answer.
+fn say(session: &Rc<dyn Mux>, answer: impl FnOnce(&dyn Listeners)) {
+    if let Some(listeners) = session.listeners() {
+        answer(listeners);
+    }
 }
 
 impl Drop for Listener {
@@ -74,30 +82,34 @@ impl Reverse {
     }
 
     /// Does what the peer of `session` asks for, from now on.
-    pub(super) fn serve(self: &Rc<Self>, session: &Driver) {
-        let reverse = Rc::downgrade(self);
-        session.hear_listeners(Box::new(move |session, event| {
-            let Some(reverse) = reverse.upgrade() else {
+    pub(super) fn serve(self: &Rc<Self>, session: &Rc<dyn Mux>) {
+        let Some(listeners) = session.listeners() else {
+            return;
+        };
+        let (reverse, session) = (Rc::downgrade(self), Rc::downgrade(session));
+        listeners.hear(Box::new(move |event| {
+            let (Some(reverse), Some(session)) = (reverse.upgrade(), session.upgrade()) else {
                 return;
             };
             match event {
-                Event::ListenAsked {
+                ListenEvent::Asked {
                     listen,
                     address,
                     priority,
-                } => reverse.asked(session, listen, &address, priority),
-                Event::ListenGivenUp { listen } => {
+                } => reverse.asked(&session, listen, &address, priority),
+                ListenEvent::GivenUp { listen } => {
                     reverse.forget(|asker| {
-                        asker.listen == listen && Rc::ptr_eq(&asker.session, session)
+                        asker.listen == listen && Rc::ptr_eq(&asker.session, &session)
                     });
                 }
-                _ => {}
+                // An exit asks for nothing.
+                ListenEvent::Listening { .. } | ListenEvent::Ended { .. } => {}
             }
         }));
     }
 
     /// The session is over.
-    pub(super) fn end(&self, session: &Rc<Driver>) {
+    pub(super) fn end(&self, session: &Rc<dyn Mux>) {
         self.forget(|asker| Rc::ptr_eq(&asker.session, session));
     }
 
@@ -112,15 +124,20 @@ impl Reverse {
         let mut config = self.config.clone();
         while config.changed().await.is_ok() {
             let config = Arc::clone(&config.borrow_and_update());
+            let mut closed = Vec::new();
             self.listeners.borrow_mut().retain(|address, listener| {
                 let stays = is_allowed(&config, *address, listener.peer.as_deref());
                 if !stays {
-                    for asker in listener.askers.take() {
-                        asker.session.end_listen(asker.listen, denied(*address));
-                    }
+                    let askers = listener.askers.take().into_iter();
+                    closed.extend(askers.map(|asker| (*address, asker)));
                 }
                 stays
             });
+            for (address, asker) in closed {
+                say(&asker.session, |listeners| {
+                    listeners.end_listen(asker.listen, denied(address));
+                });
+            }
             self.publish();
         }
         std::future::pending::<()>().await;
@@ -128,7 +145,7 @@ impl Reverse {
 
     fn asked(
         self: &Rc<Self>,
-        session: &Rc<Driver>,
+        session: &Rc<dyn Mux>,
         listen: ListenId,
         address: &str,
         priority: Priority,
@@ -139,14 +156,16 @@ impl Reverse {
             priority,
         };
         match self.listen(address, asker) {
-            Ok(address) => session.listening(listen, &address.to_string()),
+            Ok(address) => say(session, |listeners| {
+                listeners.listening(listen, &address.to_string());
+            }),
             Err(refusal) => {
                 self.telemetry.streams.refused(Code::ListenRefused);
                 if self.telemetry.may_log_refusal() {
                     let (code, peer) = (Code::ListenRefused, session.peer());
                     tracing::warn!(%code, %peer, %address, reason = %refusal.description, "Listener refused");
                 }
-                session.end_listen(listen, refusal);
+                say(session, |listeners| listeners.end_listen(listen, refusal));
             }
         }
     }
@@ -217,16 +236,12 @@ impl Reverse {
 
 impl Listener {
     /// The session with the fewest streams; one without a carrier only where all are.
-    fn best(&self) -> Option<(Rc<Driver>, ListenId, Priority)> {
+    fn best(&self) -> Option<(Rc<dyn Mux>, ListenId, Priority)> {
         let askers = self.askers.borrow();
         let ready = askers
             .iter()
             .filter(|asker| asker.session.progress() == Progress::Ready);
-        let load = |asker: &&Asker| {
-            let session = &asker.session;
-            (session.pool().up == 0, session.stream_count())
-        };
-        let best = ready.min_by_key(load)?;
+        let best = ready.min_by_key(|asker| asker.session.load())?;
         Some((Rc::clone(&best.session), best.listen, best.priority))
     }
 

@@ -14,11 +14,12 @@ use muxtunnel_gateway_config::status::Limit;
 use muxtunnel_gateway_config::{Config, Protocol, Role};
 use muxtunnel_proto::CarrierId;
 
-use super::{Driver, Progress};
+use super::Driver;
 use crate::base::carrier_history::{self, CarrierHistory, Gateway};
 use crate::base::cpu::ThreadCpu;
 use crate::base::sys;
 use crate::session::carrier_autoscaler::{self, CarrierAutoscaler};
+use crate::session::mux::Progress;
 
 /// Pause between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_millis(500);

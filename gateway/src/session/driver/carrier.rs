@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Config;
-use muxtunnel_proto::{CarrierId, Session, SessionError};
+use muxtunnel_proto::{CarrierId, Session};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
@@ -22,65 +22,12 @@ use super::{Driver, carrier_in, pool};
 use crate::base::telemetry::{CarrierStats, Telemetry};
 use crate::io::socket::{self, KeepaliveConfig};
 use crate::io::transport::{Proof, Transport};
+use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
+use crate::session::mux::NoCarrier;
 
 /// How long the peer may take to read what is left to say to it.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
-
-/// Why a carrier ended, and with the last one its session.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum CarrierEnd {
-    /// The peer closed it.
-    #[error("the peer closed the carrier")]
-    Closed,
-    /// The connection failed.
-    #[error("the carrier failed: {0}")]
-    Io(#[from] std::io::Error),
-    /// The peer broke the protocol.
-    #[error("{code}: {0}", code = muxtunnel_codes::Code::ProtocolViolation)]
-    Protocol(SessionError),
-    /// The peer has no more use for the session.
-    #[error("the peer ended the session")]
-    Finished(SessionError),
-    /// It was given up, for this reason.
-    #[error("{0}")]
-    GivenUp(String),
-    /// The other end may not connect any more.
-    #[error("{code}: {0}", code = Code::PeerRevoked)]
-    Revoked(String),
-    /// Another carrier has its place.
-    #[error("{code}: another carrier needed its place", code = Code::TooManyCarriers)]
-    Evicted,
-    /// This side shut the session down.
-    #[error("this side shut the carrier down")]
-    ShutDown,
-    /// A task of the session panicked.
-    #[error("a fault of this gateway ended the session")]
-    Panicked,
-}
-
-impl From<SessionError> for CarrierEnd {
-    fn from(error: SessionError) -> Self {
-        match error {
-            SessionError::ClosedByPeer { code: 0, .. } => Self::Finished(error),
-            error => Self::Protocol(error),
-        }
-    }
-}
-
-/// Why a connection did not become a carrier of a session.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NoCarrier {
-    /// The session takes no more, or has ended.
-    #[error("the session takes no more carriers")]
-    Refused(Box<dyn Transport>),
-    /// Its other end is somebody else than that of the session's first carrier.
-    #[error("the other end is not who the session's first carrier led to")]
-    Stranger(Box<dyn Transport>),
-    /// The connection failed.
-    #[error(transparent)]
-    Io(#[from] std::io::Error),
-}
 
 /// Where a carrier is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,8 +51,9 @@ pub(crate) struct Carrier {
     pub(super) queue: RefCell<Queue>,
     pub(super) backlog: Backlog,
     pub(super) stats: Arc<CarrierStats>,
-    /// There may be something to transmit.
-    pub(super) transmit_wake: Notify,
+    /// There may be something to transmit that was not looked for yet.
+    transmits: Cell<bool>,
+    transmit_wake: Notify,
     close_wake: Notify,
     settled_wake: Notify,
     state: Cell<State>,
@@ -116,7 +64,7 @@ pub(crate) struct Carrier {
     /// Another one is to take its place.
     pub(super) outdated: Cell<bool>,
     /// Why this side does not trust it any more.
-    distrusted: Cell<Option<CarrierEnd>>,
+    distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
     /// Why the session gave it up.
     given_up: Cell<Option<String>>,
@@ -149,6 +97,7 @@ impl Carrier {
             queue: RefCell::default(),
             backlog,
             stats,
+            transmits: Cell::new(false),
             transmit_wake: Notify::new(),
             close_wake: Notify::new(),
             settled_wake: Notify::new(),
@@ -188,6 +137,25 @@ impl Carrier {
         }
     }
 
+    /// There may be something to transmit.
+    pub(super) fn wake_transmit(&self) {
+        if !self.transmits.replace(true) {
+            self.transmit_wake.notify_one();
+        }
+    }
+
+    /// What there is to transmit is about to be looked for.
+    pub(super) fn begin_transmit(&self) {
+        self.transmits.set(false);
+    }
+
+    /// Waits until there may be something to transmit.
+    pub(super) async fn transmits(&self) {
+        while !self.transmits.get() {
+            self.transmit_wake.notified().await;
+        }
+    }
+
     /// Tells the session, once, that it is gone.
     pub(super) fn lose(&self, session: &mut dyn Session) {
         if !self.lost.replace(true) {
@@ -216,7 +184,7 @@ impl Carrier {
     }
 
     /// Ends it at once, as if it had failed.
-    pub(super) fn distrust(&self, end: CarrierEnd) {
+    pub(super) fn distrust(&self, end: SessionEnd) {
         self.distrusted.set(Some(end));
         self.distrusted_wake.notify_one();
     }
@@ -289,17 +257,17 @@ impl Driver {
             biased;
             end = carrier_in::run(&self, &carrier, unread) => end,
             end = carrier_out::run(&self, &carrier) => end,
-            () = carrier.close_wake.notified() => CarrierEnd::ShutDown,
+            () = carrier.close_wake.notified() => SessionEnd::ShutDown,
             () = carrier.evicted() => {
                 self.telemetry.streams.refused(Code::TooManyCarriers);
-                CarrierEnd::Evicted
+                SessionEnd::Evicted
             }
             () = carrier.distrusted_wake.notified() => {
-                carrier.distrusted.take().unwrap_or(CarrierEnd::ShutDown)
+                carrier.distrusted.take().unwrap_or(SessionEnd::ShutDown)
             }
         };
         let fails = carrier.is_running();
-        if fails && matches!(end, CarrierEnd::Protocol(_) | CarrierEnd::Finished(_)) {
+        if fails && matches!(end, SessionEnd::Protocol(_) | SessionEnd::Finished(_)) {
             self.end(end, Some(&carrier));
         } else if fails {
             let retired = self.session.view().is_retired(carrier.id);
@@ -315,15 +283,15 @@ impl Driver {
         self.remove(&carrier);
         if !carrier.lost.get() {
             // The session gave it up, and may only now forget it.
-            self.carrier_lost(&carrier, CarrierEnd::Closed);
+            self.carrier_lost(&carrier, SessionEnd::Closed);
         }
     }
 
     /// The carrier is gone: others go on with its streams, or the session ends with it.
-    fn carrier_lost(self: &Rc<Self>, carrier: &Carrier, end: CarrierEnd) {
+    fn carrier_lost(self: &Rc<Self>, carrier: &Carrier, end: SessionEnd) {
         let given_up = carrier.given_up.take();
         let (is_given_up, reason) = (given_up.is_some(), end.to_string());
-        let end = given_up.map_or(end, CarrierEnd::GivenUp);
+        let end = given_up.map_or(end, SessionEnd::GivenUp);
         self.update_or_end(end, |session| carrier.lose(session));
         if self.has_ended() {
             return;

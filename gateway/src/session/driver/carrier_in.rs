@@ -9,20 +9,22 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Instant;
 
-use muxtunnel_proto::jmux::codec::PACKET_SIZE_DEFAULT;
-use muxtunnel_proto::{HEADER_BYTES_MAX, Header, Receive, Session, SessionError, StreamId};
+use muxtunnel_proto::{
+    CONTROL_BYTES_MAX, CarrierId, HEADER_BYTES_MAX, Header, PACKET_BYTES_MIN, Session,
+    SessionError, StreamId,
+};
 
-use super::{Carrier, CarrierEnd, Driver};
+use super::{Carrier, Driver, SessionEnd};
 use crate::io::transport;
 use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
 use crate::stream::pipe::SPLICE_BYTES_MIN;
 
 /// A control frame is never stuck for want of room behind another.
-const _: () = assert!(LARGE_BYTES >= 2 * muxtunnel_proto::jmux::codec::MESSAGE_SIZE_MAX);
-/// Payload frames of one stream that are passed on by one write: a whole buffer of JMUX's default
-/// packets.
+const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
+/// Payload frames of one stream that are passed on by one write: a whole buffer of the smallest packets that bulk
+/// comes in.
 const RANGES_MAX: usize = 96;
-const _: () = assert!(RANGES_MAX * PACKET_SIZE_DEFAULT as usize > LARGE_BYTES);
+const _: () = assert!(RANGES_MAX * PACKET_BYTES_MIN > LARGE_BYTES);
 
 /// Payload of a frame after which others as long are expected. More than a JMUX packet has.
 const LONG_FRAME_BYTES: usize = 64 << 10;
@@ -83,6 +85,16 @@ impl Aim {
     }
 }
 
+/// What has been read of a carrier, and how far it is handled.
+struct Reading<'a> {
+    now: Instant,
+    carrier: CarrierId,
+    bytes: &'a [u8],
+    position: usize,
+    aim: &'a mut Aim,
+    run: &'a mut Run,
+}
+
 /// What one step of reading came to.
 enum Step {
     /// So many bytes.
@@ -94,7 +106,7 @@ enum Step {
 }
 
 /// `begun`: what has been read of the carrier before.
-pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) -> CarrierEnd {
+pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) -> SessionEnd {
     let mut unread = Unread::default();
     let mut run = Run::default();
     if !begun.is_empty() {
@@ -115,7 +127,7 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
         match driver.step(carrier, &mut unread, &mut run) {
             Ok(Step::Moved(length)) => moved += length,
             Ok(Step::Waits) => moved = 0,
-            Ok(Step::Closed) => return CarrierEnd::Closed,
+            Ok(Step::Closed) => return SessionEnd::Closed,
             Err(end) => return end,
         }
         if moved >= LARGE_BYTES {
@@ -133,7 +145,7 @@ impl Driver {
         carrier: &Carrier,
         unread: &mut Unread,
         run: &mut Run,
-    ) -> Result<Step, CarrierEnd> {
+    ) -> Result<Step, SessionEnd> {
         if unread.filled == 0
             && let Some(announced) = self.announced(carrier)
             && let Some(pipe) = self.pipe(&self.share.pool().sink_pipes, 1)
@@ -205,88 +217,93 @@ impl Driver {
         aim: &mut Aim,
         run: &mut Run,
     ) -> Result<usize, SessionError> {
-        let now = super::now();
-        let mut position = 0;
+        let mut reading = Reading {
+            now: super::now(),
+            carrier: carrier.id,
+            bytes,
+            position: 0,
+            aim,
+            run,
+        };
         let mut goes_on = true;
         while goes_on && carrier.is_running() {
             goes_on = self.try_update(|session| {
-                let parsed = self.parse(session, now, carrier, bytes, &mut position, aim, run);
+                let parsed = self.parse(session, &mut reading);
                 // An end of the stream must find all payload before it passed on.
-                self.pass_on(session, now, run, bytes);
+                self.pass_on(session, &mut reading);
                 parsed
             })?;
         }
-        Ok(position)
+        Ok(reading.position)
     }
 
-    /// Handles frames and payload from `position` on, until a control frame is handled, whose events are to be handed on
-    /// before anything else; returns whether there is one. What is left of a run is to be passed on.
+    /// Handles frames and payload until a control frame is handled, whose events are to be handed on before anything
+    /// else; returns whether there was one. What is left of a run is to be passed on.
     fn parse(
         &self,
         session: &mut dyn Session,
-        now: Instant,
-        carrier: &Carrier,
-        bytes: &[u8],
-        position: &mut usize,
-        aim: &mut Aim,
-        run: &mut Run,
+        reading: &mut Reading<'_>,
     ) -> Result<bool, SessionError> {
         loop {
-            if let Some(receive) = session.receiving(carrier.id) {
-                let length = receive.length.min(bytes.len() - *position);
+            let unread = &reading.bytes[reading.position..];
+            if let Some(receive) = session.receiving(reading.carrier) {
+                let length = receive.length.min(unread.len());
                 if length == 0 {
                     return Ok(false);
                 }
-                session.payload_moved(carrier.id, length);
+                session.payload_moved(reading.carrier, length);
                 if let Some(stream) = receive.stream {
-                    let range = *position..*position + length;
-                    self.append(session, now, run, stream, receive, range, bytes);
+                    self.append(session, reading, stream, receive.offset, length);
                 }
-                *position += length;
+                reading.position += length;
                 continue;
             }
-            match session.handle_header(now, carrier.id, &bytes[*position..])? {
+            match session.handle_header(reading.now, reading.carrier, unread)? {
                 Header::Incomplete { needed } => {
-                    aim.needed = needed;
+                    reading.aim.needed = needed;
                     return Ok(false);
                 }
                 Header::Payload { consumed, receive } => {
-                    aim.learn(receive.length);
-                    *position += consumed;
+                    reading.aim.learn(receive.length);
+                    reading.position += consumed;
                 }
                 Header::Control { consumed } => {
-                    aim.learn(consumed);
-                    *position += consumed;
+                    reading.aim.learn(consumed);
+                    reading.position += consumed;
                     return Ok(true);
                 }
             }
         }
     }
 
+    /// The next `length` bytes are payload of `stream`, where they belong at `offset`.
     fn append(
         &self,
         session: &mut dyn Session,
-        now: Instant,
-        run: &mut Run,
+        reading: &mut Reading<'_>,
         stream: StreamId,
-        receive: Receive,
-        range: Range<usize>,
-        bytes: &[u8],
+        offset: u64,
+        length: usize,
     ) {
+        let run = &reading.run;
         let goes_on = run.stream == Some(stream)
-            && run.offset + run.bytes as u64 == receive.offset
+            && run.offset + run.bytes as u64 == offset
             && run.ranges.len() < RANGES_MAX;
         if !goes_on {
-            self.pass_on(session, now, run, bytes);
-            run.stream = Some(stream);
-            run.offset = receive.offset;
+            self.pass_on(session, reading);
+            reading.run.stream = Some(stream);
+            reading.run.offset = offset;
         }
-        run.bytes += range.len();
-        run.ranges.push(range);
+        reading.run.bytes += length;
+        let range = reading.position..reading.position + length;
+        reading.run.ranges.push(range);
     }
 
     /// Writes a run to its local socket, or keeps it in the inbox.
-    fn pass_on(&self, session: &mut dyn Session, now: Instant, run: &mut Run, bytes: &[u8]) {
+    fn pass_on(&self, session: &mut dyn Session, reading: &mut Reading<'_>) {
+        let Reading {
+            now, bytes, run, ..
+        } = reading;
         let Some(stream) = run.stream.take() else {
             return;
         };
@@ -302,7 +319,7 @@ impl Driver {
         };
         let taken = io.deliver(self.share.pool(), run.offset, &mut slices[..count], total);
         if taken > 0 {
-            session.sink_took(now, stream, taken);
+            session.sink_took(*now, stream, taken);
             io.account.received(&self.telemetry, taken);
         }
     }

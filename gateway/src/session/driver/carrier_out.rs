@@ -14,7 +14,7 @@ use muxtunnel_proto::{Payload, Session, Token, Transmit};
 
 use super::retention::Retained;
 use super::stream::Ready;
-use super::{Carrier, CarrierEnd, Driver};
+use super::{Carrier, Driver, SessionEnd};
 use crate::io::socket;
 use crate::io::transport::{self, Transport};
 use crate::stream::batch::Batch;
@@ -148,7 +148,7 @@ impl Queue {
     }
 }
 
-pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
+pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> SessionEnd {
     loop {
         if let Err(error) = transport::writable(&*carrier.transport).await {
             return error.into();
@@ -158,7 +158,7 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> CarrierEnd {
         }
         if carrier.queue.borrow().is_empty() {
             driver.idle_wake.notify_waiters();
-            carrier.transmit_wake.notified().await;
+            carrier.transmits().await;
         } else {
             match write(driver, carrier) {
                 Ok(true) => {}
@@ -205,6 +205,7 @@ pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std
 impl Driver {
     /// Takes frames from the session while there is room for them.
     fn gather(self: &Rc<Self>, carrier: &Carrier) -> std::io::Result<()> {
+        carrier.begin_transmit();
         self.update(|session| self.gather_from(session, carrier))
     }
 

@@ -8,8 +8,8 @@ use muxtunnel_proto::CarrierId;
 use tokio::sync::{Notify, watch};
 
 use super::Carrier;
-use super::pool::PoolState;
 use crate::io::transport::Proof;
+use crate::session::mux::PoolState;
 
 /// All that have been added and are not removed, by number.
 #[derive(Default)]

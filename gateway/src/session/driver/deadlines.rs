@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::Notify;
 
-use super::{CarrierEnd, Driver, now};
+use super::{Driver, SessionEnd, now};
 
 /// What [`Driver::run_timeouts`] sleeps until.
 pub(super) struct Deadline {
@@ -32,7 +32,7 @@ impl Deadline {
 
 impl Driver {
     /// Lets what is overdue fail. Not on the data path: it sleeps until the session's next deadline.
-    pub(super) async fn run_timeouts(self: &Rc<Self>) -> CarrierEnd {
+    pub(super) async fn run_timeouts(self: &Rc<Self>) -> SessionEnd {
         loop {
             let deadline = self.session.view().poll_timeout();
             self.deadline.until.set(deadline);

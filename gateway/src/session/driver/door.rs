@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use muxtunnel_proto::{Session, SessionError};
 
-use super::{CarrierEnd, Driver};
+use super::{Driver, SessionEnd};
 
 /// The session, whom [`Driver::update`] alone may change.
 pub(super) struct SessionCell {
@@ -47,13 +47,13 @@ impl Driver {
         self: &Rc<Self>,
         change: impl FnOnce(&mut (dyn Session + 'static)) -> R,
     ) -> R {
-        self.update_or_end(CarrierEnd::Closed, change)
+        self.update_or_end(SessionEnd::Closed, change)
     }
 
     /// The same; `end` is why the session ends where it is over after the change.
     pub(super) fn update_or_end<R>(
         self: &Rc<Self>,
-        end: CarrierEnd,
+        end: SessionEnd,
         change: impl FnOnce(&mut (dyn Session + 'static)) -> R,
     ) -> R {
         let result = change(&mut **self.session.session.borrow_mut());
@@ -72,13 +72,13 @@ impl Driver {
     ) -> Result<R, SessionError> {
         let result = change(&mut **self.session.session.borrow_mut());
         match &result {
-            Ok(_) => self.settle(CarrierEnd::Closed),
+            Ok(_) => self.settle(SessionEnd::Closed),
             Err(_) => self.hand_on_events(),
         }
         result
     }
 
-    fn settle(self: &Rc<Self>, end: CarrierEnd) {
+    fn settle(self: &Rc<Self>, end: SessionEnd) {
         // Before the first carrier there is nobody whom an event could concern.
         if !self.carriers.has_begun()
             || self.session.broken.get()
@@ -121,7 +121,7 @@ impl Driver {
         let carriers = self.carriers.view();
         for (id, carrier) in &*carriers {
             if session.wants_transmit(*id) {
-                carrier.transmit_wake.notify_one();
+                carrier.wake_transmit();
             }
         }
         let streams = session.stream_count() as u64;

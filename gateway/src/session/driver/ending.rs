@@ -7,7 +7,7 @@ use muxtunnel_proto::Outcome;
 use tokio::sync::Notify;
 
 use super::carrier_out::gather_last_word;
-use super::{Carrier, CarrierEnd, Driver};
+use super::{Carrier, Driver, SessionEnd};
 use crate::base::closing::Reason;
 
 /// How far the end of a session has come.
@@ -24,7 +24,7 @@ enum Stage {
 pub(super) struct Ending {
     stage: Cell<Stage>,
     /// Why, for [`Driver::run`].
-    end: Cell<Option<CarrierEnd>>,
+    end: Cell<Option<SessionEnd>>,
     /// Why its streams are cut, where that is this side's will.
     reason: Cell<Option<Reason>>,
     asked: Notify,
@@ -62,12 +62,12 @@ impl Ending {
     }
 
     /// Why it ended.
-    pub(super) fn take(&self) -> CarrierEnd {
-        self.end.take().unwrap_or(CarrierEnd::Closed)
+    pub(super) fn take(&self) -> SessionEnd {
+        self.end.take().unwrap_or(SessionEnd::Closed)
     }
 
     /// Nothing is left to be done.
-    pub(super) fn finish(&self, end: CarrierEnd) {
+    pub(super) fn finish(&self, end: SessionEnd) {
         self.stage.set(Stage::Buried);
         self.end.set(Some(end));
         self.done.notify_one();
@@ -83,37 +83,37 @@ impl Driver {
 
     /// Resets every stream, refuses every open and ends [`Self::run`], since the other end will not be heard of again.
     pub(crate) fn give_up(self: &Rc<Self>, reason: String) {
-        self.end(CarrierEnd::GivenUp(reason), None);
+        self.end(SessionEnd::GivenUp(reason), None);
     }
 
     /// Ends the session: its last word goes out, by `on` where it is to blame, every stream is reset and
     /// every carrier closed. The first end counts.
-    pub(super) fn end(self: &Rc<Self>, end: CarrierEnd, on: Option<&Rc<Carrier>>) {
+    pub(super) fn end(self: &Rc<Self>, end: SessionEnd, on: Option<&Rc<Carrier>>) {
         if self.ending.has_begun() {
             return;
         }
         self.ending.stage.set(Stage::Ended);
         self.ending.reason.set(match end {
-            CarrierEnd::ShutDown => Some(Reason::Drained),
-            CarrierEnd::Revoked(_) => Some(Reason::Revoked),
+            SessionEnd::ShutDown => Some(Reason::Drained),
+            SessionEnd::Revoked(_) => Some(Reason::Revoked),
             _ => None,
         });
         self.share.close();
         let carriers = self.carriers.all();
         self.update(|session| {
             match &end {
-                CarrierEnd::Protocol(error) | CarrierEnd::Finished(error) => session.close(error),
-                CarrierEnd::ShutDown | CarrierEnd::GivenUp(_) | CarrierEnd::Revoked(_) => {
+                SessionEnd::Protocol(error) | SessionEnd::Finished(error) => session.close(error),
+                SessionEnd::ShutDown | SessionEnd::GivenUp(_) | SessionEnd::Revoked(_) => {
                     session.shut_down();
                 }
-                CarrierEnd::Closed
-                | CarrierEnd::Io(_)
-                | CarrierEnd::Evicted
-                | CarrierEnd::Panicked => {}
+                SessionEnd::Closed
+                | SessionEnd::Io(_)
+                | SessionEnd::Evicted
+                | SessionEnd::Panicked => {}
             }
             if matches!(
                 end,
-                CarrierEnd::Protocol(_) | CarrierEnd::ShutDown | CarrierEnd::Revoked(_)
+                SessionEnd::Protocol(_) | SessionEnd::ShutDown | SessionEnd::Revoked(_)
             ) {
                 // The session chooses on which one it says its last word; who is to blame hears it first.
                 let running = carriers.iter().filter(|carrier| carrier.is_running());

@@ -4,8 +4,9 @@ use std::rc::Rc;
 
 use muxtunnel_proto::{CarrierId, Event, Outcome, Refusal, StreamId};
 
-use super::{Driver, Progress};
+use super::Driver;
 use crate::base::closing::Reason;
+use crate::session::mux::Progress;
 
 impl Driver {
     /// Hands an event of the session's to whom it concerns.
@@ -31,10 +32,7 @@ impl Driver {
                 }
             }
             Event::Finished { stream } => self.finished(stream),
-            Event::ListenAsked { .. }
-            | Event::ListenGivenUp { .. }
-            | Event::Listening { .. }
-            | Event::ListenEnded { .. } => self.listener_event(event),
+            Event::Listen(event) => self.listener_event(event),
             Event::Reset { stream, cause } => self.cut(stream, cause),
         }
     }

@@ -12,7 +12,7 @@ use std::task::Poll;
 
 use muxtunnel_codes::Code;
 
-use super::{CarrierEnd, Driver};
+use super::{Driver, SessionEnd};
 use crate::base::closing::Reason;
 
 impl Driver {
@@ -31,7 +31,7 @@ impl Driver {
         let (code, peer) = (Code::SessionPanicked, self.peer());
         tracing::error!(%code, %peer, panic, "Session ended by a fault of this gateway");
         self.telemetry.count_session_panic();
-        self.ending.finish(CarrierEnd::Panicked);
+        self.ending.finish(SessionEnd::Panicked);
         self.share.close();
         self.stop_dialling();
         for carrier in self.carriers.all() {

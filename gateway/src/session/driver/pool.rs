@@ -6,62 +6,10 @@ use std::time::Instant;
 use muxtunnel_proto::CarrierId;
 
 use super::carrier::State;
-use super::{Carrier, CarrierEnd, Driver};
-
-/// The carriers of a session in numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PoolState {
-    /// They are up, and are to stay.
-    pub(crate) up: usize,
-    /// So many of these are to be replaced.
-    pub(crate) outdated: usize,
-    /// As many could be used for what this side sends...
-    sends: usize,
-    /// ...and for what the peer sends, as it says.
-    peer_sends: usize,
-}
-
-impl Default for PoolState {
-    fn default() -> Self {
-        Self {
-            up: 0,
-            outdated: 0,
-            sends: 1,
-            peer_sends: 1,
-        }
-    }
-}
-
-impl PoolState {
-    /// As many could be used; for an honest peer at most the protocol's bound.
-    pub(crate) fn wanted(self) -> usize {
-        self.sends.max(self.peer_sends)
-    }
-}
+use super::{Carrier, Driver, SessionEnd};
+use crate::session::mux::PoolState;
 
 impl Driver {
-    /// The carriers in numbers.
-    pub(crate) fn pool(&self) -> PoolState {
-        *self.carriers.numbers().borrow()
-    }
-
-    /// Waits until `is` holds of the numbers.
-    pub(crate) async fn until_pool(&self, is: impl Fn(&PoolState) -> bool) {
-        let mut pool = self.carriers.numbers().subscribe();
-        // It cannot fail: the sender is in `self`.
-        let _ = pool.wait_for(is).await;
-    }
-
-    /// Waits until fewer carriers than `wanted` are up.
-    pub(crate) async fn lacks(&self, wanted: usize) {
-        self.until_pool(|pool| pool.up < wanted).await;
-    }
-
-    /// Waits until a carrier is up.
-    pub(crate) async fn has_carrier(&self) {
-        self.until_pool(|pool| pool.up > 0).await;
-    }
-
     /// Begins to take one carrier out of the session in order: one that is to be replaced, else the one that came
     /// last. Returns whether it does.
     pub(crate) fn retire_one(self: &Rc<Self>) -> bool {
@@ -97,7 +45,7 @@ impl Driver {
             && others.all(|other| other.is_up() && !other.outdated.get());
         if is_last {
             let reason = "this end's certificate was renewed, and another carrier has its place";
-            carrier.distrust(CarrierEnd::GivenUp(reason.to_owned()));
+            carrier.distrust(SessionEnd::GivenUp(reason.to_owned()));
         }
     }
 

@@ -20,14 +20,15 @@ use tokio::sync::Notify;
 
 use life::{Cut, Life};
 
+use super::Driver;
 use super::incoming::Arrived;
-use super::{Driver, OpenEnd, Refused};
 use crate::base::closing::Reason;
 use crate::base::pace::{Pace, Turn};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::local_socket::LocalSocket;
 use crate::io::socket;
+use crate::session::mux::{OpenEnd, Refused};
 use crate::stream::account::{Account, Local};
 use crate::stream::batch::Batch;
 use crate::stream::buffers::Pool;

@@ -10,8 +10,9 @@ use std::task::{Context, Poll};
 use muxtunnel_gateway_config::{BitRate, ForwardLimits};
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES, HelloAck, Parameters};
 use muxtunnel_proto::{
-    CarrierId, CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Priority,
-    Receive, ResetCode, SendCapacity, SessionError, Source, StreamId, Token, Transmit,
+    CarrierId, CreditView, FrameHeader, Header, NativeConfig, NativeSession, Payload, Pool,
+    Priority, Receive, Refusal, ResetCode, SendCapacity, SessionError, Source, StreamId, Token,
+    Transmit,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,6 +22,7 @@ use super::*;
 use crate::base::forward::Forwards;
 use crate::ingress::listener::answer::Answer;
 use crate::io::transport::{Detached, Tcp, Transport};
+use crate::session::mux::{NoCarrier, OpenEnd};
 use crate::stream::account::Local;
 
 /// What a test and its session share.
@@ -78,20 +80,12 @@ impl Session for Forgetful {
         self.inner.is_over()
     }
 
-    fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
-        self.inner.add_carrier(now)
-    }
-
-    fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
-        self.inner.retire_carrier(carrier)
+    fn pool(&mut self) -> Option<&mut dyn Pool> {
+        self.inner.pool()
     }
 
     fn is_retired(&self, carrier: CarrierId) -> bool {
         self.inner.is_retired(carrier)
-    }
-
-    fn want_carriers(&mut self, count: u32) {
-        self.inner.want_carriers(count);
     }
 
     fn takes_bulk(&self, carrier: CarrierId) -> bool {
@@ -116,8 +110,12 @@ impl Session for Forgetful {
         self.inner.refuse(stream, refusal);
     }
 
-    fn send_capacity(&mut self, stream: StreamId) -> Option<SendCapacity> {
+    fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity> {
         self.inner.send_capacity(stream)
+    }
+
+    fn want_credit(&mut self, stream: StreamId) {
+        self.inner.want_credit(stream);
     }
 
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {

@@ -9,7 +9,7 @@ use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::Protocol;
 use muxtunnel_proto::Refusal;
 
-use super::{CarrierEnd, Driver};
+use super::{Driver, SessionEnd};
 use crate::base::closing::Reason;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
@@ -18,12 +18,12 @@ impl Driver {
     /// Applies `standing` to what the other end of each carrier has proved. A carrier whose proof is not accepted any
     /// more ends at once; the session goes on where it gets a good one. A session of a revoked peer ends with its
     /// streams. A session that cannot resume drains once its peer's certificate has expired.
-    pub(crate) fn verify_again(self: &Rc<Self>, standing: impl Fn(&Proof) -> Standing) {
-        let latest = self.carriers.proof().as_ref().map(&standing);
+    pub(crate) fn verify_again(self: &Rc<Self>, standing: &dyn Fn(&Proof) -> Standing) {
+        let latest = self.carriers.proof().as_ref().map(standing);
         // All carriers have one identity.
         if let Some(Standing::Revoked(reason)) = latest {
             self.telemetry.streams.refused(Code::PeerRevoked);
-            return self.end(CarrierEnd::Revoked(reason), None);
+            return self.end(SessionEnd::Revoked(reason), None);
         }
         let carriers = self.carriers.all();
         let running = carriers.iter().filter(|carrier| carrier.is_running());
@@ -34,12 +34,12 @@ impl Driver {
                 Standing::Good => {}
                 Standing::Expired if self.resumes() => {
                     let reason = "the other end's certificate has expired";
-                    carrier.distrust(CarrierEnd::GivenUp(reason.to_owned()));
+                    carrier.distrust(SessionEnd::GivenUp(reason.to_owned()));
                 }
                 Standing::Expired => self.drain_expired(),
                 Standing::Unverified(reason) | Standing::Revoked(reason) => {
                     self.telemetry.streams.refused(Code::PeerRevoked);
-                    carrier.distrust(CarrierEnd::Revoked(reason));
+                    carrier.distrust(SessionEnd::Revoked(reason));
                 }
             }
         }
@@ -74,7 +74,7 @@ impl Driver {
     }
 
     /// Resets the open streams whose target, as it was written and as it was dialled, is `denied`.
-    pub(crate) fn cut_denied(self: &Rc<Self>, denied: impl Fn(&str, &LocalAddress) -> bool) {
+    pub(crate) fn cut_denied(self: &Rc<Self>, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
         for io in self.streams.all() {
             let dialled = io.account.dialled();
             if dialled.is_some_and(|(target, address)| denied(target, address)) {

@@ -150,6 +150,7 @@ impl World {
         let length = wanted.min(capacity.bytes).min(BATCH_BYTES_MAX as u64);
         if length == 0 {
             self.note_exhausted(side, id);
+            self.sides[side].session.want_credit(id);
             let socket = self.sides[side].sockets.get_mut(&id);
             socket.expect("it was picked").waits = true;
             return false;

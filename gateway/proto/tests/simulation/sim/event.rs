@@ -1,6 +1,8 @@
 //! What the sessions say to the drivers and their applications.
 
-use muxtunnel_proto::{CarrierId, Event, Outcome, Reason, ResetCode, Source, StreamId};
+use muxtunnel_proto::{
+    CarrierId, Event, ListenEvent, Outcome, Reason, ResetCode, Source, StreamId,
+};
 
 use super::model::Verdict;
 use super::seen::Seen;
@@ -54,10 +56,10 @@ impl World {
                     }
                     self.model.see_returned(label, side);
                 }
-                Event::ListenAsked { .. }
-                | Event::ListenGivenUp { .. }
-                | Event::Listening { .. }
-                | Event::ListenEnded { .. } => self.listen_event(side, event),
+                Event::Listen(ListenEvent::Asked { .. })
+                | Event::Listen(ListenEvent::GivenUp { .. })
+                | Event::Listen(ListenEvent::Listening { .. })
+                | Event::Listen(ListenEvent::Ended { .. }) => self.listen_event(side, event),
                 Event::Finished { stream } => self.finished(side, stream),
                 Event::Reset { stream, cause } => self.cut(side, stream, cause),
             }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use muxtunnel_proto::{Event, ListenId, Priority, Reason, Refusal};
+use muxtunnel_proto::{Event, ListenEvent, ListenId, Priority, Reason, Refusal};
 
 use super::profile::Protocol;
 use super::seen::Seen;
@@ -83,9 +83,9 @@ impl World {
 
     pub fn listen_event(&mut self, side: usize, event: Event) {
         match event {
-            Event::ListenAsked {
+            Event::Listen(ListenEvent::Asked {
                 listen, priority, ..
-            } => {
+            }) => {
                 assert_eq!((side, priority), (EXIT, Priority::Bulk));
                 assert!(self.listens.given_out.contains(&listen));
                 assert!(
@@ -94,18 +94,18 @@ impl World {
                 );
                 self.listens.exit.insert(listen, false);
             }
-            Event::ListenGivenUp { listen } => {
+            Event::Listen(ListenEvent::GivenUp { listen }) => {
                 assert!(!self.listens.entry.contains_key(&listen));
                 let before = self.listens.exit.remove(&listen);
                 assert!(side == EXIT && before.is_some(), "{listen:?} is not known");
                 self.see(Seen::ListenGivenUp);
             }
-            Event::Listening { listen, .. } => {
+            Event::Listen(ListenEvent::Listening { listen, .. }) => {
                 let before = self.listens.entry.insert(listen, true);
                 assert_eq!((side, before), (ENTRY, Some(false)), "{listen:?}");
                 self.see(Seen::Listening);
             }
-            Event::ListenEnded { listen, refusal } => {
+            Event::Listen(ListenEvent::Ended { listen, refusal }) => {
                 assert!(self.listens.entry.remove(&listen).is_some());
                 let gone = self.model.went_away[EXIT] && refusal.reason == Reason::General;
                 assert!(gone || self.listens.ended.contains(&listen));

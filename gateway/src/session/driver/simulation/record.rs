@@ -14,7 +14,7 @@ use super::stage::{Stage, Whose};
 use crate::base::closing::Reason;
 use crate::ingress::listener::answer::Answer;
 use crate::io::local_socket::LocalSocket;
-use crate::session::driver::OpenEnd;
+use crate::session::mux::OpenEnd;
 
 /// The applications of a stream.
 pub(super) const CLIENT: usize = 0;

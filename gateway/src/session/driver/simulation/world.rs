@@ -22,10 +22,9 @@ use super::{application, kernel, rest, wire};
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Transport;
 use crate::net::dial::Dialled;
-use crate::session::driver::{
-    Carrier, Connection, Dial, Dialler, Driver, NoCarrier, OpenEnd, Progress, Refused,
-};
+use crate::session::driver::{Carrier, Connection, Dial, Dialler, Driver};
 use crate::session::hello;
+use crate::session::mux::{CarrierPool, NoCarrier, OpenEnd, Progress, Refused};
 use crate::stream::account::Local;
 use crate::stream::buffers::Pool;
 
@@ -411,7 +410,8 @@ impl World {
         let mut choices = self.stage.choices(Whose::Keeper, 0);
         entry.reached(Progress::Ready).await;
         loop {
-            entry.lacks(self.stage.profile.carriers).await;
+            let pool: &dyn CarrierPool = entry;
+            pool.lacks(self.stage.profile.carriers).await;
             if entry.has_ended() {
                 return;
             }

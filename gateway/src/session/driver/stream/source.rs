@@ -41,7 +41,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
         if io.life.is_over() {
             return End::Cut;
         }
-        let capacity = driver.update(|session| session.send_capacity(io.id));
+        let capacity = driver.session.view().send_capacity(io.id);
         let Some(capacity) = capacity else {
             return End::Cut;
         };
@@ -50,6 +50,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             continue;
         }
         if capacity.bytes == 0 {
+            driver.update(|session| session.want_credit(io.id));
             if io.is_open() {
                 wait.get_or_insert_with(|| driver.telemetry.credit.wait());
             }
@@ -243,7 +244,7 @@ fn copy(
 ) -> Option<std::io::Result<Read>> {
     let batch_max = driver.batch_max();
     // While this stream waited, others may have used up the credit that it saw.
-    let capacity = driver.update(|session| session.send_capacity(io.id))?;
+    let capacity = driver.session.view().send_capacity(io.id)?;
     if capacity.bytes == 0 {
         return Some(Err(ErrorKind::WouldBlock.into()));
     }

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use muxtunnel_proto::native::LISTENS_MAX;
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
-    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenId, NativeConfig,
-    NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError, StreamId, Token,
-    Transmit,
+    CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
+    NativeConfig, NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError,
+    StreamId, Token, Transmit,
 };
 
 use super::super::{Choices, Protocol};
@@ -261,6 +261,8 @@ impl Target {
             socket.batch = Some(token);
             let held = 2 * length as usize;
             self.session.source_ready(id, length as usize, held, token);
+        } else if capacity.is_some_and(|capacity| capacity.bytes == 0) {
+            self.session.want_credit(id);
         }
     }
 
@@ -459,13 +461,14 @@ impl Target {
                         self.session.reset(stream, ResetCode::Cancelled);
                     }
                 }
-                Event::ListenAsked { listen, .. } => {
+                Event::Listen(ListenEvent::Asked { listen, .. }) => {
                     assert!(self.listens.insert(listen), "{listen:?} is used again");
                 }
-                Event::ListenGivenUp { listen } | Event::ListenEnded { listen, .. } => {
+                Event::Listen(ListenEvent::GivenUp { listen })
+                | Event::Listen(ListenEvent::Ended { listen, .. }) => {
                     assert!(self.listens.remove(&listen), "{listen:?} is not known");
                 }
-                Event::Listening { listen, .. } => {
+                Event::Listen(ListenEvent::Listening { listen, .. }) => {
                     assert!(self.listens.contains(&listen), "{listen:?} is not known");
                 }
                 Event::Ready
