@@ -45,6 +45,29 @@ pub(crate) struct Worker {
     pub(crate) unix_listeners: Arc<UnixListeners>,
 }
 
+#[cfg(test)]
+impl Worker {
+    /// The only one of a gateway without an API server, which runs.
+    pub(crate) fn of(yaml: &str) -> Self {
+        let config = Config::from_yaml(yaml).unwrap();
+        let credentials = Credentials::load(&config.security).unwrap();
+        let telemetry = Telemetry::new(config.clone(), yaml, 1, None);
+        Self {
+            index: 0,
+            workers: 1,
+            credentials: watch::channel(Arc::new(credentials)).1,
+            phase: watch::channel(Phase::Running).1,
+            telemetry,
+            protected: Arc::new(ProtectedAddresses::new("", &config, |_| false)),
+            shared_ports: Arc::default(),
+            rendezvous_role: RendezvousRole::of(&config).unwrap(),
+            egress: Egress::of(&config).unwrap(),
+            unix_listeners: Arc::default(),
+            config: watch::channel(Arc::new(config)).1,
+        }
+    }
+}
+
 /// How far the shutdown is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {

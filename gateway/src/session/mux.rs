@@ -5,6 +5,9 @@
 //! every one has is behind a trait of its own: carriers that come and go ([`CarrierPool`]), listeners that one side asks
 //! the other for ([`Listeners`]).
 
+#[cfg(test)]
+pub(crate) mod memory;
+
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;

@@ -125,6 +125,37 @@ fn evicted<P: PartialEq>(sessions: &[(P, bool)], peer: &P) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::mux::memory::{Memory, silent};
+
+    /// Runs `sessions` of a worker as tasks of their own.
+    fn run(all: &Rc<Sessions>, sessions: &[Rc<dyn Mux>]) {
+        for session in sessions {
+            let (all, session) = (Rc::clone(all), Rc::clone(session));
+            tokio::task::spawn_local(async move { all.run(&session).await });
+        }
+    }
+
+    #[tokio::test]
+    async fn the_oldest_that_goes_away_makes_room_and_all_are_ended_at_last() {
+        let tasks = tokio::task::LocalSet::new();
+        let test = async {
+            let all = Rc::new(Sessions::on_one_of(1));
+            let memories = [silent(None), silent(None), silent(None)];
+            let sessions = memories.each_ref().map(Memory::shared);
+            run(&all, &sessions);
+            tokio::task::yield_now().await;
+            assert_eq!(all.len(), 3);
+            assert!(all.oldest_going().is_none());
+            memories[2].goes_away();
+            memories[1].goes_away();
+            let oldest = all.oldest_going().unwrap();
+            assert!(Rc::ptr_eq(&oldest, &sessions[1]));
+            all.end_all().await;
+            assert_eq!(all.len(), 0);
+            assert!(sessions.iter().all(|session| session.has_ended()));
+        };
+        tasks.run_until(test).await;
+    }
 
     #[test]
     fn the_peer_with_most_sessions_loses_one() {

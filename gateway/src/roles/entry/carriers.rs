@@ -216,6 +216,51 @@ async fn add(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::roles::worker::Worker;
+    use crate::session::mux::memory::silent;
+
+    /// Dials that come to nothing within 20 s, where one more carrier than `up` is wanted.
+    async fn dials(up: usize) -> u32 {
+        let worker =
+            Worker::of("role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n");
+        let dial_context = DialContext {
+            credentials: worker.credentials,
+            web_socket: None,
+            egress: worker.egress,
+            leaf: None,
+        };
+        let memory = silent(None);
+        memory.carried_by(up);
+        let mux = memory.shared();
+        let nobody = Address::unresolved("unix:/nobody/listens/here");
+        let least = u8::try_from(up + 1).unwrap();
+        let bounds = config::Pool {
+            min: least,
+            max: least,
+        };
+        let failed = watch::Sender::new(0);
+        let carriers = mux.carriers().unwrap();
+        let dialling = keep_dialling(
+            &*mux,
+            carriers,
+            (&nobody, &nobody),
+            bounds,
+            &dial_context,
+            &failed,
+        );
+        let _ = tokio::time::timeout(Duration::from_secs(20), dialling).await;
+        *failed.borrow()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_without_a_carrier_is_dialled_at_least_once_a_second() {
+        let (waiting, carried) = (dials(0).await, dials(1).await);
+        assert!((20..60).contains(&waiting), "{waiting} dials");
+        assert!(
+            (4..20).contains(&carried),
+            "{carried} dials beside a carrier that is up"
+        );
+    }
 
     #[test]
     fn the_pause_doubles_up_to_its_bound_and_is_jittered() {

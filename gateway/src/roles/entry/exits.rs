@@ -272,6 +272,36 @@ pub(super) fn is_ipv4(address: &Address) -> Option<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::mux::memory::{Memory, silent};
+
+    #[test]
+    fn new_streams_go_where_a_carrier_is_and_nowhere_once_the_exit_goes_away() {
+        let now = Instant::now();
+        let mut links = Links::new(now);
+        let memories = [silent(None), silent(None)];
+        let sessions = memories.each_ref().map(Memory::shared);
+        for (place, session) in sessions.iter().enumerate() {
+            links.set(place, Some(Link::Up(Rc::clone(session))), now);
+        }
+        let is_best = |links: &Links, place: usize| {
+            links
+                .best()
+                .is_some_and(|best| Rc::ptr_eq(&best, &sessions[place]))
+        };
+        assert!(is_best(&links, 0));
+        memories[0].carried_by(0);
+        assert!(is_best(&links, 1));
+        memories[1].goes_away();
+        assert!(
+            is_best(&links, 0),
+            "one without a carrier is better than none"
+        );
+        memories[0].goes_away();
+        assert!(links.best().is_none() && links.is_linked());
+        links.set(0, Some(Link::Down), now);
+        links.set(1, Some(Link::Replacing), now);
+        assert_eq!(links.none_since, Some(now));
+    }
 
     fn addresses(texts: &[&str]) -> Vec<Address> {
         let address = |text: &&str| match text.parse() {

@@ -325,3 +325,99 @@ fn denied(address: SocketAddr) -> Refusal {
     );
     Refusal::new(Reason::NotAllowed, text)
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+    use tokio::task::LocalSet;
+
+    use super::*;
+    use crate::session::driver::Dial;
+    use crate::session::mux::memory::{Memory, memory, silent};
+
+    /// What an exit listens on for its peers, and the address that it may listen on.
+    async fn reverse() -> (Rc<Reverse>, String) {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = free.local_addr().unwrap().to_string();
+        let yaml = format!(
+            "role: Exit\nprotocol: Native\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:1\nallowListen: ['{address}']\n"
+        );
+        (Reverse::new(&Worker::of(&yaml)), address)
+    }
+
+    /// A mux whose other end says `name`, and what it was opened for, to each client.
+    fn named(name: &'static str) -> Rc<Memory> {
+        let dialler = Box::new(move |target: String, _, _| -> Dial {
+            Box::pin(async move {
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let dial = TcpStream::connect(listener.local_addr().unwrap());
+                let (near, far) = tokio::join!(dial, listener.accept());
+                let mut far = far.unwrap().0;
+                tokio::task::spawn_local(async move {
+                    far.write_all(format!("{name} {target}").as_bytes())
+                        .await
+                        .unwrap();
+                });
+                let near = near.unwrap();
+                Ok(crate::net::dial::Dialled {
+                    address: near.peer_addr().unwrap().into(),
+                    socket: near.into(),
+                    admission: None,
+                    url: None,
+                })
+            })
+        });
+        memory(Some("entry"), dialler)
+    }
+
+    async fn greeting(address: &str) -> String {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let mut greeting = String::new();
+        client.read_to_string(&mut greeting).await.unwrap();
+        greeting
+    }
+
+    #[tokio::test]
+    async fn a_connection_goes_to_the_least_loaded_asker_and_on_to_another_one_that_stays() {
+        let test = async {
+            let (reverse, address) = reverse().await;
+            let (silent, quick) = (silent(Some("entry")), named("quick"));
+            let sessions = [silent.shared(), quick.shared()];
+            sessions.iter().for_each(|session| reverse.serve(session));
+            assert_eq!(silent.asks_to_listen(&address).1, Ok(address.clone()));
+            assert_eq!(quick.asks_to_listen(&address).1, Ok(address.clone()));
+            let at = address.clone();
+            let waits = tokio::task::spawn_local(async move { greeting(&at).await });
+            while sessions[0].stream_count() == 0 {
+                tokio::task::yield_now().await;
+            }
+            assert_eq!(greeting(&address).await, "quick listen://1");
+            silent.goes_away();
+            assert_eq!(waits.await.unwrap(), "quick listen://1");
+        };
+        LocalSet::new().run_until(test).await;
+    }
+
+    #[tokio::test]
+    async fn a_port_belongs_to_the_identity_of_its_first_asker() {
+        let test = async {
+            let (reverse, address) = reverse().await;
+            let (owner, stranger) = (silent(Some("entry")), silent(Some("other")));
+            let sessions = [owner.shared(), stranger.shared()];
+            sessions.iter().for_each(|session| reverse.serve(session));
+            let (listen, told) = owner.asks_to_listen(&address);
+            assert_eq!(told, Ok(address.clone()));
+            assert!(stranger.asks_to_listen(&address).1.is_err());
+            owner.says(ListenEvent::GivenUp { listen });
+            // Its socket goes with its task.
+            tokio::task::yield_now().await;
+            assert_eq!(stranger.asks_to_listen(&address).1, Ok(address.clone()));
+            assert!(
+                owner.asks_to_listen("127.0.0.1:1").1.is_err(),
+                "it is not allowed"
+            );
+        };
+        LocalSet::new().run_until(test).await;
+    }
+}

@@ -1,0 +1,292 @@
+//! A mux in memory: what is opened goes straight to the dialler of its other end. For the tests of those who use muxes.
+
+use std::cell::{Cell, OnceCell, RefCell};
+use std::rc::Rc;
+use std::time::Instant;
+
+use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal};
+use tokio::io::copy_bidirectional;
+use tokio::sync::watch;
+
+use super::{
+    CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, OpenEnd, PoolState, Progress,
+    Refused,
+};
+use crate::io::local_socket::LocalAddress;
+use crate::io::transport::{Proof, Standing, Transport};
+use crate::session::driver::Dialler;
+use crate::session::end::SessionEnd;
+use crate::session::handover::Place;
+use crate::stream::early_data::Connection;
+
+/// One end of it, and the dialler of the other one.
+pub(crate) struct Memory {
+    dialler: Dialler,
+    identity: Option<Rc<str>>,
+    progress: watch::Sender<Progress>,
+    pub(crate) numbers: watch::Sender<PoolState>,
+    streams: watch::Sender<usize>,
+    end: watch::Sender<Option<&'static str>>,
+    hears: OnceCell<Hears>,
+    /// What the peer was told of listeners.
+    told: RefCell<Vec<(ListenId, Result<String, String>)>>,
+    listened: Cell<u32>,
+}
+
+/// A mux that is ready, with one carrier; its other end has proved `identity`.
+pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
+    let up = PoolState {
+        up: 1,
+        ..PoolState::default()
+    };
+    Rc::new(Memory {
+        dialler,
+        identity: identity.map(Into::into),
+        progress: watch::Sender::new(Progress::Ready),
+        numbers: watch::Sender::new(up),
+        streams: watch::Sender::new(0),
+        end: watch::Sender::new(None),
+        hears: OnceCell::new(),
+        told: RefCell::default(),
+        listened: Cell::new(0),
+    })
+}
+
+/// A mux whose other end never answers an open.
+pub(crate) fn silent(identity: Option<&str>) -> Rc<Memory> {
+    let dialler =
+        Box::new(|_, _, _| -> crate::session::driver::Dial { Box::pin(std::future::pending()) });
+    memory(identity, dialler)
+}
+
+impl Memory {
+    /// For those who take any mux.
+    pub(crate) fn shared(self: &Rc<Self>) -> Rc<dyn Mux> {
+        Rc::new(Rc::clone(self))
+    }
+
+    /// The peer goes away.
+    pub(crate) fn goes_away(&self) {
+        self.progress.send_replace(Progress::GoingAway);
+    }
+
+    /// The number of carriers that are up.
+    pub(crate) fn carried_by(&self, up: usize) {
+        self.numbers.send_modify(|numbers| numbers.up = up);
+    }
+
+    /// The peer says `event`.
+    pub(crate) fn says(&self, event: ListenEvent) {
+        self.hears.get().unwrap()(event);
+    }
+
+    /// The peer asks this side to listen on `address`; returns what it is told.
+    pub(crate) fn asks_to_listen(&self, address: &str) -> (ListenId, Result<String, String>) {
+        self.listened.set(self.listened.get() + 1);
+        let target = format!("listen://{}", self.listened.get());
+        let listen = muxtunnel_proto::listen_of_target(&target).unwrap();
+        self.says(ListenEvent::Asked {
+            listen,
+            address: address.to_owned(),
+            priority: Priority::Auto,
+        });
+        self.told.borrow().last().unwrap().clone()
+    }
+
+    async fn carry(&self, target: String, connection: Connection, refused: Refused) {
+        let dialled = tokio::select! {
+            dialled = (self.dialler)(target, self.identity.clone(), connection.source) => dialled,
+            () = self.reached(Progress::GoingAway) => {
+                return refused(OpenEnd::Returned(connection));
+            }
+        };
+        match dialled {
+            Ok(mut dialled) => {
+                let mut client = connection.socket;
+                tokio::select! {
+                    _ = copy_bidirectional(&mut client, &mut dialled.socket) => {}
+                    () = self.ended() => {}
+                }
+            }
+            Err(refusal) => refused(OpenEnd::Refused(refusal)),
+        }
+    }
+
+    async fn reached(&self, wanted: Progress) {
+        let mut progress = self.progress.subscribe();
+        progress
+            .wait_for(|progress| *progress >= wanted)
+            .await
+            .unwrap();
+    }
+
+    async fn ended(&self) {
+        let mut end = self.end.subscribe();
+        end.wait_for(Option::is_some).await.unwrap();
+    }
+
+    async fn without_streams(&self) {
+        let mut streams = self.streams.subscribe();
+        streams.wait_for(|streams| *streams == 0).await.unwrap();
+    }
+}
+
+impl Mux for Rc<Memory> {
+    fn open(
+        &self,
+        target: &str,
+        _: Priority,
+        client: Connection,
+        refused: Refused,
+    ) -> Result<(), Box<NotOpened>> {
+        if self.progress() != Progress::Ready || self.has_ended() {
+            return Err(Box::new(NotOpened {
+                error: OpenError::GoingAway,
+                connection: client,
+            }));
+        }
+        self.streams.send_modify(|streams| *streams += 1);
+        let (mux, target) = (Self::clone(self), target.to_owned());
+        tokio::task::spawn_local(async move {
+            mux.carry(target, client, refused).await;
+            mux.streams.send_modify(|streams| *streams -= 1);
+        });
+        Ok(())
+    }
+
+    fn run(&self) -> Local<'_, SessionEnd> {
+        Box::pin(async move {
+            self.ended().await;
+            SessionEnd::ShutDown
+        })
+    }
+
+    fn guard<'a>(&'a self, task: Local<'a, ()>) -> Local<'a, ()> {
+        task
+    }
+
+    fn go_away(&self) {}
+
+    fn leave(&self) {
+        self.goes_away();
+    }
+
+    fn shut_down(&self) {
+        self.end.send_replace(Some("shut down"));
+    }
+
+    fn give_up(&self, _: String) {
+        self.end.send_replace(Some("given up"));
+    }
+
+    fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    fn reached(&self, wanted: Progress) -> Local<'_, ()> {
+        Box::pin(Memory::reached(self, wanted))
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end.borrow().is_some()
+    }
+
+    fn stream_count(&self) -> usize {
+        *self.streams.borrow()
+    }
+
+    fn idle(&self) -> Local<'_, ()> {
+        Box::pin(self.without_streams())
+    }
+
+    fn streams_gone(&self) -> Local<'_, ()> {
+        Box::pin(self.without_streams())
+    }
+
+    fn peer(&self) -> Rc<str> {
+        "memory".into()
+    }
+
+    fn identity(&self) -> Option<Rc<str>> {
+        self.identity.clone()
+    }
+
+    fn waits(&self) -> bool {
+        self.numbers.borrow().up == 0
+    }
+
+    fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
+        let proof = self
+            .identity
+            .as_ref()
+            .map(|identity| Proof::of(identity.to_string()));
+        if proof.is_some_and(|proof| standing(&proof) != Standing::Good) {
+            self.end.send_replace(Some("not trusted"));
+        }
+    }
+
+    fn cut_denied(&self, _: &dyn Fn(&str, &LocalAddress) -> bool) {}
+
+    fn carriers(&self) -> Option<&dyn CarrierPool> {
+        Some(self)
+    }
+
+    fn listeners(&self) -> Option<&dyn Listeners> {
+        Some(self)
+    }
+}
+
+impl CarrierPool for Rc<Memory> {
+    /// None comes up.
+    fn add(
+        &self,
+        transport: Box<dyn Transport>,
+        _: Vec<u8>,
+        _: Option<Place>,
+    ) -> Result<Local<'static, bool>, NoCarrier> {
+        Err(NoCarrier::Refused(transport))
+    }
+
+    fn retire_one(&self) -> bool {
+        false
+    }
+
+    fn outdate(&self, _: Instant) {}
+
+    fn resumes(&self) -> bool {
+        true
+    }
+
+    fn numbers(&self) -> PoolState {
+        *self.numbers.borrow()
+    }
+
+    fn until<'a>(&'a self, is: &'a dyn Fn(&PoolState) -> bool) -> Local<'a, ()> {
+        Box::pin(async move {
+            let mut numbers = self.numbers.subscribe();
+            numbers.wait_for(is).await.unwrap();
+        })
+    }
+}
+
+impl Listeners for Rc<Memory> {
+    fn hear(&self, hears: Hears) {
+        assert!(self.hears.set(hears).is_ok(), "somebody hears already");
+    }
+
+    fn listen(&self, _: &str, _: Priority) -> Result<ListenId, ListenError> {
+        Err(ListenError::Unsupported)
+    }
+
+    fn unlisten(&self, _: ListenId) {}
+
+    fn listening(&self, listen: ListenId, address: &str) {
+        let told = (listen, Ok(address.to_owned()));
+        self.told.borrow_mut().push(told);
+    }
+
+    fn end_listen(&self, listen: ListenId, refusal: Refusal) {
+        let told = (listen, Err(refusal.description));
+        self.told.borrow_mut().push(told);
+    }
+}
