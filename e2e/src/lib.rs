@@ -22,5 +22,6 @@ pub mod wait;
 
 pub use cluster::Cluster;
 pub use namespace::{
-    PodSecurity, TestNamespace, with_temp_ns, with_temp_ns_in, with_temp_ns_in_both,
+    PodSecurity, TestNamespace, none_is_deleted, with_temp_ns, with_temp_ns_in,
+    with_temp_ns_in_both,
 };

@@ -3,15 +3,20 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::panic::AssertUnwindSafe;
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use futures::FutureExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
 
 use crate::cluster::Cluster;
+use crate::wait;
+
+/// Within this the namespaces of earlier tests are gone, those of hundreds of tunnels included.
+const DELETED_WITHIN: Duration = Duration::from_secs(600);
 
 /// The Pod Security level that a test's namespace enforces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,6 +122,20 @@ pub async fn with_temp_ns_in<T>(
         .await
         .context("deleting the test's namespace")?;
     outcome
+}
+
+/// Waits until no namespace is being deleted: what the end of its pods takes of the node is over then.
+///
+/// # Errors
+/// If that takes longer than [`DELETED_WITHIN`].
+pub async fn none_is_deleted(cluster: Cluster) -> Result<()> {
+    let namespaces: Api<Namespace> = Api::all(cluster.client().await?);
+    let gone = async || {
+        let all = namespaces.list(&ListParams::default()).await?;
+        let mut deleted = all.iter().map(|ns| &ns.metadata.deletion_timestamp);
+        Ok(deleted.all(Option::is_none).then_some(()))
+    };
+    wait::until("no namespace is being deleted", DELETED_WITHIN, gone).await
 }
 
 fn namespace(prefix: &str, level: PodSecurity) -> Namespace {

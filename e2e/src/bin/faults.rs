@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use muxtunnel_e2e::faults::{ALL, Fault, table};
-use muxtunnel_e2e::tools;
+use muxtunnel_e2e::{none_is_deleted, tools};
 use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]
@@ -34,6 +34,7 @@ async fn main() -> Result<ExitCode> {
     let mut outcomes = Vec::new();
     for fault in faults {
         eprintln!("== {} ==", fault.name);
+        none_is_deleted(fault.scale.cluster).await?;
         let outcome = fault.run().await;
         let line = match &outcome {
             Ok(outcome) => json!({"fault": fault.name, "runs": fault.runs, "outcome": outcome}),
