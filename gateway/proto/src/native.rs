@@ -15,7 +15,8 @@
 //! Read next: `native/contract.rs` for what the driver calls, `native/stream.rs` for the life of one stream, `native/window.rs` for its credit,
 //! `native/stalled.rs` for those who take it from the others,
 //! `native/carrier.rs` and `native/log.rs` for what both ends have of a carrier, `native/input.rs` for
-//! what arrives, `native/transmit.rs` for what leaves, `native/resume.rs` for carriers that are
+//! what arrives, `native/transmit.rs` for what leaves, `native/ids.rs` for the numbers of streams, `native/departure.rs`
+//! for GOAWAY, `native/retention.rs` for what is kept, `native/resume.rs` and `native/lost.rs` for carriers that are
 //! lost, `native/pool.rs` for those that are asked for and retired, `native/listen.rs` for listeners that
 //! are asked for, `native/codec.rs` for the wire.
 
@@ -23,12 +24,16 @@ mod carrier;
 pub mod codec;
 mod config;
 mod contract;
+mod departure;
+mod ids;
 mod input;
 mod listen;
 mod log;
+mod lost;
 mod pool;
 mod ranges;
 mod resume;
+mod retention;
 mod rtt;
 mod stalled;
 mod stream;
@@ -45,11 +50,15 @@ use std::time::{Duration, Instant};
 
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
-use crate::session::{CarrierId, Event, ResetCode, StreamId, Token};
-use carrier::{Carrier, Lost};
+use crate::session::{CarrierId, Event, ResetCode, StreamId};
+use carrier::Carrier;
 use codec::{Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
+use departure::Departure;
+use ids::StreamIds;
 use listen::Listens;
+use lost::LostCarriers;
 use pool::Wanted;
+use retention::Retention;
 use rtt::Rtt;
 use stalled::Stalled;
 use stream::{Phase, Stream, Unsent};
@@ -94,6 +103,14 @@ impl std::fmt::Debug for Ticket {
     }
 }
 
+/// The features that both sides have agreed on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Agreed {
+    resume: bool,
+    listen: bool,
+    sources: bool,
+}
+
 /// What the peer takes.
 #[derive(Debug)]
 struct PeerLimits {
@@ -121,21 +138,11 @@ pub struct NativeSession {
     side: Side,
     state: State,
     carriers: BTreeMap<CarrierId, Carrier>,
-    /// Those that are gone and not settled: the peer has not said how much it received on them.
-    lost: BTreeMap<CarrierId, Lost>,
-    /// Carriers of which the peer has to learn that they are gone.
-    tell_lost: VecDeque<Frame>,
-    /// Those that it was told of and has not acknowledged: on which carrier, up to which of its bytes.
-    told_lost: Vec<(CarrierId, u64, Frame)>,
+    lost: LostCarriers,
     /// The next carrier, here and on the wire.
     next_carrier: u32,
     next_number: u32,
-    /// SOURCE was agreed on.
-    sources: bool,
-    /// RESUME was agreed on.
-    resume: bool,
-    /// LISTEN was agreed on.
-    listen: bool,
+    agreed: Agreed,
     listens: Listens,
     /// Carriers that the acceptor asks for.
     wanted: Wanted,
@@ -143,37 +150,18 @@ pub struct NativeSession {
     peer: PeerLimits,
     window: SessionWindow,
     stalled: Stalled,
-    /// Payload that waits to be transmitted or acknowledged, and batches that are not needed any more.
-    retained: u64,
-    released: VecDeque<Token>,
+    retention: Retention,
     rtt: Rtt,
     streams: BTreeMap<StreamId, Stream>,
-    /// How many of them are ours.
-    ours: usize,
+    ids: StreamIds,
     /// Open time-outs, and when to see whether a window is idle.
     deadlines: BTreeSet<(Instant, StreamId)>,
     control_ready: ReadyList,
     data_ready: Schedule,
     /// Streams that wait for the session's credit, or for `retain`.
     blocked: VecDeque<StreamId>,
-    next_id: u64,
-    /// The peer's last stream, 0 before the first.
-    peer_last: u64,
-    /// The peer's streams that are gone, and how many it may open in all.
-    peer_gone: u64,
-    peer_streams_advertised: u64,
-    /// GOAWAY is due, or sent.
-    goaway: Option<GoAway>,
-    /// The peer said GOAWAY.
-    peer_goes: bool,
+    departure: Departure,
     events: VecDeque<Event>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GoAway {
-    /// The last stream that was taken is this one of the peer's.
-    Due(StreamId),
-    Sent,
 }
 
 impl NativeSession {
@@ -191,19 +179,19 @@ impl NativeSession {
     }
 
     fn new(config: NativeConfig, side: Side, now: Instant) -> Self {
+        let first = match side {
+            Side::Dialler => 2,
+            Side::Acceptor(_) => 1,
+        };
         let mut session = Self {
             config,
             side,
             state: State::Hello,
             carriers: BTreeMap::new(),
-            lost: BTreeMap::new(),
-            tell_lost: VecDeque::new(),
-            told_lost: Vec::new(),
+            lost: LostCarriers::default(),
             next_carrier: 0,
             next_number: 0,
-            sources: false,
-            resume: false,
-            listen: false,
+            agreed: Agreed::default(),
             listens: Listens::default(),
             wanted: Wanted::default(),
             ticket: match side {
@@ -221,24 +209,15 @@ impl NativeSession {
             },
             window: SessionWindow::new(config.receive_budget),
             stalled: Stalled::default(),
-            retained: 0,
-            released: VecDeque::new(),
+            retention: Retention::default(),
             rtt: Rtt::default(),
             streams: BTreeMap::new(),
-            ours: 0,
+            ids: StreamIds::new(first, config.streams_max.into()),
             deadlines: BTreeSet::new(),
             control_ready: ReadyList::default(),
             data_ready: Schedule::default(),
             blocked: VecDeque::new(),
-            next_id: match side {
-                Side::Dialler => 2,
-                Side::Acceptor(_) => 1,
-            },
-            peer_last: 0,
-            peer_gone: 0,
-            peer_streams_advertised: config.streams_max.into(),
-            goaway: None,
-            peer_goes: false,
+            departure: Departure::default(),
             events: VecDeque::new(),
         };
         session.insert_carrier(now);
@@ -296,10 +275,6 @@ impl NativeSession {
         self.rtt.get()
     }
 
-    fn is_ours(&self, stream: StreamId) -> bool {
-        stream.0 % 2 == self.next_id % 2
-    }
-
     fn new_window(&mut self, now: Instant) -> StreamWindow {
         let initial = window::initial(self.config.receive_budget);
         StreamWindow::new(now, initial, &mut self.window)
@@ -339,8 +314,8 @@ impl NativeSession {
     /// Session credit that a cut stream had taken and will not use.
     fn give_back(&mut self, unsent: Unsent) {
         self.peer.data_queued -= unsent.bytes;
-        if self.resume {
-            self.retained -= unsent.held;
+        if self.agreed.resume {
+            self.retention.give_back(unsent.held);
         }
         if unsent.bytes > 0 {
             self.wake_blocked();
@@ -350,8 +325,8 @@ impl NativeSession {
     /// Payload bytes that all streams together may queue now: what the peer takes, and what may be kept of it.
     fn session_credit(&self) -> u64 {
         let credit = self.peer.data.saturating_sub(self.peer.data_queued);
-        if self.resume {
-            credit.min(self.config.retain.saturating_sub(self.retained))
+        if self.agreed.resume {
+            credit.min(self.retention.room(self.config.retain))
         } else {
             credit
         }
@@ -391,10 +366,6 @@ impl NativeSession {
         if let Some(check) = state.idle_check {
             self.deadlines.remove(&(check, stream));
         }
-        if self.is_ours(stream) {
-            self.ours -= 1;
-        } else {
-            self.peer_gone += 1;
-        }
+        self.ids.close(stream);
     }
 }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use super::Receiving;
 use super::codec::Frame;
 use super::log::{Again, SendLog};
-use crate::session::StreamId;
 
 /// Bytes received that are acknowledged at once...
 const ACK_BYTES: u64 = 256 << 10;
@@ -135,17 +134,4 @@ impl Carrier {
             received: self.received,
         }
     }
-}
-
-/// A carrier that is gone, until the peer has said how much of it came there.
-#[derive(Debug)]
-pub(super) struct Lost {
-    pub(super) number: u32,
-    pub(super) since: Instant,
-    pub(super) log: SendLog,
-    pub(super) again: VecDeque<Again>,
-    /// The peer has said it, and `again` waits for a carrier.
-    pub(super) told: bool,
-    /// Streams with a batch that waited for it.
-    pub(super) waiting: Vec<(StreamId, usize)>,
 }

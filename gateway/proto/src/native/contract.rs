@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::codec::{self, HEADER_BYTES};
+use super::codec::HEADER_BYTES;
 use super::stream::{Open, Phase, Stream};
 use super::{
-    CARRIERS_MAX, Carrier, GoAway, NativeSession, RETAINED_OVERHEAD_BYTES, SessionCode, Side,
-    State, carrier, input,
+    CARRIERS_MAX, Carrier, NativeSession, RETAINED_OVERHEAD_BYTES, SessionCode, Side, State,
+    carrier, input,
 };
 use crate::session::{
     CarrierId, CreditView, Event, Header, ListenError, ListenId, Listeners, OpenError, Outcome,
@@ -25,7 +25,7 @@ impl Session for NativeSession {
     }
 
     fn resumes(&self) -> bool {
-        self.resume
+        self.agreed.resume
     }
 
     fn is_retired(&self, carrier: CarrierId) -> bool {
@@ -63,22 +63,21 @@ impl Session for NativeSession {
         if self.state != State::Ready {
             return Err(OpenError::NotReady);
         }
-        if self.peer_goes || self.next_id > codec::OFFSET_MAX {
+        if self.departure.is_heard() || self.ids.is_used_up() {
             return Err(OpenError::GoingAway);
         }
-        if source.is_some() && !self.sources {
+        if source.is_some() && !self.agreed.sources {
             return Err(OpenError::NoSources);
         }
         let streams_max = self.config.streams_max;
-        if self.ours >= streams_max as usize {
+        if self.ids.ours() >= streams_max as usize {
             return Err(OpenError::TooManyStreams { streams_max });
         }
         if self.peer.streams_opened >= self.peer.streams {
             let streams_max = self.peer.parameters.initial_max_streams;
             return Err(OpenError::PeerStreamLimit { streams_max });
         }
-        let stream = StreamId(self.next_id);
-        self.next_id += 2;
+        let stream = self.ids.open();
         self.peer.streams_opened += 1;
         let deadline = now + self.config.open_timeout;
         let window = self.new_window(now);
@@ -91,7 +90,6 @@ impl Session for NativeSession {
         let state = Stream::opening(stream, open, deadline, window, send_limit);
         self.streams.insert(stream, state);
         self.data_ready.set_priority(stream, priority);
-        self.ours += 1;
         self.deadlines.insert((deadline, stream));
         self.check_idle(now, stream);
         self.control_ready.push(stream);
@@ -118,9 +116,10 @@ impl Session for NativeSession {
     fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity> {
         let state = self.streams.get(&stream)?;
         let frame_max = self.peer.parameters.frame_max;
-        let mut capacity = state.send_capacity(HEADER_BYTES, frame_max, self.resume)?;
+        let mut capacity = state.send_capacity(HEADER_BYTES, frame_max, self.agreed.resume)?;
         capacity.bytes = capacity.bytes.min(self.session_credit());
-        capacity.retain_scarce = self.resume && self.retained > self.config.retain / 2;
+        capacity.retain_scarce =
+            self.agreed.resume && self.retention.bytes() > self.config.retain / 2;
         Some(capacity)
     }
 
@@ -140,14 +139,18 @@ impl Session for NativeSession {
     }
 
     fn source_ready(&mut self, stream: StreamId, length: usize, held: usize, token: Token) {
+        debug_assert!(
+            length as u64 <= self.session_credit(),
+            "beyond the session's credit"
+        );
         let held = held.max(length) as u64 + RETAINED_OVERHEAD_BYTES;
         if let Some(state) = self.streams.get_mut(&stream)
             && state.queue_batch(length, held, token)
         {
             let unannounced = state.is_unannounced();
             self.peer.data_queued += length as u64;
-            if self.resume {
-                self.retained += held;
+            if self.agreed.resume {
+                self.retention.keep(held);
             }
             // Else it is scheduled with the frame that goes before it.
             if !unannounced {
@@ -187,8 +190,7 @@ impl Session for NativeSession {
     }
 
     fn go_away(&mut self) {
-        let last = StreamId(self.peer_last);
-        self.goaway.get_or_insert(GoAway::Due(last));
+        self.departure.begin(self.ids.peer_last());
     }
 
     fn shut_down(&mut self) {
@@ -291,13 +293,12 @@ impl Session for NativeSession {
     }
 
     fn poll_released(&mut self) -> Option<Token> {
-        self.released.pop_front()
+        self.retention.pop_released()
     }
 
     fn is_settled(&self) -> bool {
         let settled = |carrier: &Carrier| carrier.again.is_empty() && carrier.log.is_settled();
-        let told = self.tell_lost.is_empty() && self.told_lost.is_empty();
-        told && self.lost.is_empty() && self.carriers.values().all(settled)
+        self.lost.is_settled() && self.carriers.values().all(settled)
     }
 
     fn stream_count(&self) -> usize {
@@ -313,7 +314,7 @@ impl Session for NativeSession {
     }
 
     fn retained_bytes(&self) -> u64 {
-        self.retained
+        self.retention.bytes()
     }
 
     fn credit(&self, stream: StreamId) -> Option<CreditView> {
@@ -330,7 +331,7 @@ impl Pool for NativeSession {
                 .carriers
                 .values()
                 .any(|carrier| carrier.state.is_hello());
-        let may = self.state == State::Ready && self.resume && room && !waits;
+        let may = self.state == State::Ready && self.agreed.resume && room && !waits;
         may.then(|| self.insert_carrier(now))
     }
 

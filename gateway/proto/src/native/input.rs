@@ -65,7 +65,7 @@ impl NativeSession {
             (Decoded::Frame { frame, consumed }, state) if !state.is_hello() => {
                 self.check_behind_retire(state, Some(&frame))?;
                 if let Some(carrier) = self.carriers.get_mut(&carrier) {
-                    carrier.take(now, consumed, self.resume && !frame.is_passing());
+                    carrier.take(now, consumed, self.agreed.resume && !frame.is_passing());
                 }
                 self.handle_frame(now, carrier, frame)?;
                 Ok(Header::Control { consumed })
@@ -92,7 +92,7 @@ impl NativeSession {
                 };
                 let receive = self.handle_stream(now, carrier, frame)?;
                 if let Some(carrier) = self.carriers.get_mut(&carrier) {
-                    carrier.take(now, HEADER_BYTES, self.resume);
+                    carrier.take(now, HEADER_BYTES, self.agreed.resume);
                 }
                 Ok(Header::Payload {
                     consumed: HEADER_BYTES,
@@ -126,7 +126,7 @@ impl NativeSession {
                 source,
                 target,
             } => {
-                if source.is_some() && !self.sources {
+                if source.is_some() && !self.agreed.sources {
                     let text = "a frame of the feature SOURCE, which was not agreed";
                     return Err(violation(SessionCode::ProtocolViolation, text));
                 }
@@ -168,12 +168,12 @@ impl NativeSession {
             | Frame::CarrierLost { .. }
             | Frame::Carriers { .. }
             | Frame::Retire
-                if self.resume =>
+                if self.agreed.resume =>
             {
                 self.handle_carrier_frame(now, id, frame)?;
             }
             Frame::Listen { .. } | Frame::Listening { .. } | Frame::Unlisten { .. }
-                if self.listen =>
+                if self.agreed.listen =>
             {
                 self.handle_listen_frame(frame)?;
             }
@@ -208,14 +208,14 @@ impl NativeSession {
 
     /// The peer takes none of our streams behind `last`, which may therefore be opened elsewhere.
     fn handle_goaway(&mut self, last: StreamId) {
-        if std::mem::replace(&mut self.peer_goes, true) {
+        if !self.departure.hear() {
             return;
         }
         self.events.push_back(Event::GoAway);
         let opening = |stream: &Stream| matches!(stream.phase, Phase::Opening(_));
         let later = self.streams.range(StreamId(last.0.saturating_add(1))..);
         let returned: Vec<StreamId> = later
-            .filter(|(id, stream)| self.is_ours(**id) && opening(stream))
+            .filter(|(id, stream)| self.ids.is_ours(**id) && opening(stream))
             .map(|(id, _)| *id)
             .collect();
         for stream in returned {
@@ -226,12 +226,7 @@ impl NativeSession {
 
     /// A stream that a frame names; `None`: it is gone, which the peer may not know yet.
     fn known(&mut self, stream: StreamId) -> Result<Option<&mut Stream>, SessionError> {
-        let last = if self.is_ours(stream) {
-            self.next_id.saturating_sub(2)
-        } else {
-            self.peer_last
-        };
-        if stream.0 > last {
+        if stream.0 > self.ids.last_like(stream) {
             let text = format!("stream {} was never opened", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }

@@ -124,7 +124,7 @@ impl NativeSession {
         if self.state != SessionState::Ready {
             return Err(ListenError::NotReady);
         }
-        if !self.listen || matches!(self.side, Side::Acceptor(_)) {
+        if !self.agreed.listen || matches!(self.side, Side::Acceptor(_)) {
             return Err(ListenError::Unsupported);
         }
         if self.listens.states.len() >= LISTENS_MAX {
@@ -210,7 +210,7 @@ impl NativeSession {
         }
         self.listens.last = listen.0;
         self.listens.set(listen, Some(State::Asked));
-        if self.goaway.is_some() {
+        if self.departure.has_begun() {
             let text = "this side is shutting down";
             self.refuse_listen(listen, Refusal::new(Reason::General, text));
         } else {

@@ -64,7 +64,7 @@ impl Wanted {
 
 impl NativeSession {
     pub(super) fn ask_for_carriers(&mut self, count: u32) {
-        if self.resume && matches!(self.side, Side::Acceptor(_)) {
+        if self.agreed.resume && matches!(self.side, Side::Acceptor(_)) {
             self.wanted.set(count);
         }
     }
@@ -87,7 +87,7 @@ impl NativeSession {
             matches!(state, CarrierState::Retiring { .. } | CarrierState::Retired)
         };
         let may = self.state == State::Ready
-            && self.resume
+            && self.agreed.resume
             && matches!(self.side, Side::Dialler)
             && self.lost.is_empty()
             && self.is_spare(id)
@@ -159,7 +159,9 @@ impl NativeSession {
             let told = carrier
                 .number
                 .map(|carrier| Frame::CarrierLost { carrier, received });
-            self.tell_lost.extend(told);
+            if let Some(frame) = told {
+                self.lost.tell(frame);
+            }
         }
         Ok(())
     }

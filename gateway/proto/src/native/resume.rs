@@ -10,7 +10,8 @@ use super::carrier::State as CarrierState;
 use super::codec::Frame;
 use super::input::violation;
 use super::listen::Listens;
-use super::{Carrier, Lost, NativeSession, Phase, SessionCode, Side, State, Stream};
+use super::lost::{Lost, LostCarriers};
+use super::{Carrier, NativeSession, Phase, SessionCode, Side, State, Stream};
 use crate::session::{CarrierId, Event, Outcome, Reason, Refusal, SessionError, StreamId};
 
 impl NativeSession {
@@ -19,7 +20,7 @@ impl NativeSession {
         let Some(carrier) = self.carriers.remove(&id) else {
             return;
         };
-        if self.state != State::Ready || !self.resume {
+        if self.state != State::Ready || !self.agreed.resume {
             return self.end();
         }
         // One that never was a part of the session. On the dialling side a hello may have been taken up,
@@ -34,10 +35,9 @@ impl NativeSession {
         if carrier.state == CarrierState::Retired {
             return;
         }
-        let told = self.told_lost.extract_if(.., |(on, ..)| *on == id);
-        self.tell_lost.extend(told.map(|(.., frame)| frame));
+        self.lost.say_again(id);
         let waiting = self.data_ready.drain(id);
-        self.tell_lost.push_back(Frame::CarrierLost {
+        self.lost.tell(Frame::CarrierLost {
             carrier: number,
             received: carrier.received(),
         });
@@ -50,7 +50,7 @@ impl NativeSession {
                 told: false,
                 waiting,
             };
-            self.lost.insert(id, lost);
+            self.lost.add(id, lost);
         }
     }
 
@@ -60,8 +60,7 @@ impl NativeSession {
             carrier.state = CarrierState::Up;
         }
         self.events.push_back(Event::CarrierUp { carrier: id });
-        let told = self.lost.extract_if(.., |_, lost| lost.told);
-        for lost in told.map(|(_, lost)| lost).collect::<Vec<_>>() {
+        for lost in self.lost.take_told() {
             self.inherit(lost);
         }
     }
@@ -95,9 +94,7 @@ impl NativeSession {
         }
         // One that never came here must not come any more.
         self.next_number = self.next_number.max(number.saturating_add(1));
-        let unsettled = |lost: &Lost| lost.number == number && !lost.told;
-        let lost = self.lost.iter().find(|(_, lost)| unsettled(lost));
-        match lost.map(|(id, _)| *id) {
+        match self.lost.untold(number) {
             Some(id) => self.settle(id, received),
             // It was settled, or had sent nothing.
             None => Ok(()),
@@ -105,14 +102,12 @@ impl NativeSession {
     }
 
     fn settle(&mut self, id: CarrierId, received: u64) -> Result<(), SessionError> {
-        let Some(mut lost) = self.lost.remove(&id) else {
+        let Some(mut lost) = self.lost.remove(id) else {
             return Ok(());
         };
-        let (retained, released) = (&mut self.retained, &mut self.released);
         let log = std::mem::take(&mut lost.log);
         let again = log.end(received, |sent| {
-            *retained -= sent.held;
-            released.push_back(sent.token);
+            self.retention.release(sent.held, sent.token)
         });
         let Ok(mut again) = again else {
             let text = format!(
@@ -128,7 +123,7 @@ impl NativeSession {
         } else {
             // It was said on a carrier that is retired.
             lost.told = true;
-            self.lost.insert(id, lost);
+            self.lost.add(id, lost);
         }
         Ok(())
     }
@@ -149,7 +144,7 @@ impl NativeSession {
 
     /// `stream` has a batch, and no carrier that could take it before a lost one is settled.
     pub(super) fn wait_for_carrier(&mut self, stream: StreamId, length: usize) {
-        if let Some(lost) = self.lost.values_mut().next_back() {
+        if let Some(lost) = self.lost.newest_mut() {
             lost.waiting.push((stream, length));
         }
     }
@@ -162,12 +157,10 @@ impl NativeSession {
         if carrier.state == CarrierState::Retired {
             return Ok(());
         }
-        let (retained, released) = (&mut self.retained, &mut self.released);
-        let before = released.len();
-        let acknowledged = carrier.log.acknowledge(received, |sent| {
-            *retained -= sent.held;
-            released.push_back(sent.token);
-        });
+        let (log, retention) = (&mut carrier.log, &mut self.retention);
+        let before = retention.released();
+        let acknowledged =
+            log.acknowledge(received, |sent| retention.release(sent.held, sent.token));
         if acknowledged.is_err() {
             let text = format!(
                 "{received} bytes acknowledged, {} were sent",
@@ -175,9 +168,8 @@ impl NativeSession {
             );
             return Err(violation(SessionCode::ProtocolViolation, text));
         }
-        self.told_lost
-            .retain(|(on, end, _)| *on != id || *end > received);
-        if self.released.len() > before {
+        self.lost.acknowledge(id, received);
+        if self.retention.released() > before {
             self.wake_blocked();
         }
         Ok(())
@@ -216,8 +208,7 @@ impl NativeSession {
 
     /// When a session ends that lacks the peer's word on a lost carrier, maybe for want of another one.
     pub(super) fn resume_deadline(&self) -> Option<Instant> {
-        let since = self.lost.values().map(|lost| lost.since).min()?;
-        Some(since + self.config.resume_timeout)
+        Some(self.lost.since()? + self.config.resume_timeout)
     }
 
     /// SESSION_CLOSE is all that is left to transmit, where there is a `code`.
@@ -246,9 +237,7 @@ impl NativeSession {
     fn end(&mut self) {
         self.state = State::Closed;
         self.carriers.clear();
-        self.tell_lost.clear();
-        self.told_lost.clear();
-        self.lost.clear();
+        self.lost = LostCarriers::default();
         self.listens = Listens::default();
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {

@@ -3,7 +3,7 @@
 use super::carrier::State as CarrierState;
 use super::codec::{self, Frame, stream_header};
 use super::log::{Again, Sent};
-use super::{Carrier, GoAway, NativeSession, State, Stream};
+use super::{Carrier, NativeSession, State, Stream};
 use crate::session::{CarrierId, FrameHeader, Payload, StreamId, Transmit};
 
 impl NativeSession {
@@ -26,7 +26,7 @@ impl NativeSession {
         if !carrier.is_up() {
             return self.next_parting(id);
         }
-        if let Some(frame) = next_passing(carrier, self.resume) {
+        if let Some(frame) = next_passing(carrier, self.agreed.resume) {
             return Some(self.pass(id, &frame));
         }
         if let Some(transmit) = self.next_control(id) {
@@ -51,7 +51,7 @@ impl NativeSession {
                 self.control_ready.push(stream);
             }
             let (header, payload) = self.frame(sent);
-            if self.resume
+            if self.agreed.resume
                 && let Some(carrier) = self.carriers.get_mut(&id)
             {
                 carrier.log.push(Again::Payload(sent));
@@ -76,7 +76,7 @@ impl NativeSession {
         if self.state != State::Ready {
             return false;
         }
-        let answers = carrier.pong.is_some() || (self.resume && carrier.is_ack_due());
+        let answers = carrier.pong.is_some() || (self.agreed.resume && carrier.is_ack_due());
         if !carrier.is_up() {
             let retiring = |said| carrier.state == CarrierState::Retiring { said };
             return retiring(false) || (retiring(true) && answers);
@@ -91,13 +91,13 @@ impl NativeSession {
         if carrier.log.is_full() {
             return false;
         }
-        if !carrier.again.is_empty() || !self.tell_lost.is_empty() {
+        if !carrier.again.is_empty() || self.lost.is_due() {
             return true;
         }
         self.express() == Some(id)
             && (self.rtt.is_due()
                 || self.wanted.is_due()
-                || matches!(self.goaway, Some(GoAway::Due(_)))
+                || self.departure.is_due()
                 || self.window.due()
                 || self.streams_due().is_some()
                 || (self.lost.is_empty()
@@ -110,7 +110,7 @@ impl NativeSession {
         if carrier.log.is_full() {
             return None;
         }
-        if let Some(frame) = self.tell_lost.pop_front() {
+        if let Some(frame) = self.lost.next_frame() {
             return Some(self.tell(id, frame));
         }
         if let Some(again) = carrier.again.pop_front() {
@@ -164,30 +164,26 @@ impl NativeSession {
 
     /// The next frame about the session.
     fn next_session_frame(&mut self) -> Option<Frame> {
-        if let Some(GoAway::Due(last)) = self.goaway {
-            self.goaway = Some(GoAway::Sent);
+        if let Some(last) = self.departure.take() {
             return Some(Frame::GoAway { last });
         }
         if self.window.due() {
             return Some(Frame::MaxData(self.window.advertise()));
         }
         let limit = self.streams_due()?;
-        self.peer_streams_advertised = limit;
+        self.ids.advertise(limit);
         Some(Frame::MaxStreams(limit))
     }
 
     /// How many streams the peer may open in all, when it is worth a frame.
     fn streams_due(&self) -> Option<u64> {
-        let streams_max = u64::from(self.config.streams_max);
-        let limit = self.peer_gone + streams_max;
-        let more = limit - self.peer_streams_advertised;
-        let step = (streams_max / 8).max(1);
-        (more >= step && self.goaway.is_none()).then_some(limit)
+        let due = self.ids.due(self.config.streams_max.into());
+        due.filter(|_| !self.departure.has_begun())
     }
 
     /// A control frame that goes again if its carrier is lost.
     fn keep(&mut self, id: CarrierId, bytes: Vec<u8>) -> Transmit {
-        if self.resume
+        if self.agreed.resume
             && let Some(carrier) = self.carriers.get_mut(&id)
         {
             carrier.log.push(Again::Control(bytes.clone()));
@@ -200,7 +196,7 @@ impl NativeSession {
     fn tell(&mut self, id: CarrierId, frame: Frame) -> Transmit {
         let transmit = self.pass(id, &frame);
         if let Some(carrier) = self.carriers.get(&id) {
-            self.told_lost.push((id, carrier.log.sent(), frame));
+            self.lost.note_told(id, carrier.log.sent(), frame);
         }
         transmit
     }
@@ -208,7 +204,7 @@ impl NativeSession {
     /// A control frame that means something on this carrier alone.
     pub(super) fn pass(&mut self, id: CarrierId, frame: &Frame) -> Transmit {
         let bytes = codec::encode(frame);
-        if self.resume
+        if self.agreed.resume
             && let Some(carrier) = self.carriers.get_mut(&id)
         {
             carrier.log.push_passing(bytes.len());
@@ -245,7 +241,7 @@ impl NativeSession {
             token: sent.token,
             range: sent.start..sent.start + sent.length as usize,
             last: true,
-            retained: self.resume,
+            retained: self.agreed.resume,
         };
         (FrameHeader::new(header), payload)
     }
@@ -261,7 +257,7 @@ impl NativeSession {
         } else {
             self.home(stream, express)
         };
-        match self.lost.get_mut(&id) {
+        match self.lost.get_mut(id) {
             Some(lost) => lost.waiting.push((stream, length)),
             None => self.data_ready.push(id, stream, length),
         }
@@ -274,8 +270,7 @@ impl NativeSession {
             return express;
         };
         if let Some(home) = state.home
-            && (self.carriers.get(&home).is_some_and(Carrier::is_up)
-                || self.lost.contains_key(&home))
+            && (self.carriers.get(&home).is_some_and(Carrier::is_up) || self.lost.contains(home))
         {
             return home;
         }

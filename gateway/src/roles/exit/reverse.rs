@@ -238,9 +238,9 @@ impl Listener {
     /// The session with the fewest streams; one without a carrier only where all are.
     fn best(&self) -> Option<(Rc<dyn Mux>, ListenId, Priority)> {
         let askers = self.askers.borrow();
-        let ready = askers
-            .iter()
-            .filter(|asker| asker.session.progress() == Progress::Ready);
+        let takes =
+            |session: &Rc<dyn Mux>| session.progress() == Progress::Ready && !session.has_ended();
+        let ready = askers.iter().filter(|asker| takes(&asker.session));
         let best = ready.min_by_key(|asker| asker.session.load())?;
         Some((Rc::clone(&best.session), best.listen, best.priority))
     }

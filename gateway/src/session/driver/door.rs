@@ -1,8 +1,8 @@
 //! The one mutable door to a session: what follows from a change of it follows by itself.
 //!
-//! [`Driver::update`] is the only way to change the session. When the change is made, its events are handed to whom they
-//! concern, a session that is over ends, writers that have something to transmit are woken, and figures and the next
-//! deadline are published. A change that an event's handler makes is a part of the same turn: the events that follow from it
+//! [`Driver::update`], and its kin here, are the only way to change the session. When the change is made, its events are
+//! handed to whom they concern, a session that is over ends, writers that have something to transmit are woken, and figures
+//! and the next deadline are published; where a [`Driver::try_update`] failed, only events are handed on. A change that an event's handler makes is a part of the same turn: the events that follow from it
 //! are handled behind those that are already there.
 
 use std::cell::{Cell, Ref, RefCell};
@@ -61,8 +61,7 @@ impl Driver {
         result
     }
 
-    /// A change after which the session may have to be given up. Then only its events are handed on: who is to blame
-    /// ends it.
+    /// A change that may fail. Where it does, only the session's events are handed on, and the caller ends it.
     ///
     /// # Errors
     /// As `change`.
@@ -73,7 +72,12 @@ impl Driver {
         let result = change(&mut **self.session.session.borrow_mut());
         match &result {
             Ok(_) => self.settle(SessionEnd::Closed),
-            Err(_) => self.hand_on_events(),
+            Err(_) => {
+                // Nothing that a handler changes is to end the session before its caller does.
+                let settling = self.session.settling.replace(true);
+                self.hand_on_events();
+                self.session.settling.set(settling);
+            }
         }
         result
     }
@@ -88,12 +92,15 @@ impl Driver {
         }
         let mut end = Some(end);
         loop {
-            self.hand_on_events();
+            // Before its last events: they are handed on with why it ends.
             if self.session.view().is_over()
                 && let Some(end) = end.take()
             {
                 self.end(end, None);
-            } else if !self.bury() {
+            }
+            self.hand_on_events();
+            let is_over_now = end.is_some() && self.session.view().is_over();
+            if !is_over_now && !self.bury() {
                 break;
             }
         }

@@ -231,6 +231,10 @@ impl StreamIo {
 
     /// Ends both halves at once; the session is broken, and is not told.
     pub(super) fn drop_with(&self, reason: Reason) {
+        if self.life.is_returned() {
+            // It is on its way to another session.
+            return;
+        }
         let told = self.answer_refused(None);
         self.forget_arrived();
         self.end(Cut {
@@ -292,6 +296,9 @@ impl StreamIo {
     }
 
     fn end(&self, cut: Cut) {
+        if self.life.is_returned() {
+            return;
+        }
         self.life.cut(cut);
         self.batch.take();
         self.source_wake.notify_one();

@@ -253,6 +253,21 @@ async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
 
 /// The peer grants `credit` bytes to the session and to each stream.
 async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driver>, TcpStream) {
+    let parameters = Parameters {
+        initial_max_data: credit,
+        initial_max_stream_data: credit,
+        initial_max_streams: 1,
+        frame_max: codec::FRAME_BYTES_MIN,
+    };
+    agreed(wishes, Rc::default(), parameters).await
+}
+
+/// The peer says that it takes what is in `parameters`.
+async fn agreed(
+    wishes: &Rc<RefCell<Wishes>>,
+    buffers: Rc<super::Pool>,
+    parameters: Parameters,
+) -> (Rc<Driver>, TcpStream) {
     let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
     let wishes = Rc::clone(wishes);
     let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
@@ -260,7 +275,7 @@ async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driv
     let telemetry = Telemetry::new(config.clone(), "", 1, None);
     let driver = Driver::new(
         Box::new(Forgetful { inner, wishes }),
-        Rc::default(),
+        buffers,
         watch::channel(Arc::new(config)).1,
         telemetry,
         Box::new(|_, _, _| Box::pin(std::future::pending())),
@@ -277,12 +292,7 @@ async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driv
         features: 0,
         session_id: [1; 16],
         token: [1; 32],
-        parameters: Parameters {
-            initial_max_data: credit,
-            initial_max_stream_data: credit,
-            initial_max_streams: 1,
-            frame_max: codec::FRAME_BYTES_MIN,
-        },
+        parameters,
     });
     far.write_all(&codec::encode(&answer)).await.unwrap();
     driver.reached(Progress::Ready).await;
@@ -695,4 +705,81 @@ async fn a_further_carrier_has_to_lead_to_who_is_at_the_end_of_the_first() {
         assert!(!matches!(known, Err(NoCarrier::Stranger(_))));
     };
     LocalSet::new().run_until(test).await;
+}
+
+/// The peer takes up all streams of the session.
+async fn take_up(driver: &Rc<Driver>, far: &mut TcpStream) {
+    let streams = driver.session.view().streams();
+    for stream in streams {
+        let opened = Frame::Opened {
+            stream,
+            address: String::new(),
+        };
+        far.write_all(&codec::encode(&opened)).await.unwrap();
+    }
+    while !driver.streams.all().iter().all(|io| io.is_open()) {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_waited_splices_no_more_than_others_have_left_of_the_credit() {
+    const FIRST: usize = crate::stream::buffers::SMALL_BYTES;
+    const MORE: usize = 64 << 10;
+    in_time(async {
+        let parameters = Parameters {
+            initial_max_data: (2 * FIRST + MORE) as u64,
+            initial_max_stream_data: 1 << 20,
+            initial_max_streams: 2,
+            frame_max: codec::FRAME_BYTES_MAX,
+        };
+        let (driver, mut far) =
+            agreed(&Rc::default(), super::Pool::for_one_of(1), parameters).await;
+        let mut clients = Vec::new();
+        for _ in 0..2 {
+            clients.push(opened(&driver, target()).await);
+        }
+        take_up(&driver, &mut far).await;
+        for client in &mut clients {
+            // A read that is filled makes the next one a large one.
+            client.write_all(&[1; FIRST]).await.unwrap();
+            let mut come = 0;
+            while come < FIRST {
+                come += payload(&mut far).await.len();
+            }
+        }
+        clients[0].write_all(&[2; MORE]).await.unwrap();
+        let mut come = 0;
+        while come < MORE {
+            come += payload(&mut far).await.len();
+        }
+        let waits = || driver.telemetry.credit.status().waits;
+        while waits() == 0 {
+            tokio::task::yield_now().await;
+        }
+        clients[1].write_all(&[3; MORE]).await.unwrap();
+        while waits() < 2 && !driver.has_ended() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!driver.has_ended(), "the session's credit was exceeded");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn streams_of_a_last_carrier_that_is_trusted_no_more_are_revoked() {
+    in_time(async {
+        let (driver, mut far) = established(&Rc::default()).await;
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let local = Local::Own {
+            target: "tcp://x:1".into(),
+            ended: RefCell::new(Some(ended)),
+        };
+        let _client = opened(&driver, local).await;
+        take_up(&driver, &mut far).await;
+        let carriers = driver.carriers.all();
+        carriers[0].distrust(SessionEnd::Revoked("its authority is gone".to_owned()));
+        assert_eq!(end.await, Ok(Reason::Revoked));
+    })
+    .await;
 }

@@ -6,8 +6,8 @@ use super::violation;
 use crate::native::carrier::State as CarrierState;
 use crate::native::codec::{self, Frame, HelloAck};
 use crate::native::{
-    Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE, SessionCode, Side, State,
-    Ticket, VERSION,
+    Agreed, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE, SessionCode, Side,
+    State, Ticket, VERSION,
 };
 use crate::session::{CarrierId, Event, SessionError};
 
@@ -85,7 +85,7 @@ impl NativeSession {
 
     /// Another carrier wants to join. Whoever does not know the token hurts nobody but itself.
     fn handle_join(&mut self, id: CarrierId, hello: &Hello) {
-        let known = self.resume
+        let known = self.agreed.resume
             && self.ticket.is_some_and(|ticket| {
                 ticket.session_id == hello.session_id && same(&ticket.token, &hello.token)
             });
@@ -145,9 +145,11 @@ impl NativeSession {
         parameters: Parameters,
     ) {
         self.state = State::Ready;
-        self.resume = features & RESUME != 0;
-        self.listen = features & LISTEN_FEATURE != 0;
-        self.sources = features & SOURCE != 0;
+        self.agreed = Agreed {
+            resume: features & RESUME != 0,
+            listen: features & LISTEN_FEATURE != 0,
+            sources: features & SOURCE != 0,
+        };
         self.peer.data = parameters.initial_max_data;
         self.peer.streams = parameters.initial_max_streams;
         self.peer.parameters = parameters;

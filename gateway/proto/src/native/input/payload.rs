@@ -49,7 +49,7 @@ impl NativeSession {
             if self.streams.get(&stream).is_some_and(Stream::wants_payload) {
                 receive.stream = Some(stream);
             }
-        } else if !self.resume {
+        } else if !self.agreed.resume {
             let text = format!("stream {} had ended", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
@@ -84,7 +84,7 @@ impl NativeSession {
         let Some(state) = self.streams.get_mut(&stream) else {
             return Ok(());
         };
-        if !self.resume && offset != state.window.received() {
+        if !self.agreed.resume && offset != state.window.received() {
             let text = format!(
                 "stream {} goes on at {offset}, expected {}; one carrier has no gaps",
                 stream.0,
@@ -141,7 +141,7 @@ impl NativeSession {
         if receiving.length == 0 {
             carrier.receiving = None;
         }
-        carrier.take_payload(length, self.resume);
+        carrier.take_payload(length, self.agreed.resume);
         if let Some(state) = self.streams.get_mut(&stream)
             && state.wants_payload()
             && moved > 0

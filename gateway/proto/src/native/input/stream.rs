@@ -18,25 +18,21 @@ impl NativeSession {
         source: Option<Source>,
         target: String,
     ) -> Result<(), SessionError> {
-        if self.is_ours(stream) || stream.0 <= self.peer_last {
+        if !self.ids.is_next_of_peer(stream) {
             let text = format!("stream {} cannot be opened by the other side now", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
-        let theirs = (self.streams.len() - self.ours) as u64;
-        if self.peer_gone + theirs >= self.peer_streams_advertised {
-            let text = format!(
-                "{} streams were granted in all",
-                self.peer_streams_advertised
-            );
+        if !self.ids.has_room_for_peer(self.streams.len()) {
+            let text = format!("{} streams were granted in all", self.ids.advertised());
             return Err(violation(SessionCode::StreamLimitError, text));
         }
-        self.peer_last = stream.0;
+        self.ids.opened_by_peer(stream);
         let window = self.new_window(now);
         let send_limit = self.peer.parameters.initial_max_stream_data;
         self.streams
             .insert(stream, Stream::accepting(stream, window, send_limit));
         self.check_idle(now, stream);
-        if self.goaway.is_some() {
+        if self.departure.has_begun() {
             // On another carrier this may come before the GOAWAY that says the same.
             self.cut(stream, ResetCode::NotTaken, "this side is shutting down");
         } else {
@@ -55,7 +51,7 @@ impl NativeSession {
         stream: StreamId,
         address: String,
     ) -> Result<(), SessionError> {
-        if !self.is_ours(stream) {
+        if !self.ids.is_ours(stream) {
             let text = format!("stream {} was opened by the other side", stream.0);
             return Err(violation(SessionCode::StreamStateError, text));
         }
@@ -80,7 +76,7 @@ impl NativeSession {
         final_size: u64,
         reason: String,
     ) -> Result<(), SessionError> {
-        let resume = self.resume;
+        let resume = self.agreed.resume;
         let state = self.receivable(stream)?;
         let announced = state.window.received();
         let possible = state.learn_final_size(final_size) && (resume || final_size == announced);

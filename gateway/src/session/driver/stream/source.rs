@@ -69,7 +69,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
         if let Err(error) = readable {
             return fail(driver, io, &error);
         }
-        let read = match read_in_turn(driver, io, &mut appetite, capacity).await {
+        let read = match read_in_turn(driver, io, &mut appetite).await {
             Ok(Some(read)) => read,
             Ok(None) => continue,
             Err(end) => return end,
@@ -106,7 +106,6 @@ async fn read_in_turn(
     driver: &Rc<Driver>,
     io: &StreamIo,
     appetite: &mut Appetite,
-    capacity: SendCapacity,
 ) -> Result<Option<std::io::Result<Read>>, End> {
     let mut paced = None;
     if let Some(pace) = io.account.up() {
@@ -114,7 +113,7 @@ async fn read_in_turn(
         paced = Some(turn.ok_or(End::Cut)?);
     }
     let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-    let read = match splice(driver, io, *appetite, capacity, limit) {
+    let read = match splice(driver, io, *appetite, limit) {
         Some(read) => read,
         None => {
             let size = appetite.size();
@@ -184,13 +183,14 @@ fn splice(
     driver: &Rc<Driver>,
     io: &StreamIo,
     appetite: Appetite,
-    capacity: SendCapacity,
     limit: usize,
 ) -> Option<std::io::Result<Read>> {
     // What is sent before the answer may have to be taken back, and goes before what the socket has.
     if appetite.size() == Size::Small || !io.is_open() || io.early.is_there() {
         return None;
     }
+    // While this stream waited, others may have used up the credit that it saw.
+    let capacity = driver.session.view().send_capacity(io.id)?;
     let limit = usize::try_from(capacity.bytes)
         .unwrap_or(usize::MAX)
         .min(capacity.payload_max)
