@@ -724,7 +724,7 @@ async fn take_up(driver: &Rc<Driver>, far: &mut TcpStream) {
 
 #[tokio::test]
 async fn a_stream_that_waited_splices_no_more_than_others_have_left_of_the_credit() {
-    const FIRST: usize = crate::stream::buffers::SMALL_BYTES;
+    const FIRST: usize = crate::stream::buffers::SMALL_BYTES - HEADER_BYTES;
     const MORE: usize = 64 << 10;
     in_time(async {
         let parameters = Parameters {
@@ -762,6 +762,7 @@ async fn a_stream_that_waited_splices_no_more_than_others_have_left_of_the_credi
             tokio::task::yield_now().await;
         }
         assert!(!driver.has_ended(), "the session's credit was exceeded");
+        assert!(driver.telemetry.splices.status().bytes_sent > 0);
     })
     .await;
 }
