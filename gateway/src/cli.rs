@@ -1,4 +1,4 @@
-//! The command line: what was typed, and the configuration it dial_context.
+//! The command line: what was typed, and the configuration it means.
 
 mod address;
 mod completions;

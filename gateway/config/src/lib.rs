@@ -2,7 +2,7 @@
 //! ([`Config`], YAML in) and the status document ([`status::Status`], JSON out of the admin port).
 //!
 //! Only types, parsing and checks: no socket, no file, no clock. The operator renders [`Config`], the
-//! gateway parses it, from this one type. See `gateway/src/main.rs` for who reads it.
+//! gateway parses it, from this one type. See `gateway/src/process.rs` for who reads it.
 
 mod carrier;
 mod check;

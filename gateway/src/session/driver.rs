@@ -1,9 +1,8 @@
 //! The driver: carries bytes between the carriers of one session, the session and the local sockets.
 //!
 //! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
-//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, [`autoscale`]: samples of its
-//! carriers),
-//! one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
+//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, and
+//! [`autoscale`], which samples its carriers), one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
 //! dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
 //! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
 //! socket does not take stays in its own inbox, within its own credit.
@@ -14,7 +13,7 @@
 //! Memory: see docs/limits.md. An idle stream, or an idle carrier, holds
 //! no buffer.
 //!
-//! The session decides; see `gateway/proto/src/lib.rs` for its contract.
+//! The session decides; see `gateway/proto/src/session.rs` for its contract.
 
 mod autoscale;
 mod backlog;

@@ -59,7 +59,7 @@ pub(crate) enum Progress {
     GoingAway,
 }
 
-/// Why a connection did not become a carrier.
+/// Why a session did not take a connection that has proved who it is.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoCarrier {
     /// The session takes no more, or has ended.
@@ -123,7 +123,7 @@ pub(crate) trait Mux {
     /// Runs it to its end; then every stream has been reset and every carrier is closed. To be called once.
     fn run(&self) -> Local<'_, SessionEnd>;
 
-    /// Runs a task that a panic of ends the mux, and nothing else.
+    /// Runs a task whose panic ends the mux, and nothing else.
     fn guard<'a>(&'a self, task: Local<'a, ()>) -> Local<'a, ()>;
 
     /// The peer opens no more streams here; those that are open go on.

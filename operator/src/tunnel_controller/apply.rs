@@ -1,4 +1,4 @@
-//! Step 4: makes the children what was built.
+//! Step 5: makes the children what was built.
 //!
 //! In: the built [`Resources`]. Out: the children as the API server has them. The order matters: a pod
 //! needs its account and its configuration, an autoscaler what it scales, and who reaches a pod is decided before it is

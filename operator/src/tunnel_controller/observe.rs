@@ -1,4 +1,4 @@
-//! Step 5: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
+//! Step 6: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
 //!
 //! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
 //! is bounded in time and size, and is believed for its own tunnel's status alone.

@@ -1,4 +1,4 @@
-//! Step 6: says in the status how near the tunnel is to what was asked. Client required.
+//! Step 8: says in the status how near the tunnel is to what was asked. Client required.
 //!
 //! In: the outcome of the steps before. Out: the status as written. `status` is the pure part. Nothing
 //! is written when nothing changed; telemetry is rounded and rarely written, because every write wakes

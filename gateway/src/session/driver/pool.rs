@@ -1,4 +1,4 @@
-//! How many carriers a session has, and how many could be used at either end.
+//! Takes carriers out of a session in order, and says how many could be used at either end.
 
 use std::rc::Rc;
 use std::time::Instant;
