@@ -107,7 +107,7 @@ impl NativeSession {
         };
         let log = std::mem::take(&mut lost.log);
         let again = log.end(received, |sent| {
-            self.retention.release(sent.held, sent.token)
+            self.retention.release(sent.held, sent.token);
         });
         let Ok(mut again) = again else {
             let text = format!(
