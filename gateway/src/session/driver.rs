@@ -2,8 +2,8 @@
 //!
 //! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
 //! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, and
-//! [`autoscale`], which samples its carriers), one task a [`carrier`] (of two loops, [`carrier_in`] and [`carrier_out`]), one task a target that is
-//! dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
+//! [`autoscale`], which samples its carriers), one task a [`carrier`] (of two loops, [`carrier_in`] and
+//! [`carrier_out`]), one task a target that is dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
 //! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
 //! socket does not take stays in its own inbox, within its own credit.
 //!
@@ -51,6 +51,7 @@ use crate::base::telemetry::Telemetry;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Hears, NotOpened, Progress, Refused};
 use crate::stream::buffers::{SMALL_BYTES, Share};
+use crate::stream::early_data::Connection;
 use crate::stream::pipe::{Pipe, Pipes};
 use carriers::Carriers;
 use deadlines::Deadline;
@@ -61,7 +62,6 @@ use stream::StreamIo;
 use streams::Streams;
 
 pub(crate) use crate::stream::buffers::Pool;
-pub(crate) use crate::stream::early_data::Connection;
 pub(crate) use carrier::Carrier;
 pub(crate) use incoming::{Dial, Dialler};
 
@@ -132,12 +132,10 @@ impl Driver {
         self.ending.take()
     }
 
-    /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
-    /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
-    /// agree, the client is told or reset, unless the peer leaves the open to another one, and `refused` called.
+    /// [`Mux::open`](crate::session::mux::Mux::open).
     ///
     /// # Errors
-    /// There is no stream, for a reason on this side. `refused` is not called.
+    /// There is no stream, for a reason on this side.
     pub(crate) fn open(
         self: &Rc<Self>,
         target: &str,

@@ -108,7 +108,7 @@ impl PoolState {
 pub(crate) trait Mux {
     /// Opens a stream of `priority` to `target` (`tcp://host:port`) for `client` and runs it as a task of its own. What
     /// the client sends meanwhile goes along where the protocol gives credit for it. If the peer does not
-    /// agree, the client is told or reset, unless the peer leaves the open to another one, and `refused` called.
+    /// agree, `refused` is called, and the client is told or reset, unless the peer leaves the open to another one.
     ///
     /// # Errors
     /// There is no stream, for a reason on this side. `refused` is not called.

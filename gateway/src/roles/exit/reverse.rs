@@ -55,13 +55,6 @@ struct Asker {
     priority: Priority,
 }
 
-/// It has asked, so its protocol has a word for an answer.
-fn say(session: &Rc<dyn Mux>, answer: impl FnOnce(&dyn Listeners)) {
-    if let Some(listeners) = session.listeners() {
-        answer(listeners);
-    }
-}
-
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Some(task) = self.task.get() {
@@ -310,6 +303,13 @@ async fn accept(listener: std::rc::Weak<Listener>, shared_listener: SharedListen
                 tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
+    }
+}
+
+/// It has asked, so its protocol has a word for an answer.
+fn say(session: &Rc<dyn Mux>, answer: impl FnOnce(&dyn Listeners)) {
+    if let Some(listeners) = session.listeners() {
+        answer(listeners);
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! [`Driver::update`], and its kin here, are the only way to change the session. When the change is made, its events are
 //! handed to whom they concern, a session that is over ends, writers that have something to transmit are woken, and figures
-//! and the next deadline are published; where a [`Driver::try_update`] failed, only events are handed on. A change that an event's handler makes is a part of the same turn: the events that follow from it
-//! are handled behind those that are already there.
+//! and the next deadline are published; where a [`Driver::try_update`] failed, only events are handed on. A change that an
+//! event's handler makes is a part of the same turn: the events that follow from it are handled behind those that are
+//! already there.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;

@@ -96,7 +96,13 @@ impl Driver {
         self.ending.reason.set(match end {
             SessionEnd::ShutDown => Some(Reason::Drained),
             SessionEnd::Revoked(_) => Some(Reason::Revoked),
-            _ => None,
+            SessionEnd::Closed
+            | SessionEnd::Io(_)
+            | SessionEnd::Protocol(_)
+            | SessionEnd::Finished(_)
+            | SessionEnd::GivenUp(_)
+            | SessionEnd::Evicted
+            | SessionEnd::Panicked => None,
         });
         self.share.close();
         let carriers = self.carriers.all();

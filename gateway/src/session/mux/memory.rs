@@ -24,9 +24,9 @@ pub(crate) struct Memory {
     dialler: Dialler,
     identity: Option<Rc<str>>,
     progress: watch::Sender<Progress>,
-    pub(crate) numbers: watch::Sender<PoolState>,
+    numbers: watch::Sender<PoolState>,
     streams: watch::Sender<usize>,
-    end: watch::Sender<Option<&'static str>>,
+    ended: watch::Sender<bool>,
     hears: OnceCell<Hears>,
     /// What the peer was told of listeners.
     told: RefCell<Vec<(ListenId, Result<String, String>)>>,
@@ -45,7 +45,7 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
         progress: watch::Sender::new(Progress::Ready),
         numbers: watch::Sender::new(up),
         streams: watch::Sender::new(0),
-        end: watch::Sender::new(None),
+        ended: watch::Sender::new(false),
         hears: OnceCell::new(),
         told: RefCell::default(),
         listened: Cell::new(0),
@@ -121,8 +121,8 @@ impl Memory {
     }
 
     async fn ended(&self) {
-        let mut end = self.end.subscribe();
-        end.wait_for(Option::is_some).await.unwrap();
+        let mut ended = self.ended.subscribe();
+        ended.wait_for(|ended| *ended).await.unwrap();
     }
 
     async fn without_streams(&self) {
@@ -172,11 +172,11 @@ impl Mux for Rc<Memory> {
     }
 
     fn shut_down(&self) {
-        self.end.send_replace(Some("shut down"));
+        self.ended.send_replace(true);
     }
 
     fn give_up(&self, _: String) {
-        self.end.send_replace(Some("given up"));
+        self.ended.send_replace(true);
     }
 
     fn progress(&self) -> Progress {
@@ -188,7 +188,7 @@ impl Mux for Rc<Memory> {
     }
 
     fn has_ended(&self) -> bool {
-        self.end.borrow().is_some()
+        *self.ended.borrow()
     }
 
     fn stream_count(&self) -> usize {
@@ -221,7 +221,7 @@ impl Mux for Rc<Memory> {
             .as_ref()
             .map(|identity| Proof::of(identity.to_string()));
         if proof.is_some_and(|proof| standing(&proof) != Standing::Good) {
-            self.end.send_replace(Some("not trusted"));
+            self.ended.send_replace(true);
         }
     }
 

@@ -22,11 +22,12 @@ use super::{application, kernel, rest, wire};
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Transport;
 use crate::net::dial::Dialled;
-use crate::session::driver::{Carrier, Connection, Dial, Dialler, Driver};
+use crate::session::driver::{Carrier, Dial, Dialler, Driver};
 use crate::session::hello;
 use crate::session::mux::{CarrierPool, NoCarrier, OpenEnd, Progress, Refused};
 use crate::stream::account::Local;
 use crate::stream::buffers::Pool;
+use crate::stream::early_data::Connection;
 
 /// The sides of a session.
 pub(super) const ENTRY: usize = 0;
