@@ -3,7 +3,7 @@
 //! Each worker is a thread with one single-threaded loop, which carries the bytes of the connections
 //! that the kernel gave its listeners. One more thread serves the admin port, follows the
 //! configuration file and hears signals; it reaches the workers by watch channels ([`Phase`], the
-//! configuration, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
+//! configuration's reloadable part, credentials), asks those of an entry by one of their own ([`Offers`]), and shares telemetry
 //! with them.
 
 mod admin;
@@ -103,21 +103,22 @@ fn serve(
 ) -> anyhow::Result<()> {
     raise_open_files();
     let workers = workers::count(&config);
+    let gateway = config.gateway()?;
     let telemetry = telemetry(&config, text, workers, &rendezvous_role);
     telemetry.set_certificate(credentials.certificate());
-    let (config_sender, config_receiver) = watch::channel(Arc::new(config.clone()));
+    let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
     check_ports(&config)?;
     let file = match source {
-        Source::File(path) => Some(path.clone()),
+        Source::File(path) => Some((path.clone(), config.clone())),
         Source::Flags(_) => None,
     };
     let control = Control {
         drain: config.drain,
         phase: phase_sender,
-        config: config_sender,
+        reloadable: reloadable_sender,
         credentials: credentials_sender,
         rendezvous_role: rendezvous_role.clone(),
         telemetry: Arc::clone(&telemetry),
@@ -126,12 +127,12 @@ fn serve(
     let offers = (config.role == Role::Entry).then(|| Arc::new(offers));
     std::thread::Builder::new()
         .name("admin".to_owned())
-        .spawn(move || control.run(admin_listener, file.as_deref(), offers))
+        .spawn(move || control.run(admin_listener, file, offers))
         .context("cannot start the admin thread")?;
     let first = Worker {
         index: 0,
         workers,
-        config: config_receiver,
+        reloadable,
         credentials,
         phase: phase_receiver,
         telemetry,
@@ -141,7 +142,7 @@ fn serve(
         egress,
         unix_listeners: Arc::default(),
     };
-    workers::run(&config, &first, asked)
+    workers::run(&gateway, config.limits.carriers as usize, &first, asked)
 }
 
 fn telemetry(
@@ -151,10 +152,10 @@ fn telemetry(
     rendezvous_role: &RendezvousRole,
 ) -> Arc<Telemetry> {
     let Some(meeting) = rendezvous_role.meeting() else {
-        return Telemetry::new(config.clone(), text, workers, None);
+        return Telemetry::new(config, text, workers, None);
     };
     let limiter = meeting.limiter();
-    let telemetry = Telemetry::new(config.clone(), text, workers, Some(meeting));
+    let telemetry = Telemetry::new(config, text, workers, Some(meeting));
     telemetry.add_limiter(&limiter);
     telemetry
 }

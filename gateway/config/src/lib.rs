@@ -7,6 +7,7 @@
 mod carrier;
 mod check;
 mod forward;
+mod gateway;
 mod hash;
 mod listen;
 mod locate;
@@ -30,6 +31,7 @@ pub use carrier::{COMMAND_WORDS_MAX, LISTEN_STDIO};
 pub use forward::{
     FORWARD_LIMIT_MAX, FORWARDS_MAX, Forward, ForwardLimits, Priority, RATE_MAX, RATE_MIN,
 };
+pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous, SessionConfig};
 pub use hash::config_hash;
 pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;

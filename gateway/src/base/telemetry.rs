@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
 
-use muxtunnel_gateway_config::{Config, config_hash, status};
+use muxtunnel_gateway_config::{Config, Protocol, Role, config_hash, status};
 use parking_lot::Mutex;
 
 use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
@@ -25,7 +25,11 @@ const REFUSALS_LOGGED: u32 = 5;
 #[derive(Debug)]
 pub(crate) struct Telemetry {
     started: Instant,
-    config: Mutex<InForce>,
+    role: Role,
+    protocol: Protocol,
+    /// What a session may receive, bytes.
+    budget: u64,
+    in_force: Mutex<InForce>,
     carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
     next_carrier: AtomicU64,
     /// By worker.
@@ -89,25 +93,28 @@ impl Listened {
     }
 }
 
+/// The configuration file.
 #[derive(Debug)]
 struct InForce {
-    config: Config,
     hash: String,
+    /// Why it is not, or not all of it.
     error: Option<String>,
 }
 
 impl Telemetry {
     /// `text`: the configuration file's, whose hash names the version in force.
     pub(crate) fn new(
-        config: Config,
+        config: &Config,
         text: &str,
         workers: usize,
         rendezvous: Option<Arc<dyn RendezvousStatus>>,
     ) -> Arc<Self> {
         Arc::new(Self {
             started: Instant::now(),
-            config: Mutex::new(InForce {
-                config,
+            role: config.role,
+            protocol: config.protocol,
+            budget: config.memory.receive.0,
+            in_force: Mutex::new(InForce {
                 hash: config_hash(text),
                 error: None,
             }),
@@ -246,31 +253,27 @@ impl Telemetry {
     }
 
     /// A new configuration is in force.
-    pub(crate) fn config_taken(&self, config: Config, text: &str) {
-        *self.config.lock() = InForce {
-            config,
+    pub(crate) fn config_taken(&self, text: &str) {
+        *self.in_force.lock() = InForce {
             hash: config_hash(text),
             error: None,
         };
     }
 
     /// Of a new configuration only a part is in force; `error` names the rest. The hash stays: the file is not what runs.
-    pub(crate) fn config_taken_in_part(&self, config: Config, error: String) {
-        let mut in_force = self.config.lock();
-        in_force.config = config;
-        in_force.error = Some(error);
+    pub(crate) fn config_taken_in_part(&self, error: String) {
+        self.in_force.lock().error = Some(error);
     }
 
     /// A new configuration was not taken over.
     pub(crate) fn config_refused(&self, error: String) {
-        self.config.lock().error = Some(error);
+        self.in_force.lock().error = Some(error);
     }
 
     /// Every worker listens; those of an entry have a carrier each, for a worker without one resets
     /// its share of the connections; and the gateway is not draining.
     pub(crate) fn ready(&self) -> bool {
-        let carrier_needed =
-            self.config.lock().config.role == muxtunnel_gateway_config::Role::Entry;
+        let carrier_needed = self.role == Role::Entry;
         let ready = |worker: &WorkerState| {
             worker.listening.load(Relaxed) && (!carrier_needed || worker.linked.load(Relaxed))
         };
@@ -314,13 +317,11 @@ impl Telemetry {
     /// Samples every carrier at `now`. `cpu`: the part of the time since the last sample that the
     /// busiest worker was at work.
     pub(crate) fn sample_carriers(&self, now: Instant, cpu: Option<f64>) {
-        let in_force = self.config.lock();
         let gateway = Gateway {
-            protocol: in_force.config.protocol,
-            budget: in_force.config.memory.receive.0,
+            protocol: self.protocol,
+            budget: self.budget,
             cpu,
         };
-        drop(in_force);
         for carrier in self.carriers() {
             carrier.sample(&gateway, now);
         }
@@ -333,14 +334,13 @@ impl Telemetry {
             .iter()
             .max_by_key(|c| c.sent_bytes_per_second + c.received_bytes_per_second);
         let usage = sys::usage();
-        let in_force = self.config.lock();
-        let (role, protocol) = (in_force.config.role, in_force.config.protocol);
+        let in_force = self.in_force.lock();
         let (config_hash, config_error) = (in_force.hash.clone(), in_force.error.clone());
         drop(in_force);
         status::Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            role,
-            protocol,
+            role: self.role,
+            protocol: self.protocol,
             config_hash,
             config_error,
             certificate: self.certificate.lock().clone(),

@@ -12,7 +12,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::Reloadable;
 use muxtunnel_proto::Source;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
@@ -37,8 +37,8 @@ pub(crate) enum Unintroduced {
 }
 
 /// Whether a connection from `address` has to begin with a PROXY header.
-pub(crate) fn have(config: &Config, address: IpAddr) -> bool {
-    let mut networks = config.trusted_proxies.iter();
+pub(crate) fn have(reloadable: &Reloadable, address: IpAddr) -> bool {
+    let mut networks = reloadable.trusted_proxies.iter();
     networks.any(|network| network.contains(address))
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, Security, WebSocket, status};
+use muxtunnel_gateway_config::{Reloadable, Security, WebSocket, status};
 use tokio::sync::watch;
 
 use crate::base::files::{self, Unusable};
@@ -104,19 +104,21 @@ impl Credentials {
 /// Sends what changed files and changed peers make of the credentials, for ever. Files that cannot be used change
 /// nothing.
 pub(crate) async fn follow(
-    mut config: watch::Receiver<Arc<Config>>,
+    mut reloadable: watch::Receiver<Arc<Reloadable>>,
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) {
-    let mut security = config.borrow_and_update().security.clone();
+    let mut security = reloadable.borrow_and_update().security.clone();
     let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
     loop {
         let read_again = || take_over(&security, credentials, telemetry);
         // Which files there are needs a restart to change, who the peers are does not.
-        let differs = |config: &Arc<Config>| config.security != security;
+        let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
             () = files::follow(&paths, read_again) => return,
-            changed = config.wait_for(differs) => changed.map(|config| config.security.clone()),
+            changed = reloadable.wait_for(differs) => {
+                changed.map(|in_force| in_force.security.clone())
+            }
         };
         let Ok(changed) = changed else {
             return std::future::pending().await;

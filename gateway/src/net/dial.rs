@@ -314,7 +314,8 @@ mod tests {
         );
         let config = Config::from_yaml(&text).unwrap();
         let protected = ProtectedAddresses::new("", &config, |_| false);
-        let authorizer = Authorizer::of(&config, &protected, None);
+        let policy = config.reloadable().policy;
+        let authorizer = Authorizer::of(&policy, &protected, None);
         dial_by(target, authorizer, resolve).await
     }
 

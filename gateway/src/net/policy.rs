@@ -11,7 +11,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
-use muxtunnel_gateway_config::{Cidr, Config, HostPattern, Policy, Rule, ends_in_number};
+use muxtunnel_gateway_config::{Cidr, HostPattern, Policy, Rule, ends_in_number};
 
 use crate::net::protected_addresses::{ApiServer, ProtectedAddresses};
 
@@ -49,8 +49,8 @@ const API_SERVER_NAMES: [&str; 3] = [
 /// Decides whether a peer may dial a target: the rules, the protected addresses and the identity of the peer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Authorizer<'a> {
-    /// The rules that allow, in two lists.
-    pub(crate) allow: [&'a [Rule]; 2],
+    /// The rules that allow.
+    pub(crate) allow: &'a [Rule],
     pub(crate) policy: &'a Policy,
     pub(crate) protected: &'a ProtectedAddresses,
     /// What the peer's carriers proved of it; `None`: nothing.
@@ -82,20 +82,20 @@ impl<'a> Host<'a> {
 impl<'a> Authorizer<'a> {
     /// By the rules of an exit.
     pub(crate) fn of(
-        config: &'a Config,
+        policy: &'a Policy,
         protected: &'a ProtectedAddresses,
         peer: Option<&'a str>,
     ) -> Self {
         Self {
-            allow: [&config.allow, &config.policy.allow],
-            policy: &config.policy,
+            allow: &policy.allow,
+            policy,
             protected,
             peer,
         }
     }
 
     fn allowing(&self, port: u16) -> impl Iterator<Item = &Rule> {
-        let allowing = self.allow.into_iter().flatten();
+        let allowing = self.allow.iter();
         allowing.filter(move |rule| self.is_for(rule, port))
     }
 
@@ -129,7 +129,7 @@ impl<'a> Authorizer<'a> {
 
     /// Whether the Unix socket at `path` may be connected to: a rule names it, and none denies it.
     pub(crate) fn permits_unix(&self, path: &str) -> bool {
-        let mut allowing = self.allow.into_iter().flatten();
+        let mut allowing = self.allow.iter();
         allowing.any(|rule| self.names_unix(rule, path)) && !self.denies_unix(path)
     }
 

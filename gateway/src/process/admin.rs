@@ -163,7 +163,7 @@ mod tests {
 
     async fn admin(times: Times) -> std::net::SocketAddr {
         let yaml = "role: Exit\nsecurity: {mode: None}\nlisten: 127.0.0.1:1\n";
-        let telemetry = Telemetry::new(Config::from_yaml(yaml).unwrap(), "", 1, None);
+        let telemetry = Telemetry::new(&Config::from_yaml(yaml).unwrap(), "", 1, None);
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();

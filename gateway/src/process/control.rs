@@ -1,10 +1,10 @@
 //! The thread beside the workers: the admin port, the configuration file, credentials, and signals.
 
-use std::path::Path;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, Drain};
+use muxtunnel_gateway_config::{Config, Drain, Reloadable};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -19,18 +19,18 @@ use crate::roles::worker::Phase;
 pub(super) struct Control {
     pub(super) drain: Drain,
     pub(super) phase: watch::Sender<Phase>,
-    pub(super) config: watch::Sender<Arc<Config>>,
+    pub(super) reloadable: watch::Sender<Arc<Reloadable>>,
     pub(super) credentials: watch::Sender<Arc<Credentials>>,
     pub(super) rendezvous_role: RendezvousRole,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
 impl Control {
-    /// Until the process ends.
+    /// Until the process ends. `file`: the configuration file, and what it was at the start.
     pub(super) fn run(
         self,
         listener: Option<std::net::TcpListener>,
-        file: Option<&Path>,
+        file: Option<(PathBuf, Config)>,
         offers: Option<Arc<Offers>>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread()
@@ -59,12 +59,19 @@ impl Control {
             };
             let follow = async {
                 match file {
-                    Some(file) => super::reload::follow(file, &self.config, &self.telemetry).await,
+                    Some((path, config)) => {
+                        super::reload::follow(&path, config, &self.reloadable, &self.telemetry)
+                            .await;
+                    }
                     None => std::future::pending().await,
                 }
             };
             let credentials =
-                security::follow(self.config.subscribe(), &self.credentials, &self.telemetry);
+                security::follow(
+                self.reloadable.subscribe(),
+                &self.credentials,
+                &self.telemetry,
+            );
             tokio::join!(
                 admin,
                 follow,

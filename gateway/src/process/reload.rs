@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::{Config, Reloadable};
 use tokio::sync::watch;
 
 use crate::base::telemetry::Telemetry;
@@ -34,10 +34,11 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Sends each usable change to the worker, for ever.
+/// Sends each usable change of what is `running` to the workers, for ever.
 pub(crate) async fn follow(
     path: &Path,
-    config: &watch::Sender<Arc<Config>>,
+    mut running: Config,
+    reloadable: &watch::Sender<Arc<Reloadable>>,
     telemetry: &Telemetry,
 ) {
     let mut seen = read(path).ok();
@@ -50,7 +51,6 @@ pub(crate) async fn follow(
             continue;
         }
         seen = text.as_ref().ok().cloned();
-        let running = Arc::clone(&config.borrow());
         match text
             .map_err(|error| format!("{}: {error}", Code::ConfigInvalid))
             .and_then(|text| reloaded(&text, &running).map(|new| (new, text)))
@@ -63,13 +63,14 @@ pub(crate) async fn follow(
                     "Configuration taken over"
                 );
                 match rest {
-                    None => telemetry.config_taken(new.clone(), &text),
+                    None => telemetry.config_taken(&text),
                     Some(rest) => {
                         tracing::error!(file = %path.display(), error = %rest, "A part of the configuration is not taken over");
-                        telemetry.config_taken_in_part(new.clone(), rest);
+                        telemetry.config_taken_in_part(rest);
                     }
                 }
-                config.send_replace(Arc::new(new));
+                reloadable.send_replace(Arc::new(new.reloadable()));
+                running = new;
             }
             Err(error) => {
                 tracing::error!(file = %path.display(), %error, "Configuration not taken over; the last good one stays");

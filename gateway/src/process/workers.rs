@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
 
 use anyhow::Context;
-use muxtunnel_gateway_config::{Config, Protocol, Role, WORKERS_MAX};
+use muxtunnel_gateway_config::{Config, Gateway, Protocol, Role, WORKERS_MAX};
 use tokio::runtime::LocalOptions;
 use tokio::sync::mpsc::Receiver;
 
@@ -35,26 +35,28 @@ pub(super) fn count(config: &Config) -> usize {
     workers.clamp(1, WORKERS_MAX.into())
 }
 
-/// Runs as many workers as `first`, to its end or the first failure. `asked`: where each of them is asked for offers.
+/// Runs as many workers as `first`, to its end or the first failure. `carriers_max`: that an exit has at once. `asked`:
+/// where each of them is asked for offers.
 pub(super) fn run(
-    config: &Config,
+    gateway: &Gateway,
+    carriers_max: usize,
     first: &Worker,
     asked: Vec<Receiver<Asker>>,
 ) -> anyhow::Result<()> {
     let (ended, ends) = mpsc::channel();
-    let (handover, handed) = Handover::new(first.workers, config.limits.carriers as usize);
+    let (handover, handed) = Handover::new(first.workers, carriers_max);
     first.telemetry.add_limiter(&handover.limiter);
     for (index, (handed, asked)) in handed.into_iter().zip(asked).enumerate() {
         let worker = Worker {
             index,
             ..first.clone()
         };
-        let (ended, handover, role) = (ended.clone(), Arc::clone(&handover), config.role);
+        let (ended, handover, gateway) = (ended.clone(), Arc::clone(&handover), gateway.clone());
         std::thread::Builder::new()
             .name(format!("{WORKER_NAME}{index}"))
             .spawn(move || {
                 let end = catch_unwind(AssertUnwindSafe(|| {
-                    run_worker(worker, role, handover, handed, asked)
+                    run_worker(worker, gateway, handover, handed, asked)
                 }));
                 let end = end.unwrap_or_else(|_| Err(anyhow::anyhow!("worker {index} panicked")));
                 // The receiver is gone once another worker has failed.
@@ -69,7 +71,7 @@ pub(super) fn run(
 /// The loop of one worker, on a thread of its own, until it has shut down.
 fn run_worker(
     worker: Worker,
-    role: Role,
+    gateway: Gateway,
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
     asked: Receiver<Asker>,
@@ -80,10 +82,10 @@ fn run_worker(
         .global_queue_interval(GLOBAL_QUEUE_INTERVAL)
         .build_local(LocalOptions::default())?;
     let run = async move {
-        match role {
-            Role::Entry => entry::run(worker, asked).await,
-            Role::Exit => exit::run(worker, handover, handed).await,
-            Role::Rendezvous => rendezvous::run(worker).await,
+        match gateway {
+            Gateway::Entry(entry) => entry::run(worker, entry, asked).await,
+            Gateway::Exit(exit) => exit::run(worker, exit, handover, handed).await,
+            Gateway::Rendezvous(rendezvous) => rendezvous::run(worker, rendezvous).await,
         }
     };
     Ok(runtime.block_on(run)?)

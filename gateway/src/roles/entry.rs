@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, Config};
+use muxtunnel_gateway_config::{self as config, Exits, Reloadable, SessionConfig};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -60,7 +60,9 @@ const MEMORY_MIN: u64 = 1 << 20;
 
 struct Entry {
     worker: usize,
-    config: watch::Receiver<Arc<Config>>,
+    session: SessionConfig,
+    reaches: Exits,
+    reloadable: watch::Receiver<Arc<Reloadable>>,
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
@@ -94,25 +96,30 @@ type Underway = mpsc::Sender<Infallible>;
 ///
 /// # Errors
 /// [`WorkerError`]: a forward's port cannot be listened on at the start.
-pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<(), WorkerError> {
-    let (index, phase, mut config) = (worker.index, worker.phase.clone(), worker.config.clone());
+pub(crate) async fn run(
+    worker: Worker,
+    configured: config::Entry,
+    asked: mpsc::Receiver<Asker>,
+) -> Result<(), WorkerError> {
+    let (index, phase, pool) = (worker.index, worker.phase.clone(), configured.pool);
+    let mut reloadable = worker.reloadable.clone();
     let (underway, arrived) = mpsc::channel(1);
     let (exchanges, exchanged) = mpsc::channel(1);
-    let entry = Rc::new(Entry::new(worker, underway, exchanges));
-    let first = Arc::clone(&config.borrow_and_update());
-    if let Some(error) = entry.listen(&first.forwards).into_iter().next() {
+    let entry = Rc::new(Entry::new(worker, configured, underway, exchanges));
+    let forwards = reloadable.borrow_and_update().forwards.clone();
+    if let Some(error) = entry.listen(&forwards).into_iter().next() {
         return Err(error);
     }
     entry.telemetry.add_limiter(&entry.greetings);
     entry.telemetry.set_listening(index, true);
     let diallers: Vec<_> = (0..EXITS_MAX)
-        .map(|place| keep_session(Rc::clone(&entry), Arc::clone(&first), place))
+        .map(|place| keep_session(Rc::clone(&entry), pool, place))
         .map(tokio::task::spawn_local)
         .collect();
     let trust = Rc::clone(&entry);
     let trust = tokio::task::spawn_local(async move { trust.trust().await });
     tokio::select! {
-        _ = async { tokio::join!(follow(&entry, config), offer::answer(&entry, asked)) } => {}
+        _ = async { tokio::join!(follow(&entry, reloadable), offer::answer(&entry, asked)) } => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
     }
     tokio::select! {
@@ -126,9 +133,9 @@ pub(crate) async fn run(worker: Worker, asked: mpsc::Receiver<Asker>) -> Result<
 }
 
 /// Takes over changed forwards for as long as the configuration can change.
-async fn follow(entry: &Rc<Entry>, mut config: watch::Receiver<Arc<Config>>) {
-    while config.changed().await.is_ok() {
-        let forwards = config.borrow_and_update().forwards.clone();
+async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadable>>) {
+    while reloadable.changed().await.is_ok() {
+        let forwards = reloadable.borrow_and_update().forwards.clone();
         for error in entry.listen(&forwards) {
             tracing::error!(%error, "Forward does not listen");
         }
@@ -146,18 +153,18 @@ enum Next {
 }
 
 /// Dials, runs, waits, dials again: the session of one place.
-async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
-    let exit = match &config.connect {
-        Some(exit) => exit.clone(),
-        None => command_name(&config.connect_command),
+async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
+    let exit = match &entry.reaches {
+        Exits::Addresses { connect, .. } => connect.clone(),
+        Exits::Command(words) => command_name(words),
     };
     let mut failures = 0;
     let mut discoveries = 0;
     loop {
         if place > 0 {
-            entry.may_be_for(place, &config).await;
+            entry.may_be_for(place).await;
         }
-        match begin(&entry, &config, place).await {
+        match begin(&entry, place).await {
             Ok(None) => {
                 entry.set_link(place, None);
                 failures = 0;
@@ -167,7 +174,7 @@ async fn keep_session(entry: Rc<Entry>, config: Arc<Config>, place: usize) {
             Ok(Some(session)) => {
                 discoveries = 0;
                 let since = Instant::now();
-                let next = entry.keep(session, place, config.pool()).await;
+                let next = entry.keep(session, place, pool).await;
                 entry.leave(place);
                 let stable = since.elapsed() >= STABLE_AFTER;
                 failures = if stable { 0 } else { failures + 1 };
@@ -195,12 +202,8 @@ struct Begun {
 }
 
 /// A session with its first carrier; `None`: there is no exit for this place.
-async fn begin(
-    entry: &Rc<Entry>,
-    config: &Config,
-    place: usize,
-) -> Result<Option<Begun>, NoCarrier> {
-    let connected = entry.connect(place, config).await?;
+async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarrier> {
+    let connected = entry.connect(place).await?;
     let Some(Connected { carrier, at, exits }) = connected else {
         return Ok(None);
     };
@@ -210,18 +213,21 @@ async fn begin(
         let (entry, asked) = (Rc::clone(&reverse.0), Rc::clone(&reverse.1));
         Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
     });
+    let config = share(&entry.session, exits);
     let driver = Driver::new(
-        new_session::dial(&share(config, exits)),
+        new_session::dial(&config),
         entry.sessions.pool(),
-        entry.config.clone(),
+        (config, entry.reloadable.clone()),
         Arc::clone(&entry.telemetry),
         dialler,
     );
     asked.hear(&driver);
     driver.add_carrier(carrier, Vec::new(), None)?;
     // Only where a name leads to one exit it is known to lead there when the address has changed.
-    let exit = match &config.connect {
-        Some(name) if exits == 1 && !name.contains(',') => Address::unresolved(name),
+    let exit = match &entry.reaches {
+        Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
+            Address::unresolved(connect)
+        }
         _ => at.clone(),
     };
     Ok(Some(Begun {
@@ -233,7 +239,7 @@ async fn begin(
 }
 
 /// What one of `exits` sessions may take of a worker's memory.
-fn share(config: &Config, exits: usize) -> Config {
+fn share(config: &SessionConfig, exits: usize) -> SessionConfig {
     let mut config = config.clone();
     for memory in [&mut config.memory.receive, &mut config.memory.retain] {
         memory.0 = (memory.0 / exits as u64).max(MEMORY_MIN.min(memory.0));
@@ -242,14 +248,20 @@ fn share(config: &Config, exits: usize) -> Config {
 }
 
 impl Entry {
-    fn new(worker: Worker, underway: Underway, exchanges: Underway) -> Self {
-        let web_socket = worker.config.borrow().web_socket.clone();
+    fn new(
+        worker: Worker,
+        configured: config::Entry,
+        underway: Underway,
+        exchanges: Underway,
+    ) -> Self {
         Self {
             worker: worker.index,
-            config: worker.config,
+            session: configured.session,
+            reaches: configured.exits,
+            reloadable: worker.reloadable,
             dial_context: DialContext {
                 credentials: worker.credentials,
-                web_socket,
+                web_socket: configured.web_socket,
                 egress: worker.egress,
                 leaf: worker.rendezvous_role.leaf,
             },
@@ -325,9 +337,19 @@ impl Entry {
 
     /// Ends what the configuration or the credentials trust no more; never ends.
     async fn trust(&self) {
-        let (config, credentials) = (self.config.clone(), self.dial_context.credentials.clone());
+        let (reloadable, credentials) = (
+            self.reloadable.clone(),
+            self.dial_context.credentials.clone(),
+        );
         let sessions = || self.sessions.all();
-        trust::follow(sessions, Side::Dials, config, credentials, &self.protected).await;
+        trust::follow(
+            sessions,
+            Side::Dials,
+            reloadable,
+            credentials,
+            &self.protected,
+        )
+        .await;
     }
 
     /// No connection is let in while the session has been without a carrier for long; never ends.

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, Protocol};
+use muxtunnel_gateway_config::{self as config, Protocol, Reloadable, SessionConfig, WebSocket};
 use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
@@ -42,6 +42,9 @@ use reverse::Reverse;
 
 struct Exit {
     worker: Worker,
+    session: SessionConfig,
+    web_socket: Option<WebSocket>,
+    carriers_max: u32,
     handover: Arc<Handover>,
     sessions: Sessions,
     /// The same, by their ids.
@@ -55,14 +58,18 @@ struct Exit {
 /// [`WorkerError`]: the carrier port cannot be listened on.
 pub(crate) async fn run(
     worker: Worker,
+    configured: config::Exit,
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
-    let arrivals = Arrivals::of(&worker)?;
+    let arrivals = Arrivals::of(&worker, configured.arrivals)?;
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
         reverse: Reverse::new(&worker),
         worker,
+        session: configured.session,
+        web_socket: configured.web_socket,
+        carriers_max: configured.carriers_max,
         handover,
         sessions: Sessions::on_one_of(workers),
         by_id: RefCell::default(),
@@ -193,8 +200,8 @@ impl Exit {
         says_hello: bool,
     ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
         let credentials = Arc::clone(&self.worker.credentials.borrow());
-        let web_socket = self.worker.config.borrow().web_socket.clone();
-        let carrier = credentials.secure(tcp, Side::Accepts, "", web_socket.as_ref(), PROOF_MAX);
+        let web_socket = self.web_socket.as_ref();
+        let carrier = credentials.secure(tcp, Side::Accepts, "", web_socket, PROOF_MAX);
         let carrier = carrier.await.map_err(HandshakeError::Unproved)?;
         let greeting = match says_hello {
             true => hello::read(&*carrier)
@@ -206,7 +213,7 @@ impl Exit {
     }
 
     fn says_hello(&self) -> bool {
-        self.worker.config.borrow().protocol == Protocol::Native
+        self.session.protocol == Protocol::Native
     }
 
     /// A connection of `peer` did not come to be a carrier.
@@ -220,7 +227,7 @@ impl Exit {
     fn too_many(&self) {
         self.worker.telemetry.streams.refused(Code::TooManyCarriers);
         if self.worker.telemetry.may_log_refusal() {
-            let limit = self.worker.config.borrow().limits.carriers;
+            let limit = self.carriers_max;
             tracing::warn!(code = %Code::TooManyCarriers, limit, "Carrier refused");
         }
     }
@@ -252,9 +259,12 @@ impl Exit {
     /// Ends what the configuration or the credentials trust no more; never ends.
     async fn trust(&self) {
         let sessions = || self.by_id.borrow().values().cloned().collect();
-        let (config, credentials) = (self.worker.config.clone(), self.worker.credentials.clone());
+        let (reloadable, credentials) = (
+            self.worker.reloadable.clone(),
+            self.worker.credentials.clone(),
+        );
         let protected = &self.worker.protected;
-        trust::follow(sessions, Side::Accepts, config, credentials, protected).await;
+        trust::follow(sessions, Side::Accepts, reloadable, credentials, protected).await;
     }
 
     /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
@@ -335,9 +345,9 @@ impl Exit {
         );
         let identity = new_session::identity(self.worker.index);
         let mux: Rc<dyn Mux> = Rc::new(Driver::new(
-            new_session::accept(&self.worker.config.borrow(), identity),
+            new_session::accept(&self.session, identity),
             self.sessions.pool(),
-            self.worker.config.clone(),
+            (self.session.clone(), self.worker.reloadable.clone()),
             Arc::clone(&self.worker.telemetry),
             dialler,
         ));
@@ -348,7 +358,7 @@ impl Exit {
     /// Runs a session to its end. As many as there may be carriers are kept: where one of them waits for a carrier, one
     /// more ends one of the peer that has most.
     fn run(self: &Rc<Self>, mux: Rc<dyn Mux>, id: [u8; 16]) {
-        let sessions_max = self.worker.config.borrow().limits.carriers as usize;
+        let sessions_max = self.carriers_max as usize;
         if self.by_id.borrow().len() >= sessions_max
             && let Some(evicted) = self.sessions.evicted_for(mux.identity())
         {
@@ -373,17 +383,17 @@ impl Exit {
         source: Option<Source>,
         lookups: &Lookups,
     ) -> Result<dial::Dialled, Refusal> {
-        let config = Arc::clone(&self.worker.config.borrow());
+        let in_force = Arc::clone(&self.worker.reloadable.borrow());
         // Jmux has no GOAWAY. Native opens that come here came before it, so their openers count on an answer.
-        if self.is_closed() && config.protocol == Protocol::Jmux {
+        if self.is_closed() && self.session.protocol == Protocol::Jmux {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
         if offer::is_asked_for(target) {
-            return offer::give(config.offer.as_deref(), peer).map_err(refused);
+            return offer::give(in_force.offer.as_deref(), peer).map_err(refused);
         }
-        let authorizer = Authorizer::of(&config, &self.worker.protected, peer);
+        let authorizer = Authorizer::of(&in_force.policy, &self.worker.protected, peer);
         let dialled =
             dial::dial(target, authorizer, lookups)
                 .await
@@ -395,20 +405,20 @@ impl Exit {
                     _ => Ok(dialled),
                 });
         let dialled =
-            dialled.and_then(|dialled| self.permitted_still(&config, target, dialled, peer));
+            dialled.and_then(|dialled| self.permitted_still(&in_force, target, dialled, peer));
         dialled.map_err(refused)
     }
 
     /// What was dialled by `before`, unless a rule that came meanwhile denies it.
     fn permitted_still(
         &self,
-        before: &Arc<Config>,
+        before: &Arc<Reloadable>,
         target: &str,
         dialled: Dialled,
         peer: Option<&str>,
     ) -> Result<Dialled, DialError> {
-        let now = self.worker.config.borrow();
-        let authorizer = Authorizer::of(&now, &self.worker.protected, peer);
+        let now = self.worker.reloadable.borrow();
+        let authorizer = Authorizer::of(&now.policy, &self.worker.protected, peer);
         if !Arc::ptr_eq(before, &now) && dial::is_denied(target, &dialled.address, authorizer) {
             let text = format!("{target} was denied while it was dialled");
             return Err(DialError::new(Code::OpenRefused, Reason::NotAllowed, text));

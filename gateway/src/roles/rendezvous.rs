@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::{self as config, Config};
 use muxtunnel_proto::Reason;
 use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
 use tokio::net::{TcpListener, TcpStream};
@@ -112,6 +112,7 @@ fn take_over(meeting: &Meeting, secrets: Result<Secrets, Unusable>) {
 /// One worker of a rendezvous.
 struct Rendezvous {
     worker: Worker,
+    visits_max: usize,
     meeting: Arc<Meeting>,
 }
 
@@ -119,16 +120,22 @@ struct Rendezvous {
 ///
 /// # Errors
 /// [`WorkerError`]: the port cannot be listened on.
-pub(crate) async fn run(worker: Worker) -> Result<(), WorkerError> {
+pub(crate) async fn run(
+    worker: Worker,
+    configured: config::Rendezvous,
+) -> Result<(), WorkerError> {
     let Some(meeting) = worker.rendezvous_role.meeting() else {
         return Ok(());
     };
-    let address = worker.config.borrow().listen.clone().unwrap_or_default();
-    let listener = listen_shared(&address)?;
-    tracing::info!(listen = %address, "Listening for leaf gateways");
+    let listener = listen_shared(&configured.listen)?;
+    tracing::info!(listen = %configured.listen, "Listening for leaf gateways");
     worker.telemetry.set_listening(worker.index, true);
     let phase = worker.phase.clone();
-    let rendezvous = Rc::new(Rendezvous { worker, meeting });
+    let rendezvous = Rc::new(Rendezvous {
+        worker,
+        visits_max: configured.carriers_max as usize,
+        meeting,
+    });
     tokio::select! {
         () = accept_in_turn(accept(Rc::clone(&rendezvous), listener)) => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
@@ -147,7 +154,7 @@ async fn accept(rendezvous: Rc<Rendezvous>, listener: TcpListener) {
         match listener.accept().await {
             Ok((tcp, peer)) => {
                 let (rendezvous, peer) = (Rc::clone(&rendezvous), canonical(peer));
-                if trusted_proxies::have(&rendezvous.worker.config.borrow(), peer.ip()) {
+                if trusted_proxies::have(&rendezvous.worker.reloadable.borrow(), peer.ip()) {
                     drop(tokio::task::spawn_local(introduce(rendezvous, tcp, peer)));
                     continue;
                 }
@@ -277,8 +284,7 @@ impl Rendezvous {
         peer: &str,
     ) -> std::io::Result<()> {
         let name = &greeted.name;
-        let limit = self.worker.config.borrow().limits.carriers as usize;
-        let visit = match self.meeting.visit(name, limit) {
+        let visit = match self.meeting.visit(name, self.visits_max) {
             Ok(visit) => visit,
             Err(refused) => {
                 self.report(peer, name, refused.code(), &refused.to_string());

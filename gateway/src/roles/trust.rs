@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::Reloadable;
 use rustls::pki_types::UnixTime;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
@@ -22,12 +22,12 @@ use crate::session::mux::Mux;
 /// Between two checks for certificates that have expired.
 const EXPIRY_CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Applies each change of `config` and `credentials` to a worker's `sessions`, whose carriers this `side` dialled or
+/// Applies each change of `reloadable` and `credentials` to a worker's `sessions`, whose carriers this `side` dialled or
 /// accepted; never ends.
 pub(crate) async fn follow(
     sessions: impl Fn() -> Vec<Rc<dyn Mux>>,
     side: Side,
-    mut config: watch::Receiver<Arc<Config>>,
+    mut reloadable: watch::Receiver<Arc<Reloadable>>,
     mut credentials: watch::Receiver<Arc<Credentials>>,
     protected: &ProtectedAddresses,
 ) {
@@ -45,11 +45,12 @@ pub(crate) async fn follow(
                     session.verify_again(&standing);
                 }
             }
-            Ok(()) = config.changed() => {
-                let config = Arc::clone(&config.borrow_and_update());
+            Ok(()) = reloadable.changed() => {
+                let in_force = Arc::clone(&reloadable.borrow_and_update());
                 for session in sessions() {
                     let peer = session.identity();
-                    let authorizer = Authorizer::of(&config, protected, peer.as_deref());
+                    let authorizer =
+                        Authorizer::of(&in_force.policy, protected, peer.as_deref());
                     session.cut_denied(&|target, address| is_denied(target, address, authorizer));
                 }
             }

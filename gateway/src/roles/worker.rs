@@ -5,7 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::Reloadable;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -25,8 +25,8 @@ pub(crate) struct Worker {
     pub(crate) index: usize,
     /// How many there are.
     pub(crate) workers: usize,
-    /// The configuration in force.
-    pub(crate) config: watch::Receiver<Arc<Config>>,
+    /// What of the configuration is taken over while it runs.
+    pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
     /// What new carriers are secured with.
     pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
     /// How far the shutdown is.
@@ -49,9 +49,9 @@ pub(crate) struct Worker {
 impl Worker {
     /// The only one of a gateway without an API server, which runs.
     pub(crate) fn of(yaml: &str) -> Self {
-        let config = Config::from_yaml(yaml).unwrap();
+        let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
         let credentials = Credentials::load(&config.security).unwrap();
-        let telemetry = Telemetry::new(config.clone(), yaml, 1, None);
+        let telemetry = Telemetry::new(&config, yaml, 1, None);
         Self {
             index: 0,
             workers: 1,
@@ -63,7 +63,7 @@ impl Worker {
             rendezvous_role: RendezvousRole::of(&config).unwrap(),
             egress: Egress::of(&config).unwrap(),
             unix_listeners: Arc::default(),
-            config: watch::channel(Arc::new(config)).1,
+            reloadable: watch::channel(Arc::new(config.reloadable())).1,
         }
     }
 }

@@ -42,7 +42,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::{Reloadable, SessionConfig};
 use muxtunnel_proto::{OpenError, Priority, Session};
 use tokio::sync::{Notify, watch};
 
@@ -79,7 +79,8 @@ pub(crate) struct Driver {
     ending: Ending,
     /// It drains, since its peer's certificate has expired.
     has_expired: Cell<bool>,
-    config: watch::Receiver<Arc<Config>>,
+    config: SessionConfig,
+    reloadable: watch::Receiver<Arc<Reloadable>>,
     dialler: Dialler,
     hears: OnceCell<Hears>,
     telemetry: Arc<Telemetry>,
@@ -90,7 +91,7 @@ impl Driver {
     pub(crate) fn new(
         session: Box<dyn Session>,
         buffers: Rc<Pool>,
-        config: watch::Receiver<Arc<Config>>,
+        (config, reloadable): (SessionConfig, watch::Receiver<Arc<Reloadable>>),
         telemetry: Arc<Telemetry>,
         dialler: Dialler,
     ) -> Rc<Self> {
@@ -106,6 +107,7 @@ impl Driver {
             ending: Ending::new(),
             has_expired: Cell::new(false),
             config,
+            reloadable,
             dialler,
             hears: OnceCell::new(),
             telemetry,

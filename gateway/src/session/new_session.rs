@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{Config, Protocol};
+use muxtunnel_gateway_config::{Protocol, SessionConfig};
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 use rand::RngExt;
 
 use crate::net::egress::COMMAND_TIMEOUT;
 
 /// A session of the configured protocol for the side that connects.
-pub(crate) fn dial(config: &Config) -> Box<dyn Session> {
+pub(crate) fn dial(config: &SessionConfig) -> Box<dyn Session> {
     match config.protocol {
         Protocol::Jmux => jmux(config),
         Protocol::Native => Box::new(NativeSession::dial(native(config), Instant::now())),
@@ -17,7 +17,7 @@ pub(crate) fn dial(config: &Config) -> Box<dyn Session> {
 }
 
 /// The same for the side that is connected to.
-pub(crate) fn accept(config: &Config, identity: Identity) -> Box<dyn Session> {
+pub(crate) fn accept(config: &SessionConfig, identity: Identity) -> Box<dyn Session> {
     match config.protocol {
         Protocol::Jmux => jmux(config),
         Protocol::Native => {
@@ -27,28 +27,27 @@ pub(crate) fn accept(config: &Config, identity: Identity) -> Box<dyn Session> {
     }
 }
 
-fn jmux(config: &Config) -> Box<dyn Session> {
+fn jmux(config: &SessionConfig) -> Box<dyn Session> {
     let default = JmuxConfig::default();
     Box::new(JmuxSession::new(JmuxConfig {
-        streams_max: config.limits.streams,
+        streams_max: config.streams_max,
         receive_budget: config.memory.receive.0,
         packet_max: config.packet_bytes.unwrap_or(default.packet_max),
         ..default
     }))
 }
 
-fn native(config: &Config) -> NativeConfig {
+fn native(config: &SessionConfig) -> NativeConfig {
     let default = NativeConfig::default();
-    // A command may have to ask for a password before anything passes.
-    let hello_timeout = match config.connect_command.is_empty() {
-        true => default.hello_timeout,
-        false => COMMAND_TIMEOUT,
+    let hello_timeout = match config.prompts {
+        true => COMMAND_TIMEOUT,
+        false => default.hello_timeout,
     };
     NativeConfig {
         hello_timeout,
-        streams_max: config.limits.streams,
+        streams_max: config.streams_max,
         receive_budget: config.memory.receive.0,
-        resume: config.resumes(),
+        resume: config.resume,
         retain: config.memory.retain.0,
         stall_timeout: match config.memory.stall_seconds {
             0 => None,

@@ -8,7 +8,7 @@ const EXIT: &str =
 
 /// Who judges in a test: the API server is 10.96.0.1, this host 192.0.2.99.
 struct Rules {
-    config: Config,
+    policy: Policy,
     protected: ProtectedAddresses,
 }
 
@@ -23,16 +23,18 @@ impl Rules {
     }
 
     fn beside(policy: &str, api_server: &str) -> Self {
-        let config = Config::from_yaml(&format!("{EXIT}policy: {policy}\n")).unwrap();
+        let config =
+            muxtunnel_gateway_config::Config::from_yaml(&format!("{EXIT}policy: {policy}\n"))
+                .unwrap();
         let is_local = |address: IpAddr| address == IpAddr::V4(Ipv4Addr::new(192, 0, 2, 99));
         Self {
             protected: ProtectedAddresses::new(api_server, &config, is_local),
-            config,
+            policy: config.policy,
         }
     }
 
     fn authorizer<'a>(&'a self, peer: Option<&'a str>) -> Authorizer<'a> {
-        Authorizer::of(&self.config, &self.protected, peer)
+        Authorizer::of(&self.policy, &self.protected, peer)
     }
 
     fn permit(&self, host: &str, address: &str, port: u16) -> bool {

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, Protocol};
+use muxtunnel_gateway_config::{Exits, Protocol};
 
 use super::{Entry, carriers};
 use crate::io::transport::Transport;
@@ -120,19 +120,23 @@ impl Entry {
     ///
     /// # Errors
     /// The name has no address, or the last of those that were tried does not answer.
-    pub(super) async fn connect(
-        &self,
-        place: usize,
-        config: &Config,
-    ) -> std::io::Result<Option<Connected>> {
-        let exit = config.connect.as_deref().unwrap_or_default();
+    pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
+        let (exit, fallback) = self.names();
         let tried = self.connect_to(place, exit).await;
-        let (error, fallback) = match (tried, &config.connect_fallback) {
+        let (error, fallback) = match (tried, fallback) {
             (Err(error), Some(fallback)) if place == 0 => (error, fallback),
             (tried, _) => return tried,
         };
         tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, %fallback, "No exit answers; the fallback is dialled");
         self.connect_to(place, fallback).await
+    }
+
+    /// What exits are dialled by, and what else where none of them answers; of a command, which needs no name, nothing.
+    fn names(&self) -> (&str, Option<&str>) {
+        match &self.reaches {
+            Exits::Addresses { connect, fallback } => (connect, fallback.as_deref()),
+            Exits::Command(_) => ("", None),
+        }
     }
 
     async fn connect_to(&self, place: usize, exit: &str) -> std::io::Result<Option<Connected>> {
@@ -184,10 +188,10 @@ impl Entry {
     }
 
     /// Waits until it is worth trying again whether there is an exit for `place`.
-    pub(super) async fn may_be_for(&self, place: usize, config: &Config) {
-        let address = config.connect.as_deref().unwrap_or_default();
+    pub(super) async fn may_be_for(&self, place: usize) {
+        let (address, _) = self.names();
         let one = self.dial_context.egress.is_single(address) || self.dial_context.leaf.is_some();
-        if one || config.protocol == Protocol::Jmux {
+        if one || self.session.protocol == Protocol::Jmux {
             return std::future::pending().await;
         }
         let mut exits = self.exits.subscribe();

@@ -150,7 +150,7 @@ impl Entry {
         let Some(listeners) = mux.listeners() else {
             return std::future::pending().await;
         };
-        let (mut config, mut phase) = (self.config.clone(), self.phase.clone());
+        let (mut reloadable, mut phase) = (self.reloadable.clone(), self.phase.clone());
         let mut paused: BTreeMap<String, Instant> = BTreeMap::new();
         loop {
             self.take_news(mux, asked, &mut paused);
@@ -161,8 +161,8 @@ impl Entry {
             }
             let now = Instant::now();
             paused.retain(|_, until| *until > now);
-            let forwards = Arc::clone(&config.borrow_and_update());
-            let wanted: Vec<_> = forwards.forwards.iter().filter(is_reverse).collect();
+            let in_force = Arc::clone(&reloadable.borrow_and_update());
+            let wanted: Vec<_> = in_force.forwards.iter().filter(is_reverse).collect();
             for (name, problem) in asked.ask(self, listeners, &wanted, &paused) {
                 self.not_listening(mux, asked, &mut paused, name, problem);
             }
@@ -174,7 +174,7 @@ impl Entry {
                 }
             };
             tokio::select! {
-                Ok(()) = config.changed() => paused.clear(),
+                Ok(()) = reloadable.changed() => paused.clear(),
                 Ok(()) = phase.changed() => {}
                 () = asked.wake.notified() => {}
                 () = mux.reached(Progress::GoingAway) => {}
@@ -184,7 +184,7 @@ impl Entry {
     }
 
     pub(super) fn has_reverse_forwards(&self) -> bool {
-        self.config
+        self.reloadable
             .borrow()
             .forwards
             .iter()
@@ -286,10 +286,10 @@ impl Entry {
             Refusal::new(Reason::General, format!("{code}: {}", code.cause()))
         })?;
         // Beyond what is not declared, only what is protected or denied is kept from.
-        let config = Arc::clone(&self.config.borrow());
+        let reloadable = Arc::clone(&self.reloadable.borrow());
         let authorizer = Authorizer {
-            allow: [route.allow.as_slice(), &[]],
-            policy: &config.policy,
+            allow: route.allow.as_slice(),
+            policy: &reloadable.policy,
             protected: &self.protected,
             peer,
         };

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use muxtunnel_gateway_config::{self as config, LISTEN_STDIO};
 use tokio::net::TcpStream;
 
 use super::{Exit, greet, registered};
@@ -18,7 +19,8 @@ pub(super) enum Arrivals {
     Socket(ListeningSocket),
     /// The one carrier of the process.
     Stdio(Box<dyn Transport>, Released),
-    Rendezvous,
+    /// At this `host:port`.
+    Rendezvous(String),
 }
 
 impl Arrivals {
@@ -26,21 +28,19 @@ impl Arrivals {
     ///
     /// # Errors
     /// There can be none.
-    pub(super) fn of(worker: &Worker) -> Result<Self, WorkerError> {
-        let config = worker.config.borrow().clone();
-        let Some(address) = config
-            .listen
-            .as_deref()
-            .filter(|_| worker.rendezvous_role.leaf.is_none())
-        else {
-            return Ok(Self::Rendezvous);
-        };
-        let arrivals = if config.is_stdio() {
-            let (pipes, released) =
-                Pipes::of_process().map_err(|error| ListenError::new(address, error))?;
-            Self::Stdio(pipes, released)
-        } else {
-            Self::Socket(ListeningSocket::bind(address, &worker.unix_listeners)?)
+    pub(super) fn of(worker: &Worker, configured: config::Arrivals) -> Result<Self, WorkerError> {
+        let (arrivals, address) = match configured {
+            config::Arrivals::Rendezvous(address) => return Ok(Self::Rendezvous(address)),
+            config::Arrivals::Stdio => {
+                let process = Pipes::of_process();
+                let (pipes, released) =
+                    process.map_err(|error| ListenError::new(LISTEN_STDIO, error))?;
+                (Self::Stdio(pipes, released), LISTEN_STDIO.to_owned())
+            }
+            config::Arrivals::Socket(address) => {
+                let socket = ListeningSocket::bind(&address, &worker.unix_listeners)?;
+                (Self::Socket(socket), address)
+            }
         };
         tracing::info!(listen = %address, "Listening for carriers");
         worker.telemetry.set_listening(worker.index, true);
@@ -56,7 +56,7 @@ impl Arrivals {
                 // Nothing is ever sent.
                 let _ = released.await;
             }
-            Self::Rendezvous => registered::keep(exit).await,
+            Self::Rendezvous(address) => registered::keep(exit, &address).await,
         }
     }
 }
@@ -86,7 +86,7 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
 fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_hello: bool) {
     // What a carrier says last, and that it has ended, are to arrive.
     accepted.end_in_order();
-    let has = |proxy: SocketAddr| trusted_proxies::have(&exit.worker.config.borrow(), proxy.ip());
+    let has = |proxy: SocketAddr| trusted_proxies::have(&exit.worker.reloadable.borrow(), proxy.ip());
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), LocalAddress::Tcp(proxy)) if has(proxy) => {
             drop(tokio::task::spawn_local(introduce(

@@ -19,10 +19,9 @@ use crate::roles::rendezvous::leaf::{Leaf, invitation};
 /// A registration that lasted this long ends the row of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 
-/// Is registered for as long as it can be; never ends.
-pub(super) async fn keep(exit: &Rc<Exit>) {
+/// Is registered at the rendezvous of `address` for as long as it can be; never ends.
+pub(super) async fn keep(exit: &Rc<Exit>, address: &str) {
     let worker = &exit.worker;
-    let address = worker.config.borrow().connect.clone().unwrap_or_default();
     let Some(leaf) = worker
         .rendezvous_role
         .leaf
@@ -35,7 +34,7 @@ pub(super) async fn keep(exit: &Rc<Exit>) {
     let mut failures = 0;
     loop {
         let mut since = None;
-        let error = match register(exit, &address, &leaf, &mut since).await {
+        let error = match register(exit, address, &leaf, &mut since).await {
             Ok(never) => match never {},
             Err(error) => error,
         };

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Config, ForwardLimits};
+use muxtunnel_gateway_config::{ForwardLimits, Reloadable};
 use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal, listen_target};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -32,7 +32,7 @@ use crate::stream::early_data::Connection;
 /// What entries have a worker listen on.
 pub(super) struct Reverse {
     worker: usize,
-    config: watch::Receiver<Arc<Config>>,
+    reloadable: watch::Receiver<Arc<Reloadable>>,
     telemetry: Arc<Telemetry>,
     shared_ports: Arc<SharedPorts>,
     listeners: RefCell<BTreeMap<SocketAddr, Rc<Listener>>>,
@@ -67,7 +67,7 @@ impl Reverse {
     pub(super) fn new(worker: &Worker) -> Rc<Self> {
         Rc::new(Self {
             worker: worker.index,
-            config: worker.config.clone(),
+            reloadable: worker.reloadable.clone(),
             telemetry: Arc::clone(&worker.telemetry),
             shared_ports: Arc::clone(&worker.shared_ports),
             listeners: RefCell::default(),
@@ -114,12 +114,12 @@ impl Reverse {
 
     /// Closes what the configuration does not allow any more, for as long as it can change.
     pub(super) async fn follow(&self) {
-        let mut config = self.config.clone();
-        while config.changed().await.is_ok() {
-            let config = Arc::clone(&config.borrow_and_update());
+        let mut reloadable = self.reloadable.clone();
+        while reloadable.changed().await.is_ok() {
+            let in_force = Arc::clone(&reloadable.borrow_and_update());
             let mut closed = Vec::new();
             self.listeners.borrow_mut().retain(|address, listener| {
-                let stays = is_allowed(&config, *address, listener.peer.as_deref());
+                let stays = is_allowed(&in_force, *address, listener.peer.as_deref());
                 if !stays {
                     let askers = listener.askers.take().into_iter();
                     closed.extend(askers.map(|asker| (*address, asker)));
@@ -169,7 +169,7 @@ impl Reverse {
             Refusal::new(Reason::AddressType, text)
         })?;
         let peer = asker.session.identity();
-        if !is_allowed(&self.config.borrow(), address, peer.as_deref()) {
+        if !is_allowed(&self.reloadable.borrow(), address, peer.as_deref()) {
             return Err(denied(address));
         }
         let refused = |error: SharedPortError| Refusal::new(Reason::General, error.to_string());
@@ -313,8 +313,8 @@ fn say(session: &Rc<dyn Mux>, answer: impl FnOnce(&dyn Listeners)) {
     }
 }
 
-fn is_allowed(config: &Config, address: SocketAddr, peer: Option<&str>) -> bool {
-    let mut rules = config.allow_listen.iter();
+fn is_allowed(in_force: &Reloadable, address: SocketAddr, peer: Option<&str>) -> bool {
+    let mut rules = in_force.allow_listen.iter();
     rules.any(|rule| rule.permits(address, peer))
 }
 

@@ -11,7 +11,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_gateway_config::status::Limit;
-use muxtunnel_gateway_config::{Config, Protocol, Role};
 use muxtunnel_proto::CarrierId;
 
 use super::Driver;
@@ -33,7 +32,7 @@ struct Seen {
 
 /// Samples for as long as the session lives.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
-    if !may_change(&driver.config.borrow()) {
+    if !driver.config.carriers_vary {
         return std::future::pending().await;
     }
     driver.reached(Progress::Ready).await;
@@ -45,21 +44,12 @@ pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     }
 }
 
-/// Whether this side has a say in how many carriers there are. An exit does not know what its entries are
-/// configured to.
-fn may_change(config: &Config) -> bool {
-    let several = config.protocol == Protocol::Native && config.resumes();
-    let pool = config.pool();
-    several && (config.role == Role::Exit || pool.min < pool.max)
-}
-
 impl Driver {
     fn sample_carriers(&self, now: Instant, seen: &mut Seen) -> carrier_autoscaler::Sample {
         let session = self.session.view();
-        let config = self.config.borrow();
         let gateway = Gateway {
-            protocol: config.protocol,
-            budget: config.memory.receive.0,
+            protocol: self.config.protocol,
+            budget: self.config.memory.receive.0,
             cpu: seen.cpu.part(now),
         };
         let carriers = self.carriers.view();

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
+use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::{CarrierId, Session};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
@@ -80,7 +80,7 @@ impl Carrier {
     pub(super) fn new(
         id: CarrierId,
         transport: Box<dyn Transport>,
-        config: &Config,
+        config: &SessionConfig,
         telemetry: &Telemetry,
         place: Option<Place>,
     ) -> std::io::Result<Self> {
@@ -232,8 +232,7 @@ impl Driver {
         let Some(id) = id else {
             return Err(NoCarrier::Refused(transport));
         };
-        let config = Arc::clone(&self.config.borrow());
-        let carrier = match Carrier::new(id, transport, &config, &self.telemetry, place) {
+        let carrier = match Carrier::new(id, transport, &self.config, &self.telemetry, place) {
             Ok(carrier) => Rc::new(carrier),
             Err(error) => {
                 if !first {

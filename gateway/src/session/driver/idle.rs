@@ -21,11 +21,11 @@ const PAUSE_MAX: Duration = Duration::from_secs(30);
 
 /// Looks at all streams from time to time; never ends.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
-    let mut config = driver.config.clone();
+    let mut reloadable = driver.reloadable.clone();
     loop {
-        let timeouts = config.borrow_and_update().timeouts;
+        let timeouts = reloadable.borrow_and_update().timeouts;
         let Some(pause) = pause(timeouts) else {
-            if config.changed().await.is_err() {
+            if reloadable.changed().await.is_err() {
                 return std::future::pending().await;
             }
             continue;

@@ -271,12 +271,15 @@ async fn agreed(
     let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
     let wishes = Rc::clone(wishes);
     let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
-    let config = Config::from_yaml(yaml).unwrap();
-    let telemetry = Telemetry::new(config.clone(), "", 1, None);
+    let config = muxtunnel_gateway_config::Config::from_yaml(yaml).unwrap();
+    let telemetry = Telemetry::new(&config, "", 1, None);
     let driver = Driver::new(
         Box::new(Forgetful { inner, wishes }),
         buffers,
-        watch::channel(Arc::new(config)).1,
+        (
+            config.session(),
+            watch::channel(Arc::new(config.reloadable())).1,
+        ),
         telemetry,
         Box::new(|_, _, _| Box::pin(std::future::pending())),
     );

@@ -63,7 +63,7 @@ impl Driver {
 
     /// Why no stream of the peer's is taken any more. Only JMUX has no word by which the peer would know.
     pub(super) fn takes_none(&self) -> Option<Refusal> {
-        let jmux = self.config.borrow().protocol == Protocol::Jmux;
+        let jmux = self.config.protocol == Protocol::Jmux;
         (jmux && self.has_expired.get()).then(|| {
             let text = format!(
                 "{}: the certificate of this session has expired",

@@ -156,8 +156,11 @@ impl World {
             Driver::new(
                 stage.profile.session(side),
                 Rc::clone(&pools[side]),
-                watch::channel(Arc::new(config.clone())).1,
-                Telemetry::new(config, "", 1, None),
+                (
+                    config.session(),
+                    watch::channel(Arc::new(config.reloadable())).1,
+                ),
+                Telemetry::new(&config, "", 1, None),
                 dialler,
             )
         });
