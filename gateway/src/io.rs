@@ -1,5 +1,7 @@
 //! Sockets: their options, what a carrier runs on, what a client or a target is, and the proof of who is at the other end.
 
+pub(crate) mod duplex;
+pub(crate) mod local_end;
 pub(crate) mod local_socket;
 pub(crate) mod proxy_header;
 pub mod relay;

@@ -144,6 +144,12 @@ pub trait Session: Debug {
     /// either end. Told from time to time; bounds how far windows grow.
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration);
 
+    /// Asks the peer for a word on `carrier` that shows that it is there; returns whether the protocol has one.
+    fn probe(&mut self, carrier: CarrierId) -> bool {
+        let _ = carrier;
+        false
+    }
+
     /// The kernel takes no more of `carrier` for now: what waits for it may leave on another one. Until
     /// the next [`Self::poll_transmit`] for it.
     fn handle_carrier_blocked(&mut self, carrier: CarrierId) {

@@ -8,7 +8,7 @@
 //!   `listening`: and LISTEN, `sourced`: SOURCE;
 //! - `do ACTION`: what the local side does (`open URL`, for `name CLIENT SERVER` or `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`,
 //!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `want N`
-//!   carriers; `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
+//!   carriers; `probe`, `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
 //!   from 0; `listen ADDRESS`, `unlisten`, `listening ADDRESS`, `end-listen TEXT` of the latest listener);
 //! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
 //!   times the byte 61;
@@ -198,6 +198,7 @@ impl Replay {
                 self.carrier = self.carriers[rest.parse::<usize>().unwrap()];
             }
             "retire" => assert!(self.session.retire_carrier(self.carrier), "it stays"),
+            "probe" => assert!(self.session.probe(self.carrier), "nothing is asked"),
             "want" => self.session.want_carriers(rest.parse().unwrap()),
             "listen" => match self.session.listen(rest, Priority::Bulk) {
                 Ok(listen) => self.listens.push(listen),

@@ -1,6 +1,6 @@
 //! The samples of one carrier: how much it moved between the last two, and what limited it. Pure.
 //!
-//! A sample is the kernel's TCP_INFO and the counters that the workers write anyway. [`crate::base::bottleneck`] judges the
+//! A sample is what the transport knows of its path and the counters that the workers write anyway. [`crate::base::bottleneck`] judges the
 //! interval between two samples.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use muxtunnel_gateway_config::Protocol;
 use muxtunnel_gateway_config::status::Limit;
 
 use crate::base::bottleneck::SampleInterval;
-use crate::base::sys::TcpInfo;
+use crate::base::path::PathInfo;
 
 /// A path that lost something this long ago loses: a congestion window takes as long to grow again.
 const LOSS_REMEMBERED: Duration = Duration::from_secs(30);
@@ -28,7 +28,7 @@ pub(crate) struct Gateway {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Sample {
     pub(crate) at: Instant,
-    pub(crate) tcp: TcpInfo,
+    pub(crate) path: PathInfo,
     /// Bytes read from it.
     pub(crate) received: u64,
     pub(crate) budget_used: u64,
@@ -63,7 +63,7 @@ impl CarrierHistory {
         let Some(last) = self.last.replace(sample) else {
             return;
         };
-        if sample.tcp.retransmits > last.tcp.retransmits {
+        if sample.path.retransmits > last.path.retransmits {
             self.lost = Some(sample.at);
         }
         let lossy = (self.lost)
@@ -83,20 +83,20 @@ impl CarrierHistory {
 }
 
 fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Option<SampleInterval> {
-    let (before, after) = (from.tcp.sending?, to.tcp.sending?);
+    let (before, after) = (from.path.sending?, to.path.sending?);
     Some(SampleInterval {
         length: to.at.saturating_duration_since(from.at),
         busy: after.busy.saturating_sub(before.busy),
         window_limited: after.window_limited.saturating_sub(before.window_limited),
         send_buffer_limited: (after.send_buffer_limited).saturating_sub(before.send_buffer_limited),
-        sent: to.tcp.acknowledged.saturating_sub(from.tcp.acknowledged),
+        sent: (to.path.acknowledged).saturating_sub(from.path.acknowledged),
         received: to.received.saturating_sub(from.received),
         lossy,
-        rtt: to.tcp.rtt,
-        congestion_window: to.tcp.congestion_window,
-        unacknowledged: to.tcp.unacknowledged,
-        not_sent: to.tcp.not_sent_bytes,
-        app_limited: to.tcp.app_limited,
+        rtt: to.path.rtt,
+        congestion_window: to.path.congestion_window,
+        unacknowledged: to.path.unacknowledged,
+        not_sent: to.path.queued,
+        app_limited: to.path.app_limited,
         budget: gateway.budget,
         budget_used: to.budget_used,
         // JMUX counts credit that is out as well, used or not.
@@ -114,7 +114,7 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
     reason = "a test's clock has to begin somewhere"
 )]
 mod tests {
-    use crate::base::sys::SendTimes;
+    use crate::base::path::SendTimes;
 
     use super::*;
 
@@ -127,14 +127,14 @@ mod tests {
     fn sample(at: Instant, acknowledged: u64, window_limited: Duration) -> Sample {
         Sample {
             at,
-            tcp: TcpInfo {
+            path: PathInfo {
                 acknowledged,
                 sending: Some(SendTimes {
                     busy: window_limited,
                     window_limited,
                     send_buffer_limited: Duration::ZERO,
                 }),
-                ..TcpInfo::default()
+                ..PathInfo::default()
             },
             received: 0,
             budget_used: 0,
@@ -174,9 +174,9 @@ mod tests {
         let mut advice = |seconds, retransmits| {
             let at = start + Duration::from_secs(seconds);
             let mut sample = sample(at, 0, Duration::ZERO);
-            sample.tcp.retransmits = retransmits;
-            sample.tcp.not_sent_bytes = 1;
-            sample.tcp.sending = Some(SendTimes {
+            sample.path.retransmits = retransmits;
+            sample.path.queued = 1;
+            sample.path.sending = Some(SendTimes {
                 busy: Duration::from_secs(seconds),
                 ..SendTimes::default()
             });
@@ -198,7 +198,7 @@ mod tests {
         let mut history = CarrierHistory::default();
         let start = Instant::now();
         let mut old_kernel = sample(start, 0, Duration::ZERO);
-        old_kernel.tcp.sending = None;
+        old_kernel.path.sending = None;
         for seconds in 0..2 {
             let at = start + Duration::from_secs(seconds);
             history.add(&GATEWAY, Sample { at, ..old_kernel });

@@ -7,42 +7,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What the kernel knows of a TCP connection (`struct tcp_info`, linux/tcp.h), the part used here.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct TcpInfo {
-    /// Smoothed round-trip time.
-    pub(crate) rtt: Duration,
-    /// Least round-trip time seen.
-    pub(crate) rtt_min: Duration,
-    /// Congestion window, segments.
-    pub(crate) congestion_window: u32,
-    /// Segments retransmitted.
-    pub(crate) retransmits: u64,
-    /// Segments sent and not acknowledged.
-    pub(crate) unacknowledged: u32,
-    /// Bytes in the send buffer that have not been sent once.
-    pub(crate) not_sent_bytes: u32,
-    /// Bytes a second that the peer acknowledged of late; the most that was measured, where less was
-    /// offered than the path could take. 0: not known.
-    pub(crate) delivery_rate: u64,
-    /// Whether that rate is of a time when less was offered than the path could take.
-    pub(crate) app_limited: bool,
-    /// Bytes that the peer has acknowledged.
-    pub(crate) acknowledged: u64,
-    /// `None`: a kernel that does not tell (before Linux 4.10).
-    pub(crate) sending: Option<SendTimes>,
-}
-
-/// What the time since the connection came up went to, as its sender.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SendTimes {
-    /// Something was to be sent or not acknowledged yet; the next two included.
-    pub(crate) busy: Duration,
-    /// More was to be sent than the peer's receive window had room for.
-    pub(crate) window_limited: Duration,
-    /// All was sent, more was there, and the send buffer had no room for it.
-    pub(crate) send_buffer_limited: Duration,
-}
+use crate::base::path::{PathInfo, SendTimes};
 
 /// `tcpi_delivery_rate_app_limited`, the first bit of its byte, as C lays out bit fields.
 const APP_LIMITED: u8 = if cfg!(target_endian = "big") { 0x80 } else { 1 };
@@ -82,12 +47,12 @@ struct RawTcpInfo {
     sending: [u64; 3],
 }
 
-/// Reads TCP_INFO (tcp(7)).
+/// Reads TCP_INFO (`struct tcp_info`, linux/tcp.h), the part used here.
 ///
 /// # Errors
 /// The system's, if `socket` is not a TCP socket.
 #[allow(unsafe_code)]
-pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
+pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
     let mut raw = RawTcpInfo::default();
     let mut length = size_of::<RawTcpInfo>() as libc::socklen_t;
     // SAFETY: `raw` is a plain repr(C) struct of integers that outlives the call, `length` is its
@@ -108,7 +73,7 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
     // An older kernel writes less, and says so.
     let is_complete = length as usize >= size_of::<RawTcpInfo>();
     let [busy, window_limited, send_buffer_limited] = raw.sending.map(Duration::from_micros);
-    Ok(TcpInfo {
+    Ok(PathInfo {
         rtt: Duration::from_micros(raw.rtt.into()),
         rtt_min: Duration::from_micros(if raw.min_rtt == u32::MAX {
             0
@@ -118,8 +83,8 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<TcpInfo> {
         congestion_window: raw.snd_cwnd,
         retransmits: raw.total_retrans.into(),
         unacknowledged: raw.unacked,
-        not_sent_bytes: raw.notsent_bytes,
-        delivery_rate: raw.delivery_rate,
+        queued: raw.notsent_bytes,
+        rate: raw.delivery_rate,
         app_limited: raw.bytes[7] & APP_LIMITED != 0,
         acknowledged: bytes_acked,
         sending: is_complete.then_some(SendTimes {
@@ -216,7 +181,7 @@ mod tests {
             info.congestion_window > 0 && info.rtt < Duration::from_secs(1),
             "{info:?}"
         );
-        assert_eq!((info.not_sent_bytes, info.unacknowledged), (0, 0));
+        assert_eq!((info.queued, info.unacknowledged), (0, 0));
     }
 
     #[test]
@@ -230,7 +195,7 @@ mod tests {
         std::thread::sleep(Duration::from_millis(100));
         let info = tcp_info(stream.as_fd()).unwrap();
         let times = info.sending.unwrap();
-        assert!(info.acknowledged > 0 && info.not_sent_bytes > 0, "{info:?}");
+        assert!(info.acknowledged > 0 && info.queued > 0, "{info:?}");
         assert!(
             times.window_limited >= Duration::from_millis(50),
             "{info:?}"

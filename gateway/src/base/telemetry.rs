@@ -4,7 +4,6 @@
 //! reads. Bounded by the carriers, forwards and workers that exist.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Instant;
@@ -16,6 +15,7 @@ use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
+use crate::base::path::{PathInfo, PathProbe};
 use crate::base::{sys, sysctls};
 
 /// Refusals written to the log in one second.
@@ -156,29 +156,23 @@ impl Telemetry {
     }
 
     /// Counters for a new carrier; it counts after [`Self::add_carrier`].
-    /// `socket`: the TCP socket below, which is duplicated for TCP_INFO; `None`: there is none.
-    ///
-    /// # Errors
-    /// The socket cannot be duplicated.
+    /// `path`: what its path is asked by; `None`: nothing is known of it.
     pub(crate) fn carrier(
         &self,
         peer: String,
-        socket: Option<BorrowedFd<'_>>,
-    ) -> std::io::Result<Arc<CarrierStats>> {
-        let socket = socket
-            .map(|socket| socket.try_clone_to_owned())
-            .transpose()?;
-        Ok(Arc::new(CarrierStats {
+        path: Option<Box<dyn PathProbe>>,
+    ) -> Arc<CarrierStats> {
+        Arc::new(CarrierStats {
             id: self.next_carrier.fetch_add(1, Relaxed),
             peer,
             since: Instant::now(),
-            socket,
+            path,
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             streams: AtomicU64::new(0),
             budget_used: AtomicU64::new(0),
             history: Mutex::default(),
-        }))
+        })
     }
 
     /// The carrier is up: streams can be opened.
@@ -368,15 +362,15 @@ impl Telemetry {
     }
 }
 
-/// Counters of one carrier, and a duplicate of its descriptor for TCP_INFO.
+/// Counters of one carrier, and what its path is asked by.
 #[derive(Debug)]
 pub(crate) struct CarrierStats {
     id: u64,
     /// `addr:port` of the other end.
     pub(crate) peer: String,
     since: Instant,
-    /// `None`: it runs on no TCP socket, and nobody knows its path.
-    socket: Option<OwnedFd>,
+    /// `None`: nothing is known of it.
+    path: Option<Box<dyn PathProbe>>,
     sent: AtomicU64,
     received: AtomicU64,
     streams: AtomicU64,
@@ -403,32 +397,28 @@ impl CarrierStats {
     }
 
     fn sample(&self, gateway: &Gateway, now: Instant) {
-        let Some(tcp) = self.tcp_info() else {
+        let Some(path) = self.path_info() else {
             return;
         };
         let sample = Sample {
             at: now,
-            tcp,
+            path,
             received: self.received(),
             budget_used: self.budget_used.load(Relaxed),
         };
         self.history.lock().add(gateway, sample);
     }
 
-    fn tcp_info(&self) -> Option<sys::TcpInfo> {
-        let socket = self.socket.as_ref()?;
-        sys::tcp_info(socket.as_fd()).ok()
+    fn path_info(&self) -> Option<PathInfo> {
+        self.path.as_ref()?.info()
     }
 
     fn congestion_control(&self) -> Option<String> {
-        let socket = self.socket.as_ref()?;
-        let name = socket2::SockRef::from(socket).tcp_congestion().ok()?;
-        let name = String::from_utf8_lossy(&name);
-        Some(name.trim_end_matches('\0').to_owned())
+        self.path.as_ref()?.congestion_control()
     }
 
     fn status(&self) -> status::Carrier {
-        let info = self.tcp_info().unwrap_or_default();
+        let info = self.path_info().unwrap_or_default();
         let history = self.history.lock();
         let verdict = history.verdict;
         status::Carrier {

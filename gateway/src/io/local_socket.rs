@@ -1,4 +1,4 @@
-//! What a stream is joined to at its gateway: the TCP or the Unix socket of a client or a target.
+//! The usual [local end](LocalEnd) of a stream: the TCP or the Unix socket of a client or a target.
 //!
 //! Owns nothing but the difference between the two; who reads and writes is [`crate::session::driver`], who makes
 //! them is [`crate::ingress::listener`] and [`crate::net::dial`]. A TCP socket that is not ended in order is reset by
@@ -6,24 +6,23 @@
 //! reset: an application that has read all takes a cut for an end of file there, which docs/gateway.md says.
 
 use std::fmt;
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{Error, ErrorKind, IoSlice, IoSliceMut, Result};
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use muxtunnel_gateway_config::UNIX_PREFIX;
 use muxtunnel_proto::Source;
 use socket2::SockRef;
-use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::io::Interest;
 use tokio::net::{TcpStream, UnixStream};
-use tokio::time::timeout;
 
-/// How long, and how many bytes, an end may go on sending that was told goodbye.
-const GOODBYE_TIME: Duration = Duration::from_secs(2);
-const GOODBYE_BYTES_MAX: usize = 256 << 10;
+use super::duplex::Duplex;
+use super::local_end::LocalEnd;
+use super::socket;
+use crate::base::sys;
 
 /// A socket whose readiness the runtime follows.
 pub(crate) trait Socket: AsFd {
@@ -31,29 +30,21 @@ pub(crate) trait Socket: AsFd {
     ///
     /// # Errors
     /// `WouldBlock` where it is not ready; else those of `io`.
-    fn try_io<R>(
-        &self,
-        interest: Interest,
-        io: impl FnOnce() -> std::io::Result<R>,
-    ) -> std::io::Result<R>;
+    fn try_io<R>(&self, interest: Interest, io: impl FnOnce() -> Result<R>) -> Result<R>;
 
     /// As writev(2).
     ///
     /// # Errors
     /// As writev(2).
-    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize>;
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
 }
 
 impl Socket for TcpStream {
-    fn try_io<R>(
-        &self,
-        interest: Interest,
-        io: impl FnOnce() -> std::io::Result<R>,
-    ) -> std::io::Result<R> {
+    fn try_io<R>(&self, interest: Interest, io: impl FnOnce() -> Result<R>) -> Result<R> {
         Self::try_io(self, interest, io)
     }
 
-    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
         Self::try_write_vectored(self, slices)
     }
 }
@@ -65,143 +56,15 @@ pub(crate) enum LocalSocket {
     Unix(UnixStream),
 }
 
-impl LocalSocket {
-    /// Waits until there is something to be read, or the end.
-    ///
-    /// # Errors
-    /// Those of the runtime.
-    pub(crate) async fn readable(&self) -> std::io::Result<()> {
-        match self {
-            Self::Tcp(tcp) => tcp.readable().await,
-            Self::Unix(unix) => unix.readable().await,
-        }
-    }
-
-    /// Waits until something can be written.
-    ///
-    /// # Errors
-    /// Those of the runtime.
-    pub(crate) async fn writable(&self) -> std::io::Result<()> {
-        match self {
-            Self::Tcp(tcp) => tcp.writable().await,
-            Self::Unix(unix) => unix.writable().await,
-        }
-    }
-
-    /// Waits until the connection has failed, as by a reset. An end of what the other end sends is no failure.
-    pub(crate) async fn failed(&self) {
-        let failed = match self {
-            Self::Tcp(tcp) => tcp.ready(Interest::ERROR).await,
-            Self::Unix(unix) => unix.ready(Interest::ERROR).await,
-        };
-        // The runtime's own failure is its end.
-        drop(failed);
-    }
-
-    /// With what the connection failed. What is unread is lost: it reads as ended from now on.
-    pub(crate) fn take_failure(&self) -> std::io::Error {
-        let failure = SockRef::from(self).take_error().ok().flatten();
-        failure.unwrap_or_else(|| ErrorKind::ConnectionReset.into())
-    }
-
-    /// As readv(2).
-    ///
-    /// # Errors
-    /// As readv(2).
-    pub(crate) fn try_read_vectored(
-        &self,
-        slices: &mut [IoSliceMut<'_>],
-    ) -> std::io::Result<usize> {
-        match self {
-            Self::Tcp(tcp) => tcp.try_read_vectored(slices),
-            Self::Unix(unix) => unix.try_read_vectored(slices),
-        }
-    }
-
-    /// As read(2).
-    ///
-    /// # Errors
-    /// As read(2).
-    pub(crate) fn try_read(&self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        self.try_read_vectored(&mut [IoSliceMut::new(bytes)])
-    }
-
-    /// Sends what are few bytes on a socket that nothing waits for; returns whether it took all.
-    pub(crate) fn send_at_once(&self, bytes: &[u8]) -> bool {
-        SockRef::from(self)
-            .send(bytes)
-            .is_ok_and(|sent| sent == bytes.len())
-    }
-
-    /// No more is written.
-    ///
-    /// # Errors
-    /// As shutdown(2).
-    pub(crate) fn shutdown_write(&self) -> std::io::Result<()> {
-        SockRef::from(self).shutdown(Shutdown::Write)
-    }
-
-    /// Who is at its ends.
-    pub(crate) fn source(&self) -> Source {
-        let Self::Tcp(tcp) = self else {
-            return Source::Unknown;
-        };
-        match (tcp.peer_addr(), tcp.local_addr()) {
-            (Ok(client), Ok(server)) => Source::of(client, server),
-            _ => Source::Unknown,
-        }
-    }
-
-    /// Ends it with `reply`, and with a reset where that is empty or not taken.
-    pub(crate) async fn end_with(self, reply: &[u8]) {
-        if !reply.is_empty() && self.send_at_once(reply) {
-            self.say_goodbye().await;
-        }
-    }
-
-    /// Lets what was written arrive: a connection that is closed with bytes unread is reset, and what it was
-    /// told is lost. So what the other end still sends is thrown away, as much and as long as is bounded.
-    pub(crate) async fn say_goodbye(&self) {
-        let thrown_away = async {
-            let mut left = GOODBYE_BYTES_MAX;
-            while left > 0 && self.readable().await.is_ok() {
-                let mut bytes = [0; 4096];
-                match self.try_read(&mut bytes) {
-                    Ok(length) if length > 0 => left = left.saturating_sub(length),
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Ok(_) | Err(_) => return true,
-                }
-            }
-            false
-        };
-        let ended = self.shutdown_write().is_ok()
-            && timeout(GOODBYE_TIME, thrown_away).await.unwrap_or(false);
-        if ended {
-            self.end_in_order();
-        }
-    }
-
-    /// Its end will be no reset: what was written is delivered first, then that there is no more.
-    pub(crate) fn end_in_order(&self) {
-        if let Self::Tcp(tcp) = self {
-            let _ = SockRef::from(tcp).set_linger(None);
-        }
-    }
-}
-
 impl Socket for LocalSocket {
-    fn try_io<R>(
-        &self,
-        interest: Interest,
-        io: impl FnOnce() -> std::io::Result<R>,
-    ) -> std::io::Result<R> {
+    fn try_io<R>(&self, interest: Interest, io: impl FnOnce() -> Result<R>) -> Result<R> {
         match self {
             Self::Tcp(tcp) => tcp.try_io(interest, io),
             Self::Unix(unix) => unix.try_io(interest, io),
         }
     }
 
-    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> std::io::Result<usize> {
+    fn try_write_vectored(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
         match self {
             Self::Tcp(tcp) => tcp.try_write_vectored(slices),
             Self::Unix(unix) => unix.try_write_vectored(slices),
@@ -209,53 +72,98 @@ impl Socket for LocalSocket {
     }
 }
 
-impl AsyncRead for LocalSocket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_read(cx, buffer),
-            Self::Unix(unix) => Pin::new(unix).poll_read(cx, buffer),
+impl Duplex for LocalSocket {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        match self {
+            Self::Tcp(tcp) => tcp.poll_read_ready(context),
+            Self::Unix(unix) => unix.poll_read_ready(context),
         }
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        match self {
+            Self::Tcp(tcp) => tcp.poll_write_ready(context),
+            Self::Unix(unix) => unix.poll_write_ready(context),
+        }
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.try_read(bytes),
+            Self::Unix(unix) => unix.try_read(bytes),
+        }
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        let total = slices.iter().map(|slice| slice.len()).sum();
+        socket::write(self, slices, total)
+    }
+
+    fn finish(&self) -> Result<()> {
+        SockRef::from(self).shutdown(Shutdown::Write)
     }
 }
 
-impl AsyncWrite for LocalSocket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_write(cx, bytes),
-            Self::Unix(unix) => Pin::new(unix).poll_write(cx, bytes),
+impl LocalEnd for LocalSocket {
+    fn try_read_vectored(&self, slices: &mut [IoSliceMut<'_>]) -> Result<usize> {
+        match self {
+            Self::Tcp(tcp) => tcp.try_read_vectored(slices),
+            Self::Unix(unix) => unix.try_read_vectored(slices),
         }
     }
 
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        slices: &[IoSlice<'_>],
-    ) -> Poll<std::io::Result<usize>> {
-        match self.get_mut() {
-            Self::Tcp(tcp) => Pin::new(tcp).poll_write_vectored(cx, slices),
-            Self::Unix(unix) => Pin::new(unix).poll_write_vectored(cx, slices),
+    fn unread(&self) -> u64 {
+        rustix::io::ioctl_fionread(self).unwrap_or(0)
+    }
+
+    fn send_at_once(&self, bytes: &[u8]) -> bool {
+        SockRef::from(self)
+            .send(bytes)
+            .is_ok_and(|sent| sent == bytes.len())
+    }
+
+    fn failed(&self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(async move {
+            let failed = match self {
+                Self::Tcp(tcp) => tcp.ready(Interest::ERROR).await,
+                Self::Unix(unix) => unix.ready(Interest::ERROR).await,
+            };
+            // The runtime's own failure is its end.
+            drop(failed);
+        })
+    }
+
+    fn take_failure(&self) -> Error {
+        let failure = SockRef::from(self).take_error().ok().flatten();
+        failure.unwrap_or_else(|| ErrorKind::ConnectionReset.into())
+    }
+
+    fn end_in_order(&self) {
+        if let Self::Tcp(tcp) = self {
+            let _ = SockRef::from(tcp).set_linger(None);
         }
     }
 
-    fn is_write_vectored(&self) -> bool {
-        true
+    fn is_delivered(&self) -> bool {
+        match self {
+            Self::Tcp(tcp) => !sys::tcp_info(tcp.as_fd())
+                .is_ok_and(|info| info.unacknowledged > 0 || info.queued > 0),
+            Self::Unix(_) => true,
+        }
     }
 
-    /// Nothing is held back.
-    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(Ok(()))
+    fn plain(&self) -> Option<&LocalSocket> {
+        Some(self)
     }
 
-    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Poll::Ready(self.shutdown_write())
+    fn source(&self) -> Source {
+        let Self::Tcp(tcp) = self else {
+            return Source::Unknown;
+        };
+        match (tcp.peer_addr(), tcp.local_addr()) {
+            (Ok(client), Ok(server)) => Source::of(client, server),
+            _ => Source::Unknown,
+        }
     }
 }
 
@@ -269,7 +177,7 @@ impl AsFd for LocalSocket {
 }
 
 impl From<TcpStream> for LocalSocket {
-    /// From here on its end is a reset, but for [`LocalSocket::end_in_order`].
+    /// From here on its end is a reset, but for [`LocalEnd::end_in_order`].
     fn from(tcp: TcpStream) -> Self {
         let _ = tcp.set_zero_linger();
         Self::Tcp(tcp)
@@ -324,16 +232,15 @@ impl From<SocketAddr> for LocalAddress {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
     use tokio::time::Instant;
 
+    use super::super::local_end::GOODBYE_TIME;
     use super::*;
+    use crate::session::driver::tests;
 
-    async fn pair() -> (TcpStream, LocalSocket) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (client, accepted) = tokio::join!(client, listener.accept());
-        (client.unwrap(), accepted.unwrap().0.into())
+    async fn pair() -> (TcpStream, Box<dyn LocalEnd>) {
+        let (client, accepted) = tests::pair().await;
+        (client, Box::new(LocalSocket::from(accepted)))
     }
 
     #[tokio::test]
@@ -363,8 +270,7 @@ mod tests {
         client.write_all(&[7; 10_000]).await.unwrap();
         client.shutdown().await.unwrap();
         socket.say_goodbye().await;
-        let unread = rustix::io::ioctl_fionread(&socket).unwrap();
-        assert_eq!(unread, 0, "it would be a reset");
+        assert_eq!(socket.unread(), 0, "it would be a reset");
         let (_silent, socket) = pair().await;
         tokio::time::pause();
         let begun = Instant::now();

@@ -1,9 +1,7 @@
 //! What a carrier runs on: a trait that is all that the driver knows of it, one file a kind.
 //!
-//! A transport is a duplex stream of bytes that never blocks. Whoever holds it waits for readiness
-//! ([`readable`], [`writable`]), then tries. One may lie in another: what is below is nobody's business but
-//! where the kernel is asked about its TCP socket ([`Transport::tcp`]), and where it may move payload by
-//! itself ([`Transport::plain`]). Calls are made once for many bytes, so that `dyn` costs nothing.
+//! A transport is a [`Duplex`]. One may lie in another. Of what is below, two things are known above: the path that the bytes take ([`Transport::path`]), and whether the kernel may
+//! move payload by itself ([`Transport::plain`]). Calls are made once for many bytes, so that `dyn` costs nothing.
 //!
 //! Must not: know frames, sessions or streams.
 
@@ -18,14 +16,15 @@ mod unix;
 mod web_socket;
 
 use std::fmt::Debug;
-use std::future::poll_fn;
-use std::io::{Error, ErrorKind, IoSlice, Result};
-use std::task::{Context, Poll};
+use std::io::{Error, ErrorKind, Result};
 
+use muxtunnel_gateway_config::CongestionControl;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
-use crate::io::local_socket::canonical;
+use crate::base::path::{PathInfo, PathProbe};
+use crate::io::duplex::Duplex;
+use crate::io::socket::KeepaliveConfig;
 pub(crate) use command::{Released, name as command_name, start as start_command};
 pub(crate) use noise::Noise;
 pub(crate) use pipes::Pipes;
@@ -85,46 +84,23 @@ pub(crate) enum Standing {
     Revoked(String),
 }
 
-/// A duplex stream of bytes.
-///
-/// One task at a time waits for each direction.
-pub(crate) trait Transport: Debug {
-    /// Ready when [`Self::try_read`] may give something, or the end.
-    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>>;
-
-    /// Ready when [`Self::try_write`] may take something. All that it took before is with the kernel then.
-    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>>;
-
-    /// Reads what is there; 0: the end.
-    ///
-    /// # Errors
-    /// `WouldBlock`: nothing is, which the next readiness ends. Anything else ends the transport.
-    fn try_read(&self, bytes: &mut [u8]) -> Result<usize>;
-
-    /// Takes what it can of `slices`; returns how many bytes.
-    ///
-    /// # Errors
-    /// `WouldBlock`: it takes nothing, which the next readiness ends. Anything else ends the transport.
-    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
-
+/// What a carrier's bytes go through.
+pub(crate) trait Transport: Duplex + Debug {
     /// Whether it took bytes that the kernel has not taken from it: [`Self::poll_writable`] waits for that.
     fn holds_back(&self) -> bool {
         false
     }
 
-    /// Says that nothing more will be written.
-    ///
-    /// # Errors
-    /// As shutdown(2).
-    fn finish(&self) -> Result<()>;
-
     /// Ends both directions for good, also for duplicates of the descriptor.
     fn shut(&self);
 
-    /// The TCP socket below; `None`: there is none, or it is not on this machine.
-    fn tcp(&self) -> Option<&TcpStream>;
+    /// The path that its bytes take; `None`: nothing is known of it, and nothing below notices that the other end has
+    /// vanished.
+    fn path(&self) -> Option<&dyn Path> {
+        None
+    }
 
-    /// The same, where what is written to it is what goes out: the kernel may move payload by itself.
+    /// The TCP socket below, where what is written to it is what goes out: the kernel may move payload by itself.
     fn plain(&self) -> Option<&TcpStream> {
         None
     }
@@ -141,9 +117,7 @@ pub(crate) trait Transport: Debug {
 
     /// Where the other end is, as far as can be said.
     fn peer(&self) -> String {
-        let peer = self.tcp().and_then(|tcp| tcp.peer_addr().ok());
-        peer.map(|peer| canonical(peer).to_string())
-            .unwrap_or_default()
+        String::new()
     }
 
     /// Takes it from this thread's event loop.
@@ -153,6 +127,37 @@ pub(crate) trait Transport: Debug {
     fn detach(self: Box<Self>) -> Result<Box<dyn Detached>>;
 }
 
+/// The path below a transport.
+pub(crate) trait Path {
+    /// What is known of it as of now.
+    ///
+    /// # Errors
+    /// The system's.
+    fn info(&self) -> Result<PathInfo>;
+
+    /// Makes it one for a carrier. An other end that vanished is noticed as `keepalive` says.
+    ///
+    /// # Errors
+    /// The system's. A congestion control that cannot be had is none.
+    fn prepare(
+        &self,
+        congestion_control: CongestionControl,
+        keepalive: KeepaliveConfig,
+    ) -> Result<()>;
+
+    /// Takes no more while about `bytes` wait that were not sent once.
+    ///
+    /// # Errors
+    /// The system's.
+    fn bound_queue(&self, bytes: u32) -> Result<()>;
+
+    /// The same path for another thread.
+    ///
+    /// # Errors
+    /// The system's.
+    fn probe(&self) -> Result<Box<dyn PathProbe>>;
+}
+
 /// A transport on its way to another thread.
 pub(crate) trait Detached: Debug + Send {
     /// Puts it into this thread's event loop.
@@ -160,52 +165,6 @@ pub(crate) trait Detached: Debug + Send {
     /// # Errors
     /// The system's.
     fn attach(self: Box<Self>) -> Result<Box<dyn Transport>>;
-}
-
-/// Waits until something can be read.
-///
-/// # Errors
-/// The transport has failed.
-pub(crate) async fn readable(transport: &dyn Transport) -> Result<()> {
-    poll_fn(|context| transport.poll_readable(context)).await
-}
-
-/// Waits until something can be written, and all that was written before is with the kernel.
-///
-/// # Errors
-/// The transport has failed.
-pub(crate) async fn writable(transport: &dyn Transport) -> Result<()> {
-    poll_fn(|context| transport.poll_writable(context)).await
-}
-
-/// Reads once something is there; 0: the end.
-///
-/// # Errors
-/// The transport has failed.
-pub(crate) async fn read(transport: &dyn Transport, bytes: &mut [u8]) -> Result<usize> {
-    loop {
-        readable(transport).await?;
-        match transport.try_read(bytes) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            result => return result,
-        }
-    }
-}
-
-/// Writes all of `bytes`, up to the kernel.
-///
-/// # Errors
-/// The transport has failed.
-pub(crate) async fn write_all(transport: &dyn Transport, mut bytes: &[u8]) -> Result<()> {
-    while !bytes.is_empty() {
-        writable(transport).await?;
-        match transport.try_write(&[IoSlice::new(bytes)]) {
-            Ok(length) => bytes = &bytes[length..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    writable(transport).await
 }
 
 /// What the other end sent is not what it may send.

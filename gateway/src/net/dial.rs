@@ -17,6 +17,7 @@ use tokio::net::{TcpStream, UnixStream};
 
 use crate::base::forward::Admission;
 use crate::base::telemetry::Telemetry;
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
 use crate::net::dns::Lookups;
 use crate::net::egress::bare;
@@ -55,7 +56,7 @@ impl DialError {
 /// A connection to a target.
 #[derive(Debug)]
 pub(crate) struct Dialled {
-    pub(crate) socket: LocalSocket,
+    pub(crate) socket: Box<dyn LocalEnd>,
     /// What the target resolved to.
     pub(crate) address: LocalAddress,
     /// Its place in its forward, where it has one on this side.
@@ -154,7 +155,7 @@ fn dial_unix(path: &str, authorizer: Authorizer<'_>) -> Result<Dialled, DialErro
     };
     match connect() {
         Ok(unix) => Ok(Dialled {
-            socket: LocalSocket::Unix(unix),
+            socket: Box::new(LocalSocket::Unix(unix)),
             address: LocalAddress::Unix(path.into()),
             admission: None,
             url: None,
@@ -211,7 +212,7 @@ async fn connect(host: &str, permitted: Vec<SocketAddr>, port: u16) -> Result<Di
         match attempt.await {
             Ok(Ok(tcp)) => {
                 return Ok(Dialled {
-                    socket: tcp.into(),
+                    socket: Box::new(LocalSocket::from(tcp)),
                     address: address.into(),
                     admission: None,
                     url: None,

@@ -16,6 +16,7 @@ use std::time::Duration;
 use muxtunnel_gateway_config::{Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX};
 use rand::Rng;
 use rand::seq::SliceRandom;
+use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::io::security::PROOF_MAX;
@@ -138,11 +139,11 @@ impl Egress {
             return Ok(tcp);
         };
         let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
-        let tcp = in_time(TcpStream::connect(&proxy.address))
+        let mut tcp = in_time(TcpStream::connect(&proxy.address))
             .await
             .map_err(wrong)?;
         tcp.set_nodelay(true)?;
-        let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&tcp, proxy, address.name()));
+        let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, address.name()));
         match led.await {
             Ok(led) => led.map_err(wrong)?,
             Err(_) => {
@@ -162,11 +163,22 @@ impl Egress {
     }
 }
 
-async fn lead_on(tcp: &TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Result<()> {
+async fn lead_on(tcp: &mut TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Result<()> {
     match proxy.scheme {
         ProxyScheme::Http => http::connect(tcp, proxy.user.as_ref(), to).await,
         ProxyScheme::Socks5h => socks5::connect(tcp, proxy.user.as_ref(), to).await,
     }
+}
+
+/// Fills `bytes` of a proxy's answer.
+async fn hear(tcp: &mut TcpStream, bytes: &mut [u8]) -> std::io::Result<()> {
+    let heard = tcp.read_exact(bytes).await.map(drop);
+    heard.map_err(|error| match error.kind() {
+        ErrorKind::UnexpectedEof => {
+            Error::new(error.kind(), "it closed the connection before it answered")
+        }
+        _ => error,
+    })
 }
 
 /// In any order, but those of the kind that the resolver put first before the others. Where a name has more addresses
@@ -191,34 +203,6 @@ async fn within<T>(
         let text = format!("no answer within {} s", time.as_secs());
         Error::new(ErrorKind::TimedOut, text)
     })?
-}
-
-/// Writes all of `bytes`.
-async fn say(tcp: &TcpStream, mut bytes: &[u8]) -> std::io::Result<()> {
-    while !bytes.is_empty() {
-        tcp.writable().await?;
-        match tcp.try_write(bytes) {
-            Ok(length) => bytes = &bytes[length..],
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// Reads what fits into `bytes`, at least one.
-async fn hear(tcp: &TcpStream, bytes: &mut [u8]) -> std::io::Result<usize> {
-    loop {
-        tcp.readable().await?;
-        match tcp.try_read(bytes) {
-            Ok(0) => {
-                let text = "it closed the connection before it answered";
-                return Err(Error::new(ErrorKind::UnexpectedEof, text));
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            result => return result,
-        }
-    }
 }
 
 #[cfg(test)]

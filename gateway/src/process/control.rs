@@ -66,8 +66,7 @@ impl Control {
                     None => std::future::pending().await,
                 }
             };
-            let credentials =
-                security::follow(
+            let credentials = security::follow(
                 self.reloadable.subscribe(),
                 &self.credentials,
                 &self.telemetry,

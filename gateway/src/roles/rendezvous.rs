@@ -120,10 +120,7 @@ struct Rendezvous {
 ///
 /// # Errors
 /// [`WorkerError`]: the port cannot be listened on.
-pub(crate) async fn run(
-    worker: Worker,
-    configured: config::Rendezvous,
-) -> Result<(), WorkerError> {
+pub(crate) async fn run(worker: Worker, configured: config::Rendezvous) -> Result<(), WorkerError> {
     let Some(meeting) = worker.rendezvous_role.meeting() else {
         return Ok(());
     };

@@ -1,8 +1,8 @@
 //! The driver: carries bytes between the carriers of one session, the session and the local sockets.
 //!
 //! Single-threaded: everything of a session runs on its worker's `LocalRuntime`, shares [`Driver`] by
-//! `Rc` and borrows its cells only between awaits. Three loops a session (its deadlines, [`idle`] streams, and
-//! [`autoscale`], which samples its carriers), one task a [`carrier`] (of two loops, [`carrier_in`] and
+//! `Rc` and borrows its cells only between awaits. Four loops a session (its deadlines, [`idle`] streams,
+//! [`autoscale`], which samples its carriers, and their [`liveness`]), one task a [`carrier`] (of two loops, [`carrier_in`] and
 //! [`carrier_out`]), one task a target that is dialled ([`incoming`]) and one a stream ([`stream`]). No timer and no channel is on the data path, and
 //! a carrier's reader never waits for a writer, so full duplex cannot deadlock: what a stalled local
 //! socket does not take stays in its own inbox, within its own credit.
@@ -29,6 +29,7 @@ mod guard;
 mod idle;
 mod incoming;
 mod listen;
+mod liveness;
 mod mux;
 mod pool;
 mod retention;
@@ -122,6 +123,7 @@ impl Driver {
                 end = self.run_timeouts() => Some(end),
                 never = idle::run(self) => match never {},
                 never = autoscale::run(self) => match never {},
+                never = liveness::run(self) => match never {},
                 () = self.ending.asked() => Some(SessionEnd::ShutDown),
                 () = self.ending.done() => None,
             };

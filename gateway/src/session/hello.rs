@@ -9,7 +9,8 @@ use muxtunnel_proto::SessionError;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
 
-use crate::io::transport::{self, Transport};
+use crate::io::duplex;
+use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 
 /// How long the hello may take.
@@ -55,7 +56,7 @@ async fn greeting(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
     loop {
         let (joins, is_hello) = match codec::decode(&bytes[..filled]) {
             Ok(Decoded::Incomplete { needed }) if needed <= HELLO_BYTES_MAX => {
-                match transport::read(carrier, &mut bytes[filled..]).await? {
+                match duplex::read(carrier, &mut bytes[filled..]).await? {
                     0 => return Err(SessionEnd::Closed),
                     length => filled += length,
                 }
@@ -95,10 +96,10 @@ async fn refuse(carrier: &dyn Transport, code: SessionCode, reason: &str) {
         reason: reason.to_owned(),
     });
     let say = async {
-        transport::write_all(carrier, &frame).await?;
+        duplex::write_all(carrier, &frame).await?;
         carrier.finish()?;
         let mut discarded = [0; HELLO_BYTES_MAX];
-        while transport::read(carrier, &mut discarded).await? > 0 {}
+        while duplex::read(carrier, &mut discarded).await? > 0 {}
         std::io::Result::Ok(())
     };
     let _ = tokio::time::timeout(REFUSAL_MAX, say).await;

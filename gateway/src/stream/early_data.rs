@@ -10,12 +10,12 @@ use muxtunnel_proto::Source;
 
 use super::batch::Batch;
 use crate::ingress::listener::answer::Answer;
-use crate::io::local_socket::LocalSocket;
+use crate::io::local_end::LocalEnd;
 use crate::stream::account::Local;
 
 /// A client's connection that is to be led through the tunnel.
 pub(crate) struct Connection {
-    pub(crate) socket: LocalSocket,
+    pub(crate) socket: Box<dyn LocalEnd>,
     pub(crate) local: Local,
     /// What has been read of it and came nowhere.
     pub(crate) early: Vec<u8>,

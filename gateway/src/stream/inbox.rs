@@ -5,13 +5,12 @@
 //! much is held, so that what is held exceeds what is useful by at most a small buffer, or twice.
 
 use std::collections::VecDeque;
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::rc::Rc;
 
 use super::buffers::{Buffer, LARGE_BYTES, Pool, SMALL_BYTES, Size};
 use super::pipe::Pipe;
-use crate::io::local_socket::Socket;
-use crate::io::socket;
+use crate::io::local_end::LocalEnd;
 
 /// Slices of one write.
 pub(crate) const SLICES_MAX: usize = 16;
@@ -83,28 +82,29 @@ impl Inbox {
     ///
     /// # Errors
     /// As writev(2) and splice(2).
-    pub(crate) fn write(&mut self, to: &impl Socket, limit: usize) -> std::io::Result<usize> {
+    pub(crate) fn write(&mut self, to: &dyn LocalEnd, limit: usize) -> std::io::Result<usize> {
         if let Some(Chunk::Pipe(pipe)) = self.chunks.front_mut() {
-            let length = pipe.drain(to, limit)?;
+            let plain = to.plain().ok_or(ErrorKind::Unsupported)?;
+            let length = pipe.drain(plain, limit)?;
             if pipe.held() == 0 {
                 self.chunks.pop_front();
             }
             return Ok(length);
         }
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (count, total) = self.slices(limit, &mut slices);
-        let length = socket::write(to, &slices[..count], total)?;
+        let count = self.slices(limit, &mut slices);
+        let length = to.try_write(&slices[..count])?;
         self.consume(length);
         Ok(length)
     }
 
     /// Puts the oldest bytes up to a pipe, as many as one write takes and at most `limit`, into `slices`;
-    /// returns how many slices and bytes these are.
+    /// returns how many slices these are.
     pub(crate) fn slices<'a>(
         &'a self,
         limit: usize,
         slices: &mut [IoSlice<'a>; SLICES_MAX],
-    ) -> (usize, usize) {
+    ) -> usize {
         let (mut count, mut total, mut skip) = (0, 0, self.taken);
         for (bytes, slice) in self.chunks.iter().map_while(Chunk::bytes).zip(slices) {
             let length = (bytes.len() - skip).min(limit - total);
@@ -116,7 +116,7 @@ impl Inbox {
             total += length;
             skip = 0;
         }
-        (count, total)
+        count
     }
 
     /// Forgets the oldest `length` bytes of memory.
@@ -144,6 +144,8 @@ mod tests {
 
     use super::super::pipe::Pipes;
     use super::*;
+    use crate::io::duplex::writable;
+    use crate::io::local_socket::LocalSocket;
     use crate::session::driver::tests::pair;
 
     #[tokio::test]
@@ -161,10 +163,12 @@ mod tests {
             inbox.push(&pool, b"memory");
         }
         assert_eq!(inbox.pipes(), 2);
-        to.writable().await.unwrap();
+        let to = LocalSocket::from(to);
+        writable(&to).await.unwrap();
         while !inbox.is_empty() {
             inbox.write(&to, 4).unwrap();
         }
+        to.end_in_order();
         drop(to);
         let mut all = Vec::new();
         server.read_to_end(&mut all).await.unwrap();
@@ -186,7 +190,7 @@ mod tests {
                 inbox.push(&pool, &bytes);
                 model.extend(&bytes);
                 let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-                let (count, _) = inbox.slices(take, &mut slices);
+                let count = inbox.slices(take, &mut slices);
                 let out: Vec<u8> = slices[..count].iter().flat_map(|slice| slice.to_vec()).collect();
                 let expected: Vec<u8> = model.drain(..out.len()).collect();
                 prop_assert_eq!(&out, &expected);

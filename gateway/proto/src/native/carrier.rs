@@ -46,6 +46,8 @@ pub(super) struct Carrier {
     /// Frames that go before anything else and are never repeated: the hello, or a close.
     pub(super) first: VecDeque<Frame>,
     pub(super) pong: Option<u64>,
+    /// The peer is asked whether it is there.
+    pub(super) probe: bool,
     /// What a lost carrier did not deliver, unless it is sent before anything that was made later.
     pub(super) again: VecDeque<Again>,
     pub(super) log: SendLog,
@@ -72,6 +74,7 @@ impl Carrier {
             state: State::Hello(deadline),
             first: VecDeque::new(),
             pong: None,
+            probe: false,
             again: VecDeque::new(),
             log: SendLog::default(),
             blocked: false,

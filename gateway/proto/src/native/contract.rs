@@ -238,6 +238,14 @@ impl Session for NativeSession {
         }
     }
 
+    fn probe(&mut self, carrier: CarrierId) -> bool {
+        let up = self
+            .carriers
+            .get_mut(&carrier)
+            .filter(|carrier| carrier.is_up());
+        up.map(|carrier| carrier.probe = true).is_some()
+    }
+
     fn handle_carrier_lost(&mut self, now: Instant, carrier: CarrierId) {
         self.lose(now, carrier);
     }

@@ -16,6 +16,8 @@ const ASSUMED: Duration = Duration::from_millis(100);
 const INTERVAL: Duration = Duration::from_millis(100);
 /// How long every answer has to be too long for the path before it counts as another path.
 const PATH_WINDOW: Duration = Duration::from_secs(10);
+/// The value of a PING that measures nothing; those that measure have others.
+pub(super) const PROBE: u64 = 0;
 /// A new measurement counts for one part in this many.
 const SMOOTHING: u32 = 4;
 

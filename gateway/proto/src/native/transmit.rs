@@ -3,6 +3,7 @@
 use super::carrier::State as CarrierState;
 use super::codec::{self, Frame, stream_header};
 use super::log::{Again, Sent};
+use super::rtt;
 use super::{Carrier, NativeSession, State, Stream};
 use crate::session::{CarrierId, FrameHeader, Payload, StreamId, Transmit};
 
@@ -76,7 +77,8 @@ impl NativeSession {
         if self.state != State::Ready {
             return false;
         }
-        let answers = carrier.pong.is_some() || (self.agreed.resume && carrier.is_ack_due());
+        let answers =
+            carrier.pong.is_some() || carrier.probe || (self.agreed.resume && carrier.is_ack_due());
         if !carrier.is_up() {
             let retiring = |said| carrier.state == CarrierState::Retiring { said };
             return retiring(false) || (retiring(true) && answers);
@@ -317,6 +319,9 @@ impl NativeSession {
 pub(super) fn next_passing(carrier: &mut Carrier, resume: bool) -> Option<Frame> {
     if let Some(value) = carrier.pong.take() {
         return Some(Frame::Pong(value));
+    }
+    if std::mem::take(&mut carrier.probe) {
+        return Some(Frame::Ping(rtt::PROBE));
     }
     (resume && carrier.is_ack_due()).then(|| carrier.acknowledge())
 }

@@ -1,6 +1,5 @@
 //! Hears a client out until it has said where it wants to go, and hangs up on those who do not.
 
-use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,6 +12,8 @@ use super::{
     Authenticator, Dialogue, GREETING_BYTES_MAX, Rejection, Request, Step, Users, UsersError, http,
     socks5, transparent, users::Authentication,
 };
+use crate::io::duplex;
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 use crate::io::proxy_header::{self, HEAD_BYTES};
 use crate::net::dial;
@@ -176,42 +177,26 @@ async fn converse(
 
 /// Reads some more, once there is some; 0 at the end, or where there is no room.
 async fn read_more(socket: &LocalSocket, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
-    loop {
-        socket.readable().await?;
-        let mut room = [0; GREETING_BYTES_MAX];
-        let most = GREETING_BYTES_MAX - bytes.len();
-        match socket.try_read(&mut room[..most]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-            Ok(length) => {
-                bytes.extend(&room[..length]);
-                return Ok(length);
-            }
-        }
-    }
+    let mut room = [0; GREETING_BYTES_MAX];
+    let most = GREETING_BYTES_MAX - bytes.len();
+    let length = duplex::read(socket, &mut room[..most]).await?;
+    bytes.extend(&room[..length]);
+    Ok(length)
 }
 
 /// Reads the PROXY header and nothing behind it.
 async fn hear_proxy(socket: &LocalSocket) -> Result<Option<Source>, Rejection> {
     let mut head = [0; HEAD_BYTES];
-    fill(socket, &mut head).await?;
+    let broken = |_| gone();
+    duplex::read_exact(socket, &mut head)
+        .await
+        .map_err(broken)?;
     let mut body = vec![0; proxy_header::body_bytes(&head).map_err(invalid)?];
-    fill(socket, &mut body).await?;
+    duplex::read_exact(socket, &mut body)
+        .await
+        .map_err(broken)?;
     let source = proxy_header::source(&head, &body).map_err(invalid)?;
     Ok(Some(source).filter(|source| *source != Source::Unknown))
-}
-
-async fn fill(socket: &LocalSocket, bytes: &mut [u8]) -> Result<(), Rejection> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        socket.readable().await.map_err(|_| gone())?;
-        match socket.try_read(&mut bytes[filled..]) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Ok(0) | Err(_) => return Err(gone()),
-            Ok(length) => filled += length,
-        }
-    }
-    Ok(())
 }
 
 fn silent(code: Code, problem: &'static str) -> Rejection {
@@ -272,7 +257,7 @@ mod tests {
         let (mut client, socket) = pair().await;
         client.write_all(said).await.unwrap();
         if !said.is_empty() {
-            socket.readable().await.unwrap();
+            duplex::readable(&socket).await.unwrap();
         }
         tokio::time::pause();
         let begun = Instant::now();

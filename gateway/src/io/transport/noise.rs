@@ -20,6 +20,7 @@ use zeroize::Zeroizing;
 use super::sealed::{Gather, Next, Opened, Records, Sealed};
 use super::{Proof, Side, Standing, Transport, invalid};
 use crate::base::files::{Unusable, read_text};
+use crate::io::duplex;
 
 /// What a dialling side says first, its last byte being the version; then [`IK`] or [`XX`].
 const PREAMBLE: [u8; 3] = *b"MN\x02";
@@ -115,12 +116,12 @@ impl Noise {
         .build_initiator()
         .map_err(invalid)?;
         let first = message(&mut state)?;
-        super::write_all(below, &[&prologue[..], &first].concat()).await?;
+        duplex::write_all(below, &[&prologue[..], &first].concat()).await?;
         Message::read(below).await?.judge(&mut state)?;
         let peer = self.judge(&state)?;
         if !state.is_handshake_finished() {
             let last = message(&mut state)?;
-            super::write_all(below, &last).await?;
+            duplex::write_all(below, &last).await?;
         }
         Ok((state, pattern, peer))
     }
@@ -149,7 +150,7 @@ impl Noise {
             self.judge(&state)?;
         }
         let answer = message(&mut state)?;
-        super::write_all(below, &answer).await?;
+        duplex::write_all(below, &answer).await?;
         if pattern == XX {
             Message::read(below).await?.judge(&mut state)?;
         }
@@ -235,14 +236,12 @@ fn handshake_failed() -> Error {
 }
 
 async fn read_exact(below: &dyn Transport, bytes: &mut [u8]) -> Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match super::read(below, &mut bytes[filled..]).await? {
-            0 => return Err(super::closed_early()),
-            length => filled += length,
-        }
-    }
-    Ok(())
+    duplex::read_exact(below, bytes)
+        .await
+        .map_err(|error| match error.kind() {
+            ErrorKind::UnexpectedEof => super::closed_early(),
+            _ => error,
+        })
 }
 
 /// The key of one direction (section 5.1: CipherState).
@@ -333,7 +332,7 @@ impl NoiseRecords {
     async fn confirm(&mut self, below: &dyn Transport) -> Result<()> {
         let mut sealed = [0; OVERHEAD_BYTES];
         self.write(Some(&[]), 0, &mut sealed)?;
-        super::write_all(below, &sealed).await
+        duplex::write_all(below, &sealed).await
     }
 
     /// Waits for what [`Self::confirm`] sends at the other end.

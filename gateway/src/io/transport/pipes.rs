@@ -14,11 +14,11 @@ use rustix::pipe::fcntl_setpipe_size;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::net::TcpStream;
 
 use super::command::{Leash, Released};
 use super::{Detached, Transport};
 use crate::base::sys;
+use crate::io::duplex::Duplex;
 
 /// What is asked for of a pipe: one that is filled by one writev(2) of a carrier.
 const PIPE_BYTES: usize = 1 << 20;
@@ -90,7 +90,7 @@ fn closed() -> Error {
     ErrorKind::BrokenPipe.into()
 }
 
-impl Transport for Pipes {
+impl Duplex for Pipes {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if let Some(input) = &*self.input.borrow() {
             ready!(input.poll_read_ready(context))?.retain_ready();
@@ -129,15 +129,13 @@ impl Transport for Pipes {
         }
         Ok(())
     }
+}
 
+impl Transport for Pipes {
     fn shut(&self) {
         let _ = self.finish();
         self.input.borrow_mut().take();
         self.leash.borrow_mut().take();
-    }
-
-    fn tcp(&self) -> Option<&TcpStream> {
-        None
     }
 
     fn peer(&self) -> String {

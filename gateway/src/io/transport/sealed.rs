@@ -8,9 +8,8 @@ use std::fmt::Debug;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::task::{Context, Poll, ready};
 
-use tokio::net::TcpStream;
-
-use super::{Detached, Proof, Transport, buffer};
+use super::{Detached, Path, Proof, Transport, buffer};
+use crate::io::duplex::Duplex;
 
 /// What one opened record came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -310,7 +309,7 @@ impl Incoming {
     }
 }
 
-impl<R: Records + 'static> Transport for Sealed<R> {
+impl<R: Records + 'static> Duplex for Sealed<R> {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         if self.incoming.borrow().more {
             return Poll::Ready(Ok(()));
@@ -358,10 +357,6 @@ impl<R: Records + 'static> Transport for Sealed<R> {
         }
     }
 
-    fn holds_back(&self) -> bool {
-        self.outgoing.borrow().buffer.is_some() || self.below.holds_back()
-    }
-
     fn finish(&self) -> Result<()> {
         let mut outgoing = self.outgoing.borrow_mut();
         if outgoing.flush(&*self.below)? {
@@ -373,13 +368,19 @@ impl<R: Records + 'static> Transport for Sealed<R> {
         }
         self.below.finish()
     }
+}
+
+impl<R: Records + 'static> Transport for Sealed<R> {
+    fn holds_back(&self) -> bool {
+        self.outgoing.borrow().buffer.is_some() || self.below.holds_back()
+    }
 
     fn shut(&self) {
         self.below.shut();
     }
 
-    fn tcp(&self) -> Option<&TcpStream> {
-        self.below.tcp()
+    fn path(&self) -> Option<&dyn Path> {
+        self.below.path()
     }
 
     fn proof(&self) -> Option<&Proof> {

@@ -2,15 +2,20 @@
 
 use std::io::{IoSlice, Result};
 use std::net::Shutdown;
+use std::os::fd::{AsFd, OwnedFd};
 use std::task::{Context, Poll};
 
+use muxtunnel_gateway_config::CongestionControl;
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
 
-use super::{Detached, Transport};
+use super::{Detached, Path, Transport};
+use crate::base::path::{PathInfo, PathProbe};
+use crate::base::sys;
+use crate::io::duplex::Duplex;
 use crate::io::local_socket::canonical;
-use crate::io::socket;
+use crate::io::socket::{self, KeepaliveConfig};
 
 /// A connected socket.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ impl Tcp {
     }
 }
 
-impl Transport for Tcp {
+impl Duplex for Tcp {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.socket.poll_read_ready(context)
     }
@@ -61,13 +66,15 @@ impl Transport for Tcp {
     fn finish(&self) -> Result<()> {
         SockRef::from(&self.socket).shutdown(Shutdown::Write)
     }
+}
 
+impl Transport for Tcp {
     fn shut(&self) {
         // It fails where the other end has ended it already.
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
     }
 
-    fn tcp(&self) -> Option<&TcpStream> {
+    fn path(&self) -> Option<&dyn Path> {
         Some(&self.socket)
     }
 
@@ -89,6 +96,44 @@ impl Transport for Tcp {
             socket: self.socket.into_std()?,
             behind: self.behind,
         }))
+    }
+}
+
+impl Path for TcpStream {
+    fn info(&self) -> Result<PathInfo> {
+        sys::tcp_info(self.as_fd())
+    }
+
+    fn prepare(
+        &self,
+        congestion_control: CongestionControl,
+        keepalive: KeepaliveConfig,
+    ) -> Result<()> {
+        socket::prepare_carrier(self, congestion_control, keepalive)
+    }
+
+    fn bound_queue(&self, bytes: u32) -> Result<()> {
+        SockRef::from(self).set_tcp_notsent_lowat(bytes)
+    }
+
+    fn probe(&self) -> Result<Box<dyn PathProbe>> {
+        Ok(Box::new(TcpProbe(self.as_fd().try_clone_to_owned()?)))
+    }
+}
+
+/// A duplicate of a TCP socket's descriptor, for TCP_INFO.
+#[derive(Debug)]
+struct TcpProbe(OwnedFd);
+
+impl PathProbe for TcpProbe {
+    fn info(&self) -> Option<PathInfo> {
+        sys::tcp_info(self.0.as_fd()).ok()
+    }
+
+    fn congestion_control(&self) -> Option<String> {
+        let name = SockRef::from(&self.0).tcp_congestion().ok()?;
+        let name = String::from_utf8_lossy(&name);
+        Some(name.trim_end_matches('\0').to_owned())
     }
 }
 
@@ -118,7 +163,7 @@ mod tests {
     use std::io::ErrorKind;
 
     use super::*;
-    use crate::io::transport::readable;
+    use crate::io::duplex::readable;
     use crate::session::driver::tests::pair;
 
     #[tokio::test]

@@ -6,9 +6,10 @@ use std::task::{Context, Poll};
 
 use muxtunnel_gateway_config::UNIX_PREFIX;
 use socket2::SockRef;
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::UnixStream;
 
 use super::{Detached, Transport};
+use crate::io::duplex::Duplex;
 
 /// A connected socket, and the path that it leads to, or came by.
 #[derive(Debug)]
@@ -24,7 +25,7 @@ impl Unix {
     }
 }
 
-impl Transport for Unix {
+impl Duplex for Unix {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.socket.poll_read_ready(context)
     }
@@ -44,14 +45,12 @@ impl Transport for Unix {
     fn finish(&self) -> Result<()> {
         SockRef::from(&self.socket).shutdown(Shutdown::Write)
     }
+}
 
+impl Transport for Unix {
     fn shut(&self) {
         // It fails where the other end has ended it already.
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
-    }
-
-    fn tcp(&self) -> Option<&TcpStream> {
-        None
     }
 
     fn peer(&self) -> String {

@@ -15,6 +15,7 @@ use muxtunnel_gateway_config::WebSocket;
 
 use super::sealed::{Gather, Opened, Records, Sealed};
 use super::{HANDSHAKE_BYTES_MAX, Side, Transport, invalid};
+use crate::io::duplex;
 
 /// Appended to a key to make the answer to it (section 1.3).
 const GUID: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
@@ -61,7 +62,7 @@ fn proof(key: &str) -> String {
 /// What a request names as its host: who is there, where that is an address.
 fn host_of(below: &dyn Transport) -> String {
     match below.peer() {
-        peer if below.tcp().is_some() => peer,
+        peer if below.path().is_some() => peer,
         _ => "localhost".to_owned(),
     }
 }
@@ -75,7 +76,7 @@ async fn ask(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
          Sec-WebSocket-Key: {key}\r\nSec-WebSocket-Version: 13\r\n\r\n",
         config.path
     );
-    super::write_all(below, request.as_bytes()).await?;
+    duplex::write_all(below, request.as_bytes()).await?;
     let mut bytes = Vec::new();
     loop {
         more(below, &mut bytes).await?;
@@ -109,13 +110,13 @@ async fn answer(below: &dyn Transport, config: &WebSocket) -> Result<Vec<u8>> {
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
                  Sec-WebSocket-Accept: {proof}\r\n\r\n"
             );
-            super::write_all(below, text.as_bytes()).await?;
+            duplex::write_all(below, text.as_bytes()).await?;
             Ok(bytes.split_off(length))
         }
         Err(status) => {
             let text =
                 format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            super::write_all(below, text.as_bytes()).await?;
+            duplex::write_all(below, text.as_bytes()).await?;
             Err(invalid(format!("a request was answered by {status}")))
         }
     }
@@ -187,7 +188,7 @@ async fn more(below: &dyn Transport, bytes: &mut Vec<u8>) -> Result<()> {
     if room == 0 {
         return Err(invalid("the upgrade's head is too long"));
     }
-    match super::read(below, &mut part[..room]).await? {
+    match duplex::read(below, &mut part[..room]).await? {
         0 => Err(super::closed_early()),
         length => {
             bytes.extend_from_slice(&part[..length]);

@@ -4,9 +4,10 @@ use std::io::{Error, ErrorKind, Result};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::{hear, say};
+use super::hear;
 
 /// Longest head of an answer.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -21,7 +22,7 @@ const END: &[u8] = b"\r\n\r\n";
 /// # Errors
 /// It does not, for the reason it says, or does not speak HTTP.
 pub(super) async fn connect(
-    tcp: &TcpStream,
+    tcp: &mut TcpStream,
     user: Option<&(String, String)>,
     to: &str,
 ) -> Result<()> {
@@ -30,12 +31,12 @@ pub(super) async fn connect(
         format!("Proxy-Authorization: Basic {word}\r\n")
     });
     let request = format!("CONNECT {to} HTTP/1.1\r\nHost: {to}\r\n{known}\r\n");
-    say(tcp, request.as_bytes()).await?;
+    tcp.write_all(request.as_bytes()).await?;
     judge(&head(tcp).await?)
 }
 
 /// The head of the answer, and not a byte behind it: that is from the other end.
-async fn head(tcp: &TcpStream) -> Result<Vec<u8>> {
+async fn head(tcp: &mut TcpStream) -> Result<Vec<u8>> {
     let (mut head, mut part) = (Vec::new(), [0; 1024]);
     while !head.ends_with(END) {
         let peeked = tcp.peek(&mut part).await?;
@@ -48,10 +49,9 @@ async fn head(tcp: &TcpStream) -> Result<Vec<u8>> {
         if head.len() > HEAD_BYTES_MAX {
             return Err(invalid("its answer has no end within 8 KiB"));
         }
-        let mut left = (head.len() - known).max(usize::from(peeked == 0));
-        while left > 0 {
-            left -= hear(tcp, &mut part[..left]).await?;
-        }
+        // Nothing was peeked at: the end, which reading tells.
+        let taken = (head.len() - known).max(usize::from(peeked == 0));
+        hear(tcp, &mut part[..taken]).await?;
     }
     Ok(head)
 }
@@ -98,7 +98,7 @@ mod tests {
     async fn answered(parts: &[&[u8]]) -> (Result<()>, Vec<u8>) {
         let (mut near, mut far) = pair().await;
         let user = ("alice".to_owned(), "secret".to_owned());
-        let ask = connect(&near, Some(&user), "far.example.com:64000");
+        let ask = connect(&mut near, Some(&user), "far.example.com:64000");
         let answer = async {
             let mut request = vec![0; 1024];
             let length = far.read(&mut request).await.unwrap();

@@ -3,9 +3,10 @@
 use std::io::{Error, ErrorKind, Result};
 use std::net::IpAddr;
 
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::{bare, hear, say};
+use super::{bare, hear};
 
 const VERSION: u8 = 5;
 const USER_VERSION: u8 = 1;
@@ -22,12 +23,12 @@ const IPV6: u8 = 4;
 /// # Errors
 /// It does not, for the reason it says, or does not speak SOCKS5.
 pub(super) async fn connect(
-    tcp: &TcpStream,
+    tcp: &mut TcpStream,
     user: Option<&(String, String)>,
     to: &str,
 ) -> Result<()> {
     let method = if user.is_some() { USER } else { NO_USER };
-    say(tcp, &[VERSION, 1, method]).await?;
+    tcp.write_all(&[VERSION, 1, method]).await?;
     match (exactly(tcp).await?, user) {
         ([VERSION, NO_USER], None) => {}
         ([VERSION, USER], Some(user)) => log_in(tcp, user).await?,
@@ -35,7 +36,7 @@ pub(super) async fn connect(
         ([VERSION, NONE_OF_THESE], Some(_)) => return Err(refused("it takes no password")),
         _ => return Err(invalid()),
     }
-    say(tcp, &request(to)?).await?;
+    tcp.write_all(&request(to)?).await?;
     let [version, reply, _, kind] = exactly(tcp).await?;
     if version != VERSION {
         return Err(invalid());
@@ -60,14 +61,14 @@ pub(super) async fn connect(
     Ok(())
 }
 
-async fn log_in(tcp: &TcpStream, (name, password): &(String, String)) -> Result<()> {
+async fn log_in(tcp: &mut TcpStream, (name, password): &(String, String)) -> Result<()> {
     let mut words = vec![USER_VERSION];
     for word in [name, password] {
         // The configuration has none that is longer.
         words.push(word.len() as u8);
         words.extend_from_slice(word.as_bytes());
     }
-    say(tcp, &words).await?;
+    tcp.write_all(&words).await?;
     match exactly(tcp).await? {
         [_, 0] => Ok(()),
         [_, _] => Err(refused(
@@ -115,11 +116,9 @@ const fn meaning(reply: u8) -> &'static str {
     }
 }
 
-async fn exactly<const N: usize>(tcp: &TcpStream) -> Result<[u8; N]> {
-    let (mut bytes, mut filled) = ([0; N], 0);
-    while filled < N {
-        filled += hear(tcp, &mut bytes[filled..]).await?;
-    }
+async fn exactly<const N: usize>(tcp: &mut TcpStream) -> Result<[u8; N]> {
+    let mut bytes = [0; N];
+    hear(tcp, &mut bytes).await?;
     Ok(bytes)
 }
 
@@ -133,7 +132,7 @@ fn invalid() -> Error {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::io::AsyncReadExt;
 
     use super::*;
     use crate::session::driver::tests::pair;
@@ -171,7 +170,7 @@ mod tests {
             let (mut near, mut far) = pair().await;
             far.write_all(answer).await.unwrap();
             far.shutdown().await.unwrap();
-            let led = connect(&near, None, "far:1").await;
+            let led = connect(&mut near, None, "far:1").await;
             match expected {
                 Err(text) => assert_eq!(led.unwrap_err().to_string(), text),
                 Ok(behind) => {

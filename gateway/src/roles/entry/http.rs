@@ -28,7 +28,8 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::base::closing::Reason;
 use crate::ingress::listener::http::{FIELDS_MAX as REQUEST_FIELDS_MAX, is_hop_by_hop};
-use crate::io::local_socket::LocalSocket;
+use crate::io::duplex::ByteStream;
+use crate::io::local_end::LocalEnd;
 
 /// Most bytes of a response's head; and of what hyper reads ahead on either side.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -41,7 +42,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 
 /// A client with one request.
 pub(super) struct Exchange {
-    pub(super) client: LocalSocket,
+    pub(super) client: Box<dyn LocalEnd>,
     /// The head of the request as the target gets it, and what the client sent behind it.
     pub(super) request: Vec<u8>,
     /// The other end of the stream's socket.
@@ -60,7 +61,7 @@ impl Exchange {
 
     /// Returns the client's socket once all of the response is written; `None`: the exchange was cut, and the socket
     /// is reset.
-    async fn serve(self) -> Option<LocalSocket> {
+    async fn serve(self) -> Option<Box<dyn LocalEnd>> {
         let Self {
             client,
             request,
@@ -84,7 +85,7 @@ impl Exchange {
         });
         let io = TokioIo::new(ClientIo {
             unread: request,
-            socket: client,
+            socket: ByteStream(client),
             is_flushed: false,
         });
         let mut to_client = server::conn::http1::Builder::new()
@@ -111,7 +112,7 @@ impl Exchange {
             () = to_target => {}
         }
         let io = to_client.into_parts().io.into_inner();
-        io.is_flushed.then_some(io.socket)
+        io.is_flushed.then_some(io.socket.0)
     }
 }
 
@@ -264,8 +265,8 @@ impl Body for ResponseBody {
 /// The client's socket, behind what was read of it before.
 struct ClientIo {
     unread: Vec<u8>,
-    socket: LocalSocket,
-    /// hyper has written all and wants to shut down, which [`LocalSocket::say_goodbye`] does.
+    socket: ByteStream<Box<dyn LocalEnd>>,
+    /// hyper has written all and wants to shut down, which the client's goodbye does.
     is_flushed: bool,
 }
 

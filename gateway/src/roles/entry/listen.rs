@@ -23,6 +23,7 @@ use crate::ingress::listener::answer::{Answer, code_of};
 use crate::ingress::listener::greeting::{Heard, IngressProtocol};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::listener::{Rejection, Request};
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::net::bind::ACCEPT_RETRY;
 use crate::roles::worker::{Phase, WorkerError, wait_for};
@@ -216,6 +217,7 @@ impl Entry {
             Err(rejection) => rejection,
         };
         let Client { socket, refused } = client;
+        let socket: Box<dyn LocalEnd> = Box::new(socket);
         refused.report(rejection.code, rejection.problem);
         tokio::select! {
             biased;
@@ -239,6 +241,7 @@ impl Entry {
         let mut early = head;
         early.extend(heard.rest);
         let mut ended = Ended::default();
+        let socket: Box<dyn LocalEnd> = Box::new(socket);
         let socket = match answer {
             Answer::Http => match self.exchange(socket, std::mem::take(&mut early)) {
                 Ok((near, hears)) => {
@@ -279,9 +282,9 @@ impl Entry {
     /// that ends.
     fn exchange(
         &self,
-        client: LocalSocket,
+        client: Box<dyn LocalEnd>,
         request: Vec<u8>,
-    ) -> std::io::Result<(LocalSocket, Ended)> {
+    ) -> std::io::Result<(Box<dyn LocalEnd>, Ended)> {
         let (near, target) = UnixStream::pair()?;
         let (sender, ended) = oneshot::channel();
         let exchange = Exchange {
@@ -295,7 +298,8 @@ impl Entry {
             exchange.run().await;
             drop(guard);
         });
-        Ok((LocalSocket::Unix(near), RefCell::new(Some(sender))))
+        let near = Box::new(LocalSocket::Unix(near));
+        Ok((near, RefCell::new(Some(sender))))
     }
 }
 

@@ -127,7 +127,7 @@ async fn fetch(entry: &Entry) -> Result<Vec<u8>, NoOffer> {
     let url: Rc<str> = format!("tcp://{OFFER_TARGET}").into();
     let (ended, end) = oneshot::channel();
     let connection = Connection {
-        socket: LocalSocket::Unix(near),
+        socket: Box::new(LocalSocket::Unix(near)),
         local: Local::Own {
             target: Rc::clone(&url),
             ended: RefCell::new(Some(ended)),

@@ -9,6 +9,7 @@ use tokio::net::TcpStream;
 use super::{Exit, greet, registered};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::trusted_proxies;
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket};
 use crate::io::transport::{Pipes, Released, Tcp, Transport, Unix};
 use crate::net::bind::{ACCEPT_RETRY, ListenError};
@@ -86,7 +87,8 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
 fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_hello: bool) {
     // What a carrier says last, and that it has ended, are to arrive.
     accepted.end_in_order();
-    let has = |proxy: SocketAddr| trusted_proxies::have(&exit.worker.reloadable.borrow(), proxy.ip());
+    let has =
+        |proxy: SocketAddr| trusted_proxies::have(&exit.worker.reloadable.borrow(), proxy.ip());
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), LocalAddress::Tcp(proxy)) if has(proxy) => {
             drop(tokio::task::spawn_local(introduce(

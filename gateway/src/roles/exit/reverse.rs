@@ -249,7 +249,7 @@ impl Listener {
                     ended: Ended::default(),
                 };
                 let connection = Connection {
-                    socket,
+                    socket: Box::new(socket),
                     local,
                     early: Vec::new(),
                     answer: Answer::None,
@@ -362,7 +362,7 @@ mod tests {
                 let near = near.unwrap();
                 Ok(crate::net::dial::Dialled {
                     address: near.peer_addr().unwrap().into(),
-                    socket: near.into(),
+                    socket: Box::new(LocalSocket::from(near)),
                     admission: None,
                     url: None,
                 })

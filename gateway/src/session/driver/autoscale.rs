@@ -1,12 +1,11 @@
 //! Samples the carriers of a session, and asks for as many as are of use.
 //!
-//! Not on the data path: once in [`SAMPLE_EVERY`] each carrier's TCP_INFO is read, where the number of
+//! Not on the data path: once in [`SAMPLE_EVERY`] each carrier's path is read, where the number of
 //! carriers can change at all. [`crate::base::bottleneck`] says what holds a carrier up, [`crate::session::carrier_autoscaler`] what follows;
 //! the session tells the peer, where that one dials.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,7 @@ use muxtunnel_proto::CarrierId;
 use super::Driver;
 use crate::base::carrier_history::{self, CarrierHistory, Gateway};
 use crate::base::cpu::ThreadCpu;
-use crate::base::sys;
+use crate::io::transport::Path;
 use crate::session::carrier_autoscaler::{self, CarrierAutoscaler};
 use crate::session::mux::Progress;
 
@@ -64,8 +63,8 @@ impl Driver {
         };
         for (id, carrier) in carriers.iter().filter(|(_, carrier)| carrier.is_up()) {
             sample.up += 1;
-            let tcp = carrier.transport.tcp();
-            let Some(Ok(tcp)) = tcp.map(|tcp| sys::tcp_info(tcp.as_fd())) else {
+            let path = carrier.transport.path();
+            let Some(Ok(path)) = path.map(Path::info) else {
                 continue;
             };
             let history = seen.carriers.entry(*id).or_default();
@@ -75,14 +74,14 @@ impl Driver {
                 &gateway,
                 carrier_history::Sample {
                     at: now,
-                    tcp,
+                    path,
                     received,
                     budget_used,
                 },
             );
             let verdict = history.verdict;
             sample.rate += verdict.map_or(0.0, |verdict| verdict.sent as f64);
-            sample.rtt = sample.rtt.min(tcp.rtt_min);
+            sample.rtt = sample.rtt.min(path.rtt_min);
             if session.takes_bulk(*id) {
                 sample.bulk += 1;
                 let held = verdict.is_some_and(|verdict| is_held(verdict.limit));

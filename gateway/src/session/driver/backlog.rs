@@ -1,15 +1,12 @@
 //! How much may wait in front of the network: about a millisecond of the carrier's measured rate.
 //!
-//! What waits cannot be overtaken, in the kernel (TCP_NOTSENT_LOWAT) or in our queue, so a small
+//! What waits cannot be overtaken, in the kernel ([`Path::bound_queue`]) or in our queue, so a small
 //! stream's bytes wait behind it. Sampled while writing, at most every [`SAMPLE_EVERY`]; no timer.
 
 use std::cell::Cell;
-use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use tokio::net::TcpStream;
-
-use crate::base::sys;
+use crate::io::transport::Path;
 use crate::stream::batch::BATCH_BYTES_MAX;
 use crate::stream::buffers::SMALL_BYTES;
 use crate::stream::pipe::PIPE_BYTES;
@@ -34,11 +31,11 @@ pub(super) struct Backlog {
 }
 
 impl Backlog {
-    /// Nothing is known yet: the least for the kernel, the most for our own queue. `carrier`: its TCP
-    /// socket; without one nothing will be known.
-    pub(super) fn new(carrier: Option<&TcpStream>) -> std::io::Result<Self> {
-        if let Some(carrier) = carrier {
-            socket2::SockRef::from(carrier).set_tcp_notsent_lowat(NOT_SENT_BYTES_MIN as u32)?;
+    /// Nothing is known yet: the least for the kernel, the most for our own queue. Without a `path`
+    /// nothing will be known.
+    pub(super) fn new(path: Option<&dyn Path>) -> std::io::Result<Self> {
+        if let Some(path) = path {
+            path.bound_queue(NOT_SENT_BYTES_MIN as u32)?;
         }
         Ok(Self {
             bytes: Cell::new(usize::MAX),
@@ -66,7 +63,7 @@ impl Backlog {
     /// near path is what its ends take for it when their processors are busy.
     pub(super) fn sample(
         &self,
-        carrier: &TcpStream,
+        path: &dyn Path,
         now: Instant,
     ) -> std::io::Result<Option<Duration>> {
         let sampled = self.sampled.get();
@@ -74,15 +71,15 @@ impl Backlog {
             return Ok(None);
         }
         self.sampled.set(Some(now));
-        let info = sys::tcp_info(carrier.as_fd())?;
-        if sampled.is_some() && info.delivery_rate > 0 {
-            self.set(carrier, info.delivery_rate)?;
+        let info = path.info()?;
+        if sampled.is_some() && info.rate > 0 {
+            self.set(path, info.rate)?;
         }
         Ok(Some(info.rtt_min))
     }
 
     /// `rate`: bytes a second.
-    fn set(&self, carrier: &TcpStream, rate: u64) -> std::io::Result<()> {
+    fn set(&self, path: &dyn Path, rate: u64) -> std::io::Result<()> {
         let bytes = of_rate(rate);
         let not_sent = |bytes: usize| bytes.clamp(NOT_SENT_BYTES_MIN, NOT_SENT_BYTES_MAX) as u32;
         let before = match self.bytes.replace(bytes) {
@@ -90,7 +87,7 @@ impl Backlog {
             bytes => not_sent(bytes),
         };
         if before != not_sent(bytes) {
-            socket2::SockRef::from(carrier).set_tcp_notsent_lowat(not_sent(bytes))?;
+            path.bound_queue(not_sent(bytes))?;
         }
         Ok(())
     }
@@ -112,7 +109,7 @@ mod tests {
     #[tokio::test]
     async fn the_bounds_follow_the_rate_within_their_limits() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let carrier = TcpStream::connect(listener.local_addr().unwrap())
+        let carrier = tokio::net::TcpStream::connect(listener.local_addr().unwrap())
             .await
             .unwrap();
         let backlog = Backlog::new(Some(&carrier)).unwrap();

@@ -5,7 +5,6 @@
 //! closed; what becomes of the streams is the session's to say.
 
 use std::cell::{Cell, RefCell};
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +19,8 @@ use super::backlog::Backlog;
 use super::carrier_out::{self, Queue};
 use super::{Driver, carrier_in, pool};
 use crate::base::telemetry::{CarrierStats, Telemetry};
-use crate::io::socket::{self, KeepaliveConfig};
-use crate::io::transport::{Proof, Transport};
+use crate::io::socket::KeepaliveConfig;
+use crate::io::transport::{Path, Proof, Transport};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::NoCarrier;
@@ -84,12 +83,13 @@ impl Carrier {
         telemetry: &Telemetry,
         place: Option<Place>,
     ) -> std::io::Result<Self> {
-        if let Some(tcp) = transport.tcp() {
-            socket::prepare_carrier(tcp, config.congestion_control, KeepaliveConfig::of(config))?;
+        let path = transport.path();
+        if let Some(path) = path {
+            path.prepare(config.congestion_control, KeepaliveConfig::of(config))?;
         }
-        let backlog = Backlog::new(transport.tcp())?;
-        let socket = transport.tcp().map(AsFd::as_fd);
-        let stats = telemetry.carrier(transport.peer(), socket)?;
+        let backlog = Backlog::new(path)?;
+        let probe = path.map(Path::probe).transpose()?;
+        let stats = telemetry.carrier(transport.peer(), probe);
         Ok(Self {
             id,
             transport,

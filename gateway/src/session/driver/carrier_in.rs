@@ -15,7 +15,7 @@ use muxtunnel_proto::{
 };
 
 use super::{Carrier, Driver, SessionEnd};
-use crate::io::transport;
+use crate::io::duplex;
 use crate::stream::buffers::{Buffer, LARGE_BYTES, Size};
 use crate::stream::pipe::SPLICE_BYTES_MIN;
 
@@ -121,7 +121,7 @@ pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier, begun: Vec<u8>) 
     }
     let mut moved = 0;
     loop {
-        if let Err(error) = transport::readable(&*carrier.transport).await {
+        if let Err(error) = duplex::readable(&*carrier.transport).await {
             return error.into();
         }
         match driver.step(carrier, &mut unread, &mut run) {

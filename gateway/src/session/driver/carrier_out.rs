@@ -15,8 +15,9 @@ use muxtunnel_proto::{Payload, Session, Token, Transmit};
 use super::retention::Retained;
 use super::stream::Ready;
 use super::{Carrier, Driver, SessionEnd};
+use crate::io::duplex;
 use crate::io::socket;
-use crate::io::transport::{self, Transport};
+use crate::io::transport::Transport;
 use crate::stream::batch::Batch;
 use crate::stream::buffers::Permit;
 use crate::stream::pipe::Pipe;
@@ -150,7 +151,7 @@ impl Queue {
 
 pub(super) async fn run(driver: &Rc<Driver>, carrier: &Carrier) -> SessionEnd {
     loop {
-        if let Err(error) = transport::writable(&*carrier.transport).await {
+        if let Err(error) = duplex::writable(&*carrier.transport).await {
             return error.into();
         }
         if let Err(error) = driver.gather(carrier) {
@@ -175,8 +176,8 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
     match written {
         Ok((length, total)) => {
             carrier.stats.add_sent(length);
-            if let Some(tcp) = carrier.transport.tcp()
-                && let Some(rtt) = carrier.backlog.sample(tcp, super::now())?
+            if let Some(path) = carrier.transport.path()
+                && let Some(rtt) = carrier.backlog.sample(path, super::now())?
             {
                 driver.update(|session| session.handle_rtt(carrier.id, rtt));
             }
@@ -192,13 +193,13 @@ fn write(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<bool> {
 pub(super) async fn say_last_word(driver: &Rc<Driver>, carrier: &Carrier) -> std::io::Result<()> {
     let transport = &*carrier.transport;
     while !carrier.queue.borrow().is_empty() {
-        transport::writable(transport).await?;
+        duplex::writable(transport).await?;
         write(driver, carrier)?;
     }
-    transport::writable(transport).await?;
+    duplex::writable(transport).await?;
     transport.finish()?;
     let mut discarded = vec![0; DISCARD_BYTES];
-    while transport::read(transport, &mut discarded).await? > 0 {}
+    while duplex::read(transport, &mut discarded).await? > 0 {}
     Ok(())
 }
 

@@ -11,7 +11,6 @@ mod source;
 
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, IoSlice};
-use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -26,8 +25,7 @@ use crate::base::closing::Reason;
 use crate::base::pace::{Pace, Turn};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
-use crate::io::local_socket::LocalSocket;
-use crate::io::socket;
+use crate::io::local_end::LocalEnd;
 use crate::session::mux::{OpenEnd, Refused};
 use crate::stream::account::{Account, Local};
 use crate::stream::batch::Batch;
@@ -51,7 +49,7 @@ enum End {
 
 pub(super) struct StreamIo {
     pub(super) id: StreamId,
-    socket: LocalSocket,
+    socket: Box<dyn LocalEnd>,
     /// Whom to tell if our open fails, until it is answered.
     refused: Cell<Option<Refused>>,
     /// How the client hears of it.
@@ -100,7 +98,7 @@ impl StreamIo {
     /// A stream of the peer's, and what came while its target was dialled.
     pub(super) fn accepted(
         id: StreamId,
-        socket: LocalSocket,
+        socket: Box<dyn LocalEnd>,
         local: Local,
         arrived: Arrived,
     ) -> Self {
@@ -326,7 +324,7 @@ impl StreamIo {
         let mut taken = 0;
         if inbox.is_empty() && self.is_open() && self.account.down().is_none() {
             // An error shows again in the sink, which deals with it.
-            taken = socket::write(&self.socket, slices, total).unwrap_or(0);
+            taken = self.socket.try_write(slices).unwrap_or(0);
             IoSlice::advance_slices(&mut slices, taken);
         }
         slices.iter().for_each(|slice| inbox.push(pool, slice));
@@ -343,6 +341,7 @@ impl StreamIo {
         self.is_open()
             && !self.life.is_over()
             && self.account.down().is_none()
+            && self.socket.plain().is_some()
             && self.inbox.borrow().pipes() < pipes.a_stream()
             && self.reassembly.borrow().is_next(offset)
     }
@@ -352,9 +351,11 @@ impl StreamIo {
     pub(super) fn deliver_spliced(&self, pool: &Rc<Pool>, mut pipe: Pipe) -> usize {
         let (length, mut taken) = (pipe.held(), 0);
         let mut inbox = self.inbox.borrow_mut();
-        if inbox.is_empty() {
+        if inbox.is_empty()
+            && let Some(socket) = self.socket.plain()
+        {
             // An error shows again in the sink, which deals with it.
-            taken = pipe.drain(&self.socket, usize::MAX).unwrap_or(0);
+            taken = pipe.drain(socket, usize::MAX).unwrap_or(0);
         }
         if pipe.held() > 0 {
             inbox.push_pipe(pipe);
@@ -451,9 +452,7 @@ fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
 /// throws the send buffer away.
 async fn delivered(io: &StreamIo) {
     let delivered = async {
-        while crate::base::sys::tcp_info(io.socket.as_fd())
-            .is_ok_and(|info| info.unacknowledged > 0 || info.not_sent_bytes > 0)
-        {
+        while !io.socket.is_delivered() {
             tokio::time::sleep(ACKNOWLEDGED_POLL).await;
         }
     };

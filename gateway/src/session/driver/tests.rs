@@ -14,14 +14,17 @@ use muxtunnel_proto::{
     Priority, Receive, Refusal, ResetCode, SendCapacity, SessionError, Source, StreamId, Token,
     Transmit,
 };
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::LocalSet;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
 use crate::base::forward::Forwards;
 use crate::ingress::listener::answer::Answer;
-use crate::io::transport::{Detached, Tcp, Transport};
+use crate::io::duplex::Duplex;
+use crate::io::local_socket::LocalSocket;
+use crate::io::transport::{Detached, Path, Tcp, Transport, Unix};
 use crate::session::mux::{NoCarrier, OpenEnd};
 use crate::stream::account::Local;
 
@@ -168,6 +171,10 @@ impl Session for Forgetful {
         self.inner.handle_rtt(carrier, rtt);
     }
 
+    fn probe(&mut self, carrier: CarrierId) -> bool {
+        self.inner.probe(carrier)
+    }
+
     fn handle_carrier_blocked(&mut self, carrier: CarrierId) {
         self.inner.handle_carrier_blocked(carrier);
     }
@@ -222,7 +229,7 @@ pub(crate) async fn pair() -> (TcpStream, TcpStream) {
 }
 
 /// The next frame on `tcp`, with its payload.
-async fn frame(tcp: &mut TcpStream) -> (Decoded, Vec<u8>) {
+async fn frame(tcp: &mut (impl AsyncRead + Unpin)) -> (Decoded, Vec<u8>) {
     let mut bytes = Vec::new();
     loop {
         let needed = match codec::decode(&bytes).unwrap() {
@@ -253,13 +260,17 @@ async fn established(wishes: &Rc<RefCell<Wishes>>) -> (Rc<Driver>, TcpStream) {
 
 /// The peer grants `credit` bytes to the session and to each stream.
 async fn established_with(wishes: &Rc<RefCell<Wishes>>, credit: u64) -> (Rc<Driver>, TcpStream) {
-    let parameters = Parameters {
+    agreed(wishes, Rc::default(), parameters(credit)).await
+}
+
+/// Of a peer that grants `credit` bytes to the session and to each stream.
+const fn parameters(credit: u64) -> Parameters {
+    Parameters {
         initial_max_data: credit,
         initial_max_stream_data: credit,
         initial_max_streams: 1,
         frame_max: codec::FRAME_BYTES_MIN,
-    };
-    agreed(wishes, Rc::default(), parameters).await
+    }
 }
 
 /// The peer says that it takes what is in `parameters`.
@@ -268,6 +279,19 @@ async fn agreed(
     buffers: Rc<super::Pool>,
     parameters: Parameters,
 ) -> (Rc<Driver>, TcpStream) {
+    let (near, mut far) = pair().await;
+    let carrier = (Tcp::boxed(near), &mut far);
+    let (driver, _) = agreed_on(carrier, wishes, buffers, parameters).await;
+    (driver, far)
+}
+
+/// The same on a carrier whose other end is given.
+async fn agreed_on<Far: AsyncRead + AsyncWrite + Unpin>(
+    (near, far): (Box<dyn Transport>, &mut Far),
+    wishes: &Rc<RefCell<Wishes>>,
+    buffers: Rc<super::Pool>,
+    parameters: Parameters,
+) -> (Rc<Driver>, JoinHandle<SessionEnd>) {
     let inner = NativeSession::dial(NativeConfig::default(), Instant::now());
     let wishes = Rc::clone(wishes);
     let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
@@ -283,13 +307,10 @@ async fn agreed(
         telemetry,
         Box::new(|_, _, _| Box::pin(std::future::pending())),
     );
-    let (near, mut far) = pair().await;
-    driver
-        .add_carrier(Tcp::boxed(near), Vec::new(), None)
-        .unwrap();
+    driver.add_carrier(near, Vec::new(), None).unwrap();
     let running = Rc::clone(&driver);
-    tokio::task::spawn_local(async move { running.run().await });
-    frame(&mut far).await;
+    let runs = tokio::task::spawn_local(async move { running.run().await });
+    frame(far).await;
     let answer = Frame::HelloAck(HelloAck {
         version: codec::VERSION,
         features: 0,
@@ -299,14 +320,14 @@ async fn agreed(
     });
     far.write_all(&codec::encode(&answer)).await.unwrap();
     driver.reached(Progress::Ready).await;
-    (driver, far)
+    (driver, runs)
 }
 
 /// A client's connection, and the client.
 async fn connection(local: Local) -> (Connection, TcpStream) {
     let (socket, client) = pair().await;
     let connection = Connection {
-        socket: socket.into(),
+        socket: Box::new(LocalSocket::from(socket)),
         answer: Answer::None,
         source: None,
         local,
@@ -492,7 +513,9 @@ async fn an_open_that_never_left_comes_back_with_all_that_its_client_sent() {
         };
         let mut bytes = returned.early;
         while bytes.len() < 7 {
-            returned.socket.readable().await.unwrap();
+            crate::io::duplex::readable(&*returned.socket)
+                .await
+                .unwrap();
             let mut more = [0; 7];
             let length = returned.socket.try_read(&mut more).unwrap_or(0);
             bytes.extend(&more[..length]);
@@ -581,7 +604,7 @@ async fn a_panic_ends_its_session_and_nothing_else() {
         let (driver, mut far) = established(&wishes).await;
         let (other, mut other_far) = established(&others).await;
         let connection = |socket: TcpStream| Connection {
-            socket: socket.into(),
+            socket: Box::new(LocalSocket::from(socket)),
             answer: Answer::None,
             source: None,
             local: Local::Target {
@@ -654,11 +677,42 @@ async fn a_panic_of_a_dial_ends_its_session() {
     LocalSet::new().run_until(test).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn where_no_tcp_is_below_a_carrier_that_falls_silent_is_lost_and_one_that_answers_is_not() {
+    let test = async {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let carrier = (Unix::boxed(near, "/x"), &mut far);
+        let (driver, runs) = agreed_on(carrier, &Rc::default(), Rc::default(), parameters(1)).await;
+        for _ in 0..10 {
+            let (
+                Decoded::Frame {
+                    frame: Frame::Ping(value),
+                    ..
+                },
+                _,
+            ) = frame(&mut far).await
+            else {
+                panic!("it is asked for nothing");
+            };
+            far.write_all(&codec::encode(&Frame::Pong(value)))
+                .await
+                .unwrap();
+        }
+        assert!(!driver.has_ended());
+        let silent = now();
+        let end = runs.await.unwrap();
+        assert!(matches!(end, SessionEnd::GivenUp(_)), "{end}");
+        let seconds = now().duration_since(silent).as_secs();
+        assert!((15..=25).contains(&seconds), "{seconds} s");
+    };
+    LocalSet::new().run_until(test).await;
+}
+
 /// A socket whose other end has proved to be somebody.
 #[derive(Debug)]
 struct Proved(Box<dyn Transport>);
 
-impl Transport for Proved {
+impl Duplex for Proved {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
         self.0.poll_readable(context)
     }
@@ -678,13 +732,15 @@ impl Transport for Proved {
     fn finish(&self) -> std::io::Result<()> {
         self.0.finish()
     }
+}
 
+impl Transport for Proved {
     fn shut(&self) {
         self.0.shut();
     }
 
-    fn tcp(&self) -> Option<&TcpStream> {
-        self.0.tcp()
+    fn path(&self) -> Option<&dyn Path> {
+        self.0.path()
     }
 
     fn identity(&self) -> Option<&str> {

@@ -12,6 +12,7 @@ use super::{
     CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, OpenEnd, PoolState, Progress,
     Refused,
 };
+use crate::io::duplex::ByteStream;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing, Transport};
 use crate::session::driver::Dialler;
@@ -101,10 +102,11 @@ impl Memory {
             }
         };
         match dialled {
-            Ok(mut dialled) => {
-                let mut client = connection.socket;
+            Ok(dialled) => {
+                let mut client = ByteStream(connection.socket);
+                let mut target = ByteStream(dialled.socket);
                 tokio::select! {
-                    _ = copy_bidirectional(&mut client, &mut dialled.socket) => {}
+                    _ = copy_bidirectional(&mut client, &mut target) => {}
                     () = self.ended() => {}
                 }
             }

@@ -7,7 +7,7 @@ use super::*;
 #[derive(Debug)]
 struct Below(Rc<Cell<usize>>);
 
-impl Transport for Below {
+impl Duplex for Below {
     fn poll_readable(&self, _: &mut Context<'_>) -> Poll<Result<()>> {
         Poll::Pending
     }
@@ -36,12 +36,10 @@ impl Transport for Below {
     fn finish(&self) -> Result<()> {
         Ok(())
     }
+}
 
+impl Transport for Below {
     fn shut(&self) {}
-
-    fn tcp(&self) -> Option<&TcpStream> {
-        None
-    }
 
     fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
         Err(ErrorKind::Unsupported.into())

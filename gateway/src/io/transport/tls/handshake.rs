@@ -12,6 +12,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, UnbufferedStatus};
 use rustls::{CommonState, ExtractedSecrets};
 
 use super::record::{KeySchedule, TlsRecords};
+use crate::io::duplex;
 use crate::io::transport::{self, HANDSHAKE_BYTES_MAX, Transport, invalid};
 
 /// What a handshake comes to.
@@ -118,7 +119,7 @@ impl Bytes {
     }
 
     async fn send(&mut self, below: &dyn Transport) -> Result<()> {
-        transport::write_all(below, &std::mem::take(&mut self.outgoing)).await
+        duplex::write_all(below, &std::mem::take(&mut self.outgoing)).await
     }
 
     async fn read(&mut self, below: &dyn Transport) -> Result<()> {
@@ -127,7 +128,7 @@ impl Bytes {
         if room == 0 {
             return Err(invalid("the handshake is too long"));
         }
-        match transport::read(below, &mut bytes[..room]).await? {
+        match duplex::read(below, &mut bytes[..room]).await? {
             0 => Err(transport::closed_early()),
             length => {
                 self.read += length;

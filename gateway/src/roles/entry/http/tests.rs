@@ -2,6 +2,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
+use crate::io::local_socket::LocalSocket;
 
 const GET: &str = "GET /a HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n";
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
@@ -22,7 +23,7 @@ impl Ends {
         let (target, far) = UnixStream::pair().unwrap();
         let (ends, ended) = oneshot::channel();
         let exchange = Exchange {
-            client: accepted.unwrap().0.into(),
+            client: Box::new(LocalSocket::from(accepted.unwrap().0)),
             request: request.into(),
             target: far,
             ended,

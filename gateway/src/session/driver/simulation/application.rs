@@ -7,10 +7,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::choice::Choices;
-use super::record::{CLIENT, End, Half, PIECE_BYTES_MAX, Shared, is_tcp, payload};
+use super::record::{CLIENT, End, Half, PIECE_BYTES_MAX, Shared, payload};
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
-use crate::io::local_socket::{LocalSocket, Socket};
+use crate::io::duplex;
+use crate::io::local_end::LocalEnd;
+use crate::io::local_socket::LocalSocket;
 
 /// Longest usual pause, and a stall.
 const PAUSE_MILLISECONDS: usize = 10;
@@ -21,7 +23,7 @@ struct Application {
     record: Shared,
     label: usize,
     side: usize,
-    socket: LocalSocket,
+    socket: Box<dyn LocalEnd>,
     /// It resets its connection once it has sent and read so many bytes.
     aborts: Option<u64>,
     abort: Notify,
@@ -33,14 +35,14 @@ pub(super) async fn run(
     stage: Rc<Stage>,
     record: Shared,
     side: usize,
-    socket: LocalSocket,
+    socket: Box<dyn LocalEnd>,
     answer: Vec<u8>,
 ) {
     let (label, aborts) = {
         let mut record = record.borrow_mut();
         let label = record.label;
         let half = &mut record.halves[side];
-        half.is_tcp = is_tcp(&socket);
+        half.is_tcp = matches!(socket.plain(), Some(LocalSocket::Tcp(_)));
         half.started = true;
         // A Unix socket has no reset: nobody could tell it from an end.
         (label, half.aborts.filter(|_| half.is_tcp))
@@ -130,13 +132,13 @@ impl Application {
                 break;
             }
             self.pause(&mut choices).await;
-            if self.socket.writable().await.is_err() {
+            if duplex::writable(&*self.socket).await.is_err() {
                 return self.half(|half| half.write_failed = true);
             }
             let length = choices.length(PIECE_BYTES_MAX) as u64;
             let length = length.min(plan - sent) as usize;
             let bytes = payload(self.label, self.side, sent, length);
-            match self.socket.try_write_vectored(&[IoSlice::new(bytes)]) {
+            match self.socket.try_write(&[IoSlice::new(bytes)]) {
                 Ok(length) => {
                     self.half(|half| half.sent += length as u64);
                     self.check();
@@ -150,7 +152,7 @@ impl Application {
             self.stage.moved();
         }
         self.pause(&mut choices).await;
-        if self.socket.shutdown_write().is_err() {
+        if self.socket.finish().is_err() {
             return self.half(|half| half.write_failed = true);
         }
         self.say("has sent all");
@@ -166,7 +168,7 @@ impl Application {
         let mut buffer = vec![0; PIECE_BYTES_MAX];
         let end = loop {
             self.pause(&mut choices).await;
-            if self.socket.readable().await.is_err() {
+            if duplex::readable(&*self.socket).await.is_err() {
                 break End::Failed;
             }
             let most = choices.length(buffer.len());

@@ -13,7 +13,8 @@ use super::choice::Choices;
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use super::wire::Gate;
-use crate::io::transport::{Detached, Tcp, Transport};
+use crate::io::duplex::Duplex;
+use crate::io::transport::{Detached, Path, Tcp, Transport};
 
 /// A write or a read in so many is met by `WouldBlock`.
 const AGAIN: usize = 12;
@@ -51,7 +52,7 @@ impl Quirks {
     }
 }
 
-impl Transport for Kernel {
+impl Duplex for Kernel {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self.quirks.borrow_mut().reads.poll(context) {
             Poll::Ready(()) => self.below.poll_readable(context),
@@ -100,13 +101,15 @@ impl Transport for Kernel {
     fn finish(&self) -> Result<()> {
         self.below.finish()
     }
+}
 
+impl Transport for Kernel {
     fn shut(&self) {
         self.below.shut();
     }
 
-    fn tcp(&self) -> Option<&TcpStream> {
-        self.below.tcp()
+    fn path(&self) -> Option<&dyn Path> {
+        self.below.path()
     }
 
     fn plain(&self) -> Option<&TcpStream> {

@@ -13,7 +13,6 @@ use super::seen::Seen;
 use super::stage::{Stage, Whose};
 use crate::base::closing::Reason;
 use crate::ingress::listener::answer::Answer;
-use crate::io::local_socket::LocalSocket;
 use crate::session::mux::OpenEnd;
 
 /// The applications of a stream.
@@ -362,9 +361,4 @@ fn plan(choices: &mut Choices, profile: &Profile) -> u64 {
         true => (most - choices.below(most / 2)) as u64,
         false => choices.length(most) as u64,
     }
-}
-
-/// The connection is one that is reset when it is cut.
-pub(super) const fn is_tcp(socket: &LocalSocket) -> bool {
-    matches!(socket, LocalSocket::Tcp(_))
 }

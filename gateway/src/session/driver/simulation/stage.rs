@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::choice::Choices;
 use super::profile::{Locals, Profile};
 use super::seen::Seen;
+use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 
 /// Whose choices they are; together with a number.
@@ -126,7 +127,11 @@ impl Stage {
     }
 
     /// A driver's end of a local connection, and the application's.
-    pub(super) fn local_pair(&self, choices: &mut Choices) -> (LocalSocket, LocalSocket) {
+    pub(super) fn local_pair(
+        &self,
+        choices: &mut Choices,
+    ) -> (Box<dyn LocalEnd>, Box<dyn LocalEnd>) {
+        let end = |socket: LocalSocket| -> Box<dyn LocalEnd> { Box::new(socket) };
         let is_tcp = match self.profile.locals {
             Locals::Tcp => true,
             Locals::Unix => false,
@@ -134,12 +139,12 @@ impl Stage {
         };
         if is_tcp {
             let (near, far) = self.tcp_pair();
-            return (near.into(), far.into());
+            return (end(near.into()), end(far.into()));
         }
         let (near, far) = UnixStream::pair().unwrap();
         if let Some(bytes) = self.profile.local_bytes {
             SockRef::from(&near).set_send_buffer_size(bytes).unwrap();
         }
-        (LocalSocket::Unix(near), LocalSocket::Unix(far))
+        (end(LocalSocket::Unix(near)), end(LocalSocket::Unix(far)))
     }
 }

@@ -10,12 +10,12 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use muxtunnel_proto::{jmux, native};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::choice::Choices;
 use super::seen::Seen;
 use super::stage::{Stage, Whose};
+use crate::io::duplex::Duplex;
 use crate::io::transport::{Detached, Transport};
 
 /// A write or a read in so many is met by `WouldBlock`.
@@ -401,7 +401,7 @@ struct End {
     into: Rc<RefCell<Pipe>>,
 }
 
-impl Transport for End {
+impl Duplex for End {
     fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
         self.into.borrow_mut().poll_readable(context)
     }
@@ -422,16 +422,14 @@ impl Transport for End {
         self.out.borrow_mut().end(Behind::End);
         Ok(())
     }
+}
 
+impl Transport for End {
     fn shut(&self) {
         self.out.borrow_mut().end(Behind::End);
         self.out.borrow_mut().break_writer();
         // Whoever goes on writing to it gets a reset.
         self.into.borrow_mut().break_writer();
-    }
-
-    fn tcp(&self) -> Option<&TcpStream> {
-        None
     }
 
     fn peer(&self) -> String {

@@ -7,6 +7,7 @@ use muxtunnel_proto::ResetCode;
 
 use super::{CUT_DELIVERY_MAX, Driver, End, StreamIo, fail, turn};
 use crate::base::pace::Turn;
+use crate::io::duplex;
 
 /// Until the stream has ended in this direction.
 pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
@@ -28,7 +29,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             // Both halves are over: the socket's end, which is next, says it.
             return End::Clean;
         } else if io.has_all() {
-            return match io.socket.shutdown_write() {
+            return match io.socket.finish() {
                 Ok(()) => End::Clean,
                 Err(error) => fail(driver, io, &error),
             };
@@ -49,7 +50,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
 async fn write_inbox(driver: &Rc<Driver>, io: &StreamIo) -> std::io::Result<()> {
     tokio::select! {
         biased;
-        writable = io.socket.writable() => writable?,
+        writable = duplex::writable(&*io.socket) => writable?,
         () = io.sink_wake.notified() => return Ok(()),
     }
     let mut paced = None;
@@ -60,7 +61,7 @@ async fn write_inbox(driver: &Rc<Driver>, io: &StreamIo) -> std::io::Result<()> 
         paced = Some(turn);
     }
     let limit = paced.as_ref().map_or(usize::MAX, Turn::most);
-    let written = io.inbox.borrow_mut().write(&io.socket, limit);
+    let written = io.inbox.borrow_mut().write(&*io.socket, limit);
     if let (Some(turn), Ok(length)) = (paced, &written) {
         turn.charge(*length);
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 
 use super::{End, Ready, StreamIo, fail};
 use crate::base::pace::Turn;
+use crate::io::duplex;
 use crate::session::driver::Driver;
 use crate::stream::batch::{Appetite, Batch, Layout, SLOTS_MAX};
 use crate::stream::buffers::{Buffer, Size};
@@ -64,7 +65,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             biased;
             () = io.source_wake.notified() => continue,
             () = std::future::ready(()), if io.early.is_there() => Ok(()),
-            readable = io.socket.readable() => readable,
+            readable = duplex::readable(&*io.socket) => readable,
         };
         if let Err(error) = readable {
             return fail(driver, io, &error);
@@ -149,7 +150,7 @@ async fn wait_for_credit(io: &StreamIo, failed: &mut Option<Instant>) -> std::io
         () = io.socket.failed() => {}
     }
     let since = *failed.get_or_insert_with(Instant::now);
-    let unread = io.early.is_there() || rustix::io::ioctl_fionread(&io.socket).unwrap_or(0) > 0;
+    let unread = io.early.is_there() || io.socket.unread() > 0;
     if unread {
         let until = since + FAILED_DELIVERY_MAX;
         if tokio::time::timeout_at(until, io.source_wake.notified())
@@ -196,13 +197,13 @@ fn splice(
         .min(capacity.payload_max)
         .min(driver.splice_max())
         .min(limit);
-    let waiting = rustix::io::ioctl_fionread(&io.socket).unwrap_or(0);
-    if limit < SPLICE_BYTES_MIN || waiting < SPLICE_BYTES_MIN as u64 {
+    let socket = io.socket.plain()?;
+    if limit < SPLICE_BYTES_MIN || io.socket.unread() < SPLICE_BYTES_MIN as u64 {
         return None;
     }
     let pipes = if capacity.retained { 2 } else { 1 };
     let mut pipe = driver.pipe(&driver.share.pool().source_pipes, pipes)?;
-    let length = match pipe.fill(&io.socket, limit) {
+    let length = match pipe.fill(socket, limit) {
         Ok(0) => return Some(Ok(Read::End)),
         Ok(length) => length,
         Err(error) => return Some(Err(error)),

@@ -1,0 +1,175 @@
+//! A duplex stream of bytes that never blocks: what carriers run on, and what streams are joined to.
+//!
+//! Its holder waits for readiness ([`readable`], [`writable`]), then tries. [`ByteStream`] is the same by the traits of tokio,
+//! for libraries that read and write by those. Calls are made once for many bytes, so that `dyn` costs nothing.
+
+use std::future::poll_fn;
+use std::io::{ErrorKind, IoSlice, Result};
+use std::ops::Deref;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+
+/// Both directions of a connection. One task at a time waits for each.
+pub(crate) trait Duplex {
+    /// Ready when [`Self::try_read`] may give something, or the end.
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>>;
+
+    /// Ready when [`Self::try_write`] may take something. All that it took before is with the kernel then.
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>>;
+
+    /// Reads what is there; 0: the end.
+    ///
+    /// # Errors
+    /// `WouldBlock`: nothing is, which the next readiness ends. Anything else ends the connection.
+    fn try_read(&self, bytes: &mut [u8]) -> Result<usize>;
+
+    /// Takes what it can of `slices`; returns how many bytes.
+    ///
+    /// # Errors
+    /// `WouldBlock`: it takes nothing, which the next readiness ends. Anything else ends the connection.
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize>;
+
+    /// Says that nothing more will be written.
+    ///
+    /// # Errors
+    /// As shutdown(2).
+    fn finish(&self) -> Result<()>;
+}
+
+/// Waits until something can be read.
+///
+/// # Errors
+/// The connection has failed.
+pub(crate) async fn readable(duplex: &(impl Duplex + ?Sized)) -> Result<()> {
+    poll_fn(|context| duplex.poll_readable(context)).await
+}
+
+/// Waits until something can be written, and all that was written before is with the kernel.
+///
+/// # Errors
+/// The connection has failed.
+pub(crate) async fn writable(duplex: &(impl Duplex + ?Sized)) -> Result<()> {
+    poll_fn(|context| duplex.poll_writable(context)).await
+}
+
+/// Reads once something is there; 0: the end.
+///
+/// # Errors
+/// The connection has failed.
+pub(crate) async fn read(duplex: &(impl Duplex + ?Sized), bytes: &mut [u8]) -> Result<usize> {
+    ByteStream(duplex).read(bytes).await
+}
+
+/// Fills `bytes`.
+///
+/// # Errors
+/// The connection has failed. `UnexpectedEof`: it has ended before.
+pub(crate) async fn read_exact(duplex: &(impl Duplex + ?Sized), bytes: &mut [u8]) -> Result<()> {
+    ByteStream(duplex).read_exact(bytes).await.map(drop)
+}
+
+/// Writes all of `bytes`, up to the kernel.
+///
+/// # Errors
+/// The connection has failed.
+pub(crate) async fn write_all(duplex: &(impl Duplex + ?Sized), bytes: &[u8]) -> Result<()> {
+    let mut stream = ByteStream(duplex);
+    stream.write_all(bytes).await?;
+    stream.flush().await
+}
+
+/// By the traits of tokio; owned or lent. What is flushed is with the kernel.
+#[derive(Debug)]
+pub(crate) struct ByteStream<T>(pub(crate) T);
+
+impl<T> AsyncRead for ByteStream<T>
+where
+    T: Deref<Target: Duplex> + Unpin,
+{
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        loop {
+            ready!(self.0.poll_readable(context))?;
+            match self.0.try_read(buffer.initialize_unfilled()) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result.map(|length| buffer.advance(length))),
+            }
+        }
+    }
+}
+
+impl<T> AsyncWrite for ByteStream<T>
+where
+    T: Deref<Target: Duplex> + Unpin,
+{
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        self.poll_write_vectored(context, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize>> {
+        loop {
+            ready!(self.0.poll_writable(context))?;
+            match self.0.try_write(slices) {
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.0.poll_writable(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        ready!(self.0.poll_writable(context))?;
+        Poll::Ready(self.0.finish())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::transport::Tcp;
+    use crate::session::driver::tests::pair;
+
+    #[tokio::test]
+    async fn bytes_pass_in_both_directions_and_an_end_is_told() {
+        let (near, far) = pair().await;
+        let (mut near, mut far) = (ByteStream(Tcp::boxed(near)), ByteStream(Tcp::boxed(far)));
+        let sent: Vec<u8> = (0..8 << 20).map(|byte: u32| byte as u8).collect();
+        let write = async {
+            near.write_all(&sent).await.unwrap();
+            near.flush().await.unwrap();
+            near.shutdown().await.unwrap();
+        };
+        let mut came = Vec::new();
+        let (_, all) = tokio::join!(write, far.read_to_end(&mut came));
+        assert_eq!(all.unwrap(), sent.len());
+        assert!(came == sent);
+        far.write_all(b"back").await.unwrap();
+        drop(far);
+        let mut back = [0; 4];
+        read_exact(&*near.0, &mut back).await.unwrap();
+        assert_eq!(&back, b"back");
+        assert_eq!(read(&*near.0, &mut back).await.unwrap(), 0);
+        let early = read_exact(&*near.0, &mut back).await.unwrap_err();
+        assert_eq!(early.kind(), ErrorKind::UnexpectedEof);
+    }
+}
