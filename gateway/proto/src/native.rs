@@ -70,6 +70,8 @@ pub const CARRIERS_MAX: usize = 16;
 /// Bytes of memory that a batch takes beyond its payload while it may be wanted again, rounded up: its entries in
 /// the tables of the session and of the driver, and the allocator's. They count, so that small frames have a bound.
 pub const RETAINED_OVERHEAD_BYTES: u64 = 256;
+/// Session credit, bytes, for which one stream that waits is woken: what a stream reads at first.
+const WOKEN_BYTES: u64 = 16 << 10;
 
 /// Which side of the carrier this is. The dialler's streams have even ids, the acceptor's odd ones.
 #[derive(Debug, Clone, Copy)]
@@ -317,9 +319,7 @@ impl NativeSession {
         if self.agreed.resume {
             self.retention.give_back(unsent.held);
         }
-        if unsent.bytes > 0 {
-            self.wake_blocked();
-        }
+        self.wake_blocked();
     }
 
     /// Payload bytes that all streams together may queue now: what the peer takes, and what may be kept of it.
@@ -332,14 +332,28 @@ impl NativeSession {
         }
     }
 
-    /// There is session credit again, or room in `retain`: those who wait for it may look, in the order in
-    /// which they came.
+    /// There is session credit again, or room in `retain`: as many streams as it is for may take it, in the order in which
+    /// they asked.
     fn wake_blocked(&mut self) {
-        for stream in std::mem::take(&mut self.blocked) {
+        self.wake(self.session_credit().div_ceil(WOKEN_BYTES));
+    }
+
+    /// A stream that may have been woken has taken what it takes, or nothing: what it leaves is for the next one.
+    fn wake_next(&mut self) {
+        self.wake(self.session_credit().min(1));
+    }
+
+    /// Wakes `count` of those that wait and still can send.
+    fn wake(&mut self, mut count: u64) {
+        while count > 0
+            && let Some(stream) = self.blocked.pop_front()
+        {
             if let Some(state) = self.streams.get_mut(&stream)
                 && std::mem::take(&mut state.blocked)
+                && state.has_credit()
             {
                 self.events.push_back(Event::Writable { stream });
+                count -= 1;
             }
         }
     }
@@ -360,6 +374,7 @@ impl NativeSession {
         if state.blocked {
             self.blocked.retain(|other| *other != stream);
         }
+        self.wake_next();
         if let Phase::Opening(deadline) = state.phase {
             self.deadlines.remove(&(deadline, stream));
         }

@@ -89,7 +89,8 @@ pub trait Session: Debug {
     /// How much payload of the local socket the stream takes now; `None`: it takes none any more.
     fn send_capacity(&self, stream: StreamId) -> Option<SendCapacity>;
 
-    /// There is payload for the stream, and its capacity is zero bytes: told by [`Event::Writable`] once it takes some.
+    /// There is payload for the stream, and its capacity is zero bytes: told by [`Event::Writable`] once it takes some. Or
+    /// there is none after all, for capacity of which it was told so.
     /// While its last batch waits to be transmitted, that is told by [`Self::poll_transmit`] alone.
     fn want_credit(&mut self, stream: StreamId);
 

@@ -122,14 +122,6 @@ impl Batch {
     pub(crate) fn take_permit(&mut self) -> Option<Permit> {
         self.buffer.take_permit()
     }
-
-    /// The same, in a buffer that is not much longer than its `span` bytes.
-    pub(crate) fn fitted(self, span: usize) -> Self {
-        Self {
-            buffer: self.buffer.fitted(span),
-            ..self
-        }
-    }
 }
 
 /// How much a stream's next read should take: little at first, more while reads fill what they are
@@ -202,7 +194,10 @@ mod tests {
             batch.payload(7).collect::<Vec<_>>(),
             [&b"abc"[..], b"def", b"g"]
         );
-        let kept = batch.fitted(span);
+        let kept = Batch {
+            buffer: batch.buffer.fitted(span, 1),
+            ..batch
+        };
         assert_eq!(kept.bytes(kept.place(&(4..6))), b"ef");
         assert_eq!(kept.bytes(kept.place(&(7..8))), b"h");
     }

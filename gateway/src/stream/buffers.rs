@@ -26,8 +26,8 @@ pub(crate) const LARGE_MAX: usize = 8;
 /// own, for such a stream has its turn of all sessions while it takes one, so it cannot wait behind others.
 const PACED_SMALL_MAX: usize = 16;
 const PACED_LARGE_MAX: usize = 4;
-/// A buffer of which less than this part is used is not kept for long.
-const FITTED_SHARE: usize = 4;
+/// A buffer of which less than this part is used is not kept for long. Copying more costs more than it saves.
+pub(crate) const FITTED_SHARE: usize = 4;
 /// Idle buffers that a worker keeps: 1 MiB of small ones...
 const SMALL_IDLE_MAX: usize = 64;
 /// ...and 8 MiB of large ones: as many go round while the other side has not acknowledged what is on its way.
@@ -212,30 +212,12 @@ impl Buffer {
         self.permit.take()
     }
 
-    /// Bytes of memory that [`Self::fitted`] takes.
-    pub(crate) fn held(&self, used: usize) -> usize {
-        if self.is_fit(used) {
-            self.bytes.len()
-        } else {
-            used
-        }
-    }
-
-    fn is_fit(&self, used: usize) -> bool {
-        used >= self.bytes.len() / FITTED_SHARE
-    }
-
-    /// The same for long: without what is behind the first `used` bytes, where these are few. Copying more
-    /// costs more than it saves.
-    pub(crate) fn fitted(self, used: usize) -> Self {
-        if self.is_fit(used) {
+    /// The same to be kept: without what is behind the first `used` bytes, where these are less than one part in
+    /// `share`. It keeps its place.
+    pub(crate) fn fitted(mut self, used: usize, share: usize) -> Self {
+        if used >= self.bytes.len() / share {
             return self;
         }
-        self.trimmed(used)
-    }
-
-    /// The same without what is behind the first `used` bytes; keeps its place in the share.
-    pub(crate) fn trimmed(mut self, used: usize) -> Self {
         Self {
             bytes: Box::from(&self.bytes[..used]),
             home: None,
@@ -316,25 +298,27 @@ mod tests {
         let mut little = share.acquire(Size::Large).await.unwrap();
         little[..3].copy_from_slice(b"abc");
         let permit = little.take_permit();
-        let little = little.fitted(3);
+        let little = little.fitted(3, FITTED_SHARE);
         assert_eq!(&*little, b"abc");
         assert_eq!(share.pool.large.borrow().len(), 1);
         assert_eq!(share.large.available_permits(), LARGE_MAX - 1);
         drop(permit);
         assert_eq!(share.large.available_permits(), LARGE_MAX);
         let full = share.acquire(Size::Large).await.unwrap();
-        assert_eq!(full.fitted(LARGE_BYTES / FITTED_SHARE).len(), LARGE_BYTES);
+        let full = full.fitted(LARGE_BYTES / FITTED_SHARE, FITTED_SHARE);
+        assert_eq!(full.len(), LARGE_BYTES);
+        drop(full);
         assert_eq!(share.pool.large.borrow().len(), 1);
         drop(little);
         assert_eq!(share.pool.large.borrow().len(), 1);
     }
 
     #[tokio::test]
-    async fn a_buffer_that_is_trimmed_takes_what_it_uses_and_keeps_its_place() {
+    async fn where_memory_is_scarce_a_buffer_takes_what_it_uses_and_keeps_its_place() {
         let share = Share::new(Rc::default());
         let half = share.acquire(Size::Large).await.unwrap();
-        let half = half.trimmed(LARGE_BYTES / 2);
-        assert_eq!(half.held(LARGE_BYTES / 2), LARGE_BYTES / 2);
+        let half = half.fitted(LARGE_BYTES / 2, 1);
+        assert_eq!(half.len(), LARGE_BYTES / 2);
         assert_eq!(share.pool.large.borrow().len(), 1);
         assert_eq!(share.large.available_permits(), LARGE_MAX - 1);
         drop(half);

@@ -135,6 +135,8 @@ impl Session for NativeSession {
         } else if waits && state.has_credit() && !state.blocked {
             state.blocked = true;
             self.blocked.push_back(stream);
+        } else if !waits {
+            self.wake_next();
         }
     }
 
@@ -152,6 +154,7 @@ impl Session for NativeSession {
             if self.agreed.resume {
                 self.retention.keep(held);
             }
+            self.wake_next();
             // Else it is scheduled with the frame that goes before it.
             if !unannounced {
                 self.schedule(stream, length);
@@ -182,6 +185,7 @@ impl Session for NativeSession {
         if let Some(state) = self.streams.get_mut(&stream) {
             state.finish();
             self.control_ready.push(stream);
+            self.wake_next();
         }
     }
 

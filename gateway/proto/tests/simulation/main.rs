@@ -10,6 +10,7 @@
 )]
 
 mod corpora;
+mod credit;
 mod regressions;
 mod resume;
 mod scenarios;

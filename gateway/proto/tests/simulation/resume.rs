@@ -17,12 +17,12 @@ use muxtunnel_proto::{
 /// Control frames that a carrier keeps without an acknowledgement, and the longest of them.
 const CONTROL_BYTES_MAX: usize = (1 << 20) + 1100;
 
-fn hear(session: &mut NativeSession, now: Instant, carrier: CarrierId, frame: &Frame) {
+pub(super) fn hear(session: &mut NativeSession, now: Instant, carrier: CarrierId, frame: &Frame) {
     let bytes = codec::encode(frame);
     session.handle_header(now, carrier, &bytes).unwrap();
 }
 
-fn transmit(session: &mut NativeSession, carrier: CarrierId) -> Vec<Vec<u8>> {
+pub(super) fn transmit(session: &mut NativeSession, carrier: CarrierId) -> Vec<Vec<u8>> {
     let frames = std::iter::from_fn(|| session.poll_transmit(carrier));
     frames
         .map(|frame| match frame {
@@ -33,6 +33,11 @@ fn transmit(session: &mut NativeSession, carrier: CarrierId) -> Vec<Vec<u8>> {
 }
 
 fn ready(now: Instant) -> (NativeSession, Frame) {
+    ready_with(now, 1 << 30)
+}
+
+/// A session whose peer takes `data` bytes of all streams together, and its hello.
+pub(super) fn ready_with(now: Instant, data: u64) -> (NativeSession, Frame) {
     let config = NativeConfig {
         streams_max: 10_000,
         ..NativeConfig::default()
@@ -45,7 +50,7 @@ fn ready(now: Instant) -> (NativeSession, Frame) {
         session_id: [1; 16],
         token: [2; 32],
         parameters: Parameters {
-            initial_max_data: 1 << 30,
+            initial_max_data: data,
             initial_max_stream_data: 1 << 20,
             initial_max_streams: 10_000,
             frame_max: 1 << 20,

@@ -280,7 +280,7 @@ impl Driver {
 
     fn keep_batch(&self, mut batch: Batch, span: usize, token: Token) -> Chunk {
         let permit = batch.take_permit();
-        let batch = Rc::new(batch.fitted(span));
+        let batch = Rc::new(batch);
         self.retention
             .keep(token, Retained::Batch(Rc::clone(&batch)));
         Chunk::Kept {

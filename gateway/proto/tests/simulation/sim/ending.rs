@@ -119,6 +119,7 @@ impl World {
                     .is_some_and(|socket| !socket.ended);
                 moved |= open && self.source(side, id, usize::MAX);
             }
+            self.drain_events(side);
             moved |= self.transmit(side, usize::MAX);
             moved |= self.receive(1 - side, usize::MAX);
         }

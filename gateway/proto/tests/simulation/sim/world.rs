@@ -125,6 +125,7 @@ impl World {
             14 => self.draw_open(side),
             _ => self.draw_fault(side),
         }
+        self.drain_events(side);
         self.check();
     }
 

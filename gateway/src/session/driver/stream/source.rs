@@ -16,7 +16,7 @@ use crate::base::pace::Turn;
 use crate::io::duplex;
 use crate::session::driver::Driver;
 use crate::stream::batch::{Appetite, Batch, Layout, SLOTS_MAX};
-use crate::stream::buffers::{Buffer, Size};
+use crate::stream::buffers::{Buffer, FITTED_SHARE, Size};
 use crate::stream::pipe::{Pipe, SPLICE_BYTES_MIN};
 
 /// How long a stream whose local socket has failed waits for credit, to send what came before the failure.
@@ -38,6 +38,8 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
     let mut appetite = Appetite::default();
     let mut wait = None;
     let mut failed = None;
+    // Other streams wait until this one has taken what it was woken for.
+    let mut waited = false;
     loop {
         if io.life.is_over() {
             return End::Cut;
@@ -51,6 +53,19 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             continue;
         }
         if capacity.bytes == 0 {
+            // Only a stream with payload asks: those that ask are woken to use what there is.
+            tokio::select! {
+                biased;
+                () = io.source_wake.notified() => continue,
+                () = std::future::ready(()), if io.early.is_there() => {}
+                // A failure is found by those who wait for credit.
+                _ = duplex::readable(&*io.socket) => {}
+            }
+            let capacity = driver.session.view().send_capacity(io.id);
+            if capacity.is_none_or(|capacity| capacity.bytes > 0) {
+                // It came meanwhile, and nobody was to be told.
+                continue;
+            }
             driver.update(|session| session.want_credit(io.id));
             if io.is_open() {
                 wait.get_or_insert_with(|| driver.telemetry.credit.wait());
@@ -58,6 +73,7 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             if let Err(error) = wait_for_credit(io, &mut failed).await {
                 return fail(driver, io, &error);
             }
+            waited = true;
             continue;
         }
         wait = None;
@@ -86,13 +102,18 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
                 length,
                 held,
             }) if !io.life.is_over() => {
+                waited = false;
                 io.early.wait(length);
                 io.batch.replace(Some(batch));
                 let token = driver.retention.next_token();
                 driver.update(|session| session.source_ready(io.id, length, held, token));
             }
             Ok(_) => return End::Cut,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                if std::mem::take(&mut waited) {
+                    driver.update(|session| session.want_credit(io.id));
+                }
+            }
             Err(error) => return fail(driver, io, &error),
         }
     }
@@ -261,12 +282,15 @@ fn copy(
     };
     appetite.learn(length, room);
     let span = layout.span(length);
-    let buffer = if capacity.retain_scarce {
-        buffer.trimmed(span)
-    } else {
-        buffer
-    };
-    let held = buffer.held(span);
+    if capacity.retained {
+        let share = if capacity.retain_scarce {
+            1
+        } else {
+            FITTED_SHARE
+        };
+        buffer = buffer.fitted(span, share);
+    }
+    let held = buffer.len();
     let batch = Ready::Buffer(Batch { buffer, layout });
     Some(Ok(Read::Some {
         batch,
