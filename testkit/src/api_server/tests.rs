@@ -84,7 +84,7 @@ async fn who_scales_takes_the_field_from_those_who_applied_it() {
 }
 
 /// As an autoscaler does.
-pub(crate) async fn scale(api: &FakeApi, replicas: i32) {
+async fn scale(api: &FakeApi, replicas: i32) {
     let scale = json!({"metadata": {"name": "x"}, "spec": {"replicas": replicas}});
     let request = http::Request::put("/apis/apps/v1/namespaces/site/deployments/x/scale")
         .body(serde_json::to_vec(&scale).unwrap())
