@@ -10,7 +10,9 @@ use hyper::body::{Bytes, Frame};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
-use super::{Answer, FakeApi, READ_TIMEOUT, Recorded, Trouble, error, is_in, selector};
+use super::key::is_in;
+use super::refusal::refused;
+use super::{Answer, FakeApi, READ_TIMEOUT, Recorded, Trouble, selector};
 
 impl FakeApi {
     pub(super) fn watch(&self, request: &Recorded) -> Answer {
@@ -67,7 +69,7 @@ impl FakeApi {
         let world = self.lock();
         if from < world.forgotten {
             let text = format!("too old resource version: {from} ({})", world.forgotten);
-            let (_, status) = error(410, "Expired", &text);
+            let (_, status) = refused(410, "Expired", &text);
             // The watch is at its end with that.
             return Some((u64::MAX, json!({"type": "ERROR", "object": status})));
         }
