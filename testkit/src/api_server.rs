@@ -30,7 +30,7 @@ use rand::rngs::StdRng;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use key::{NAMESPACE, key, name_in};
+use key::{NAMESPACE, is_cluster_wide, key, name_in};
 use refusal::refused;
 use world::{Stored, World};
 
@@ -41,6 +41,8 @@ pub struct Recorded {
     pub method: Method,
     /// A `key` where it names an object, such as `configmaps/web-exit`; otherwise the path below the namespace.
     pub path: String,
+    /// The whole path.
+    pub uri: String,
     /// Behind the `?`.
     pub query: String,
     /// Which sort of patch it is.
@@ -129,13 +131,12 @@ impl FakeApi {
         if metadata["name"].is_null() {
             metadata["name"] = json!(name);
         }
-        if metadata["namespace"].is_null() {
+        if metadata["namespace"].is_null() && !is_cluster_wide(path) {
             metadata["namespace"] = json!(namespace);
         }
         // The object says where it is.
-        let own = metadata["namespace"].as_str().unwrap().to_owned();
         let path = &match namespace {
-            NAMESPACE => key(Some(&own), path),
+            NAMESPACE => key(metadata["namespace"].as_str(), path),
             _ => path.to_owned(),
         };
         let old = world.objects.get(path).cloned();
@@ -218,6 +219,12 @@ impl FakeApi {
         objects.map(same).collect()
     }
 
+    /// The requests since the last one that was taken.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.lock().requests.clone()
+    }
+
     /// The requests since the last call.
     pub fn take_requests(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.lock().requests)
@@ -282,9 +289,15 @@ impl FakeApi {
         };
     }
 
-    /// Refuses every request to `path` with `code`, as an API server does where a right or a definition is missing.
+    /// Refuses every request to `path` and below it with `code`, as an API server does where a right or a definition is
+    /// missing. `path`: of the request, or what an object is stored under.
     pub fn deny(&self, path: &str, code: u16) {
         self.lock().denied.insert(path.to_owned(), code);
+    }
+
+    /// Lets reviews say no to a right, such as `list nodes`.
+    pub fn take_right(&self, right: &str) {
+        self.lock().rights_missing.insert(right.to_owned());
     }
 
     /// A webhook sets a field at each write to a resource, whatever is asked for.
@@ -304,17 +317,12 @@ impl FakeApi {
     async fn answer(&self, request: Request<Body>) -> Result<Answer, std::io::Error> {
         let (parts, body) = request.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        let path = parts.uri.path();
-        let (namespace, below) = match path.split_once("/namespaces/") {
-            Some((_, rest)) => {
-                let (namespace, below) = rest.split_once('/').unwrap();
-                (Some(namespace.to_owned()), below)
-            }
-            None => (None, resource_of_all_namespaces(path)),
-        };
+        let uri = parts.uri.path().to_owned();
+        let (namespace, below) = place(&uri);
         let recorded = Recorded {
             method: parts.method,
-            path: key(namespace.as_deref(), below),
+            path: key(namespace.as_deref(), &below),
+            uri,
             query: parts.uri.query().unwrap_or_default().to_owned(),
             content_type: parts
                 .headers
@@ -348,11 +356,22 @@ impl FakeApi {
     }
 }
 
-/// The resource of a collection over all namespaces; what is none, such as the list of a group's resources, is its path.
-fn resource_of_all_namespaces(path: &str) -> &str {
-    match path.split('/').collect::<Vec<_>>()[..] {
-        ["", "api", _, resource] | ["", "apis", _, _, resource] => resource,
-        _ => path,
+/// The namespace that a request's path names, and what is below it. What is neither an object nor a collection, such as
+/// the list of a group's resources, is its path.
+fn place(uri: &str) -> (Option<String>, String) {
+    match uri.split('/').collect::<Vec<_>>()[..] {
+        ["", "api", _, "namespaces", namespace, ref below @ ..]
+        | ["", "apis", _, _, "namespaces", namespace, ref below @ ..]
+            if !below.is_empty() =>
+        {
+            (Some(namespace.to_owned()), below.join("/"))
+        }
+        ["", "api", _, ref below @ ..] | ["", "apis", _, _, ref below @ ..]
+            if !below.is_empty() =>
+        {
+            (None, below.join("/"))
+        }
+        _ => (None, uri.to_owned()),
     }
 }
 

@@ -30,3 +30,15 @@ pub(super) fn name_in(key: &str) -> (&str, &str) {
 pub(super) fn is_in(key: &str, namespace: Option<&str>) -> bool {
     namespace.is_none_or(|namespace| name_in(key).1 == namespace)
 }
+
+/// Whether the object with that key is in no namespace.
+pub(super) fn is_cluster_wide(key: &str) -> bool {
+    let resources = ["customresourcedefinitions/", "namespaces/", "nodes/"];
+    resources.iter().any(|resource| key.starts_with(resource))
+}
+
+/// Whether `path` is `place` or below it.
+pub(super) fn is_at_or_below(path: &str, place: &str) -> bool {
+    let rest = path.strip_prefix(place);
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

@@ -19,3 +19,14 @@ pub(super) fn refused(code: u16, reason: &str, message: &str) -> (StatusCode, Va
     });
     (StatusCode::from_u16(code).unwrap(), status)
 }
+
+/// As a server that is told to.
+pub(super) fn denied(code: u16) -> (StatusCode, Value) {
+    let reason = match code {
+        403 => "Forbidden",
+        404 => "NotFound",
+        409 => "Conflict",
+        _ => "InternalError",
+    };
+    refused(code, reason, "told to refuse")
+}

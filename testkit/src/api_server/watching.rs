@@ -79,7 +79,7 @@ impl FakeApi {
         let matches = |object: &Option<Arc<Value>>| {
             object
                 .as_ref()
-                .filter(|object| selector.matches(&object["metadata"]["labels"]))
+                .filter(|object| selector.matches(object))
                 .cloned()
         };
         world.changes[begin..]

@@ -1,6 +1,6 @@
 //! What the server knows, and what requests make of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use http::{Method, StatusCode};
@@ -8,10 +8,13 @@ use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
 
-use super::key::{is_in, key, name_in};
+use super::key::{is_at_or_below, is_in, key, name_in};
 use super::managers::Managers;
-use super::refusal::{conflict, refused};
+use super::refusal::{conflict, denied, refused};
 use super::{Failure, Recorded, Trouble, kinds, selector};
+
+/// Where clients ask for their rights.
+const REVIEWS: &str = "selfsubjectaccessreviews";
 
 #[derive(Default)]
 pub(super) struct World {
@@ -26,6 +29,8 @@ pub(super) struct World {
     pub(super) troubles: BTreeMap<String, Trouble>,
     /// Paths that every request is refused with this.
     pub(super) denied: BTreeMap<String, u16>,
+    /// `verb resource` that reviews say no to.
+    pub(super) rights_missing: BTreeSet<String>,
     /// By resource: what a webhook sets at each write.
     pub(super) webhooks: Vec<(String, String, Value)>,
     /// Nobody answers.
@@ -69,9 +74,13 @@ impl World {
         if self.away {
             return Err(gone());
         }
-        if let Some(code) = self.denied.get(&request.path).copied() {
+        if let Some(code) = self.denial(request) {
             self.requests.push(request.clone());
-            return Ok(refused(code, "Denied", "denied"));
+            return Ok(denied(code));
+        }
+        // Writes nothing, and is recorded as little.
+        if request.path == REVIEWS {
+            return Ok(self.review(&request.body));
         }
         if request.method == Method::GET {
             self.requests.push(request.clone());
@@ -95,6 +104,27 @@ impl World {
         }
     }
 
+    fn denial(&self, request: &Recorded) -> Option<u16> {
+        let is_meant = |place: &str| {
+            let paths = [&request.path, &request.uri];
+            paths.iter().any(|path| is_at_or_below(path, place))
+        };
+        let mut denied = self.denied.iter();
+        denied
+            .find(|(place, _)| is_meant(place))
+            .map(|(_, code)| *code)
+    }
+
+    /// Whether somebody has a right.
+    fn review(&self, asked: &Value) -> (StatusCode, Value) {
+        let right = &asked["spec"]["resourceAttributes"];
+        let [verb, resource] = ["verb", "resource"].map(|field| right[field].as_str().unwrap());
+        let is_missing = self.rights_missing.contains(&format!("{verb} {resource}"));
+        let mut review = asked.clone();
+        review["status"] = json!({"allowed": !is_missing});
+        (StatusCode::CREATED, review)
+    }
+
     fn chance(&mut self) -> Option<Failure> {
         let (random, share) = self.chaos.as_mut()?;
         random
@@ -111,6 +141,9 @@ impl World {
         if let Some(stored) = self.objects.get(&request.path) {
             return (StatusCode::OK, stored.shown());
         }
+        if request.path == "/version" {
+            return (StatusCode::OK, version());
+        }
         if request.path.contains('/') {
             return refused(404, "NotFound", "not found");
         }
@@ -122,7 +155,7 @@ impl World {
             .filter(|(path, stored)| {
                 path.starts_with(&prefix)
                     && is_in(path, request.namespace.as_deref())
-                    && selector.matches(&stored.object["metadata"]["labels"])
+                    && selector.matches(&stored.object)
             })
             .map(|(_, stored)| stored.shown())
             .collect();
@@ -140,7 +173,7 @@ impl World {
             Method::DELETE => self.delete(request),
             Method::PUT => self.replace(request),
             Method::POST => {
-                let name = request.body["metadata"]["name"].as_str().unwrap();
+                let name = self.name_of_new(&request.body["metadata"]);
                 let path = format!("{}/{name}", request.path);
                 let path = key(request.namespace.as_deref(), &path);
                 if self.objects.contains_key(&path) {
@@ -154,6 +187,16 @@ impl World {
                 self.finish(&path, None, stored)
             }
             _ => refused(405, "MethodNotAllowed", "method not allowed"),
+        }
+    }
+
+    fn name_of_new(&self, metadata: &Value) -> String {
+        match metadata["name"].as_str() {
+            Some(name) => name.to_owned(),
+            None => {
+                let begin = metadata["generateName"].as_str().unwrap();
+                format!("{begin}{}", self.version + 1)
+            }
         }
     }
 
@@ -370,6 +413,24 @@ impl World {
         let mut objects = self.objects.values();
         objects.any(|stored| stored.object["metadata"]["uid"] == owner["uid"])
     }
+}
+
+/// What the server says of itself.
+fn version() -> Value {
+    let mut info = json!({"gitVersion": "v1.33.1"});
+    for field in [
+        "buildDate",
+        "compiler",
+        "gitCommit",
+        "gitTreeState",
+        "goVersion",
+        "major",
+        "minor",
+        "platform",
+    ] {
+        info[field] = json!("");
+    }
+    info
 }
 
 /// The refusal of a write that asks for another version of `old` than it has.
