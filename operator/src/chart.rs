@@ -11,10 +11,9 @@ mod values;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use muxtunnel_testkit::pod_security::violations;
 use serde::Deserialize;
 use serde_json::Value;
-
-use crate::pod_security::violations;
 
 /// A path of the checkout.
 fn checkout(path: &str) -> PathBuf {

@@ -22,8 +22,6 @@ pub mod health;
 pub mod labels;
 pub mod leader;
 pub mod metrics;
-#[cfg(test)]
-pub(crate) mod pod_security;
 pub mod quantity;
 pub mod service_name;
 pub mod settings;

@@ -40,7 +40,7 @@ const LAYERS: [&[&str]; 6] = [
     &["benchmark_controller"],
 ];
 /// What holds tests alone, which may use any layer, and what is above all of them.
-const BESIDE: [&str; 5] = ["chart", "lib", "main", "pod_security", "testing"];
+const BESIDE: [&str; 4] = ["chart", "lib", "main", "testing"];
 /// Modules of tests inside a controller.
 const TESTS: [&str; 3] = ["scenarios", "test_support", "tests"];
 

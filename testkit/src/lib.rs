@@ -10,3 +10,5 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+#[cfg(feature = "pod-security")]
+pub mod pod_security;

@@ -166,12 +166,12 @@ fn gateways(
 #[cfg(test)]
 mod tests {
     use muxtunnel_crds::{CongestionControl, Pool, Protocol};
+    use muxtunnel_testkit::pod_security::violations;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::benchmark_controller::test_support::{benchmark, settings};
     use crate::benchmark_controller::validate::validate;
-    use crate::pod_security::violations;
 
     const SPEC: &str = "
 tunnel:
