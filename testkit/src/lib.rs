@@ -10,5 +10,7 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+#[cfg(feature = "namespaces")]
+pub mod namespace;
 #[cfg(feature = "pod-security")]
 pub mod pod_security;
