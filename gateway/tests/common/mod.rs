@@ -22,6 +22,8 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use namespace::Namespace;
+
 /// Longest wait for anything; reaching it fails the test.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -130,15 +132,16 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
-    /// `muxgate ARGS...` in the network namespace `name`, whose address is `host`.
-    pub fn within(name: &str, host: &'static str, args: &[&str]) -> Self {
+    /// `muxgate ARGS...` in a network namespace, whose address is `host`.
+    pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {
         let admin = free_port();
-        let mut command = Command::new("ip");
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_muxgate"));
         command
-            .args(["netns", "exec", name, env!("CARGO_BIN_EXE_muxgate")])
             .args(args)
             .args(["--admin", &at(host, admin), "--workers", "1"]);
-        Self::start_at(host, command, admin, tempfile::tempdir().unwrap())
+        let dir = tempfile::tempdir().unwrap();
+        let gate = namespace.enter(|| Self::spawn(host, command, admin, dir));
+        gate.until_it_answers()
     }
 
     /// `muxgate ARGS...` that is not expected to come up.
@@ -149,15 +152,14 @@ impl Gate {
     }
 
     fn start(command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
-        Self::start_at("127.0.0.1", command, admin, dir)
+        Self::spawn("127.0.0.1", command, admin, dir).until_it_answers()
     }
 
-    fn start_at(host: &'static str, command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
-        let gate = Self::spawn(host, command, admin, dir);
+    fn until_it_answers(self) -> Self {
         until("the admin port answers", || {
-            TcpStream::connect((host, gate.admin)).is_ok()
+            TcpStream::connect((self.host, self.admin)).is_ok()
         });
-        gate
+        self
     }
 
     fn spawn(host: &'static str, mut command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
