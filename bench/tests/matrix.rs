@@ -9,7 +9,6 @@
 )]
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener as StdListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -20,6 +19,7 @@ use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::agent::Info;
 use muxtunnel_bench_api::result::{Cell, LOG_WORD, Record, Status, Summary};
 use muxtunnel_bench_api::runner::{Environment, Offer, Pair, State, Tunnel, Unavailable};
+use muxtunnel_testkit::port::free_port;
 use tokio::net::TcpListener;
 
 const TOKEN: &str = "a-token-of-the-tests-0123";
@@ -412,14 +412,6 @@ async fn agent() -> (String, u16) {
         .serve(),
     );
     (url, echo_port)
-}
-
-fn free_port() -> u16 {
-    StdListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 fn need_iperf() {

@@ -12,9 +12,9 @@ mod cluster;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use cluster::{Cluster, Ran};
+use muxtunnel_testkit::wait::until;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
@@ -497,9 +497,7 @@ fn probing_that_is_ended_leaves_no_pods_either() {
         });
         pods.count()
     };
-    while pods("POST") == 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("there is a pod", || pods("POST") > 0);
     let id = program.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &id]).status().unwrap();
     assert!(killed.success());
@@ -628,10 +626,10 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
             let tunnel = cluster.get(TUNNEL).unwrap();
             tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"] == "10"
         };
-        while !annotated() {
+        until("the tunnel is annotated", || {
             assert!(!waiting.is_finished(), "it ended too early");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
+            annotated()
+        });
         let mut tunnel = cluster.get(TUNNEL).unwrap();
         tunnel["status"]["certificates"]["join"]["generation"] = json!(10);
         cluster.put(TUNNEL, tunnel);

@@ -1,5 +1,5 @@
-//! What tests of several crates share, a file a noun. Each is behind a feature, so that no test compiles what it does not
-//! ask for.
+//! What tests of several crates share, a file a noun. What needs more than the standard library is behind a
+//! feature, so that no test compiles what it does not ask for.
 
 #![allow(
     clippy::unwrap_used,
@@ -14,3 +14,7 @@ pub mod api_server;
 pub mod namespace;
 #[cfg(feature = "pod-security")]
 pub mod pod_security;
+pub mod port;
+#[cfg(feature = "sockets")]
+pub mod socket;
+pub mod wait;

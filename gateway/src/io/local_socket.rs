@@ -323,17 +323,15 @@ impl From<SocketAddr> for LocalAddress {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
     use tokio::time::Instant;
 
     use super::*;
 
     async fn pair() -> (TcpStream, LocalSocket) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (client, accepted) = tokio::join!(client, listener.accept());
-        (client.unwrap(), accepted.unwrap().0.into())
+        let (client, accepted) = socket::pair().await;
+        (client, accepted.into())
     }
 
     #[tokio::test]

@@ -139,12 +139,12 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
     use proptest::prelude::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::pipe::Pipes;
     use super::*;
-    use crate::session::driver::tests::pair;
 
     #[tokio::test]
     async fn what_is_in_pipes_and_in_memory_comes_out_in_the_order_it_went_in() {

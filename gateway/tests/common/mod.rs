@@ -19,31 +19,15 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+
+pub use muxtunnel_testkit::port::free_port;
+pub use muxtunnel_testkit::wait::{PATIENCE, until};
 
 use namespace::Namespace;
 
-/// Longest wait for anything; reaching it fails the test.
-pub const PATIENCE: Duration = Duration::from_secs(60);
-
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";
-
-/// Below those that the kernel gives to outgoing connections, who would take a port before it is listened on.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
-
-/// A port that is free, and that this process names once.
-pub fn free_port() -> u16 {
-    static NAMED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id().wrapping_add(NAMED.fetch_add(1, Relaxed));
-        let port = PORTS.start + (next % u32::from(PORTS.end - PORTS.start)) as u16;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 /// One running muxgate; killed when dropped.
 pub struct Gate {
@@ -286,15 +270,6 @@ fn filled_in(yaml: &str, admin: u16) -> String {
         "workers: 1\n"
     };
     workers.to_owned() + &yaml.replace("ADMIN", &format!("127.0.0.1:{admin}"))
-}
-
-/// Waits for `condition`.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Entry and exit, a forward to `target`.
