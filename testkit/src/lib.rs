@@ -10,6 +10,7 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+pub mod hex;
 #[cfg(feature = "namespaces")]
 pub mod namespace;
 #[cfg(feature = "pod-security")]
