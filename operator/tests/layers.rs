@@ -18,6 +18,7 @@ const LAYERS: [&[&str]; 6] = [
         "conditions",
         "failure",
         "labels",
+        "observer",
         "quantity",
         "service_name",
         "settings",
