@@ -11,6 +11,7 @@
 #[cfg(feature = "api-server")]
 pub mod api_server;
 pub mod hex;
+pub mod layers;
 #[cfg(feature = "namespaces")]
 pub mod namespace;
 #[cfg(feature = "pod-security")]
