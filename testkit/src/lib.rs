@@ -10,6 +10,7 @@
 
 #[cfg(feature = "api-server")]
 pub mod api_server;
+pub mod generated;
 pub mod hex;
 pub mod layers;
 #[cfg(feature = "namespaces")]
