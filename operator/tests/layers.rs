@@ -12,6 +12,7 @@ const LAYERS: [&[&str]; 6] = [
         "failure",
         "labels",
         "observer",
+        "pods",
         "quantity",
         "service_name",
         "settings",

@@ -6,9 +6,9 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-    SecurityContext, Service, ServicePort, ServiceSpec, Volume, VolumeMount,
+    Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, Service, ServicePort, ServiceSpec,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -19,6 +19,7 @@ use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
 use crate::benchmark_controller::names::{self, Agent, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::pods::unprivileged;
 use crate::settings::Settings;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
@@ -182,15 +183,7 @@ pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Containe
             ),
             ..ResourceRequirements::default()
         }),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(unprivileged()),
         volume_mounts: Some(vec![VolumeMount {
             name: TOKEN_VOLUME.to_owned(),
             mount_path: TOKEN_DIRECTORY.to_owned(),
