@@ -1,7 +1,7 @@
 //! Pods of the tests' own: servers behind a Service, and clients that run a script to its end.
 //!
 //! They run in the benchmark's image, because it is in the cluster and has bash, perl and coreutils, or in the
-//! gateway's where they run muxgate; the scripts come from `e2e/scripts` through a ConfigMap.
+//! gateway's where they run muxgate; the scripts come from `e2e/scripts` and the chart through a ConfigMap.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -301,9 +301,15 @@ async fn scripts(ns: &TestNamespace) -> Result<()> {
         return Ok(());
     }
     let folder = tools::checkout().join("e2e/scripts");
+    let entries = fs::read_dir(&folder);
+    let entries = entries.with_context(|| format!("reading {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    // The test of the chart has it, too.
+    paths.push(tools::checkout().join("charts/muxtunnel/files/test/serve.pl"));
     let mut data = BTreeMap::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
-        let path = entry?.path();
+    for path in paths {
         let name = path.file_name().context("a file name")?;
         data.insert(
             name.to_string_lossy().into_owned(),
