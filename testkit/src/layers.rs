@@ -1,17 +1,17 @@
-//! Layers of a crate that a test enforces, by the uses of `crate::` in its sources.
+//! Layers of modules that a test enforces, by the uses of `crate::` and `super::` in their sources.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Fewer uses than this are a sign that the sources are not read as they are written.
-const USES_MIN: usize = 200;
+const USES_MIN: usize = 150;
 
-/// What may use what.
+/// What may use what, of the modules directly below one, which is the crate itself or a module of it.
 #[derive(Debug)]
 pub struct Layers<'a> {
-    /// The modules of `src`, from the ground up: each uses its own layer and those below it.
+    /// From the ground up: each module uses its own layer and those below it.
     pub layers: &'a [&'a [&'a str]],
-    /// Modules of `src` that use whatever they like.
+    /// Modules that use whatever they like.
     pub beside: &'a [&'a str],
     /// Names of modules that hold tests alone, wherever they are; these use whatever they like, too.
     pub tests: &'a [&'a str],
@@ -23,17 +23,30 @@ impl Layers<'_> {
     /// # Panics
     /// With all that is wrong.
     pub fn assert(&self, folder: &str) {
-        let (wrong, uses) = self.wrong(&Path::new(folder).join("src"));
+        self.assert_of(&Path::new(folder).join("src"), "crate::");
+    }
+
+    /// The same of the modules below `module` of that crate.
+    ///
+    /// # Panics
+    /// As above.
+    pub fn assert_below(&self, folder: &str, module: &str) {
+        let path = format!("crate::{module}::");
+        self.assert_of(&Path::new(folder).join("src").join(module), &path);
+    }
+
+    fn assert_of(&self, root: &Path, path: &str) {
+        let (wrong, uses) = self.wrong(root, path);
         assert!(uses > USES_MIN, "only {uses} uses are seen");
         let wrong = wrong.join("\n");
         assert!(wrong.is_empty(), "against the layers:\n{wrong}");
     }
 
     /// What is against the layers, and how many uses were seen.
-    fn wrong(&self, root: &Path) -> (Vec<String>, usize) {
+    fn wrong(&self, root: &Path, path: &str) -> (Vec<String>, usize) {
         let (mut wrong, mut uses) = (Vec::new(), 0);
-        for path in sources(root) {
-            let place = path.strip_prefix(root).unwrap();
+        for file in sources(root) {
+            let place = file.strip_prefix(root).unwrap();
             let parts: Vec<_> = place
                 .iter()
                 .map(|part| part.to_str().unwrap().trim_end_matches(".rs"))
@@ -49,12 +62,13 @@ impl Layers<'_> {
             if parts.iter().any(|part| self.tests.contains(part)) {
                 continue;
             }
-            for (number, line) in code(&fs::read_to_string(&path).unwrap()) {
-                for name in named(line) {
-                    uses += 1;
-                    if self.layer_of(name).is_none_or(|layer| layer > own) {
-                        wrong.push(format!("{place}:{number}: {} uses crate::{name}", parts[0]));
-                    }
+            let code = code(&fs::read_to_string(&file).unwrap());
+            // How the root is named from here.
+            let above = "super::".repeat(parts.len());
+            for (line, name) in [path, &above].iter().flat_map(|path| named(&code, path)) {
+                uses += 1;
+                if self.layer_of(name).is_none_or(|layer| layer > own) {
+                    wrong.push(format!("{place}:{line}: {} uses {path}{name}", parts[0]));
                 }
             }
         }
@@ -78,22 +92,48 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The lines before the tests of the file, which are its last item, without comments.
-fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// A file without its tests, which are its last item, and without comments.
+fn code(text: &str) -> String {
     let is_tests = |line: &str| line.ends_with("mod tests {") && !line.starts_with(' ');
-    let lines = text.lines().take_while(move |line| !is_tests(line));
+    let lines = text.lines().take_while(|line| !is_tests(line));
     lines
-        .zip(1..)
-        .map(|(line, number)| (number, line.split("//").next().unwrap_or_default()))
+        .map(|line| line.split("//").next().unwrap_or_default().to_owned() + "\n")
+        .collect()
 }
 
-/// The modules below the root that a line names: `crate::net::dial` names `net`. A list, `crate::{net, io}`, names none
-/// and so has no layer: it would hide its names.
-fn named(line: &str) -> impl Iterator<Item = &str> {
-    line.split("crate::").skip(1).map(|rest| {
-        let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_');
-        &rest[..end.unwrap_or(rest.len())]
-    })
+/// What `code` names directly behind `path`, each with its line: `use crate::{caches::Cluster, labels}` names `caches` and
+/// `labels` behind `crate::`.
+fn named<'a>(code: &'a str, path: &str) -> Vec<(usize, &'a str)> {
+    let mut found = Vec::new();
+    for (index, _) in code.match_indices(path) {
+        let rest = &code[index + path.len()..];
+        let line = code[..index].matches('\n').count() + 1;
+        let Some(group) = rest.strip_prefix('{') else {
+            found.push((line, name(rest)));
+            continue;
+        };
+        let mut depth = 1;
+        found.push((line, name(group)));
+        for (index, c) in group.char_indices() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 1 => found.push((line, name(&group[index + 1..]))),
+                _ => {}
+            }
+            if depth == 0 {
+                break;
+            }
+        }
+    }
+    found.retain(|(_, name)| !name.is_empty());
+    found
+}
+
+fn name(text: &str) -> &str {
+    let text = text.trim_start();
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
 }
 
 #[cfg(test)]
@@ -101,26 +141,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_wherever_a_line_has_them_and_lists_have_none() {
-        let names = |line| named(line).collect::<Vec<_>>();
-        assert_eq!(names("use crate::net::dial;"), ["net"]);
-        assert_eq!(names("fn f(a: crate::io::A) -> crate::b {"), ["io", "b"]);
-        assert_eq!(names("use crate::{net, io};"), [""]);
+    fn names_are_found_alone_and_in_groups() {
+        let code = "use crate::caches::{Cache, Cluster};\nuse crate::{\n    apply::{a, b},\n    labels,\n};\n\
+                    fn f() -> crate::E {}";
+        let found = [(1, "caches"), (2, "apply"), (2, "labels"), (6, "E")];
+        assert_eq!(named(code, "crate::"), found);
     }
 
     #[test]
     fn comments_and_tests_are_no_uses() {
         let text = "use crate::a; // crate::b\npub(crate) mod tests {\n use crate::c;\n}\n";
-        let lines: Vec<_> = code(text).collect();
-        assert_eq!(lines, [(1, "use crate::a; ")]);
+        assert_eq!(code(text), "use crate::a; \n");
     }
 
     #[test]
     fn what_is_against_the_layers_is_named_with_its_line() {
         let folder = std::env::temp_dir().join(format!("layers-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(folder.join("a")).unwrap();
         for (file, text) in [
             ("a.rs", "\nuse crate::b;\n"),
+            ("a/one.rs", "use super::two;\nuse super::super::b;\n"),
             ("b.rs", "use crate::a;\n"),
             ("c.rs", ""),
             ("main.rs", "use crate::c;\n"),
@@ -132,10 +172,14 @@ mod tests {
             beside: &["main"],
             tests: &[],
         };
-        let (mut wrong, uses) = layers.wrong(&folder);
+        let (mut wrong, uses) = layers.wrong(&folder, "crate::");
         wrong.sort();
-        assert_eq!(wrong, ["a.rs:2: a uses crate::b", "c.rs: has no layer"]);
-        assert_eq!(uses, 2);
+        let expected = [
+            "a.rs:2: a uses crate::b",
+            "a/one.rs:2: a uses crate::b",
+            "c.rs: has no layer",
+        ];
+        assert_eq!((wrong, uses), (expected.map(str::to_owned).to_vec(), 3));
         fs::remove_dir_all(&folder).unwrap();
     }
 }
