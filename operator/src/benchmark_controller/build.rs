@@ -4,6 +4,7 @@
 //! each protocol, a Service behind them and up to four agents. One file a kind of object.
 
 pub mod agents;
+pub mod metadata;
 pub mod results;
 pub mod runner;
 pub mod tunnel;

@@ -16,6 +16,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
 
+use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
@@ -59,13 +60,11 @@ pub fn deployment(
         like_a_gateway(&mut spec, gateway);
     }
     Deployment {
-        metadata: ObjectMeta {
-            name: Some(agent.name(&benchmark.name, index)),
-            namespace: Some(benchmark.namespace.clone()),
-            labels: Some(labels.clone()),
-            owner_references: Some(vec![benchmark.owner.clone()]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned(
+            benchmark,
+            agent.name(&benchmark.name, index),
+            labels.clone(),
+        ),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
             // Two pods of one agent at a time would have the runner measure the wrong one.
@@ -103,13 +102,11 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
         ..ServicePort::default()
     };
     Service {
-        metadata: ObjectMeta {
-            name: Some(agent.name(&benchmark.name, index)),
-            namespace: Some(benchmark.namespace.clone()),
-            labels: Some(labels.clone()),
-            owner_references: Some(vec![benchmark.owner.clone()]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned(
+            benchmark,
+            agent.name(&benchmark.name, index),
+            labels.clone(),
+        ),
         spec: Some(ServiceSpec {
             selector: Some(labels),
             ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
