@@ -9,6 +9,7 @@ mod info;
 mod iperf_client;
 mod iperf_server;
 mod lines;
+mod process;
 mod rtt;
 
 use std::path::PathBuf;

@@ -51,8 +51,7 @@ impl Client {
         url: &str,
         deadline: Duration,
     ) -> anyhow::Result<T> {
-        let answer = self.send(Method::GET, url, Bytes::new(), deadline).await?;
-        serde_json::from_slice(&answer).with_context(|| format!("answer of {url}"))
+        self.ask(Method::GET, url, Bytes::new(), deadline).await
     }
 
     /// `POST url` with `body` as JSON; the answer as JSON within `deadline`.
@@ -66,10 +65,7 @@ impl Client {
         deadline: Duration,
     ) -> anyhow::Result<T> {
         let body = serde_json::to_vec(body)?.into();
-        let answer = self.send(Method::POST, url, body, deadline).await?;
-        // An answer without content is `null`, which is `()`.
-        let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
-        serde_json::from_slice(answer).with_context(|| format!("answer of {url}"))
+        self.ask(Method::POST, url, body, deadline).await
     }
 
     /// `PUT url` with `body` as JSON; the answer as JSON within `deadline`.
@@ -83,8 +79,20 @@ impl Client {
         deadline: Duration,
     ) -> anyhow::Result<T> {
         let body = serde_json::to_vec(body)?.into();
-        let answer = self.send(Method::PUT, url, body, deadline).await?;
-        serde_json::from_slice(&answer).with_context(|| format!("answer of {url}"))
+        self.ask(Method::PUT, url, body, deadline).await
+    }
+
+    async fn ask<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        url: &str,
+        body: Bytes,
+        deadline: Duration,
+    ) -> anyhow::Result<T> {
+        let answer = self.send(method, url, body, deadline).await?;
+        // An answer without content is `null`, which is `()`.
+        let answer: &[u8] = if answer.is_empty() { b"null" } else { &answer };
+        serde_json::from_slice(answer).with_context(|| format!("answer of {url}"))
     }
 
     async fn send(

@@ -9,7 +9,6 @@
 )]
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpListener as StdListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -20,6 +19,7 @@ use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::agent::Info;
 use muxtunnel_bench_api::result::{Cell, LOG_WORD, Record, Status, Summary};
 use muxtunnel_bench_api::runner::{Environment, Offer, Pair, State, Tunnel, Unavailable};
+use muxtunnel_testkit::port::free_port;
 use tokio::net::TcpListener;
 
 const TOKEN: &str = "a-token-of-the-tests-0123";
@@ -104,14 +104,8 @@ async fn a_cell_that_fails_says_why_and_the_others_still_run() {
     let direct = pair().await;
     let mut tunnel = pair().await;
     tunnel.iperf_port = free_port(); // nobody listens: connections are refused
-    let flags = [
-        "--connections=1,2",
-        "--delays=0ms",
-        "--duration=1s",
-        "--warm-up=0s",
-        "--rounds=1",
-    ];
-    let ended = run(
+    let flags = ["--connections=1,2", "--delays=0ms"];
+    let ended = run_brief(
         &flags,
         vec![Offer::Ready(environment(Some(direct), Some(tunnel)))],
     )
@@ -143,14 +137,8 @@ async fn an_agent_that_is_gone_fails_its_cells_only() {
         server_url: format!("http://127.0.0.1:{}", free_port()),
         ..pair().await
     };
-    let flags = [
-        "--connections=1",
-        "--delays=0ms",
-        "--duration=1s",
-        "--warm-up=0s",
-        "--rounds=1",
-    ];
-    let ended = run(
+    let flags = ["--connections=1", "--delays=0ms"];
+    let ended = run_brief(
         &flags,
         vec![Offer::Ready(environment(Some(direct), Some(gone)))],
     )
@@ -175,16 +163,9 @@ async fn a_path_that_is_closed_for_a_moment_is_waited_for() {
     let late = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let echo_port = std::mem::replace(&mut direct.echo_port, late.local_addr().unwrap().port());
     tokio::spawn(forward_late(late, echo_port));
-    let flags = [
-        "--connections=1",
-        "--delays=0ms",
-        "--paths=Direct",
-        "--duration=1s",
-        "--warm-up=0s",
-        "--rounds=1",
-    ];
+    let flags = ["--connections=1", "--delays=0ms", "--paths=Direct"];
     let offers = vec![Offer::Ready(environment(Some(direct), None))];
-    let ended = run(&flags, offers).await;
+    let ended = run_brief(&flags, offers).await;
     assert!(ended.status.success(), "{}", ended.log);
 }
 
@@ -212,15 +193,8 @@ async fn a_delay_that_is_not_there_is_refused_and_never_measured() {
             reason: "WAN emulation is switched off".into(),
         }),
     ];
-    let flags = [
-        "--connections=1",
-        "--delays=50ms,20ms",
-        "--paths=Direct",
-        "--duration=1s",
-        "--warm-up=0s",
-        "--rounds=1",
-    ];
-    let ended = run(&flags, offers).await;
+    let flags = ["--connections=1", "--delays=50ms,20ms", "--paths=Direct"];
+    let ended = run_brief(&flags, offers).await;
 
     assert_eq!(ended.status.code(), Some(1), "{}", ended.log);
     let codes: Vec<_> = ended
@@ -281,6 +255,12 @@ struct Ended {
     summary: Summary,
     termination_message: Summary,
     status: ExitStatus,
+}
+
+/// The same with the shortest measurements that there are.
+async fn run_brief(flags: &[&str], offers: Vec<Offer>) -> Ended {
+    let brief = ["--duration=1s", "--warm-up=0s", "--rounds=1"];
+    run(&[flags, &brief].concat(), offers).await
 }
 
 /// Runs `muxbench run` and offers `offers` in their order, as its log asks for them.
@@ -412,14 +392,6 @@ async fn agent() -> (String, u16) {
         .serve(),
     );
     (url, echo_port)
-}
-
-fn free_port() -> u16 {
-    StdListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 fn need_iperf() {

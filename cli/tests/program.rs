@@ -12,13 +12,16 @@ mod cluster;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
-use cluster::{Cluster, Ran, tunnel_path};
+use cluster::{Cluster, Ran};
+use muxtunnel_testkit::wait::until;
 use rcgen::{CertificateParams, KeyPair};
 use serde_json::{Value, json};
 
-const JOIN: &str = "/api/v1/namespaces/backend/secrets/web-join";
+const JOIN: &str = "secrets/web-join@backend";
+
+/// The tunnel that it belongs to.
+const TUNNEL: &str = "muxtunnels/web@backend";
 
 /// A bundle as the exit's operator publishes it.
 fn bundle() -> Value {
@@ -71,7 +74,7 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
             "metadata": {"name": name, "namespace": "shop"}, "involvedObject": {"uid": uid},
             "reason": name, "type": "Normal", "message": "m", "eventTime": "2030-01-01T00:00:00.000000Z",
         });
-        cluster.put(&format!("/api/v1/namespaces/shop/events/{name}"), event);
+        cluster.put(&format!("events/{name}@shop"), event);
     }
     let json = cluster.run("status web -o json").json();
     let reasons: Vec<_> = json["events"]
@@ -82,7 +85,7 @@ fn status_has_the_events_of_the_tunnel_and_no_others() {
         .collect();
     assert_eq!(reasons, ["one"]);
     // Who may not read Events sees the rest.
-    cluster.refuse("/api/v1/namespaces/shop/events", 403);
+    cluster.deny("/api/v1/namespaces/shop/events", 403);
     let ran = cluster.run("status web -o json");
     assert_eq!((ran.status, ran.json()["name"].as_str()), (0, Some("web")));
     assert_eq!(ran.err, "Events are not shown: told to refuse (403)\n");
@@ -181,7 +184,7 @@ fn waiting_in_vain_says_what_was_missing() {
         "reason": "GatewaysNotReady", "type": "Warning", "message": "the last word",
         "eventTime": "2030-01-01T00:00:00.000000Z",
     });
-    cluster.put("/api/v1/namespaces/shop/events/e", event);
+    cluster.put("events/e@shop", event);
     let name = "a-tunnel-with-a-name-of-forty-characters";
     let ran = cluster.run(&format!("status {name} --wait=available --timeout 5s"));
     assert_eq!((ran.status, ran.out.as_str()), (4, ""), "{ran:?}");
@@ -214,15 +217,15 @@ fn installed() -> Cluster {
             "conditions": [{"type": "Established", "status": "True"}],
         });
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        cluster.put(
-            &format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}"),
-            object,
-        );
+        cluster.put(&format!("customresourcedefinitions/{name}"), object);
     }
-    cluster.put("/apis/apps/v1/namespaces/mux/deployments/muxtunnel", json!({
+    cluster.put("deployments/muxtunnel@mux", json!({
         "metadata": {
             "name": "muxtunnel", "namespace": "mux",
-            "labels": {"app.kubernetes.io/version": env!("CARGO_PKG_VERSION")},
+            "labels": {
+                "app.kubernetes.io/component": "operator",
+                "app.kubernetes.io/version": env!("CARGO_PKG_VERSION"),
+            },
         },
         "spec": {"replicas": 1, "selector": {}, "template": {"spec": {
             "serviceAccountName": "operator",
@@ -231,18 +234,15 @@ fn installed() -> Cluster {
         "status": {"readyReplicas": 1},
     }));
     cluster.put(
-        "/apis/coordination.k8s.io/v1/namespaces/mux/leases/muxtunnel-operator",
+        "leases/muxtunnel-operator@mux",
         json!({
             "metadata": {"name": "muxtunnel-operator", "namespace": "mux"},
             // Long enough for any machine that runs this test.
             "spec": {"holderIdentity": "a", "leaseDurationSeconds": 60, "renewTime": now()},
         }),
     );
-    cluster.put("/api/v1/nodes/n1", node("n1", "v1.33.1"));
-    cluster.put(
-        "/api/v1/namespaces/shop",
-        json!({"metadata": {"name": "shop"}}),
-    );
+    cluster.put("nodes/n1", node("n1", "v1.33.1"));
+    cluster.put("namespaces/shop", json!({"metadata": {"name": "shop"}}));
     cluster.tunnel("both.yaml", |_| {});
     cluster
 }
@@ -307,22 +307,22 @@ fn check_of_a_good_installation_is_good() {
         names,
         ["cluster", "installation", "node", "namespace", "tunnels"]
     );
-    assert!(cluster.writes().is_empty(), "{:?}", cluster.writes());
+    assert!(cluster.written().is_empty(), "{:?}", cluster.written());
 }
 
 #[test]
 fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     let cluster = installed();
     cluster.take_right("list muxtunnels");
-    cluster.put("/api/v1/nodes/n2", node("n2", "v1.31.0"));
-    cluster.put("/api/v1/namespaces/shop", json!({
+    cluster.put("nodes/n2", node("n2", "v1.31.0"));
+    cluster.put("namespaces/shop", json!({
         "metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }));
     cluster.tunnel("amiss.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
     });
     cluster.put(
-        "/apis/apps/v1/namespaces/mux/deployments/muxtunnel",
+        "deployments/muxtunnel@mux",
         json!({"metadata": {"name": "other"}, "spec": {
             "selector": {}, "template": {},
         }}),
@@ -364,12 +364,9 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
 #[test]
 fn check_before_an_installation_asks_for_what_it_takes() {
     let cluster = Cluster::start();
-    cluster.put("/api/v1/nodes/n1", node("n1", "v1.33.1"));
-    cluster.put(
-        "/api/v1/namespaces/shop",
-        json!({"metadata": {"name": "shop"}}),
-    );
-    cluster.refuse("/apis/muxtunnel.dev", 404);
+    cluster.put("nodes/n1", node("n1", "v1.33.1"));
+    cluster.put("namespaces/shop", json!({"metadata": {"name": "shop"}}));
+    cluster.deny("/apis/muxtunnel.dev", 404);
     let ran = cluster.run("check --pre");
     assert_eq!(ran.status, 0, "{ran:?}");
     assert!(
@@ -415,7 +412,7 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
         ),
         ("/apis/apps/v1/deployments", "list deployments"),
     ] {
-        cluster.refuse(path, 403);
+        cluster.deny(path, 403);
         cluster.take_right(right);
     }
     let ran = cluster.run("check -o json");
@@ -436,7 +433,7 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
     }
     // What was asked for, and what this is all about, is not skipped.
     for line in ["check --only node --probe", "check --only tunnels"] {
-        cluster.refuse("/apis/muxtunnel.dev", 403);
+        cluster.deny("/apis/muxtunnel.dev", 403);
         let ran = cluster.run(&format!("{line} -o json"));
         assert_eq!(
             (ran.status, codes(&ran, "finding")),
@@ -449,7 +446,7 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
 #[test]
 fn a_server_that_fails_is_a_failure() {
     let cluster = installed();
-    cluster.refuse("/api/v1/nodes", 500);
+    cluster.deny("/api/v1/nodes", 500);
     let ran = cluster.run("check --only node");
     assert_eq!((ran.status, ran.out.as_str()), (1, ""), "{ran:?}");
     assert!(
@@ -461,19 +458,20 @@ fn a_server_that_fails_is_a_failure() {
 #[test]
 fn probing_makes_pods_on_the_node_and_leaves_none() {
     let cluster = installed();
-    cluster.put("/probe-status", json!({"containerStatuses": [{
-        "name": "probe", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+    cluster.always_sets("pods", "/status", json!({"containerStatuses": [{
+        "name": "probe", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
         "state": {"terminated": {"exitCode": 3, "message": "MT0404 WanUnsupported: nothing works"}},
     }]}));
     let ran = cluster.run("check --only node --probe -n shop -o json");
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(codes(&ran, "finding"), ["MT0308", "MT0404", "MT0404"]);
     assert_eq!(codes(&ran, "warning"), ["MT0390"]);
-    let writes = cluster.writes();
-    let made = writes
+    let writes = cluster.written();
+    let mut made = writes
         .iter()
         .filter(|(write, _)| write == "POST /api/v1/namespaces/shop/pods");
     let images: Vec<_> = made
+        .clone()
         .map(|(_, pod)| pod["spec"]["containers"][0]["image"].clone())
         .collect();
     assert_eq!(images, ["g:1", "n:1", "n:1", "n:1"]);
@@ -481,11 +479,7 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
         .iter()
         .filter(|(write, _)| write.starts_with("DELETE /api/v1/namespaces/shop/pods/"));
     assert_eq!(deleted.count(), 4);
-    assert!(
-        writes
-            .iter()
-            .all(|(_, pod)| pod.is_null() || pod["spec"]["nodeName"] == "n1")
-    );
+    assert!(made.all(|(_, pod)| pod["spec"]["nodeName"] == "n1"));
 }
 
 #[test]
@@ -497,15 +491,13 @@ fn probing_that_is_ended_leaves_no_pods_either() {
     program.stdout(Stdio::piped()).stderr(Stdio::piped());
     let program = program.spawn().unwrap();
     let pods = |verb: &str| {
-        let writes = cluster.writes();
+        let writes = cluster.written();
         let pods = writes.iter().filter(|(write, _)| {
             write.starts_with(&format!("{verb} /api/v1/namespaces/shop/pods"))
         });
         pods.count()
     };
-    while pods("POST") == 0 {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("there is a pod", || pods("POST") > 0);
     let id = program.id().to_string();
     let killed = Command::new("kill").args(["-TERM", &id]).status().unwrap();
     assert!(killed.success());
@@ -568,12 +560,11 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
         "{ran:?}"
     );
     assert!(!ran.out.contains("PRIVATE KEY"), "{ran:?}");
-    let applied = cluster
-        .get("/api/v1/namespaces/shop/secrets/joined")
-        .unwrap();
+    let applied = cluster.get("secrets/joined@shop").unwrap();
     assert_eq!(applied["type"], "muxtunnel.dev/join");
     assert_eq!(applied["data"], bundle_data(&cluster));
-    assert!(applied["metadata"].get("uid").is_none());
+    let (_, manifest) = cluster.written().pop().unwrap();
+    assert!(manifest["metadata"].get("uid").is_none());
     // Both sides are shown the same fingerprint.
     let json = cluster
         .run("token redeem web.join.yaml --name joined -n shop -o json")
@@ -582,26 +573,30 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     let issued = cluster.run("token issue web -n backend --output again.yaml");
     assert!(issued.err.contains(fingerprint), "{issued:?}");
 
+    let seen = cluster.get(TUNNEL).unwrap();
     let ran = cluster.run("token revoke web -n backend --yes -o json");
     assert_eq!(
         (ran.status, ran.json()["generation"].as_u64()),
         (0, Some(2)),
         "{ran:?}"
     );
-    let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
+    let tunnel = cluster.get(TUNNEL).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
         "2"
     );
-    let (_, patch) = cluster.writes().pop().unwrap();
-    assert_eq!(patch["metadata"]["resourceVersion"], "41");
+    let (_, patch) = cluster.written().pop().unwrap();
+    assert_eq!(
+        patch["metadata"]["resourceVersion"],
+        seen["metadata"]["resourceVersion"]
+    );
     let ran = cluster.run("token revoke web -n backend --yes");
     assert!(
         ran.out.contains("Once its operator has taken that over"),
         "{ran:?}"
     );
     assert!(ran.out.contains("up to 25 s"), "{ran:?}");
-    let tunnel = cluster.get(&tunnel_path("backend", "web")).unwrap();
+    let tunnel = cluster.get(TUNNEL).unwrap();
     assert_eq!(
         tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"],
         "3"
@@ -627,18 +622,17 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     std::thread::scope(|scope| {
         let waiting =
             scope.spawn(|| cluster.run("token revoke web -n backend --yes --wait -o json"));
-        let path = tunnel_path("backend", "web");
         let annotated = || {
-            let tunnel = cluster.get(&path).unwrap();
+            let tunnel = cluster.get(TUNNEL).unwrap();
             tunnel["metadata"]["annotations"]["muxtunnel.dev/join-generation"] == "10"
         };
-        while !annotated() {
+        until("the tunnel is annotated", || {
             assert!(!waiting.is_finished(), "it ended too early");
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        let mut tunnel = cluster.get(&path).unwrap();
+            annotated()
+        });
+        let mut tunnel = cluster.get(TUNNEL).unwrap();
         tunnel["status"]["certificates"]["join"]["generation"] = json!(10);
-        cluster.put(&path, tunnel);
+        cluster.put(TUNNEL, tunnel);
         let ran = waiting.join().unwrap();
         assert_eq!(
             (ran.status, &ran.json()["published"]),
@@ -674,9 +668,7 @@ fn a_token_goes_through_a_pipe() {
         .unwrap();
     let ran = Ran::from(redeem.wait_with_output().unwrap());
     assert_eq!(ran.status, 0, "{ran:?}");
-    let applied = cluster
-        .get("/api/v1/namespaces/shop/secrets/joined")
-        .unwrap();
+    let applied = cluster.get("secrets/joined@shop").unwrap();
     assert_eq!(applied["data"], bundle_data(&cluster));
 }
 
@@ -716,7 +708,7 @@ fn tokens_that_cannot_be_are_refused_and_nothing_is_written() {
             .contains("expired.yaml is no join bundle: it expired at 2001-01-01T00:00:00Z"),
         "{ran:?}"
     );
-    assert!(cluster.writes().is_empty(), "{:?}", cluster.writes());
+    assert!(cluster.written().is_empty(), "{:?}", cluster.written());
 }
 
 #[test]

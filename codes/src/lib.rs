@@ -218,6 +218,8 @@ pub fn render_docs() -> String {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::generated::compare;
+
     use super::*;
 
     #[test]
@@ -241,11 +243,8 @@ mod tests {
 
     #[test]
     fn every_code_has_its_paragraph_in_the_docs() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/codes.md");
-        if std::env::var_os("UPDATE_DOCS").is_some() {
-            std::fs::write(path, render_docs()).unwrap();
-        }
-        let page = std::fs::read_to_string(path).unwrap();
+        let page = render_docs();
+        compare("docs/codes.md", &page, "UPDATE_DOCS");
         for code in Code::ALL {
             let (_, anchor) = code
                 .anchor()
@@ -258,11 +257,6 @@ mod tests {
                 "{heading} is missing in docs/codes.md"
             );
         }
-        assert_eq!(
-            page,
-            render_docs(),
-            "run UPDATE_DOCS=1 cargo test -p muxtunnel-codes"
-        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Pods of the tests' own: servers behind a Service, and clients that run a script to its end.
 //!
 //! They run in the benchmark's image, because it is in the cluster and has bash, perl and coreutils, or in the
-//! gateway's where they run muxgate; the scripts come from `e2e/scripts` through a ConfigMap.
+//! gateway's where they run muxgate; the scripts come from `e2e/scripts` and the chart through a ConfigMap.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -95,7 +95,7 @@ pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()
 }
 
 /// Starts a client pod that makes `opens_per_second` short connections and keeps `streams` long ones to `to`
-/// (`host:port`, behind which a [`Serve::Load`] answers) for that long, or until [`stop_load`]; returns when the first ones were answered. Its
+/// (`host:port`, behind which a [`Serve::Load`] answers) for that long, or until [`end_load`]; returns when the first ones were answered. Its
 /// [`end`] prints a [`Report`], which [`load_report`] waits for.
 ///
 /// # Errors
@@ -135,15 +135,15 @@ pub async fn load(
     .await
 }
 
-/// Tells a [`load`] to end before its time.
+/// Ends a [`load`] before its time, and returns what became of its connections.
 ///
 /// # Errors
-/// If it has ended already.
-pub async fn stop_load(ns: &TestNamespace, name: &str) -> Result<()> {
+/// If it has ended already, takes longer than `within` to end, or ends without a report.
+pub async fn end_load(ns: &TestNamespace, name: &str, within: Duration) -> Result<Report> {
     let stop = ["exec", name, "--", "bash", "-c", "kill -TERM 1"];
     let stopped = ns.kubectl(&stop).await;
     stopped.with_context(|| format!("the load {name} has ended already"))?;
-    Ok(())
+    load_report(ns, name, within).await
 }
 
 /// Waits for the end of a [`load`], and returns what became of its connections.
@@ -301,9 +301,15 @@ async fn scripts(ns: &TestNamespace) -> Result<()> {
         return Ok(());
     }
     let folder = tools::checkout().join("e2e/scripts");
+    let entries = fs::read_dir(&folder);
+    let entries = entries.with_context(|| format!("reading {}", folder.display()))?;
+    let mut paths = entries
+        .map(|entry| Ok(entry?.path()))
+        .collect::<Result<Vec<_>>>()?;
+    // The test of the chart has it, too.
+    paths.push(tools::checkout().join("charts/muxtunnel/files/test/serve.pl"));
     let mut data = BTreeMap::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("reading {}", folder.display()))? {
-        let path = entry?.path();
+    for path in paths {
         let name = path.file_name().context("a file name")?;
         data.insert(
             name.to_string_lossy().into_owned(),

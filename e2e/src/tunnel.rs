@@ -19,6 +19,26 @@ pub const READY_WITHIN: Duration = Duration::from_secs(240);
 /// The field manager of the tests.
 const MANAGER: &str = "muxtunnel-e2e";
 
+/// The YAML of a MuxTunnel `t` whose port 8080 leads to port 80 of the Service `web`. `carrier`: the fields of its carriers;
+/// `more`: further YAML of its spec.
+#[must_use]
+pub fn to_web(carrier: &str, more: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: t}}
+spec:
+  forwards:
+  - name: web
+    listen: {{port: 8080, protocol: Tcp}}
+    target: {{service: {{name: web, port: 80}}}}
+  carrier: {{{carrier}}}
+  {more}
+"
+    )
+}
+
 /// Applies a MuxTunnel given as YAML.
 ///
 /// # Errors

@@ -379,7 +379,7 @@ impl Vanishing {
         let addresses = [2, 3].map(|last| format!("{network}.{last}"));
         let outside = [&format!("{network}.1"), &addresses[0], &addresses[1]];
         let outside = outside.map(|address| format!("{address}/29"));
-        let namespace = Namespace::new(
+        let mut namespace = Namespace::new(
             &outside.each_ref().map(String::as_str),
             &[&format!("{inside}/29")],
         );
@@ -408,7 +408,7 @@ impl Vanishing {
             "--forward",
             &format!("{hopeless}:{unanswering}"),
         ];
-        let entry = Gate::within(&namespace.name, inside, &args).until_ready();
+        let entry = Gate::within(&namespace, inside, &args).until_ready();
         until("there is a session with each exit", || {
             carriers(&entry) == 2
         });

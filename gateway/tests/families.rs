@@ -65,7 +65,7 @@ fn a_tunnel_comes_up_where_there_is_no_ipv4() {
     let target = listener.local_addr().unwrap();
     let (carrier, forward) = (free_port(), free_port());
     let _exit = Gate::within(
-        &namespace.name,
+        &namespace,
         INSIDE,
         &[
             "exit",
@@ -79,7 +79,7 @@ fn a_tunnel_comes_up_where_there_is_no_ipv4() {
     )
     .until_ready();
     let _entry = Gate::within(
-        &namespace.name,
+        &namespace,
         INSIDE,
         &[
             "entry",

@@ -381,7 +381,7 @@ fn a_redirected_connection_goes_where_it_was_to_go() {
     let args = ["entry", "--security", "none", "--connect", &listen];
     let ports = ["--transparent", &port, "--transparent", &ipv6_port];
     let args = [&args[..], &ports].concat();
-    let entry = Gate::within(&namespace.name, INSIDE, &args).until_ready();
+    let entry = Gate::within(&namespace, INSIDE, &args).until_ready();
     for (outside, iptables) in [(OUTSIDE, "iptables"), (OUTSIDE_IPV6, "ip6tables")] {
         let listener = TcpListener::bind((outside, 0)).unwrap();
         let target = listener.local_addr().unwrap();

@@ -10,7 +10,7 @@
 mod common;
 
 use std::io::{Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -57,11 +57,17 @@ with_each_protocol!(
     a_draining_exit_lets_streams_end_and_resets_what_is_left_at_its_deadline,
 );
 
-fn bytes_arrive_exactly_in_both_directions_at_once(protocol: &str) {
+/// Two gateways, and both ends of a stream through them.
+fn stream(protocol: &str) -> (Pair, TcpStream, TcpStream) {
     let (listener, address) = target();
     let pair = Pair::to(protocol, address);
     let client = pair.connect();
-    assert_bulk(&client, accept(&listener), 64 * MIB);
+    (pair, client, accept(&listener))
+}
+
+fn bytes_arrive_exactly_in_both_directions_at_once(protocol: &str) {
+    let (pair, client, server) = stream(protocol);
+    assert_bulk(&client, server, 64 * MIB);
     until("both gateways count the stream as completed", || {
         [&pair.entry, &pair.exit]
             .iter()
@@ -71,10 +77,7 @@ fn bytes_arrive_exactly_in_both_directions_at_once(protocol: &str) {
 }
 
 fn each_direction_ends_on_its_own(protocol: &str) {
-    let (listener, address) = target();
-    let pair = Pair::to(protocol, address);
-    let mut client = pair.connect();
-    let mut server = accept(&listener);
+    let (_pair, mut client, mut server) = stream(protocol);
     client.write_all(b"request").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&server), b"request");
@@ -89,10 +92,7 @@ fn each_direction_ends_on_its_own(protocol: &str) {
 }
 
 fn the_server_may_end_first(protocol: &str) {
-    let (listener, address) = target();
-    let pair = Pair::to(protocol, address);
-    let mut client = pair.connect();
-    let server = accept(&listener);
+    let (_pair, mut client, server) = stream(protocol);
     server.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&client), b"");
     client.write_all(b"late").unwrap();
@@ -153,19 +153,13 @@ fn a_stalled_target_stops_only_its_own_stream(protocol: &str) {
 }
 
 fn a_target_that_resets_resets_the_client(protocol: &str) {
-    let (listener, address) = target();
-    let pair = Pair::to(protocol, address);
-    let client = pair.connect();
-    let server = accept(&listener);
+    let (_pair, client, server) = stream(protocol);
     reset(server);
     assert_reset(&client);
 }
 
 fn a_client_that_resets_resets_the_target(protocol: &str) {
-    let (listener, address) = target();
-    let pair = Pair::to(protocol, address);
-    let client = pair.connect();
-    let server = accept(&listener);
+    let (_pair, client, server) = stream(protocol);
     reset(client);
     assert_reset(&server);
 }
@@ -199,10 +193,7 @@ fn clients_that_reset_at_once_look_like_nothing_else_to_the_target(protocol: &st
 
 /// The case that plain JMUX cannot say: after the client's end of file, the server's half is cut.
 fn a_cut_answer_is_a_reset_even_after_the_request_ended(protocol: &str) {
-    let (listener, address) = target();
-    let pair = Pair::to(protocol, address);
-    let mut client = pair.connect();
-    let mut server = accept(&listener);
+    let (_pair, mut client, mut server) = stream(protocol);
     client.write_all(b"request").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&server), b"request");
@@ -642,7 +633,7 @@ fn a_port_in_use_is_named() {
     );
 }
 
-fn reset(tcp: std::net::TcpStream) {
+fn reset(tcp: TcpStream) {
     socket2::SockRef::from(&tcp)
         .set_linger(Some(std::time::Duration::ZERO))
         .unwrap();

@@ -131,9 +131,8 @@ fn a_second_muxwan_beside_a_running_one_is_refused_and_leaves_it_alone() {
         run_line(),
         link.report("second.json").display()
     );
-    let second = link.left.command(&line).output().unwrap();
-    let message = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert_eq!(second.status.code(), Some(3), "{message}");
+    let (status, message) = link.left.refusal(&line);
+    assert_eq!(status, Some(3), "{message}");
     assert!(message.contains("binding the queue"), "{message}");
     assert_eq!(link.left.rules(), rules);
     assert_delayed(&link, link.right.ipv4, 64000);
@@ -153,9 +152,8 @@ fn without_rights_it_refuses_with_status_3_and_says_what_each_attempt_met() {
         report.display(),
         log.display()
     );
-    let refused = link.left.command(&line).output().unwrap();
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(3), "{message}");
+    let (status, message) = link.left.refusal(&line);
+    assert_eq!(status, Some(3), "{message}");
     for part in [
         "MT0404 WanUnsupported",
         "netem: `tc ",
@@ -186,21 +184,22 @@ fn a_delay_of_zero_sets_nothing_and_reports_0() {
     assert_eq!(muxwan.terminate(), Some(0));
 }
 
-#[test]
-fn an_interface_that_is_not_there_is_a_usage_error() {
+/// `flags` are refused as a mistake of whoever wrote them; `what`: a word of the refusal.
+fn assert_usage_error(flags: &str, what: &str) {
     let link = Link::new();
-    let line = format!(
-        "{} --delay 50ms --port 64000 --interface eth9 --report {}",
-        run_line(),
-        link.report("report.json").display()
-    );
-    let refused = link.left.command(&line).output().unwrap();
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{message}");
+    let report = link.report("report.json");
+    let line = format!("{} {flags} --report {}", run_line(), report.display());
+    let (status, message) = link.left.refusal(&line);
+    assert_eq!(status, Some(2), "{message}");
     assert!(
-        message.contains("MT0101") && message.contains("eth9"),
+        message.contains("MT0101") && message.contains(what),
         "{message}"
     );
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_a_usage_error() {
+    assert_usage_error("--delay 50ms --port 64000 --interface eth9", "eth9");
 }
 
 #[test]
@@ -247,17 +246,8 @@ fn jitter_makes_round_trips_differ_around_the_delay() {
 
 #[test]
 fn jitter_above_the_delay_is_a_usage_error() {
-    let link = Link::new();
-    let line = format!(
-        "{} --delay 5ms --jitter 6ms --port 64000 --interface eth0 --report {}",
-        run_line(),
-        link.report("report.json").display()
-    );
-    let refused = link.left.command(&line).output().unwrap();
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert_eq!(refused.status.code(), Some(2), "{message}");
-    assert!(
-        message.contains("MT0101") && message.contains("jitter"),
-        "{message}"
+    assert_usage_error(
+        "--delay 5ms --jitter 6ms --port 64000 --interface eth0",
+        "jitter",
     );
 }

@@ -25,6 +25,7 @@ pub(crate) mod test_support;
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use futures::stream;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -245,9 +246,7 @@ impl<R: RunnerApi> Context<R> {
     }
 
     async fn start(&self, valid: &ValidatedBenchmark) -> Result<Outcome, Error> {
-        let token = rand::random::<[u8; 32]>()
-            .map(|byte| format!("{byte:02x}"))
-            .concat();
+        let token = HEXLOWER.encode(&rand::random::<[u8; 32]>());
         let secret = build::runner::secret(valid, &token);
         let job = build::runner::job(&self.settings, valid);
         match apply::runner(&self.cluster, valid, &secret, self.published(valid), &job).await {

@@ -9,32 +9,14 @@ mod rights;
 mod values;
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
+use muxtunnel_testkit::generated::{checkout, compare};
+use muxtunnel_testkit::pod_security::violations;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::pod_security::violations;
-
-/// A path of the checkout.
-fn checkout(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
-}
-
 fn read(path: &str) -> String {
     fs::read_to_string(checkout(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-}
-
-/// Compares a generated file with `wanted`; with the environment variable `update` it is written.
-fn compare(path: &str, wanted: &str, update: &str) {
-    if std::env::var_os(update).is_some() {
-        fs::write(checkout(path), wanted).unwrap();
-    }
-    let found = fs::read_to_string(checkout(path)).unwrap_or_default();
-    assert!(
-        found == wanted,
-        "{path} is stale; {update}=1 writes it:\n{wanted}"
-    );
 }
 
 fn documents_of(text: &str) -> Vec<Value> {

@@ -121,7 +121,7 @@ mod tests {
     use tower::{Layer, Service};
 
     use super::*;
-    use crate::watch_clock::WatchLayer;
+    use crate::observer::ObserverLayer;
 
     const PATH: &str = "/apis/apps/v1/deployments";
 
@@ -139,10 +139,11 @@ mod tests {
     }
 
     async fn call(clock: &Arc<WatchClock>, uri: &str, status: u16) {
-        let mut service =
-            WatchLayer(clock.clone()).layer(tower::service_fn(move |_: Request<()>| async move {
+        let mut service = ObserverLayer(clock.clone()).layer(tower::service_fn(
+            move |_: Request<()>| async move {
                 Ok::<_, std::io::Error>(Response::builder().status(status).body(()).unwrap())
-            }));
+            },
+        ));
         let request = Request::builder().uri(uri).body(()).unwrap();
         service.call(request).await.unwrap();
     }

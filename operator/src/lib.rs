@@ -3,7 +3,7 @@
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
 //! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
 //! controllers share is here: [`api_server`], [`apply`], [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`],
-//! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
+//! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`observer`], [`pods`], [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 
 pub mod api_server;
 pub mod apply;
@@ -22,8 +22,8 @@ pub mod health;
 pub mod labels;
 pub mod leader;
 pub mod metrics;
-#[cfg(test)]
-pub(crate) mod pod_security;
+pub mod observer;
+pub mod pods;
 pub mod quantity;
 pub mod service_name;
 pub mod settings;

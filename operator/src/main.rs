@@ -19,10 +19,10 @@ use muxtunnel_operator::grants::Grants;
 use muxtunnel_operator::health::{self, Progress};
 use muxtunnel_operator::leader::{Elector, Leadership, WriteGate};
 use muxtunnel_operator::metrics::Metrics;
-use muxtunnel_operator::metrics::requests::RequestLayer;
+use muxtunnel_operator::observer::ObserverLayer;
 use muxtunnel_operator::settings::{AdminPeers, KeyPattern, Settings};
 use muxtunnel_operator::tunnel_controller::observe::HttpGateways;
-use muxtunnel_operator::watch_clock::{WatchClock, WatchLayer};
+use muxtunnel_operator::watch_clock::WatchClock;
 use muxtunnel_operator::watches::WATCH_SECONDS;
 use muxtunnel_operator::{benchmark_controller, tunnel_controller};
 use tokio::signal::unix::{SignalKind, signal};
@@ -340,8 +340,8 @@ fn client(
 ) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config).context("cannot use the API server's address")?;
     Ok(builder
-        .with_layer(&WatchLayer(clock.clone()))
-        .with_layer(&RequestLayer(metrics.clone()))
+        .with_layer(&ObserverLayer(clock.clone()))
+        .with_layer(&ObserverLayer(metrics.clone()))
         .with_layer(&WriteGate(leadership.clone()))
         .build())
 }

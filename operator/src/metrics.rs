@@ -192,12 +192,6 @@ impl Metrics {
             depth: self.queue.get_or_create(&KindLabels { kind }).clone(),
         }
     }
-
-    fn answered(&self, labels: &RequestLabels, time: Duration) {
-        self.requests
-            .get_or_create(labels)
-            .observe(time.as_secs_f64());
-    }
 }
 
 /// Which objects wait to be reconciled. As many as there are objects. Clones share one set.

@@ -5,16 +5,14 @@
 //! repairs neither a missing right nor a missing definition.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{Request, Response};
+use http::{Method, StatusCode, Uri};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
-use tower::{Layer, Service};
+
+use crate::observer::{Observer, is_watch};
 
 /// Age of the last answered begin of a watch from which the watch is stale. Three watches of 50 s, with the longest
 /// back-off of 30 s once.
@@ -53,7 +51,7 @@ impl WatchClock {
         self.lock().remove(path);
     }
 
-    fn answered(&self, path: &str, now: Instant) {
+    fn begun(&self, path: &str, now: Instant) {
         if let Some(watch) = self.lock().get_mut(path) {
             watch.last_good = now;
             watch.ever_answered = true;
@@ -99,62 +97,19 @@ impl WatchClock {
     }
 }
 
-/// Layer of the kube client that tells the [`WatchClock`].
-#[derive(Clone)]
-pub struct WatchLayer(pub Arc<WatchClock>);
+impl Observer for Arc<WatchClock> {
+    /// The path of a watch.
+    type Asked = Option<String>;
 
-impl<S> Layer<S> for WatchLayer {
-    type Service = WatchService<S>;
+    fn asked(&self, _method: &Method, uri: &Uri) -> Self::Asked {
+        is_watch(uri).then(|| uri.path().to_owned())
+    }
 
-    fn layer(&self, inner: S) -> Self::Service {
-        WatchService {
-            inner,
-            clock: self.0.clone(),
+    fn answered(&self, watched: Self::Asked, status: Option<StatusCode>) {
+        if let Some(path) = watched
+            && status.is_some_and(|status| status.is_success())
+        {
+            self.begun(&path, Instant::now());
         }
     }
-}
-
-/// See [`WatchLayer`].
-#[derive(Clone)]
-pub struct WatchService<S> {
-    inner: S,
-    clock: Arc<WatchClock>,
-}
-
-impl<S, B, R> Service<Request<B>> for WatchService<S>
-where
-    S: Service<Request<B>, Response = Response<R>>,
-    S::Future: Send + 'static,
-    S::Error: 'static,
-    R: 'static,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let watched = is_watch(request.uri()).then(|| request.uri().path().to_owned());
-        let clock = self.clock.clone();
-        let response = self.inner.call(request);
-        Box::pin(async move {
-            let response = response.await?;
-            if let Some(path) = watched
-                && response.status().is_success()
-            {
-                clock.answered(&path, Instant::now());
-            }
-            Ok(response)
-        })
-    }
-}
-
-fn is_watch(uri: &http::Uri) -> bool {
-    uri.query()
-        .unwrap_or_default()
-        .split('&')
-        .any(|pair| pair.starts_with("watch="))
 }

@@ -7,8 +7,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::{
     bench::Programs,
+    congestion_control::namespace_with,
     load::{LoadArgs, serve::ServeArgs},
-    namespace::Namespace,
     paired::PAIRS_MIN,
     plan::{Selection, USUAL},
     process::ChildArgs,
@@ -124,7 +124,7 @@ impl RunArgs {
                 Some(_) => &[USUAL],
             };
             all.iter()
-                .filter(|name| **name == USUAL || Namespace::new(name).is_ok())
+                .filter(|name| **name == USUAL || namespace_with(name).is_ok())
                 .map(|name| (*name).to_owned())
                 .collect()
         });

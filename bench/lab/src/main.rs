@@ -12,9 +12,9 @@
 mod against;
 mod bench;
 mod cli;
+mod congestion_control;
 mod load;
 mod metric;
-mod namespace;
 mod network;
 mod paired;
 mod plan;

@@ -1,13 +1,14 @@
 //! A [`Topology`] that exists: namespaces, veth pairs, sysctls, delay lines. All of it is gone when the
 //! value is, or when muxlab ends.
 
-use std::{collections::BTreeMap, fs, path::Path, time::Duration};
+use std::{collections::BTreeMap, fs, net::Ipv4Addr, path::Path, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use muxtunnel_testkit::namespace::{End, Namespace};
 use nix::sys::signal::Signal;
 
 use crate::{
-    namespace::Namespace,
+    congestion_control::namespace_with,
     process::{Process, wait_until},
     topology::{CHANGED_DELAY_MS, Link, Place, SOURCES, Topology},
 };
@@ -47,7 +48,7 @@ impl Network {
     ) -> Result<Self> {
         let count = if topology == Topology::Loopback { 1 } else { 4 };
         let namespaces: Vec<Namespace> = (0..count)
-            .map(|_| Namespace::new(congestion_control))
+            .map(|_| namespace_with(congestion_control))
             .collect::<Result<_>>()?;
         let mut this = Self {
             topology,
@@ -142,24 +143,17 @@ impl Network {
     }
 
     fn lay(&self, link: Link) -> Result<()> {
-        let [left, right] = link.ends().map(|place| self.namespace(place));
-        let name = link.name();
-        left.ip(&format!(
-            "link add name {name} netns {} type veth peer name {name} netns {}",
-            left.path(),
-            right.path()
-        ))?;
-        let mut addresses = vec![link.left()];
-        if link.ends()[0] == Place::Client {
-            addresses.extend((0..SOURCES).map(|number| link.source(number)));
+        let [left, right] = link.ends();
+        let mut lefts = vec![link.left()];
+        if left == Place::Client {
+            lefts.extend((0..SOURCES).map(|number| link.source(number)));
         }
-        for address in addresses {
-            left.ip(&format!("addr add {address}/24 dev {name}"))?;
-        }
-        right.ip(&format!("addr add {}/24 dev {name}", link.right()))?;
-        [left, right]
-            .into_iter()
-            .try_for_each(|end| end.ip(&format!("link set {name} up")))
+        let end = |place, addresses: &[Ipv4Addr]| End {
+            namespace: self.namespace(place),
+            interface: link.name().to_owned(),
+            addresses: addresses.iter().map(|one| format!("{one}/24")).collect(),
+        };
+        Namespace::link([end(left, &lefts), end(right, &[link.right()])])
     }
 
     /// Starts a delay line at both ends of each long link, and waits until they have proved it.

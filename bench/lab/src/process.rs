@@ -17,6 +17,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use muxtunnel_testkit::namespace::Namespace;
 use nix::{
     sys::{
         prctl,
@@ -25,7 +26,7 @@ use nix::{
     unistd::Pid,
 };
 
-use crate::{namespace::Namespace, usage};
+use crate::usage;
 
 /// The reason of a row whose program is not installed.
 pub(crate) const NOT_FOUND: &str = "not found";

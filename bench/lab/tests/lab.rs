@@ -8,7 +8,7 @@
 use std::{
     fs,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream},
     path::Path,
     process::{Child, Command, Output, Stdio},
     sync::{
@@ -16,13 +16,13 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
+use muxtunnel_testkit::port::free_port;
+use muxtunnel_testkit::wait::{PATIENCE, until};
 use serde_json::Value;
 
-/// How long something may take before a test gives up; nothing here is expected to take as long.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// By this a process of a test is known, also when its parent is gone.
 const MARK: &str = "MUXLAB_TEST";
 
@@ -30,14 +30,6 @@ fn muxlab(arguments: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_muxlab"));
     command.args(arguments.split_whitespace());
     command
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "waited {PATIENCE:?} for {what}");
-        thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// A `muxlab serve` on a free port.
@@ -48,13 +40,11 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = free.local_addr().unwrap();
-        drop(free);
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
         let child = muxlab(&format!("serve --listen {address}"))
             .spawn()
             .unwrap();
-        wait_until("the server", || TcpStream::connect(address).is_ok());
+        until("the server listens", || TcpStream::connect(address).is_ok());
         Self { child, address }
     }
 
@@ -416,10 +406,10 @@ fn a_lab_that_is_killed_leaves_no_process_behind() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_until("a child of the lab", || marked(&mark) > 1);
+    until("the lab has a child", || marked(&mark) > 1);
     lab.kill().unwrap();
     lab.wait().unwrap();
-    wait_until("its children to end", || marked(&mark) == 0);
+    until("its children have ended", || marked(&mark) == 0);
 }
 
 /// How many processes carry this mark.

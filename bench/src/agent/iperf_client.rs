@@ -1,15 +1,14 @@
 //! One run of an iperf client.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use muxtunnel_bench_api::agent::{ClientReport, ClientRun};
 use muxtunnel_bench_api::{CONNECTIONS_MAX, DURATION_SECONDS_MAX};
-use tokio::process::Command;
 
 use super::lines::for_each_line;
+use super::process;
 use crate::iperf::{Tail, is_complaint};
 
 /// Time beyond the asked seconds in which a client must end: buffers drain at the path's rate.
@@ -60,43 +59,19 @@ pub(super) fn check_host(host: &str) -> anyhow::Result<()> {
 /// # Errors
 /// It cannot be started or does not end in time.
 pub(super) async fn run(iperf: &Path, request: &ClientRun) -> anyhow::Result<ClientReport> {
-    let mut child = Command::new(iperf)
-        .args([
-            "-f",
-            "b",
-            "-c",
-            &request.host,
-            "-p",
-            &request.port.to_string(),
-        ])
-        .args([
-            "-t",
-            &request.seconds.to_string(),
-            "-P",
-            &request.connections.to_string(),
-        ])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .with_context(|| format!("{} cannot be started", iperf.display()))?;
-    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let [port, seconds, connections] = [
+        u32::from(request.port),
+        request.seconds,
+        request.connections,
+    ]
+    .map(|number| number.to_string());
+    let to = ["-f", "b", "-c", &request.host, "-p", &port];
+    let how = ["-t", &seconds, "-P", &connections];
+    let (mut child, stdout, stderr) = process::start(iperf, &[&to[..], &how].concat())?;
     let deadline = Duration::from_secs(request.seconds.into()) + DRAIN_TIMEOUT;
     let (mut out, mut errors) = (Collected::default(), Collected::default());
     let reading = async {
-        tokio::join!(
-            async {
-                if let Some(stdout) = stdout {
-                    out.read(stdout).await;
-                }
-            },
-            async {
-                if let Some(stderr) = stderr {
-                    errors.read(stderr).await;
-                }
-            },
-        );
+        tokio::join!(out.read(stdout), errors.read(stderr));
         child.wait().await
     };
     let Ok(status) = tokio::time::timeout(deadline, reading).await else {

@@ -1,15 +1,15 @@
 //! One iperf server: started, read while it runs, ended.
 
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use muxtunnel_bench_api::agent::{ServerReport, ServerStart, ServerStop};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::sync::watch;
 
 use super::lines::for_each_line;
+use super::process;
 use crate::iperf::Receiver;
 
 /// Time for iperf to listen.
@@ -33,31 +33,14 @@ impl IperfServer {
         if request.port < PORT_MIN {
             bail!("port {} is below {PORT_MIN}", request.port);
         }
-        let mut child = Command::new(iperf)
-            .args(["-s", "-i", "1", "-f", "b", "-p", &request.port.to_string()])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("{} cannot be started", iperf.display()))?;
+        let port = request.port.to_string();
+        let (child, stdout, stderr) =
+            process::start(iperf, &["-s", "-i", "1", "-f", "b", "-p", &port])?;
         let (sender, mut receiver) = watch::channel(Receiver::default());
-        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         // The task ends with the process, whose outputs it reads.
         tokio::spawn(async move {
             let take = |line: &str| sender.send_modify(|receiver| receiver.handle_line(line));
-            tokio::join!(
-                async {
-                    if let Some(stdout) = stdout {
-                        for_each_line(stdout, take).await;
-                    }
-                },
-                async {
-                    if let Some(stderr) = stderr {
-                        for_each_line(stderr, take).await;
-                    }
-                },
-            );
+            tokio::join!(for_each_line(stdout, take), for_each_line(stderr, take));
         });
         // Whether it settled, and how, is read from the state afterwards.
         let settled = receiver.wait_for(|r| r.is_listening() || r.bind_error().is_some());

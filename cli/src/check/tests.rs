@@ -1,8 +1,7 @@
 //! What `check` prints, compared with the files in `cli/tests/golden`.
 
-use std::path::Path;
-
 use clap::Parser;
+use muxtunnel_testkit::generated::compare;
 
 use super::*;
 use crate::args::{Cli, Command};
@@ -49,17 +48,7 @@ fn report() -> Report {
 fn a_report_in_all_forms() {
     for (name, format) in [("check.txt", Format::Table), ("check.json", Format::Json)] {
         let text = rendered(&report(), format, Style::default()).unwrap();
-        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("tests/golden")
-            .join(name);
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&path, &text).unwrap();
-        }
-        let golden = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(
-            text, golden,
-            "{name}: UPDATE_GOLDEN=1 cargo test -p muxtunnel-cli writes it anew"
-        );
+        compare(&format!("cli/tests/golden/{name}"), &text, "UPDATE_GOLDEN");
     }
     let text = report().text(Style::default());
     assert!(

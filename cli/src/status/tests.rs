@@ -4,6 +4,7 @@ use std::path::Path;
 
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::Timestamp;
+use muxtunnel_testkit::generated;
 use serde_json::Value;
 
 use super::view::{TunnelList, TunnelStatus, TunnelView};
@@ -36,17 +37,8 @@ fn compare(name: &str, document: &impl Document, format: Format) {
         let widest = text.lines().map(|line| line.chars().count()).max().unwrap();
         assert!(widest <= COLUMNS, "{widest} columns:\n{text}");
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/golden")
-        .join(name);
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(&path, &text).unwrap();
-    }
-    let golden = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(
-        text, golden,
-        "{name}: UPDATE_GOLDEN=1 cargo test -p muxtunnel-cli writes it anew"
-    );
+    let path = format!("cli/tests/golden/{name}");
+    generated::compare(&path, &text, "UPDATE_GOLDEN");
 }
 
 fn one(name: &str) -> TunnelStatus {

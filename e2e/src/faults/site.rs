@@ -92,22 +92,8 @@ impl Over {
 /// The tunnel `t` from port 8080 to port 80 of the Service `web`, with two gateways on each side; `more` is further
 /// YAML of its spec.
 pub(super) fn tunnel_yaml(carrier: &str, more: &str) -> String {
-    format!(
-        "
-apiVersion: muxtunnel.dev/v1alpha1
-kind: MuxTunnel
-metadata: {{name: t}}
-spec:
-  forwards:
-  - name: web
-    listen: {{port: 8080, protocol: Tcp}}
-    target: {{service: {{name: web, port: 80}}}}
-  entry: {{replicas: 2}}
-  exit: {{replicas: 2}}
-  carrier: {{{carrier}}}
-  {more}
-"
-    )
+    let gateways = "entry: {replicas: 2}\n  exit: {replicas: 2}\n";
+    tunnel::to_web(carrier, &format!("{gateways}  {more}"))
 }
 
 /// Carriers in plain text.
@@ -151,8 +137,7 @@ pub(super) async fn under_load(
             let rest = Duration::from_secs_f64(rest.max(0.0)).max(AFTER);
             tokio::time::sleep(rest).await;
             let seconds = began.seconds();
-            pods::stop_load(ns, "load").await?;
-            let load = pods::load_report(ns, "load", LOAD_ENDS).await?;
+            let load = pods::end_load(ns, "load", LOAD_ENDS).await?;
             outlasted(&load, ended, seconds)?;
             for what in [&load.failed, &load.lost] {
                 ensure!(

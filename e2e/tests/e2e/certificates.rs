@@ -116,8 +116,7 @@ async fn certificates_are_renewed_under_load_and_no_stream_is_lost() -> Result<(
                 .await?;
             }
             tokio::time::sleep(AFTER_EXPIRY).await;
-            pods::stop_load(ns, "load").await?;
-            let load = pods::load_report(ns, "load", LOAD_ENDS).await?;
+            let load = pods::end_load(ns, "load", LOAD_ENDS).await?;
             ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
             tunnel::ready(ns, "t").await?;
             Ok(())

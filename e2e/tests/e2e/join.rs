@@ -215,8 +215,7 @@ async fn certificates_and_the_bundle_itself_are_renewed_under_load_and_no_stream
             })
             .await?;
             tokio::time::sleep(AFTER).await;
-            pods::stop_load(near, "load").await?;
-            let load = pods::load_report(near, "load", LOAD_ENDS).await?;
+            let load = pods::end_load(near, "load", LOAD_ENDS).await?;
             ensure!(load.failed_opens() + load.lost_streams() == 0, "{load:?}");
             let last = joined_by(near).await?;
             ensure!(last.renewed && last.expires > first.expires, "{last:?}");
@@ -253,8 +252,7 @@ async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
         .await?;
         // The load goes on until nothing that it begins or holds is led anywhere.
         tokio::time::sleep(AFTER).await;
-        pods::stop_load(near, "load").await?;
-        let load = pods::load_report(near, "load", LOAD_ENDS).await?;
+        let load = pods::end_load(near, "load", LOAD_ENDS).await?;
         ensure!(load.lost_streams() >= 5, "streams went on: {load:?}");
         ensure!(load.failed_opens() > 0, "connections went on: {load:?}");
         // It gives up after a minute of opens, each of which failed.

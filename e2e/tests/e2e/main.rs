@@ -34,18 +34,5 @@ const EMULATED_RTT_MS: std::ops::Range<f64> = 99.5..190.0;
 
 /// A MuxTunnel `t` whose port 8080 leads to port 80 of the Service `web`; `more` is further YAML of its spec.
 fn tunnel_to_web(more: &str) -> String {
-    format!(
-        "
-apiVersion: muxtunnel.dev/v1alpha1
-kind: MuxTunnel
-metadata: {{name: t}}
-spec:
-  forwards:
-  - name: web
-    listen: {{port: 8080, protocol: Tcp}}
-    target: {{service: {{name: web, port: 80}}}}
-  carrier: {{security: {{mode: None}}}}
-  {more}
-"
-    )
+    muxtunnel_e2e::tunnel::to_web("security: {mode: None}", more)
 }

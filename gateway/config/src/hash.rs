@@ -1,5 +1,6 @@
 //! The name of one version of a configuration.
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// First 16 hexadecimal digits of the SHA-256 of the configuration file's bytes.
@@ -7,10 +8,5 @@ use sha2::{Digest, Sha256};
 /// The operator computes it of what it rendered, a gateway of what it runs: equal means in force.
 #[must_use]
 pub fn config_hash(text: &str) -> String {
-    let digest = Sha256::digest(text.as_bytes());
-    digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    HEXLOWER.encode(&Sha256::digest(text.as_bytes())[..8])
 }

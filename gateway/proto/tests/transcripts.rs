@@ -33,6 +33,7 @@ use muxtunnel_proto::{
     NativeConfig, NativeSession, Priority, Reason, Refusal, ResetCode, Session, SessionError,
     Source, StreamId, Token, Transmit,
 };
+use muxtunnel_testkit::hex::{self, digits};
 
 /// Longer payload is seen by its length.
 const PAYLOAD_SHOWN_MAX: usize = 64;
@@ -383,8 +384,8 @@ impl Replay {
             "do" => self.act(rest),
             "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(
-                hex(&self.transmitted()),
-                hex(&bytes(rest)),
+                digits(&self.transmitted()),
+                digits(&bytes(rest)),
                 "sent, expected"
             ),
             "see" => assert_eq!(
@@ -394,7 +395,7 @@ impl Replay {
             ),
             "end" => {
                 assert_eq!(self.seen.pop_front(), None, "more was seen");
-                assert_eq!(hex(&self.transmitted()), "", "more was sent");
+                assert_eq!(digits(&self.transmitted()), "", "more was sent");
                 assert_eq!(self.session.stream_count(), 0, "a stream is left");
                 assert_eq!(self.session.receive_budget_used(), 0, "budget is left");
             }
@@ -420,21 +421,13 @@ fn text(text: &str) -> Vec<u8> {
     }
 }
 
-fn bytes(hex: &str) -> Vec<u8> {
-    hex.split_whitespace()
+fn bytes(text: &str) -> Vec<u8> {
+    text.split_whitespace()
         .flat_map(|word| {
-            let (digits, times) = word.split_once('*').unwrap_or((word, "1"));
-            let pairs = digits.as_bytes().chunks(2);
-            let word: Vec<u8> = pairs
-                .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-                .collect();
-            word.repeat(times.parse().unwrap())
+            let (bytes, times) = word.split_once('*').unwrap_or((word, "1"));
+            hex::bytes(bytes).repeat(times.parse().unwrap())
         })
         .collect()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[test]

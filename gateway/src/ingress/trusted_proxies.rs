@@ -107,8 +107,8 @@ async fn header(tcp: &mut TcpStream) -> Result<Option<Source>, &'static str> {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
     use tokio::io::AsyncWriteExt;
-    use tokio::net::TcpListener;
 
     use super::*;
     use crate::base::handshake_limiter::EarlyDrop;
@@ -119,13 +119,6 @@ mod tests {
 
     fn at(text: &str) -> SocketAddr {
         text.parse().unwrap()
-    }
-
-    async fn pair() -> (TcpStream, TcpStream) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let balancer = TcpStream::connect(listener.local_addr().unwrap());
-        let (balancer, accepted) = tokio::join!(balancer, listener.accept());
-        (balancer.unwrap(), accepted.unwrap().0)
     }
 
     /// What comes of a connection that says `said`, and then ends or not.

@@ -145,9 +145,10 @@ where
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
+
     use super::*;
     use crate::io::transport::Tcp;
-    use crate::session::driver::tests::pair;
 
     #[tokio::test]
     async fn bytes_pass_in_both_directions_and_an_end_is_told() {

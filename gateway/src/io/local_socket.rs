@@ -236,10 +236,9 @@ mod tests {
 
     use super::super::local_end::GOODBYE_TIME;
     use super::*;
-    use crate::session::driver::tests;
 
     async fn pair() -> (TcpStream, Box<dyn LocalEnd>) {
-        let (client, accepted) = tests::pair().await;
+        let (client, accepted) = muxtunnel_testkit::socket::pair().await;
         (client, Box::new(LocalSocket::from(accepted)))
     }
 

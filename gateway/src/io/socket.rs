@@ -156,8 +156,9 @@ fn set_congestion_control(tcp: &TcpStream, asked: CongestionControl) -> std::io:
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
+
     use super::*;
-    use crate::session::driver::tests::pair;
 
     #[tokio::test]
     async fn a_short_write_waits_for_room() {

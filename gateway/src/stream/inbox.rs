@@ -139,6 +139,7 @@ impl Inbox {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
     use proptest::prelude::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -146,7 +147,6 @@ mod tests {
     use super::*;
     use crate::io::duplex::writable;
     use crate::io::local_socket::LocalSocket;
-    use crate::session::driver::tests::pair;
 
     #[tokio::test]
     async fn what_is_in_pipes_and_in_memory_comes_out_in_the_order_it_went_in() {

@@ -214,10 +214,10 @@ impl Drop for Pipe {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::session::driver::tests::pair;
 
     #[tokio::test]
     async fn bytes_go_from_socket_to_socket_in_order() {

@@ -19,29 +19,15 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything; reaching it fails the test.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub use muxtunnel_testkit::port::free_port;
+pub use muxtunnel_testkit::wait::{PATIENCE, until};
+
+use namespace::Namespace;
 
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";
-
-/// Below those that the kernel gives to outgoing connections, who would take a port before it is listened on.
-const PORTS: std::ops::Range<u16> = 20_000..30_000;
-
-/// A port that is free, and that this process names once.
-pub fn free_port() -> u16 {
-    static NAMED: AtomicU32 = AtomicU32::new(0);
-    loop {
-        let next = std::process::id().wrapping_add(NAMED.fetch_add(1, Relaxed));
-        let port = PORTS.start + (next % u32::from(PORTS.end - PORTS.start)) as u16;
-        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
-            return port;
-        }
-    }
-}
 
 /// One running muxgate; killed when dropped.
 pub struct Gate {
@@ -130,15 +116,16 @@ impl Gate {
         Self::start(command, admin, dir)
     }
 
-    /// `muxgate ARGS...` in the network namespace `name`, whose address is `host`.
-    pub fn within(name: &str, host: &'static str, args: &[&str]) -> Self {
+    /// `muxgate ARGS...` in a network namespace, whose address is `host`.
+    pub fn within(namespace: &Namespace, host: &'static str, args: &[&str]) -> Self {
         let admin = free_port();
-        let mut command = Command::new("ip");
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_muxgate"));
         command
-            .args(["netns", "exec", name, env!("CARGO_BIN_EXE_muxgate")])
             .args(args)
             .args(["--admin", &at(host, admin), "--workers", "1"]);
-        Self::start_at(host, command, admin, tempfile::tempdir().unwrap())
+        let dir = tempfile::tempdir().unwrap();
+        let gate = namespace.enter(|| Self::spawn(host, command, admin, dir));
+        gate.until_it_answers()
     }
 
     /// `muxgate ARGS...` that is not expected to come up.
@@ -149,15 +136,14 @@ impl Gate {
     }
 
     fn start(command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
-        Self::start_at("127.0.0.1", command, admin, dir)
+        Self::spawn("127.0.0.1", command, admin, dir).until_it_answers()
     }
 
-    fn start_at(host: &'static str, command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
-        let gate = Self::spawn(host, command, admin, dir);
+    fn until_it_answers(self) -> Self {
         until("the admin port answers", || {
-            TcpStream::connect((host, gate.admin)).is_ok()
+            TcpStream::connect((self.host, self.admin)).is_ok()
         });
-        gate
+        self
     }
 
     fn spawn(host: &'static str, mut command: Command, admin: u16, dir: tempfile::TempDir) -> Self {
@@ -284,15 +270,6 @@ fn filled_in(yaml: &str, admin: u16) -> String {
         "workers: 1\n"
     };
     workers.to_owned() + &yaml.replace("ADMIN", &format!("127.0.0.1:{admin}"))
-}
-
-/// Waits for `condition`.
-pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 /// Entry and exit, a forward to `target`.

@@ -228,18 +228,11 @@ impl Message {
 // The bytes below are those of a little-endian machine; netlink speaks the order of its host.
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::hex::bytes as hex;
+
     use super::*;
 
     const QUEUE: u16 = 0xfa03;
-
-    /// Bytes from text such as `"1c 00 / 00"`; slashes and spaces are for the reader.
-    fn hex(text: &str) -> Vec<u8> {
-        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
-        (0..digits.len())
-            .step_by(2)
-            .map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap())
-            .collect()
-    }
 
     #[test]
     fn the_set_up_messages_have_the_kernels_form() {

@@ -4,24 +4,20 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::{
-    fs::File,
     io::{BufRead, BufReader, Read, Write},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering},
-    },
+    process::{Child, Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
 
 use muxtunnel_netem::probe::median;
+use muxtunnel_testkit::namespace::{End, Namespace};
 use nix::{
-    sched::{CloneFlags, setns},
     sys::signal::{Signal, kill},
-    unistd::{Pid, geteuid},
+    unistd::Pid,
 };
 
 /// The round trip over two one-way delays of 50 ms.
@@ -34,59 +30,39 @@ const UNDELAYED: Duration = Duration::from_millis(25);
 /// are late through no fault of the emulation.
 const MEASUREMENTS_MAX: usize = 20;
 
-static COUNT: AtomicU32 = AtomicU32::new(0);
-
 /// Tests that measure times take turns, so as not to be each other's load.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// The two ends of a link; each is a network namespace with `lo` and `eth0`.
+/// Two sites joined by a link, `eth0` at both.
 pub(crate) struct Link {
-    pub(crate) left: Namespace,
-    pub(crate) right: Namespace,
+    pub(crate) left: Site,
+    pub(crate) right: Site,
     /// Reports and logs of this test.
     pub(crate) folder: tempfile::TempDir,
     _turn: MutexGuard<'static, ()>,
 }
 
-pub(crate) struct Namespace {
-    name: String,
+/// A network namespace and its addresses on the link.
+pub(crate) struct Site {
+    namespace: Namespace,
     pub(crate) ipv4: IpAddr,
     pub(crate) ipv6: IpAddr,
 }
 
 impl Link {
     pub(crate) fn new() -> Self {
-        assert!(
-            geteuid().is_root(),
-            "this test makes network namespaces and needs root"
-        );
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let names = ["a", "b"].map(|end| format!("mw{}-{number}{end}", std::process::id()));
-        let [left, right] = [(&names[0], 1u8), (&names[1], 2u8)].map(|(name, host)| {
-            ip(&format!("netns add {name}"));
-            Namespace {
-                name: name.clone(),
-                ipv4: Ipv4Addr::new(10, 64, 0, host).into(),
-                ipv6: Ipv6Addr::new(0xfd64, 0, 0, 0, 0, 0, 0, host.into()).into(),
-            }
+        let [left, right] = [1u8, 2].map(|host| Site {
+            namespace: Namespace::new().unwrap(),
+            ipv4: Ipv4Addr::new(10, 64, 0, host).into(),
+            ipv6: Ipv6Addr::new(0xfd64, 0, 0, 0, 0, 0, 0, host.into()).into(),
         });
-        ip(&format!(
-            "link add name eth0 netns {} type veth peer name eth0 netns {}",
-            left.name, right.name
-        ));
-        for end in [&left, &right] {
-            ip(&format!("-n {} link set lo up", end.name));
-            ip(&format!(
-                "-n {} addr add {}/24 dev eth0",
-                end.name, end.ipv4
-            ));
-            ip(&format!(
-                "-n {} addr add {}/64 dev eth0 nodad",
-                end.name, end.ipv6
-            ));
-            ip(&format!("-n {} link set eth0 up", end.name));
-        }
+        Namespace::link([&left, &right].map(|site| End {
+            namespace: &site.namespace,
+            interface: "eth0".to_owned(),
+            addresses: vec![format!("{}/24", site.ipv4), format!("{}/64", site.ipv6)],
+        }))
+        .unwrap();
         let folder = tempfile::tempdir().unwrap();
         Self {
             left,
@@ -101,34 +77,29 @@ impl Link {
     }
 }
 
-impl Namespace {
-    /// Runs `work` on a thread inside the namespace.
-    pub(crate) fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        thread::scope(|scope| {
-            let inside = scope.spawn(|| {
-                let handle = File::open(format!("/run/netns/{}", self.name)).unwrap();
-                setns(handle, CloneFlags::CLONE_NEWNET).unwrap();
-                work()
-            });
-            inside.join().unwrap()
-        })
-    }
+/// `line` has words separated by single spaces.
+fn command(line: &str) -> Command {
+    let mut words = line.split(' ');
+    let mut command = Command::new(words.next().unwrap());
+    command.args(words);
+    command
+}
 
-    /// A command to be run inside the namespace; `line` has words separated by single spaces.
-    pub(crate) fn command(&self, line: &str) -> Command {
-        let mut command = Command::new("ip");
-        command
-            .args(["netns", "exec", &self.name])
-            .args(line.split(' '));
-        command
+impl Site {
+    /// Does `work` inside.
+    pub(crate) fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
+        self.namespace.enter(work).unwrap()
     }
 
     /// What `line` wrote to its standard output; it must succeed.
     pub(crate) fn output(&self, line: &str) -> String {
-        let output = self.command(line).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{line}: {stderr}");
-        String::from_utf8(output.stdout).unwrap()
+        self.namespace.run(&mut command(line)).unwrap()
+    }
+
+    /// How `line` ends, and what it wrote to its standard error.
+    pub(crate) fn refusal(&self, line: &str) -> (Option<i32>, String) {
+        let Output { status, stderr, .. } = self.enter(|| command(line).output()).unwrap();
+        (status.code(), String::from_utf8(stderr).unwrap())
     }
 
     /// TCP segments that were sent again from here, by all connections so far.
@@ -151,7 +122,9 @@ impl Namespace {
     /// Starts `muxwan run` and waits for its report.
     pub(crate) fn muxwan(&self, flags: &str, report: &Path) -> Muxwan {
         let line = format!("{} {flags} --report {}", run_line(), report.display());
-        let mut child = self.command(&line).stdout(Stdio::piped()).spawn().unwrap();
+        let mut command = command(&line);
+        command.stdout(Stdio::piped());
+        let mut child = self.enter(|| command.spawn()).unwrap();
         let mut text = String::new();
         BufReader::new(child.stdout.as_mut().unwrap())
             .read_line(&mut text)
@@ -165,12 +138,6 @@ impl Namespace {
             child,
             report: serde_json::from_str(&text).unwrap(),
         }
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        ip(&format!("netns del {}", self.name));
     }
 }
 
@@ -208,14 +175,6 @@ impl Drop for Muxwan {
 
 pub(crate) fn run_line() -> String {
     format!("{} run", env!("CARGO_BIN_EXE_muxwan"))
-}
-
-fn ip(line: &str) {
-    let output = Command::new("ip").args(line.split(' ')).output();
-    let output =
-        output.unwrap_or_else(|error| panic!("`ip` (Debian: iproute2) is needed: {error}"));
-    let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {line}: {stderr}");
 }
 
 /// No exchange may be faster than the delay, and the median of 20 has to be within 3 % of it.

@@ -4,6 +4,7 @@
 //! each protocol, a Service behind them and up to four agents. One file a kind of object.
 
 pub mod agents;
+pub mod metadata;
 pub mod results;
 pub mod runner;
 pub mod tunnel;
@@ -166,12 +167,12 @@ fn gateways(
 #[cfg(test)]
 mod tests {
     use muxtunnel_crds::{CongestionControl, Pool, Protocol};
+    use muxtunnel_testkit::pod_security::violations;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::benchmark_controller::test_support::{benchmark, settings};
     use crate::benchmark_controller::validate::validate;
-    use crate::pod_security::violations;
 
     const SPEC: &str = "
 tunnel:

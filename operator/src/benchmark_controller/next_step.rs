@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Pod;
 use muxtunnel_bench_api::result::{Record, Summary};
 use muxtunnel_crds::{MuxBenchmarkStatus, benchmark_condition};
 
-use super::readiness::{is_ready, pod_host, why_not_ready};
+use super::readiness::why_not_ready;
 use crate::conditions::is_true;
+use crate::pods::{self, is_ready};
 
 /// The step.
 #[derive(Debug, Clone, PartialEq)]
@@ -51,7 +52,7 @@ pub fn next_step(
     let Some(pod) = pod else {
         return Step::Wait("the Job has no pod yet".to_owned());
     };
-    match pod_host(pod).filter(|_| is_ready(pod)) {
+    match pods::host(pod).filter(|_| is_ready(pod)) {
         Some(host) => Step::Ask(host),
         None => Step::Wait(format!("the runner is not ready: {}", why_not_ready(pod))),
     }

@@ -6,6 +6,7 @@
 //! another hash, and is known again when the kubelet has brought that to the pod, within 90 seconds;
 //! the runner goes on measuring meanwhile. What agents want to see, they share with the runner alone.
 
+use data_encoding::HEXLOWER;
 use sha2::{Digest, Sha256};
 
 /// The key of this process.
@@ -28,25 +29,15 @@ impl OperatorKey {
     /// tokens of other benchmarks.
     #[must_use]
     pub fn token(&self, benchmark_uid: &str) -> String {
-        hex(&[&self.0, benchmark_uid.as_bytes()])
+        let hash = Sha256::new_with_prefix(self.0).chain_update(benchmark_uid);
+        HEXLOWER.encode(&hash.finalize())
     }
 }
 
 /// What the runner knows of the token: its SHA-256, in hexadecimal.
 #[must_use]
 pub fn published(token: &str) -> String {
-    hex(&[token.as_bytes()])
-}
-
-fn hex(parts: &[&[u8]]) -> String {
-    let mut hash = Sha256::new();
-    for part in parts {
-        hash.update(part);
-    }
-    hash.finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    HEXLOWER.encode(&Sha256::digest(token))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use muxtunnel_gateway_config::ADMIN_PORT;
 use super::names::{self, Agent, ENVIRONMENT, End, environment};
 use super::validate::{Environment, ValidatedBenchmark};
 use crate::labels::{COMPONENT, INSTANCE};
+use crate::pods::{self, is_ready};
 use crate::settings::Settings;
 
 /// Name of the container that makes the delay.
@@ -108,7 +109,7 @@ fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
     let mine = |pod: &&Pod| pod.labels().get(INSTANCE).map(String::as_str) == Some(tunnel);
     let ready = gateways.iter().filter(mine).filter(|pod| is_ready(pod));
     ready
-        .filter_map(pod_host)
+        .filter_map(pods::host)
         .map(|host| format!("http://{}:{ADMIN_PORT}/status", in_url(&host)))
         .collect()
 }
@@ -207,7 +208,7 @@ fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String
     if let Some(refusal) = wan_refusal(pod) {
         return Err(NotReady::Never(refusal));
     }
-    match pod_host(pod).filter(|_| is_ready(pod)) {
+    match pods::host(pod).filter(|_| is_ready(pod)) {
         Some(host) => Ok(host),
         None => {
             let reason = format!(
@@ -274,29 +275,6 @@ fn pending(code: Code, reason: &str) -> NotReady {
         code: code.to_string(),
         reason: reason.to_owned(),
     })
-}
-
-/// Whether the pod's readiness probe succeeds.
-#[must_use]
-pub fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|c| c.type_ == "Ready" && c.status == "True")
-}
-
-/// The pod's address.
-#[must_use]
-pub fn pod_host(pod: &Pod) -> Option<String> {
-    pod.status
-        .as_ref()?
-        .pod_ip
-        .clone()
-        .filter(|ip| !ip.is_empty())
 }
 
 /// IPv6 addresses have brackets in URLs.

@@ -5,6 +5,7 @@
 //! Ed25519, whose signatures are no matter of chance, so that the same certificate comes out each time. Authorities
 //! take turns by the clock: see [`Schedule`].
 
+use data_encoding::HEXLOWER;
 use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
 use rcgen::{
@@ -309,8 +310,7 @@ impl std::fmt::Debug for Authority {
 /// SHA-256, in lower-case hexadecimal digits.
 #[must_use]
 pub fn fingerprint(bytes: &[u8]) -> String {
-    let digest = Sha256::digest(bytes);
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    HEXLOWER.encode(&Sha256::digest(bytes))
 }
 
 pub(super) fn at(seconds: i64) -> Result<OffsetDateTime, CertificateError> {

@@ -1,15 +1,12 @@
-//! How long the API server takes to answer: a layer of the client.
+//! How long the API server takes to answer.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
-use http::{Method, Request, Response};
+use http::{Method, StatusCode, Uri};
 use prometheus_client::encoding::EncodeLabelSet;
-use tower::{Layer, Service};
 
 use super::Metrics;
+use crate::observer::{Observer, is_watch};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct RequestLabels {
@@ -18,72 +15,40 @@ pub(super) struct RequestLabels {
     status: &'static str,
 }
 
-/// Layer of the client that measures its requests.
-#[derive(Clone)]
-pub struct RequestLayer(pub Metrics);
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub struct Asked {
+    verb: &'static str,
+    resource: String,
+    begin: Instant,
+}
 
-impl<S> Layer<S> for RequestLayer {
-    type Service = MeasuredService<S>;
+impl Observer for Metrics {
+    type Asked = Asked;
 
-    fn layer(&self, inner: S) -> Self::Service {
-        MeasuredService {
-            inner,
-            metrics: self.0.clone(),
+    fn asked(&self, method: &Method, uri: &Uri) -> Asked {
+        Asked {
+            verb: verb(method, uri),
+            resource: resource(uri.path()).to_owned(),
+            begin: Instant::now(),
         }
     }
-}
 
-/// See [`RequestLayer`].
-#[derive(Clone)]
-pub struct MeasuredService<S> {
-    inner: S,
-    metrics: Metrics,
-}
-
-impl<S, B, R> Service<Request<B>> for MeasuredService<S>
-where
-    S: Service<Request<B>, Response = Response<R>>,
-    S::Future: Send + 'static,
-    S::Error: 'static,
-    R: 'static,
-{
-    type Response = S::Response;
-    type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
-
-    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.inner.poll_ready(context)
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let verb = verb(request.method(), request.uri());
-        let resource = resource(request.uri().path()).to_owned();
-        let (metrics, begin) = (self.metrics.clone(), Instant::now());
-        let answer = self.inner.call(request);
-        Box::pin(async move {
-            let answer = answer.await;
-            let labels = RequestLabels {
-                verb,
-                resource,
-                status: answer.as_ref().map_or("none", class),
-            };
-            metrics.answered(&labels, begin.elapsed());
-            answer
-        })
+    fn answered(&self, asked: Asked, status: Option<StatusCode>) {
+        let labels = RequestLabels {
+            verb: asked.verb,
+            resource: asked.resource,
+            status: status.map_or("none", class),
+        };
+        let seconds = asked.begin.elapsed().as_secs_f64();
+        self.requests.get_or_create(&labels).observe(seconds);
     }
 }
 
 /// As Kubernetes calls it.
-fn verb(method: &Method, uri: &http::Uri) -> &'static str {
-    let watches = |pair: &str| pair.starts_with("watch=");
+fn verb(method: &Method, uri: &Uri) -> &'static str {
     match *method {
-        Method::GET
-            if uri
-                .query()
-                .is_some_and(|query| query.split('&').any(watches)) =>
-        {
-            "watch"
-        }
+        Method::GET if is_watch(uri) => "watch",
         Method::GET if object_of(uri.path()).1 => "get",
         Method::GET => "list",
         Method::POST => "create",
@@ -94,8 +59,8 @@ fn verb(method: &Method, uri: &http::Uri) -> &'static str {
     }
 }
 
-fn class<R>(answer: &Response<R>) -> &'static str {
-    match answer.status().as_u16() / 100 {
+fn class(status: StatusCode) -> &'static str {
+    match status.as_u16() / 100 {
         2 => "2xx",
         3 => "3xx",
         4 => "4xx",

@@ -9,6 +9,7 @@ use tower::{Layer, Service};
 
 use super::*;
 use crate::caches::Feed;
+use crate::observer::ObserverLayer;
 use crate::tunnel_controller::Error;
 use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
@@ -258,9 +259,10 @@ async fn the_documentation_has_every_metric_and_no_other() {
     metrics.say_tunnels(store(&[judged("site", "judged")]));
     let failed = async { Err::<Action, _>(Error::Incomplete("UID")) };
     metrics.timed("MuxTunnel", failed).await.unwrap_err();
-    let mut client = requests::RequestLayer(metrics.clone()).layer(tower::service_fn(
-        |_: http::Request<()>| async { Ok::<_, std::io::Error>(http::Response::new(())) },
-    ));
+    let mut client =
+        ObserverLayer(metrics.clone()).layer(tower::service_fn(|_: http::Request<()>| async {
+            Ok::<_, std::io::Error>(http::Response::new(()))
+        }));
     let request = http::Request::get("/api/v1/pods").body(()).unwrap();
     client.call(request).await.unwrap();
 

@@ -1,4 +1,4 @@
-//! The server on a port of loopback, for an operator in a process of its own; beside it, what the gateways in its pods
+//! The API server on a port of loopback, for an operator in a process of its own; beside it, what the gateways in its pods
 //! say of themselves.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,33 +6,24 @@ use std::net::{Ipv4Addr, SocketAddr};
 use axum::extract::{Path, State};
 use axum::routing::get;
 use axum::{Json, Router};
-use http::{Request, StatusCode};
+use http::StatusCode;
 use muxtunnel_gateway_config::status::Status;
 use tokio::net::TcpListener;
 
+use super::FakeApi;
 use super::kubelet::Healthy;
-use super::{Answer, FakeApi};
 use crate::tunnel_controller::observe::Gateways;
 
-impl FakeApi {
-    /// Answers there for as long as the runtime lives. A gateway's status is at `/gateways/ADDRESS`.
-    pub(crate) async fn listen(&self) -> SocketAddr {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let router = Router::new()
-            .route("/gateways/{address}", get(gateway))
-            .fallback(any)
-            .with_state(self.clone());
-        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        address
-    }
-}
-
-async fn any(State(api): State<FakeApi>, request: axum::extract::Request) -> Answer {
-    let (parts, body) = request.into_parts();
-    let body = axum::body::to_bytes(body, usize::MAX).await.unwrap();
-    let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
-    api.answer(request).await.unwrap()
+/// Answers there for as long as the runtime lives. A gateway's status is at `/gateways/ADDRESS`.
+pub(crate) async fn listen(api: &FakeApi) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let router = Router::new()
+        .route("/gateways/{address}", get(gateway))
+        .with_state(api.clone())
+        .fallback_service(api.router());
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    address
 }
 
 async fn gateway(

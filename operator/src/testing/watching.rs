@@ -1,106 +1,13 @@
-//! Watches of the API server in memory: over HTTP as clients begin them, or, where a test decides how far
-//! behind they are, straight into the operator's caches.
+//! Watches of the API server in memory straight into the operator's caches, where a test decides how far behind they are.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures::stream::{self, StreamExt};
-use http::Response;
-use http_body_util::{BodyExt, StreamBody};
-use hyper::body::{Bytes, Frame};
+use kube::ResourceExt;
 use kube::runtime::watcher::Event;
-use serde_json::{Value, json};
-use tokio::time::{Instant, timeout_at};
+use serde_json::Value;
 
-use super::{Answer, FakeApi, READ_TIMEOUT, Recorded, Trouble, error, is_in, selector};
+use super::FakeApi;
 use crate::caches::{Caches, Feed, Feeds};
 use crate::labels;
 use crate::watches::Watched;
-use kube::ResourceExt;
-
-impl FakeApi {
-    pub(super) fn watch(&self, request: &Recorded) -> Answer {
-        let parameter = |name: &str| {
-            let pairs = request.query.split('&');
-            let mut values = pairs.filter_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
-            values.next().and_then(|value| value.parse::<u64>().ok())
-        };
-        let from = parameter("resourceVersion").unwrap_or(0);
-        let end = Instant::now() + Duration::from_secs(parameter("timeoutSeconds").unwrap_or(290));
-        let (resource, query) = (request.path.clone(), request.query.clone());
-        let namespace = request.namespace.clone();
-        let newest = self.newest.subscribe();
-        let events = stream::unfold(
-            (self.clone(), newest, from),
-            move |(api, mut newest, from)| {
-                let (resource, query) = (resource.clone(), query.clone());
-                let namespace = namespace.clone();
-                async move {
-                    loop {
-                        newest.borrow_and_update();
-                        let trouble = api.lock().troubles.get(&resource).copied();
-                        if matches!(trouble, Some(Trouble::Hangs)) {
-                            tokio::time::sleep(READ_TIMEOUT).await;
-                        }
-                        if trouble.is_some() || api.lock().away || from == u64::MAX {
-                            return None;
-                        }
-                        let scope = namespace.as_deref();
-                        let next = api.next_event((&resource, scope), &query, from);
-                        if let Some((version, event)) = next {
-                            let mut line = serde_json::to_vec(&event).unwrap();
-                            line.push(b'\n');
-                            let frame = Ok::<_, std::io::Error>(Frame::data(Bytes::from(line)));
-                            return Some((frame, (api, newest, version)));
-                        }
-                        timeout_at(end, newest.changed()).await.ok()?.ok()?;
-                    }
-                }
-            },
-        );
-        Response::new(StreamBody::new(events.boxed()).boxed_unsync())
-    }
-
-    /// The first change after `from` that a watch is told of.
-    fn next_event(
-        &self,
-        (resource, namespace): (&str, Option<&str>),
-        query: &str,
-        from: u64,
-    ) -> Option<(u64, Value)> {
-        let selector = selector::parse(query);
-        let prefix = format!("{resource}/");
-        let world = self.lock();
-        if from < world.forgotten {
-            let text = format!("too old resource version: {from} ({})", world.forgotten);
-            let (_, status) = error(410, "Expired", &text);
-            // The watch is at its end with that.
-            return Some((u64::MAX, json!({"type": "ERROR", "object": status})));
-        }
-        let begin = world
-            .changes
-            .partition_point(|change| change.version <= from);
-        let matches = |object: &Option<Arc<Value>>| {
-            object
-                .as_ref()
-                .filter(|object| selector.matches(&object["metadata"]["labels"]))
-                .cloned()
-        };
-        world.changes[begin..]
-            .iter()
-            .filter(|change| change.path.starts_with(&prefix) && is_in(&change.path, namespace))
-            .find_map(|change| {
-                let (type_, object) = match (matches(&change.old), matches(&change.new)) {
-                    (None, None) => return None,
-                    (None, Some(new)) => ("ADDED", new),
-                    (Some(_), Some(new)) => ("MODIFIED", new),
-                    (Some(old), None) => ("DELETED", old),
-                };
-                let event = json!({"type": type_, "object": *object});
-                Some((change.version, event))
-            })
-    }
-}
 
 /// Caches that a test fills by hand, as far as it wants.
 pub(crate) struct Watches {
@@ -174,7 +81,7 @@ impl Watches {
             true,
             range,
         );
-        let newest = api.lock().version;
+        let newest = api.newest();
         self.seen = Some(match self.seen {
             Some(seen) => version.min(newest).max(seen),
             None => newest,
@@ -194,15 +101,12 @@ fn bring<K: Watched>(
     children_alone: bool,
     range: Option<(u64, u64)>,
 ) {
-    let prefix = format!("{resource}/");
     let read = |object: &Value| serde_json::from_value::<K>(object.clone()).unwrap();
     let is_watched = |object: &K| !children_alone || labels::is_child(object.labels());
-    let world = api.lock();
     let Some((after, until)) = range else {
         feed.take(Event::Init);
-        let objects = world.objects.iter();
-        for (_, stored) in objects.filter(|(path, _)| path.starts_with(&prefix)) {
-            let object = read(&stored.shown());
+        for object in api.list(resource) {
+            let object = read(&object);
             if is_watched(&object) {
                 feed.take(Event::InitApply(object));
             }
@@ -210,13 +114,9 @@ fn bring<K: Watched>(
         feed.take(Event::InitDone);
         return;
     };
-    for change in &world.changes {
-        let is_due = change.version > after && change.version <= until;
-        if !is_due || !change.path.starts_with(&prefix) {
-            continue;
-        }
-        let old = change.old.as_deref().map(read).filter(is_watched);
-        let new = change.new.as_deref().map(read).filter(is_watched);
+    for (old, new) in api.changes(resource, after, until) {
+        let old = old.as_deref().map(read).filter(is_watched);
+        let new = new.as_deref().map(read).filter(is_watched);
         match (old, new) {
             (_, Some(new)) => drop(feed.take(Event::Apply(new))),
             (Some(old), None) => drop(feed.take(Event::Delete(old))),

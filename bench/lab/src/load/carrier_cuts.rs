@@ -13,6 +13,7 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
+use muxtunnel_testkit::namespace::Namespace;
 
 use super::{
     Outcome,
@@ -20,10 +21,7 @@ use super::{
     mirror::{Streams, Tally},
     streams::PATIENCE,
 };
-use crate::{
-    metric::{Figures, Metric},
-    namespace::Namespace,
-};
+use crate::metric::{Figures, Metric};
 
 /// The pause between two looks at what is waited for.
 const POLL_INTERVAL: Duration = Duration::from_millis(5);

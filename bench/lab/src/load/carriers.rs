@@ -4,9 +4,8 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
-
-use crate::namespace::Namespace;
+use anyhow::{Context, Result};
+use muxtunnel_testkit::namespace::Namespace;
 
 /// Which end of the carriers a namespace has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -53,11 +52,8 @@ pub(super) fn cut(namespace: &Namespace, end: End, port: u16, carrier: Carrier) 
 }
 
 fn ss(namespace: &Namespace, line: &str) -> Result<String> {
-    let output = namespace.enter(|| Command::new("ss").args(line.split(' ')).output())?;
-    let output = output.context("starting `ss` (Debian: iproute2)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "`ss {line}`: {}", said.trim());
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    let said = namespace.run(Command::new("ss").args(line.split(' ')));
+    said.context("`ss` (Debian: iproute2)")
 }
 
 /// `line`: the queues, the local and the peer's address, then facts such as `bytes_acked:17`; a

@@ -15,7 +15,8 @@ fn key(scenario: Scenario, connections: u32, system: System) -> Key {
     }
 }
 
-fn conditions() -> Conditions {
+/// Of runs of a few seconds.
+pub(crate) fn conditions(rounds: u32) -> Conditions {
     Conditions {
         iperf2: "2.1.8".to_owned(),
         kernel: "6.18.0".to_owned(),
@@ -25,14 +26,14 @@ fn conditions() -> Conditions {
             warm_up_seconds: 1,
             duplex_seconds: 4,
         },
-        rounds: 3,
+        rounds,
     }
 }
 
 /// Bulk and ping-pong of direct and ours; jetsocat is not installed.
 fn report() -> Report {
     let mut report = Report {
-        conditions: conditions(),
+        conditions: conditions(3),
         rows: Vec::new(),
     };
     for (system, scale) in [(System::Direct, 1.0), (System::MuxgateJmux, 0.5)] {
@@ -133,7 +134,7 @@ fn targets_that_the_run_covers_are_judged_and_no_others() {
 fn opens_are_judged_by_the_lower_of_a_constant_and_half_of_direct() {
     let judged = |direct: f64, ours: f64| {
         let mut report = Report {
-            conditions: conditions(),
+            conditions: conditions(3),
             rows: Vec::new(),
         };
         for (system, opens) in [(System::Direct, direct), (System::MuxgateNative, ours)] {

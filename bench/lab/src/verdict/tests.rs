@@ -3,8 +3,7 @@ use crate::{
     bench::{Basis, Measured},
     metric::Figures,
     plan::{Selection, USUAL, environments},
-    report::{Conditions, Key},
-    scenario::Times,
+    report::{Key, tests::conditions},
 };
 
 /// What a system showed in one round.
@@ -13,17 +12,7 @@ type Round = (Scenario, System, Figures);
 /// A report of these rounds, each with `connections`.
 fn report(topology: Topology, control: &str, connections: u32, rounds: &[Round]) -> Report {
     let mut report = Report {
-        conditions: Conditions {
-            iperf2: "2.1.8".to_owned(),
-            kernel: "6.18.0".to_owned(),
-            cpus: 2,
-            times: Times {
-                seconds: 2,
-                warm_up_seconds: 1,
-                duplex_seconds: 4,
-            },
-            rounds: 1,
-        },
+        conditions: conditions(1),
         rows: Vec::new(),
     };
     for (scenario, system, figures) in rounds {

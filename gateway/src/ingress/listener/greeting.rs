@@ -225,17 +225,15 @@ fn gone() -> Rejection {
 /// Of time nothing passes here but what is waited for.
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket;
     use tokio::io::AsyncWriteExt;
-    use tokio::net::{TcpListener, TcpStream};
+    use tokio::net::TcpStream;
 
     use super::*;
 
     async fn pair() -> (TcpStream, LocalSocket) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap())
-            .await
-            .unwrap();
-        (client, listener.accept().await.unwrap().0.into())
+        let (client, accepted) = socket::pair().await;
+        (client, accepted.into())
     }
 
     /// What comes of a client that says `said` to a port of `protocol`, and when.

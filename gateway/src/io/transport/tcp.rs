@@ -162,9 +162,10 @@ impl Detached for std::net::TcpStream {
 mod tests {
     use std::io::ErrorKind;
 
+    use muxtunnel_testkit::socket::pair;
+
     use super::*;
     use crate::io::duplex::readable;
-    use crate::session::driver::tests::pair;
 
     #[tokio::test]
     async fn a_short_read_waits_for_more_and_still_sees_the_end() {

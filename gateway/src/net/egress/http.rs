@@ -89,10 +89,10 @@ fn invalid(text: &'static str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::session::driver::tests::pair;
 
     /// What comes of an answer that comes in these parts, and what is left to read.
     async fn answered(parts: &[&[u8]]) -> (Result<()>, Vec<u8>) {

@@ -132,10 +132,10 @@ fn invalid() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
     use tokio::io::AsyncReadExt;
 
     use super::*;
-    use crate::session::driver::tests::pair;
 
     #[test]
     fn names_go_as_names_and_addresses_as_addresses() {

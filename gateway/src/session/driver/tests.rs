@@ -14,9 +14,9 @@ use muxtunnel_proto::{
     Priority, Receive, Refusal, ResetCode, SendCapacity, SessionError, Source, StreamId, Token,
     Transmit,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use muxtunnel_testkit::socket::pair;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::task::{JoinHandle, LocalSet};
 
 use super::*;
@@ -218,14 +218,6 @@ impl Session for Forgetful {
     fn credit(&self, stream: StreamId) -> Option<CreditView> {
         self.inner.credit(stream)
     }
-}
-
-/// Both ends of a connection.
-pub(crate) async fn pair() -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let near = TcpStream::connect(listener.local_addr().unwrap());
-    let (near, far) = tokio::join!(near, listener.accept());
-    (near.unwrap(), far.unwrap().0)
 }
 
 /// The next frame on `tcp`, with its payload.

@@ -6,9 +6,9 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec,
-    PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile, SecretVolumeSource,
-    SecurityContext, Service, ServicePort, ServiceSpec, Volume, VolumeMount,
+    Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
+    ResourceRequirements, SeccompProfile, SecretVolumeSource, Service, ServicePort, ServiceSpec,
+    Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -16,9 +16,11 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
 
+use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
+use crate::pods::unprivileged;
 use crate::settings::Settings;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
@@ -58,13 +60,11 @@ pub fn deployment(
         like_a_gateway(&mut spec, gateway);
     }
     Deployment {
-        metadata: ObjectMeta {
-            name: Some(agent.name(&benchmark.name, index)),
-            namespace: Some(benchmark.namespace.clone()),
-            labels: Some(labels.clone()),
-            owner_references: Some(vec![benchmark.owner.clone()]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned(
+            benchmark,
+            agent.name(&benchmark.name, index),
+            labels.clone(),
+        ),
         spec: Some(DeploymentSpec {
             replicas: Some(1),
             // Two pods of one agent at a time would have the runner measure the wrong one.
@@ -102,13 +102,11 @@ pub fn service(benchmark: &ValidatedBenchmark, environment: &Environment, agent:
         ..ServicePort::default()
     };
     Service {
-        metadata: ObjectMeta {
-            name: Some(agent.name(&benchmark.name, index)),
-            namespace: Some(benchmark.namespace.clone()),
-            labels: Some(labels.clone()),
-            owner_references: Some(vec![benchmark.owner.clone()]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned(
+            benchmark,
+            agent.name(&benchmark.name, index),
+            labels.clone(),
+        ),
         spec: Some(ServiceSpec {
             selector: Some(labels),
             ports: Some(vec![port("iperf", IPERF_PORT), port("echo", ECHO_PORT)]),
@@ -182,15 +180,7 @@ pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Containe
             ),
             ..ResourceRequirements::default()
         }),
-        security_context: Some(SecurityContext {
-            allow_privilege_escalation: Some(false),
-            read_only_root_filesystem: Some(true),
-            capabilities: Some(Capabilities {
-                drop: Some(vec!["ALL".to_owned()]),
-                add: None,
-            }),
-            ..SecurityContext::default()
-        }),
+        security_context: Some(unprivileged()),
         volume_mounts: Some(vec![VolumeMount {
             name: TOKEN_VOLUME.to_owned(),
             mount_path: TOKEN_DIRECTORY.to_owned(),

@@ -1,9 +1,9 @@
 //! The ConfigMap with the results: the same lines of JSON as in the log.
 
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::api::ObjectMeta;
 use muxtunnel_bench_api::result::{Cell, Record, Summary};
 
+use super::metadata::owned;
 use crate::benchmark_controller::names::{self, RESULTS};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
@@ -25,13 +25,11 @@ pub fn config_map(
         .filter_map(|record| serde_json::to_string(&record).ok())
         .collect();
     ConfigMap {
-        metadata: ObjectMeta {
-            name: Some(names::results(&benchmark.name)),
-            namespace: Some(benchmark.namespace.clone()),
-            labels: Some(labels::child(&benchmark.name, RESULTS)),
-            owner_references: Some(vec![benchmark.owner.clone()]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned(
+            benchmark,
+            names::results(&benchmark.name),
+            labels::child(&benchmark.name, RESULTS),
+        ),
         data: Some([(RESULTS_KEY.to_owned(), lines.join("\n") + "\n")].into()),
         ..ConfigMap::default()
     }

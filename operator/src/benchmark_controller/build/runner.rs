@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
 use kube::api::ObjectMeta;
 
 use super::agents::{TOKEN_FILE, container, pod};
+use super::metadata::owned;
 use crate::benchmark_controller::names::{self, RUNNER};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
@@ -100,11 +101,5 @@ pub fn job(settings: &Settings, benchmark: &ValidatedBenchmark) -> Job {
 }
 
 fn metadata(benchmark: &ValidatedBenchmark, name: String) -> ObjectMeta {
-    ObjectMeta {
-        name: Some(name),
-        namespace: Some(benchmark.namespace.clone()),
-        labels: Some(labels::child(&benchmark.name, RUNNER)),
-        owner_references: Some(vec![benchmark.owner.clone()]),
-        ..ObjectMeta::default()
-    }
+    owned(benchmark, name, labels::child(&benchmark.name, RUNNER))
 }

@@ -1,13 +1,13 @@
 //! The MuxTunnels of an environment: one for each protocol, all to the same server.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use kube::api::ObjectMeta;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
     Carrier, Duration, Forward, Listen, ListenFrom, ListenProtocol, MuxTunnel, MuxTunnelSpec,
     Protocol, ServiceTarget, Side, Target, Tuning, Wan,
 };
 
+use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
 
@@ -65,17 +65,11 @@ pub fn tunnel(
         wan,
     };
     MuxTunnel {
-        metadata: ObjectMeta {
-            name: Some(names::tunnel(
-                &benchmark.name,
-                index,
-                protocol_name(protocol),
-            )),
-            namespace: Some(benchmark.namespace.clone()),
-            labels: Some(environment_labels(&benchmark.name, TUNNEL, index)),
-            owner_references: Some(vec![benchmark.owner.clone()]),
-            ..ObjectMeta::default()
-        },
+        metadata: owned(
+            benchmark,
+            names::tunnel(&benchmark.name, index, protocol_name(protocol)),
+            environment_labels(&benchmark.name, TUNNEL, index),
+        ),
         spec,
         status: None,
     }

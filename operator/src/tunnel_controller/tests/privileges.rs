@@ -7,10 +7,10 @@ use std::path::Path;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
+use muxtunnel_testkit::pod_security::violations;
 
 use super::*;
 use crate::certificates::tests::any_bundle;
-use crate::pod_security::violations;
 use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::certify::renewal::Joined;
 use crate::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};

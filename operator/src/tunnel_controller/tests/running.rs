@@ -16,12 +16,12 @@ use crate::events::Events;
 use crate::grants::tests::known;
 use crate::leader::{Elector, Leadership, WriteGate};
 use crate::metrics::Metrics;
-use crate::metrics::requests::RequestLayer;
+use crate::observer::ObserverLayer;
 use crate::testing::kubelet::Healthy;
 use crate::testing::{FakeApi, Trouble};
 use crate::tunnel_controller::observe::Gateways;
 use crate::tunnel_controller::{Context, Feeds, run};
-use crate::watch_clock::{WatchClock, WatchLayer};
+use crate::watch_clock::WatchClock;
 
 /// One process of the operator.
 pub(super) struct Process {
@@ -59,7 +59,8 @@ impl Process {
             let api = api.clone();
             async move { api.send(request).await }
         });
-        let service = RequestLayer(metrics.clone()).layer(WatchLayer(clock.clone()).layer(service));
+        let service =
+            ObserverLayer(metrics.clone()).layer(ObserverLayer(clock.clone()).layer(service));
         let client = kube::Client::new(WriteGate(leadership.clone()).layer(service), "default");
         let all = AllFeeds::default();
         let caches = all.caches();

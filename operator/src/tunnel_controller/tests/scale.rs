@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep};
 use super::running::{Process, is_ready};
 use super::*;
 use crate::leader::Leadership;
-use crate::testing::FakeApi;
+use crate::testing::{FakeApi, loopback};
 use crate::tunnel_controller::observe::Gateways;
 
 /// Tunnels, each with a Service of its own to lead to.
@@ -106,7 +106,7 @@ async fn two_hundred_tunnels_are_ready_within_the_operators_memory() {
     }
     let api = FakeApi::default();
     put_objects(&api);
-    let server = format!("http://{}", api.listen().await);
+    let server = format!("http://{}", loopback::listen(&api).await);
     let begin = Instant::now();
     let operator = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", THIS])

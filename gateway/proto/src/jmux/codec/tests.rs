@@ -1,16 +1,9 @@
 //! Golden vectors (the OPEN is that of JMUX-spec.md) and properties of the codec.
 
+use muxtunnel_testkit::hex::bytes;
 use proptest::prelude::*;
 
 use super::*;
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
-}
 
 fn golden() -> Vec<(Control, Vec<u8>)> {
     let id = ChannelId;

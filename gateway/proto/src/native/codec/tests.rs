@@ -1,19 +1,12 @@
 //! Golden vectors (the tables of docs/protocol.md) and properties of the codec.
 
+use muxtunnel_testkit::hex::bytes;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
 use crate::session::ListenId;
-
-fn bytes(hex: &str) -> Vec<u8> {
-    let digits: Vec<u8> = hex.bytes().filter(|b| !b.is_ascii_whitespace()).collect();
-    digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
-}
 
 const PARAMETERS: Parameters = Parameters {
     initial_max_data: 0x1000_0000,

@@ -264,13 +264,13 @@ mod tests {
     use std::io::IoSlice;
     use std::sync::Arc;
 
+    use muxtunnel_testkit::socket::pair;
     use rustls::client::UnbufferedClientConnection;
     use rustls::server::UnbufferedServerConnection;
 
     use super::super::{handshake, tests::both};
     use super::*;
     use crate::io::transport::Tcp;
-    use crate::session::driver::tests::pair;
 
     /// The records of a client and of a server that shook hands.
     async fn records() -> (TlsRecords, TlsRecords) {

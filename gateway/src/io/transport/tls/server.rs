@@ -119,10 +119,11 @@ fn system_roots() -> std::result::Result<(&'static Path, RootCertStore), Unusabl
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_testkit::socket::pair;
+
     use super::*;
     use crate::io::transport::Tcp;
     use crate::io::transport::tls::tests::issued;
-    use crate::session::driver::tests::pair;
 
     /// What a server with a certificate for `own` is to a client that dials `host`, each with its identity of the
     /// other.

@@ -1,5 +1,6 @@
+use muxtunnel_testkit::socket::pair;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 
 use super::*;
 use crate::io::local_socket::LocalSocket;
@@ -17,18 +18,15 @@ struct Ends {
 impl Ends {
     /// Of a client that sent `request`.
     async fn of(request: &str) -> (Self, Exchange) {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap());
-        let (client, accepted) = tokio::join!(client, listener.accept());
+        let (client, accepted) = pair().await;
         let (target, far) = UnixStream::pair().unwrap();
         let (ends, ended) = oneshot::channel();
         let exchange = Exchange {
-            client: Box::new(LocalSocket::from(accepted.unwrap().0)),
+            client: Box::new(LocalSocket::from(accepted)),
             request: request.into(),
             target: far,
             ended,
         };
-        let client = client.unwrap();
         let ends = Self {
             client,
             target,

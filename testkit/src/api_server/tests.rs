@@ -1,7 +1,7 @@
 //! The API server in memory against what the real one is known to do.
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
@@ -84,7 +84,7 @@ async fn who_scales_takes_the_field_from_those_who_applied_it() {
 }
 
 /// As an autoscaler does.
-pub(crate) async fn scale(api: &FakeApi, replicas: i32) {
+async fn scale(api: &FakeApi, replicas: i32) {
     let scale = json!({"metadata": {"name": "x"}, "spec": {"replicas": replicas}});
     let request = http::Request::put("/apis/apps/v1/namespaces/site/deployments/x/scale")
         .body(serde_json::to_vec(&scale).unwrap())
@@ -215,4 +215,70 @@ async fn what_an_object_owned_goes_with_it() {
         .unwrap();
     let left: Vec<_> = api.snapshot().into_keys().collect();
     assert_eq!(left, ["configmaps/d"]);
+}
+
+#[tokio::test]
+async fn objects_that_are_in_no_namespace_are_found_without_one() {
+    let api = FakeApi::default();
+    for path in ["nodes/a", "namespaces/far"] {
+        api.put(path, json!({}));
+    }
+    let nodes: Api<Node> = Api::all(api.client());
+    assert_eq!(nodes.get("a").await.unwrap().metadata.namespace, None);
+    let namespaces: Api<Namespace> = Api::all(api.client());
+    assert!(namespaces.get("far").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_selector_of_fields_leaves_others_out() {
+    let api = FakeApi::default();
+    for (name, of) in [("a", "x"), ("b", "y")] {
+        let event = json!({"metadata": {"name": name}, "involvedObject": {"uid": of}});
+        api.put(&format!("events/{name}"), event);
+    }
+    let events: Api<Event> = Api::namespaced(api.client(), "site");
+    let params = kube::api::ListParams::default().fields("involvedObject.uid=y");
+    let names: Vec<_> = events.list(&params).await.unwrap().items;
+    let names: Vec<_> = names
+        .iter()
+        .map(|event| event.metadata.name.as_deref())
+        .collect();
+    assert_eq!(names, [Some("b")]);
+}
+
+#[tokio::test]
+async fn what_is_denied_is_denied_by_its_path_and_below_it() {
+    let api = FakeApi::default();
+    api.put("configmaps/a", json!({}));
+    api.put("configmaps/ab", json!({}));
+    api.deny("configmaps/a", 403);
+    let config_maps: Api<ConfigMap> = Api::namespaced(api.client(), "site");
+    assert!(config_maps.get("a").await.is_err());
+    assert!(config_maps.get("ab").await.is_ok());
+    api.deny("/api/v1/namespaces/site", 500);
+    assert!(config_maps.get("ab").await.is_err());
+}
+
+#[tokio::test]
+async fn a_new_object_gets_a_name_where_it_has_none() {
+    let api = FakeApi::default();
+    let config_maps: Api<ConfigMap> = Api::namespaced(api.client(), "site");
+    let nameless = ConfigMap {
+        metadata: kube::core::ObjectMeta {
+            generate_name: Some("a-".to_owned()),
+            ..kube::core::ObjectMeta::default()
+        },
+        ..ConfigMap::default()
+    };
+    let mut names = Vec::new();
+    for _ in 0..2 {
+        let made = config_maps
+            .create(&kube::api::PostParams::default(), &nameless)
+            .await;
+        names.push(made.unwrap().metadata.name.unwrap());
+    }
+    assert!(
+        names.iter().all(|name| name.starts_with("a-")) && names[0] != names[1],
+        "{names:?}"
+    );
 }

@@ -36,7 +36,8 @@ const VOLUMES: [&str; 8] = [
 ];
 
 /// The controls that the pod's spec breaks, each with the container or field where it does.
-pub(crate) fn violations(spec: &Value) -> BTreeSet<String> {
+#[must_use]
+pub fn violations(spec: &Value) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for field in ["hostNetwork", "hostPID", "hostIPC"] {
         if spec[field] == true {

@@ -1,27 +1,45 @@
-//! Label selectors, as far as the operator uses them: `key=value` and `key in (a,b)`.
+//! Selectors, as far as our programs use them: of labels `key=value` and `key in (a,b)`, of fields `a.b=value`.
 
 use serde_json::Value;
 
-pub(super) struct Selector(Vec<(String, Vec<String>)>);
+pub(super) struct Selector {
+    labels: Vec<(String, Vec<String>)>,
+    fields: Vec<(String, String)>,
+}
 
 impl Selector {
-    pub(super) fn matches(&self, labels: &Value) -> bool {
-        self.0.iter().all(|(key, allowed)| {
-            labels[key]
-                .as_str()
-                .is_some_and(|value| allowed.iter().any(|allowed| allowed == value))
-        })
+    pub(super) fn matches(&self, object: &Value) -> bool {
+        let labels = &object["metadata"]["labels"];
+        let has_label = |(key, allowed): &(String, Vec<String>)| {
+            let value = labels[key].as_str();
+            value.is_some_and(|value| allowed.iter().any(|allowed| allowed == value))
+        };
+        let has_field = |(pointer, wanted): &(String, String)| {
+            object.pointer(pointer).is_some_and(|value| value == wanted)
+        };
+        self.labels.iter().all(has_label) && self.fields.iter().all(has_field)
     }
 }
 
 pub(super) fn parse(query: &str) -> Selector {
-    let text = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix("labelSelector="))
-        .map(decode)
-        .unwrap_or_default();
+    let parameter = |name: &str| {
+        let mut pairs = query.split('&');
+        let value = pairs.find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='));
+        value.map(decode).unwrap_or_default()
+    };
+    let fields = parameter("fieldSelector");
+    let fields = fields.split(',').filter_map(|field| field.split_once('='));
+    Selector {
+        labels: parse_labels(&parameter("labelSelector")),
+        fields: fields
+            .map(|(path, value)| (format!("/{}", path.replace('.', "/")), value.to_owned()))
+            .collect(),
+    }
+}
+
+fn parse_labels(text: &str) -> Vec<(String, Vec<String>)> {
     let mut requirements = Vec::new();
-    let mut rest = text.as_str();
+    let mut rest = text;
     while !rest.is_empty() {
         let end = match (rest.find(','), rest.find('(')) {
             (Some(comma), Some(open)) if open < comma => rest.find(')').unwrap() + 1,
@@ -32,7 +50,7 @@ pub(super) fn parse(query: &str) -> Selector {
         requirements.push(parse_one(requirement));
         rest = tail.strip_prefix(',').unwrap_or(tail);
     }
-    Selector(requirements)
+    requirements
 }
 
 fn parse_one(requirement: &str) -> (String, Vec<String>) {

@@ -1,0 +1,177 @@
+//! What other controllers, the scheduler and the kubelets do, at once: a pod for each replica, which
+//! runs.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use serde_json::{Value, json};
+
+use super::FakeApi;
+
+impl FakeApi {
+    /// Brings the pods of all Deployments up that have none yet.
+    pub fn run_pods(&self) {
+        let deployments: Vec<Value> = {
+            let world = self.lock();
+            let all = world.objects.iter();
+            all.filter(|(path, _)| path.starts_with("deployments/"))
+                .map(|(_, stored)| stored.object.clone())
+                .collect()
+        };
+        for mut deployment in deployments {
+            let name = deployment["metadata"]["name"].as_str().unwrap().to_owned();
+            let replicas = deployment["spec"]["replicas"].as_i64().unwrap();
+            let template = deployment["spec"]["template"].clone();
+            for index in 0..replicas {
+                let path = format!("pods/{name}-{index}");
+                if self.get(&path).is_none() {
+                    let number = self.lock().version;
+                    let address = format!("10.{}.{}.1", number >> 8 & 255, number & 255);
+                    self.put_pod_of(&name, &path, pod(&template, &name, &address));
+                }
+            }
+            let status = json!({
+                "observedGeneration": deployment["metadata"]["generation"],
+                "replicas": replicas, "readyReplicas": replicas, "updatedReplicas": replicas,
+            });
+            if deployment["status"] != status {
+                deployment["status"] = status;
+                self.put(&format!("deployments/{name}"), deployment);
+            }
+        }
+    }
+}
+
+impl FakeApi {
+    /// Puts a pod there that the ReplicaSet of a Deployment's newest template has made.
+    pub fn put_pod_of(&self, deployment: &str, path: &str, mut pod: Value) {
+        let set = self.replica_set(deployment);
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": set["metadata"]["name"],
+            "uid": set["metadata"]["uid"], "controller": true,
+        }]);
+        self.put(path, pod);
+        // Its ready pods.
+        let mut set = self.replica_set(deployment);
+        let ready = {
+            let world = self.lock();
+            let is_of_it = |object: &Value| {
+                object["metadata"]["ownerReferences"][0]["uid"] == set["metadata"]["uid"]
+            };
+            let conditions = |object: &Value| object["status"]["conditions"].to_string();
+            let all = world.objects.iter();
+            all.filter(|(path, stored)| path.starts_with("pods/") && is_of_it(&stored.object))
+                .filter(|(_, stored)| conditions(&stored.object).contains("\"Ready\""))
+                .count()
+        };
+        if set["status"]["readyReplicas"] != json!(ready) {
+            set["status"] = json!({"replicas": ready, "readyReplicas": ready});
+            let name = set["metadata"]["name"].as_str().unwrap().to_owned();
+            self.put(&format!("replicasets/{name}"), set);
+        }
+    }
+
+    /// The pod with that address.
+    pub fn pod_at(&self, address: &str) -> Option<Value> {
+        let world = self.lock();
+        let is_it = |object: &&Value| object["status"]["podIP"] == address;
+        let mut objects = world.objects.values().map(|stored| &stored.object);
+        objects.find(is_it).cloned()
+    }
+
+    /// The ReplicaSet of a Deployment's newest template, as its controller makes it.
+    fn replica_set(&self, deployment: &str) -> Value {
+        let deployment = self.get(&format!("deployments/{deployment}")).unwrap();
+        let mut template = deployment["spec"]["template"].clone();
+        let mut hasher = DefaultHasher::new();
+        template.to_string().hash(&mut hasher);
+        let hash = format!("{:016x}", hasher.finish())[..8].to_owned();
+        template["metadata"]["labels"]["pod-template-hash"] = json!(hash);
+        let name = format!(
+            "{}-{hash}",
+            deployment["metadata"]["name"].as_str().unwrap()
+        );
+        let path = format!("replicasets/{name}");
+        if self.get(&path).is_none() {
+            let sets = {
+                let world = self.lock();
+                let paths = world.objects.keys();
+                paths
+                    .filter(|path| path.starts_with("replicasets/"))
+                    .count()
+            };
+            self.put(&path, json!({
+                "apiVersion": "apps/v1", "kind": "ReplicaSet",
+                "metadata": {
+                    "name": name, "labels": template["metadata"]["labels"],
+                    "annotations": {"deployment.kubernetes.io/revision": (sets + 1).to_string()},
+                    "ownerReferences": [{
+                        "apiVersion": "apps/v1", "kind": "Deployment",
+                        "name": deployment["metadata"]["name"],
+                        "uid": deployment["metadata"]["uid"], "controller": true,
+                    }],
+                },
+                "spec": {"replicas": 1, "selector": deployment["spec"]["selector"], "template": template},
+            }));
+        }
+        self.get(&path).unwrap()
+    }
+}
+
+impl FakeApi {
+    /// Autoscalers that see no load: as few pods as they may leave.
+    pub fn run_autoscalers(&self) {
+        let autoscalers: Vec<Value> = {
+            let world = self.lock();
+            let all = world.objects.iter();
+            all.filter(|(path, _)| path.starts_with("horizontalpodautoscalers/"))
+                .map(|(_, stored)| stored.object["spec"].clone())
+                .collect()
+        };
+        for spec in autoscalers {
+            let name = spec["scaleTargetRef"]["name"].as_str().unwrap();
+            let replicas = json!({"spec": {"replicas": spec["minReplicas"]}});
+            let path = format!("deployments/{name}");
+            let mut world = self.lock();
+            if world.objects.contains_key(&path) {
+                world.scale(&path, &replicas);
+            }
+            self.wake(&world);
+        }
+    }
+
+    /// Ends all Jobs that are not over well.
+    pub fn run_jobs(&self) {
+        let jobs: Vec<(String, Value)> = {
+            let world = self.lock();
+            let all = world.objects.iter();
+            all.filter(|(path, stored)| {
+                path.starts_with("jobs/") && stored.object["status"].is_null()
+            })
+            .map(|(path, stored)| (path.clone(), stored.object.clone()))
+            .collect()
+        };
+        for (path, mut job) in jobs {
+            job["status"] = json!({"conditions": [{
+                "type": "Complete", "status": "True", "lastTransitionTime": "2030-01-01T00:00:00Z",
+            }]});
+            self.put(&path, job);
+        }
+    }
+}
+
+fn pod(template: &Value, deployment: &str, address: &str) -> Value {
+    let mut annotations = template["metadata"]["annotations"].clone();
+    annotations["of"] = json!(deployment);
+    json!({
+        "metadata": {"labels": template["metadata"]["labels"], "annotations": annotations},
+        "spec": template["spec"],
+        "status": {
+            "phase": "Running", "podIP": address,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "containerStatuses": [{
+                "name": "gateway", "image": "i", "imageID": "i", "ready": true, "restartCount": 0,
+                "state": {"running": {}},
+            }],
+        },
+    })
+}

@@ -1,0 +1,480 @@
+//! What the server knows, and what requests make of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use http::{Method, StatusCode};
+use rand::RngExt;
+use rand::rngs::StdRng;
+use serde_json::{Value, json};
+
+use super::key::{is_at_or_below, is_in, key, name_in};
+use super::managers::Managers;
+use super::refusal::{conflict, denied, refused};
+use super::{Failure, Recorded, Trouble, kinds, selector};
+
+/// Where clients ask for their rights.
+const REVIEWS: &str = "selfsubjectaccessreviews";
+
+#[derive(Default)]
+pub(super) struct World {
+    /// By [`key`].
+    pub(super) objects: BTreeMap<String, Stored>,
+    pub(super) changes: Vec<Change>,
+    pub(super) requests: Vec<Recorded>,
+    /// Failures by the number of the writing request, counted from 0.
+    pub(super) failures: BTreeMap<usize, Failure>,
+    /// The share of writes that fail by chance.
+    pub(super) chaos: Option<(StdRng, f64)>,
+    pub(super) troubles: BTreeMap<String, Trouble>,
+    /// Paths that every request is refused with this.
+    pub(super) denied: BTreeMap<String, u16>,
+    /// `verb resource` that reviews say no to.
+    pub(super) rights_missing: BTreeSet<String>,
+    /// By resource: what a webhook sets at each write.
+    pub(super) webhooks: Vec<(String, String, Value)>,
+    /// Nobody answers.
+    pub(super) away: bool,
+    pub(super) writes: usize,
+    pub(super) version: u64,
+    /// Changes up to this version are forgotten: a watch from before is answered 410.
+    pub(super) forgotten: u64,
+}
+
+#[derive(Clone, Default, PartialEq)]
+pub(super) struct Stored {
+    pub(super) object: Value,
+    pub(super) managers: Managers,
+}
+
+impl Stored {
+    /// As clients see it.
+    pub(super) fn shown(&self) -> Value {
+        let mut object = self.object.clone();
+        object["metadata"]["managedFields"] = self.managers.fields();
+        object
+    }
+}
+
+/// One step in the life of an object, for watches.
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) path: String,
+    pub(super) old: Option<Arc<Value>>,
+    pub(super) new: Option<Arc<Value>>,
+}
+
+impl World {
+    /// An error: there is no answer.
+    pub(super) fn handle(
+        &mut self,
+        request: &Recorded,
+    ) -> Result<(StatusCode, Value), std::io::Error> {
+        let gone = || std::io::Error::other("nobody answers");
+        if self.away {
+            return Err(gone());
+        }
+        if let Some(code) = self.denial(request) {
+            self.requests.push(request.clone());
+            return Ok(denied(code));
+        }
+        // Writes nothing, and is recorded as little.
+        if request.path == REVIEWS {
+            return Ok(self.review(&request.body));
+        }
+        if request.method == Method::GET {
+            self.requests.push(request.clone());
+            return Ok(self.read(request));
+        }
+        let failure = self.failures.remove(&self.writes).or_else(|| self.chance());
+        self.requests.push(request.clone());
+        self.writes += 1;
+        match failure {
+            Some(Failure::Before(code)) => Ok(refused(code, "Failed", "failed before")),
+            Some(Failure::After(code)) => {
+                self.write(request);
+                Ok(refused(code, "Failed", "failed after"))
+            }
+            Some(Failure::Killed) => {
+                self.write(request);
+                self.away = true;
+                Err(gone())
+            }
+            None => Ok(self.write(request)),
+        }
+    }
+
+    fn denial(&self, request: &Recorded) -> Option<u16> {
+        let is_meant = |place: &str| {
+            let paths = [&request.path, &request.uri];
+            paths.iter().any(|path| is_at_or_below(path, place))
+        };
+        let mut denied = self.denied.iter();
+        denied
+            .find(|(place, _)| is_meant(place))
+            .map(|(_, code)| *code)
+    }
+
+    /// Whether somebody has a right.
+    fn review(&self, asked: &Value) -> (StatusCode, Value) {
+        let right = &asked["spec"]["resourceAttributes"];
+        let [verb, resource] = ["verb", "resource"].map(|field| right[field].as_str().unwrap());
+        let is_missing = self.rights_missing.contains(&format!("{verb} {resource}"));
+        let mut review = asked.clone();
+        review["status"] = json!({"allowed": !is_missing});
+        (StatusCode::CREATED, review)
+    }
+
+    fn chance(&mut self) -> Option<Failure> {
+        let (random, share) = self.chaos.as_mut()?;
+        random
+            .random_bool(*share)
+            .then(|| match random.random_range(0..4) {
+                0 => Failure::Before(409),
+                1 => Failure::Before(429),
+                2 => Failure::Before(500),
+                _ => Failure::After(500),
+            })
+    }
+
+    fn read(&self, request: &Recorded) -> (StatusCode, Value) {
+        if let Some(stored) = self.objects.get(&request.path) {
+            return (StatusCode::OK, stored.shown());
+        }
+        if request.path == "/version" {
+            return (StatusCode::OK, version());
+        }
+        if request.path.contains('/') {
+            return refused(404, "NotFound", "not found");
+        }
+        let selector = selector::parse(&request.query);
+        let prefix = format!("{}/", request.path);
+        let items: Vec<_> = self
+            .objects
+            .iter()
+            .filter(|(path, stored)| {
+                path.starts_with(&prefix)
+                    && is_in(path, request.namespace.as_deref())
+                    && selector.matches(&stored.object)
+            })
+            .map(|(_, stored)| stored.shown())
+            .collect();
+        let list = json!({
+            "kind": "List", "apiVersion": "v1",
+            "metadata": {"resourceVersion": self.version.to_string()},
+            "items": items,
+        });
+        (StatusCode::OK, list)
+    }
+
+    fn write(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        match request.method {
+            Method::PATCH => self.patch(request),
+            Method::DELETE => self.delete(request),
+            Method::PUT => self.replace(request),
+            Method::POST => {
+                let name = self.name_of_new(&request.body["metadata"]);
+                let path = format!("{}/{name}", request.path);
+                let path = key(request.namespace.as_deref(), &path);
+                if self.objects.contains_key(&path) {
+                    return refused(409, "AlreadyExists", "exists");
+                }
+                let mut stored = self.born(request, &path);
+                stored.object = merged_metadata(&request.body, &stored.object);
+                stored
+                    .managers
+                    .updated("creator", "", &Value::Null, &request.body);
+                self.finish(&path, None, stored)
+            }
+            _ => refused(405, "MethodNotAllowed", "method not allowed"),
+        }
+    }
+
+    fn name_of_new(&self, metadata: &Value) -> String {
+        match metadata["name"].as_str() {
+            Some(name) => name.to_owned(),
+            None => {
+                let begin = metadata["generateName"].as_str().unwrap();
+                format!("{begin}{}", self.version + 1)
+            }
+        }
+    }
+
+    /// An object that is nothing but new.
+    fn born(&self, request: &Recorded, path: &str) -> Stored {
+        let (name, _) = name_in(path);
+        let object = json!({
+            "apiVersion": request.body["apiVersion"],
+            "kind": request.body["kind"],
+            "metadata": {
+                "name": name,
+                "namespace": request.namespace,
+                "uid": format!("uid-{}", self.version + 1),
+                "generation": 1,
+                "creationTimestamp": "2030-01-01T12:00:00Z",
+            },
+        });
+        Stored {
+            object,
+            managers: Managers::default(),
+        }
+    }
+
+    fn replace(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        if let Some(path) = request.path.strip_suffix("/scale") {
+            return self.scale(path, &request.body);
+        }
+        let Some(old) = self.objects.get(&request.path).cloned() else {
+            return refused(404, "NotFound", "not found");
+        };
+        if let Some(conflict) = stale(&request.body["metadata"], &old) {
+            return conflict;
+        }
+        let mut new = old.clone();
+        new.object = merged_metadata(&request.body, &old.object);
+        new.managers
+            .updated("updater", "", &old.object, &new.object);
+        self.finish(&request.path, Some(old), new)
+    }
+
+    /// What an autoscaler does.
+    pub(super) fn scale(&mut self, path: &str, scale: &Value) -> (StatusCode, Value) {
+        let Some(old) = self.objects.get(path).cloned() else {
+            return refused(404, "NotFound", "not found");
+        };
+        let mut new = old.clone();
+        new.object["spec"]["replicas"] = scale["spec"]["replicas"].clone();
+        new.managers
+            .updated("autoscaler", "scale", &old.object, &new.object);
+        self.finish(path, Some(old), new)
+    }
+
+    fn patch(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        match request.content_type.as_str() {
+            "application/apply-patch+yaml" => self.apply(request),
+            "application/merge-patch+json" => self.merge(request),
+            _ => refused(415, "UnsupportedMediaType", "no such patch"),
+        }
+    }
+
+    fn merge(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        let Some(old) = self.objects.get(&request.path).cloned() else {
+            return refused(404, "NotFound", "not found");
+        };
+        let wanted = &request.body["metadata"]["uid"];
+        if !wanted.is_null() && *wanted != old.object["metadata"]["uid"] {
+            return refused(409, "Conflict", "the UID in the patch does not match");
+        }
+        if let Some(conflict) = stale(&request.body["metadata"], &old) {
+            return conflict;
+        }
+        let mut new = old.clone();
+        merge_patch(&mut new.object, &request.body);
+        new.object = merged_metadata(&new.object, &old.object);
+        new.managers
+            .updated("patcher", "", &old.object, &new.object);
+        self.finish(&request.path, Some(old), new)
+    }
+
+    fn apply(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        let parameter = |name: &str| {
+            let pairs = request.query.split('&');
+            pairs
+                .filter_map(|pair| pair.split_once('='))
+                .find(|(key, _)| *key == name)
+                .map(|(_, value)| value.to_owned())
+        };
+        let manager = parameter("fieldManager").unwrap();
+        let force = parameter("force").as_deref() == Some("true");
+        let (path, subresource) = match request.path.strip_suffix("/status") {
+            Some(path) => (path, "status"),
+            None => (request.path.as_str(), ""),
+        };
+        let old = self.objects.get(path).cloned();
+        if old.is_none() && subresource == "status" {
+            return refused(404, "NotFound", "not found");
+        }
+        if let Some(conflict) = old
+            .as_ref()
+            .and_then(|old| stale(&request.body["metadata"], old))
+        {
+            return conflict;
+        }
+        let mut new = old.clone().unwrap_or_else(|| self.born(request, path));
+        let applied = kinds::appliable(&request.body, subresource);
+        let Stored { object, managers } = &mut new;
+        if let Err(conflicts) = managers.apply(&manager, subresource, force, object, &applied) {
+            return conflict(&conflicts);
+        }
+        self.finish(path, old, new)
+    }
+
+    /// Checks, completes and stores what a write made of `old`.
+    fn finish(&mut self, path: &str, old: Option<Stored>, mut new: Stored) -> (StatusCode, Value) {
+        for (resource, pointer, value) in &self.webhooks {
+            if path.starts_with(&format!("{resource}/")) {
+                let (parent, field) = pointer.rsplit_once('/').unwrap();
+                new.object.pointer_mut(parent).unwrap()[field] = value.clone();
+            }
+        }
+        if let Some(refusal) = kinds::bad_quantity(&new.object["spec"]["template"], false) {
+            return refused(400, "BadRequest", &refusal);
+        }
+        kinds::complete(path, &mut new.object);
+        if let Some(old) = old {
+            if let Some(refusal) = kinds::refusal(path, &old.object, &new.object) {
+                return refused(422, "Invalid", &refusal);
+            }
+            if new.object["spec"] != old.object["spec"] {
+                let generation = old.object["metadata"]["generation"].as_i64().unwrap_or(1);
+                new.object["metadata"]["generation"] = json!(generation + 1);
+            }
+            if new == old {
+                return (StatusCode::OK, old.shown());
+            }
+        }
+        self.store(path, new);
+        (StatusCode::OK, self.objects[path].shown())
+    }
+
+    pub(super) fn store(&mut self, path: &str, mut stored: Stored) {
+        self.version += 1;
+        stored.object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let new = Some(Arc::new(stored.shown()));
+        let old = self.objects.insert(path.to_owned(), stored);
+        self.changes.push(Change {
+            version: self.version,
+            path: path.to_owned(),
+            old: old.map(|old| Arc::new(old.object)),
+            new,
+        });
+    }
+
+    fn delete(&mut self, request: &Recorded) -> (StatusCode, Value) {
+        let Some(stored) = self.objects.get(&request.path) else {
+            return refused(404, "NotFound", "not found");
+        };
+        let wanted = &request.body["preconditions"]["uid"];
+        let uid = &stored.object["metadata"]["uid"];
+        if !wanted.is_null() && wanted != uid {
+            let text = format!(
+                "Precondition failed: UID in precondition: {wanted}, UID in object meta: {uid}"
+            );
+            return refused(409, "Conflict", &text);
+        }
+        if let Some(conflict) = stale(&request.body["preconditions"], stored) {
+            return conflict;
+        }
+        self.forget(&request.path);
+        let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Success"});
+        (StatusCode::OK, status)
+    }
+
+    /// Removes an object, and what nobody owns any more then.
+    pub(super) fn forget(&mut self, path: &str) {
+        let Some(stored) = self.objects.remove(path) else {
+            return;
+        };
+        self.version += 1;
+        let mut last = stored.object;
+        let uid = last["metadata"]["uid"].clone();
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.changes.push(Change {
+            version: self.version,
+            path: path.to_owned(),
+            old: Some(Arc::new(last)),
+            new: None,
+        });
+        let owners = |stored: &Stored| {
+            let owners = stored.object["metadata"]["ownerReferences"].as_array();
+            owners.cloned().unwrap_or_default()
+        };
+        let is_owner = |owner: &Value| owner["uid"] == uid;
+        let owned = self.objects.iter();
+        let owned = owned.filter(|(_, stored)| owners(stored).iter().any(is_owner));
+        let owned: Vec<_> = owned
+            .map(|(path, stored)| (path.clone(), stored.clone()))
+            .collect();
+        for (path, mut stored) in owned {
+            let left: Vec<_> = owners(&stored)
+                .into_iter()
+                .filter(|owner| self.is_there(owner))
+                .collect();
+            if left.is_empty() {
+                self.forget(&path);
+            } else {
+                stored.object["metadata"]["ownerReferences"] = json!(left);
+                self.store(&path, stored);
+            }
+        }
+    }
+
+    fn is_there(&self, owner: &Value) -> bool {
+        let mut objects = self.objects.values();
+        objects.any(|stored| stored.object["metadata"]["uid"] == owner["uid"])
+    }
+}
+
+/// What the server says of itself.
+fn version() -> Value {
+    let mut info = json!({"gitVersion": "v1.33.1"});
+    for field in [
+        "buildDate",
+        "compiler",
+        "gitCommit",
+        "gitTreeState",
+        "goVersion",
+        "major",
+        "minor",
+        "platform",
+    ] {
+        info[field] = json!("");
+    }
+    info
+}
+
+/// The refusal of a write that asks for another version of `old` than it has.
+fn stale(wanted: &Value, old: &Stored) -> Option<(StatusCode, Value)> {
+    let wanted = &wanted["resourceVersion"];
+    let is_stale = !wanted.is_null() && *wanted != old.object["metadata"]["resourceVersion"];
+    is_stale.then(|| refused(409, "Conflict", "the object has been modified"))
+}
+
+/// `object` with the identity and the status of `old`.
+fn merged_metadata(object: &Value, old: &Value) -> Value {
+    let mut object = object.clone();
+    for kept in [
+        "name",
+        "namespace",
+        "uid",
+        "generation",
+        "creationTimestamp",
+        "resourceVersion",
+    ] {
+        object["metadata"][kept] = old["metadata"][kept].clone();
+    }
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+        metadata.retain(|_, value| !value.is_null());
+    }
+    if let Some(status) = old.get("status") {
+        object["status"] = status.clone();
+    }
+    object
+}
+
+fn merge_patch(object: &mut Value, patch: &Value) {
+    let Some(fields) = patch.as_object() else {
+        *object = patch.clone();
+        return;
+    };
+    for (name, value) in fields {
+        if value.is_null() {
+            if let Some(object) = object.as_object_mut() {
+                object.remove(name);
+            }
+        } else {
+            merge_patch(&mut object[name], value);
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Ports that nobody listens on.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Below those that the kernel gives to outgoing connections, who would take a port before it is listened on.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// A port that is free, and that this process names once.
+#[must_use]
+pub fn free_port() -> u16 {
+    static NAMED: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let next = std::process::id().wrapping_add(NAMED.fetch_add(1, Relaxed));
+        let port = PORTS.start + (next % u32::from(PORTS.end - PORTS.start)) as u16;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return port;
+        }
+    }
+}
