@@ -7,8 +7,13 @@
 pub mod apply;
 pub mod build;
 pub mod certify;
+mod config_file;
 pub mod dereference;
+pub mod end;
+pub mod error;
 pub mod observe;
+pub mod pods;
+pub mod problem;
 pub mod references;
 pub mod rollouts;
 mod sandbox;
@@ -31,7 +36,7 @@ use tracing::{Instrument, info_span};
 
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Cluster, NotKnown, Targets};
+use crate::caches::{Cache, Cluster, Targets};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
 use crate::failure::{self, Coded};
@@ -42,6 +47,7 @@ use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watch_clock::WatchClock;
 use crate::watches;
+pub use error::Error;
 pub use triggers::Feeds;
 
 /// How soon a tunnel that is not as asked is reconciled again first, and up to as much more by chance; its gateways are
@@ -109,45 +115,6 @@ impl<G: observe::Gateways> Context<G> {
             pending: Backoffs::beginning_with(PENDING_FIRST),
             figures,
             watches: Arc::default(),
-        }
-    }
-}
-
-/// Why one reconciliation ended early; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The object has no namespace or UID, which no object from an API server lacks.
-    #[error("the object has no {0}")]
-    Incomplete(&'static str),
-    /// What the spec names could not be read.
-    #[error(transparent)]
-    Dereference(#[from] dereference::DereferenceError),
-    /// The bundle that it joins by could not be read.
-    #[error(transparent)]
-    Join(#[from] dereference::join::JoinError),
-    /// The certificates could not be seen to.
-    #[error(transparent)]
-    Certify(#[from] certify::CertifyError),
-    /// The children could not be rendered.
-    #[error(transparent)]
-    Build(#[from] build::BuildError),
-    /// The children could not be applied.
-    #[error(transparent)]
-    Apply(#[from] crate::apply::ApplyError),
-    /// Which pods there are cannot be known.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
-    /// The status could not be written.
-    #[error(transparent)]
-    UpdateStatus(#[from] update_status::UpdateStatusError),
-}
-
-impl Coded for Error {
-    fn code(&self) -> Code {
-        match self {
-            Self::Apply(error) => error.code(),
-            Self::NotKnown(_) | Self::Dereference(_) => Code::WatchUnanswered,
-            _ => failure::code(self),
         }
     }
 }
@@ -249,7 +216,7 @@ async fn reconcile_in_span<G: observe::Gateways>(
         Ok(outcome) => outcome,
         Err(error) => {
             if failure::is_refusal(&error, context.backoffs.failures(tunnel)) {
-                let refused = update_status::Outcome::Refused(observe::Problem {
+                let refused = update_status::Outcome::Refused(problem::Problem {
                     code: error.code(),
                     detail: failure::chain(&error),
                 });

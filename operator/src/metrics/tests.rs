@@ -10,7 +10,7 @@ use tower::{Layer, Service};
 use super::*;
 use crate::caches::Feed;
 use crate::tunnel_controller::Error;
-use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
 
 fn tunnel(name: &str) -> MuxTunnel {

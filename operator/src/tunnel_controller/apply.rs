@@ -15,8 +15,9 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
 
-use super::build::{End, Resources};
-use super::observe::Problem;
+use super::build::Resources;
+use super::end::End;
+use super::problem::Problem;
 use super::validate::ValidatedTunnel;
 use crate::apply::{ApplyError, Children, apply as apply_kind, is_owned};
 use crate::caches::{Cache, Cached, Cluster, NotKnown};

@@ -16,8 +16,6 @@ pub mod service_account;
 mod sizing;
 mod wan;
 
-use std::collections::BTreeSet;
-
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::batch::v1::Job;
@@ -25,109 +23,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
-use muxtunnel_gateway_config::ConfigError;
 
-use super::validate::{UsersFile, ValidatedGateway, ValidatedTunnel};
+use super::end::End;
+pub use super::error::BuildError;
+use super::validate::ValidatedTunnel;
 use crate::labels;
 use crate::settings::Settings;
-
-/// The component label of what tries sysctls.
-pub const PROBE: &str = "sysctl-probe";
-
-/// A child could not be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// The gateway would refuse its configuration.
-    #[error("cannot render the configuration of the {component}: {source}")]
-    Config {
-        /// `entry`, `exit` or `rendezvous`.
-        component: &'static str,
-        /// What is wrong.
-        source: ConfigError,
-    },
-}
-
-/// One end of the tunnel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
-    /// Where streams enter.
-    Entry,
-    /// Where targets are dialled.
-    Exit,
-    /// Where those two meet that are elsewhere.
-    Rendezvous,
-}
-
-impl End {
-    /// All, the exit before the entry: it is dialled.
-    pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
-
-    /// The value of the component label, and the suffix of names.
-    #[must_use]
-    pub const fn component(self) -> &'static str {
-        match self {
-            Self::Entry => "entry",
-            Self::Exit => "exit",
-            Self::Rendezvous => "rendezvous",
-        }
-    }
-
-    /// The settings of this end, where it is ours.
-    #[must_use]
-    pub fn gateway(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedGateway> {
-        match self {
-            Self::Entry => tunnel.entry.as_ref(),
-            Self::Exit => tunnel.exit.as_ref(),
-            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| &own.gateway),
-        }
-    }
-
-    /// Whether others dial it: all but an entry, and an exit that is met at a rendezvous.
-    #[must_use]
-    pub const fn is_dialled(self, tunnel: &ValidatedTunnel) -> bool {
-        match self {
-            Self::Entry => false,
-            Self::Exit => tunnel.leaf.is_none(),
-            Self::Rendezvous => true,
-        }
-    }
-
-    /// The Secret with what its gateways show at a rendezvous, or know there.
-    #[must_use]
-    pub fn meeting_secret(self, tunnel: &ValidatedTunnel) -> Option<&str> {
-        match self {
-            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| own.secret.as_str()),
-            Self::Entry | Self::Exit => tunnel.leaf.as_ref().map(|leaf| leaf.secret.as_str()),
-        }
-    }
-
-    /// The files of users that its gateways ask for, each once.
-    #[must_use]
-    pub fn users(self, tunnel: &ValidatedTunnel) -> BTreeSet<&UsersFile> {
-        let asking = tunnel.forwards.iter().filter(|_| self == Self::Entry);
-        asking
-            .filter_map(|forward| forward.users.as_ref())
-            .collect()
-    }
-
-    /// The Secrets that its pods do not start without. The operator cannot look whether they are there.
-    #[must_use]
-    pub fn secrets(self, tunnel: &ValidatedTunnel) -> BTreeSet<&str> {
-        let keys = self.gateway(tunnel).and_then(|own| own.security.secret());
-        let users = self.users(tunnel).into_iter();
-        let users = users.map(|file| file.secret.as_str());
-        keys.into_iter()
-            .chain(self.meeting_secret(tunnel))
-            .chain(users)
-            .collect()
-    }
-
-    /// The name of all children of this end.
-    #[must_use]
-    pub fn child_name(self, tunnel: &ValidatedTunnel) -> String {
-        format!("{}-{}", tunnel.name, self.component())
-    }
-}
 
 /// All children of a tunnel.
 #[derive(Debug, Default)]

@@ -32,12 +32,13 @@ use parking_lot::Mutex;
 use tracing::{info, warn};
 
 use super::apply::Applied;
-use super::build::End;
-use super::observe::{Problem, Seen};
+use super::end::End;
+use super::error::CertifyError;
+use super::observe::Seen;
+use super::problem::Problem;
 use super::validate::{ISSUED_SUFFIX, ValidatedCertificates, ValidatedTunnel};
 use crate::apply::{is_immutable, is_taken};
-use crate::caches::{Cluster, NotKnown};
-use crate::certificates::CertificateError;
+use crate::caches::Cluster;
 use crate::certificates::join::Bundle;
 use crate::certificates::seed::{SeedError, SeedKeeper};
 use crate::failure;
@@ -49,34 +50,6 @@ use renewal::{Joined, Renewals};
 
 /// How long what was issued is remembered here. By then the status has it, and the watch has brought that back.
 const REMEMBERED_SECONDS: i64 = 600;
-
-/// A certificate could not be seen to; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum CertifyError {
-    /// The API server does not answer, or not as it should.
-    #[error("cannot apply Secret {name}: {source}")]
-    Apply {
-        /// The Secret.
-        name: String,
-        /// The client's error.
-        source: Box<kube::Error>,
-    },
-    /// What is kept of a newer join bundle could not be written.
-    #[error("cannot keep the newer join bundle: {0}")]
-    Keep(#[source] Box<kube::Error>),
-    /// Nothing is known yet of what was kept.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
-    /// A Certificate of cert-manager could not be applied.
-    #[error("cannot ask cert-manager: {0}")]
-    CertManager(#[from] kube::Error),
-    /// The seed could not be read.
-    #[error(transparent)]
-    Seed(#[from] SeedError),
-    /// A certificate could not be made.
-    #[error(transparent)]
-    Make(#[from] CertificateError),
-}
 
 /// What came out.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -16,24 +16,14 @@ use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
 
 use super::certify::renewal::Joined;
-use super::observe::Problem;
+use super::error::DereferenceError;
+use super::problem::Problem;
 use super::references::{ServiceName, references};
-use crate::caches::{Cluster, Endpoints, NotKnown, Targets};
-use crate::grants::{self, Grants};
+use crate::caches::{Cluster, Endpoints, Targets};
+use crate::grants::Grants;
 
 pub mod join;
 pub use probes::{ProbeOutcome, REFUSED, SeenProbe};
-
-/// What the spec names cannot be known; children stay as they are.
-#[derive(Debug, thiserror::Error)]
-pub enum DereferenceError {
-    /// What other namespaces permit has not been heard yet.
-    #[error(transparent)]
-    Grants(#[from] grants::NotKnown),
-    /// Of a kind nothing has been heard yet.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
-}
 
 /// What the spec names.
 #[derive(Debug, Default)]

@@ -17,13 +17,14 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodTemplateSpec};
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::build::config_map::{self, FILE};
-use super::build::deployment::STATIC_HASH;
-use super::build::{End, probe};
-use super::observe::{Problem, Seen, SeenPod, end_of, is_of, own_pods};
+use super::build::probe;
+use super::config_file::{FILE, STATIC_HASH, config_in, hash_of_kept, kept_key, static_hash};
+use super::end::End;
+use super::observe::{Seen, SeenPod};
+use super::pods::{end_of, is_of, is_ready, own_pods};
+use super::problem::Problem;
 use super::validate::ValidatedTunnel;
 use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
@@ -121,7 +122,7 @@ impl Rollouts {
         now: i64,
     ) -> Result<BTreeMap<End, Rollout>, NotKnown> {
         // Whatever pods there are, children that do not depend on them are applied.
-        let pods = own_pods(cluster, tunnel).ok();
+        let pods = own_pods(cluster, (&tunnel.namespace, &tunnel.name), &tunnel.owner).ok();
         let mut rollouts = BTreeMap::new();
         for end in End::ALL {
             let Some(gateway) = end.gateway(tunnel) else {
@@ -370,41 +371,29 @@ fn kept(
             .filter(|pod| is_ready(pod) && end_of(pod) == Some(end))
             .filter_map(|pod| pod.annotations().get(STATIC_HASH).cloned())
             .collect(),
-        None => static_hashes(&live, end),
+        None => static_hashes(&live),
     };
     let texts = used.into_iter().take(KEPT_MAX).filter_map(|hash| {
-        let text = text_of(&live, end, &hash)?;
+        let text = text_of(&live, &hash)?;
         Some((hash, text))
     });
     Ok(texts.collect())
 }
 
 /// The hashes of all static parts that a ConfigMap has.
-fn static_hashes(live: &ConfigMap, end: End) -> BTreeSet<String> {
+fn static_hashes(live: &ConfigMap) -> BTreeSet<String> {
     let data = live.data.iter().flatten();
-    let kept = data.filter_map(|(key, _)| config_map::hash_of_kept(key));
-    let current = || {
-        let text = live.data.as_ref()?.get(FILE)?;
-        config_map::static_hash(&Config::from_yaml(text).ok()?, end).ok()
-    };
+    let kept = data.filter_map(|(key, _)| hash_of_kept(key));
+    let current = || static_hash(&config_in(live)?).ok();
     kept.map(str::to_owned).chain(current()).collect()
 }
 
 /// The configuration with that static part that a ConfigMap has.
-fn text_of(live: &ConfigMap, end: End, hash: &str) -> Option<String> {
+fn text_of(live: &ConfigMap, hash: &str) -> Option<String> {
     let data = live.data.as_ref()?;
-    if let Some(text) = data.get(&config_map::kept_key(hash)) {
+    if let Some(text) = data.get(&kept_key(hash)) {
         return Some(text.clone());
     }
-    let text = data.get(FILE)?;
-    let config = Config::from_yaml(text).ok()?;
-    let is_it = config_map::static_hash(&config, end).ok()? == hash;
-    is_it.then(|| text.clone())
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
-    conditions
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    let is_it = static_hash(&config_in(live)?).ok()? == hash;
+    is_it.then(|| data.get(FILE).cloned())?
 }

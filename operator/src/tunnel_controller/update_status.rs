@@ -24,16 +24,13 @@ use serde_json::json;
 
 use super::apply::Applied;
 use super::certify::Certified;
-use super::observe::{Problem, Seen};
+pub use super::error::UpdateStatusError;
+use super::observe::Seen;
+use super::problem::Problem;
 use super::validate::ValidatedTunnel;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
-
-/// The status could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the status: {0}")]
-pub struct UpdateStatusError(#[from] kube::Error);
 
 /// How far the steps before came.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 
 mod carrier;
 mod certificates;
+mod end;
 mod forward;
 mod policy;
 mod problem;
@@ -14,7 +15,6 @@ mod replicas;
 
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{ISSUED_SUFFIX, Identities, ValidatedCertificates};
-pub(super) use forward::is_reverse;
 pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
 pub use replicas::Replicas;
 
@@ -30,10 +30,11 @@ use muxtunnel_crds::{
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
 
-use super::Error;
-use super::build::End;
 use super::dereference::{Dereferenced, SeenProbe};
-use super::observe::Problem;
+use super::end::End;
+use super::error::Error;
+use super::problem::Problem;
+use super::references::is_reverse;
 use super::rollouts::Rollout;
 use crate::apply::owner_reference;
 use crate::settings::Settings;

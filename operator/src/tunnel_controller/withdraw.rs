@@ -11,13 +11,12 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 use muxtunnel_crds::MuxTunnel;
-use muxtunnel_gateway_config::{Config, Direction, Forward, HostPattern, Role, Rule, Target};
+use muxtunnel_gateway_config::{Config, Direction, Forward, HostPattern, Role, Rule};
 
-use super::Error;
-use super::build::End;
-use super::build::config_map::FILE;
-use super::dereference::DereferenceError;
-use super::references::{ServiceName, services_of_rule};
+use super::config_file::{FILE, config_in};
+use super::end::End;
+use super::error::{DereferenceError, Error};
+use super::references::{ServiceName, foreign, host_of_rule, host_of_target, services_of_config};
 use crate::apply::{Children, apply, is_owned, owner_reference};
 use crate::caches::Cluster;
 use crate::grants::Grants;
@@ -84,7 +83,7 @@ pub fn hold(
         let Some(live) = live.filter(|live| runs && is_owned(live.as_ref(), &owner)) else {
             continue;
         };
-        if let (Some(has), Some(wanted)) = (config(&live), config(built))
+        if let (Some(has), Some(wanted)) = (config_in(&live), config_in(built))
             && has.static_part() != wanted.static_part()
         {
             *built = lessened(&live, tunnel, grants)?.unwrap_or_else(|| bare(&live));
@@ -99,12 +98,12 @@ fn lessened(
     tunnel: &MuxTunnel,
     grants: &Grants,
 ) -> Result<Option<ConfigMap>, DereferenceError> {
-    let Some(config) = config(live) else {
+    let Some(config) = config_in(live) else {
         return Ok(None);
     };
     let namespace = tunnel.namespace().unwrap_or_default();
     let mut refused = BTreeSet::new();
-    for service in led_to(&config, &namespace) {
+    for service in services_of_config(&config, &namespace) {
         if !grants.permit(&namespace, &service)? {
             refused.insert(service);
         }
@@ -132,38 +131,17 @@ fn bare(live: &ConfigMap) -> ConfigMap {
     }
 }
 
-fn config(config_map: &ConfigMap) -> Option<Config> {
-    let text = config_map.data.as_ref()?.get(FILE)?;
-    Config::from_yaml(text).ok()
-}
-
-/// The Services of other namespaces that a configuration names.
-fn led_to(config: &Config, namespace: &str) -> BTreeSet<ServiceName> {
-    let targets = config
-        .forwards
-        .iter()
-        .filter_map(|forward| target(forward.target.as_ref()?))
-        .map(str::to_owned);
-    let allowed = config
-        .policy
-        .allow
-        .iter()
-        .filter_map(|rule| named(&rule.host));
-    let hosts = targets.chain(allowed);
-    hosts.flat_map(|host| foreign(&host, namespace)).collect()
-}
-
 /// The configuration without forwards to `refused`, and without rules for them, and with rules that deny what was dialled
 /// by them, which end the open streams; `None`: there were none.
 fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) -> Option<Config> {
     let is_refused = |host: &str| !foreign(host, namespace).is_disjoint(refused);
     let mut less = config.clone();
     less.forwards.retain(|forward| {
-        let host = forward.target.as_ref().and_then(target);
+        let host = forward.target.as_ref().and_then(host_of_target);
         !host.is_some_and(is_refused)
     });
     let is_withdrawn = |rule: &Rule| {
-        let host = named(&rule.host);
+        let host = host_of_rule(&rule.host);
         host.is_some_and(|host| is_refused(&host))
     };
     less.policy.allow.retain(|rule| !is_withdrawn(rule));
@@ -189,25 +167,4 @@ fn without(config: &Config, namespace: &str, refused: &BTreeSet<ServiceName>) ->
         }
     }
     (less != *config).then_some(less)
-}
-
-fn target(target: &Target) -> Option<&str> {
-    match target {
-        Target::Tcp { host, .. } => Some(host),
-        Target::Unix(_) => None,
-    }
-}
-
-fn named(host: &HostPattern) -> Option<String> {
-    match host {
-        HostPattern::Name(name) => Some(name.clone()),
-        HostPattern::Below(domain) => Some(format!("*.{domain}")),
-        _ => None,
-    }
-}
-
-fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
-    let mut services = services_of_rule(host, namespace);
-    services.retain(|service| service.namespace != namespace);
-    services
 }

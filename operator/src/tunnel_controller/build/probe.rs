@@ -13,11 +13,12 @@ use muxtunnel_crds::PodTemplate;
 use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
-use super::{End, PROBE, deployment};
+use super::deployment;
 use crate::labels;
 use crate::settings::Settings;
 use crate::tunnel_controller::dereference::ProbeOutcome;
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::end::{End, PROBE};
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// Time for a pod to find a node, fetch the image and run; a cluster may have to make a node first.

@@ -5,12 +5,13 @@ use kube::{Api, ResourceExt};
 use muxtunnel_codes::Code;
 use tracing::info;
 
-use super::{Certified, Certifier, CertifyError, plan};
+use super::{Certified, Certifier, plan};
 use crate::apply::is_owned;
 use crate::certificates::cert_manager::Certificate;
 use crate::labels::MANAGER;
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::error::CertifyError;
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 impl Certifier {

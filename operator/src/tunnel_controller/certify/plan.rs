@@ -12,8 +12,8 @@ use crate::certificates::cert_manager::Certificate;
 use crate::certificates::join::{Bundle, is_address};
 use crate::labels;
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::update_status::facts::load_balancer;
 use crate::tunnel_controller::validate::{Identities, ValidatedCertificates, ValidatedTunnel};
 

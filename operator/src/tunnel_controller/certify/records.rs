@@ -2,7 +2,7 @@
 
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus};
 
-use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// The record of an end.

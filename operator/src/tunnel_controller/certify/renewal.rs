@@ -16,7 +16,7 @@ use muxtunnel_crds::{JoinedStatus, MuxTunnel};
 use parking_lot::Mutex;
 use tracing::{info, warn};
 
-use super::{Certifier, CertifyError, plan, time};
+use super::{Certifier, plan, time};
 use crate::apply::{is_owned, owner_reference};
 use crate::caches::Cluster;
 use crate::certificates::authority::Purpose;
@@ -24,7 +24,8 @@ use crate::certificates::join::{Bundle, date};
 use crate::certificates::offer::{self, Kept};
 use crate::certificates::seed::SeedError;
 use crate::labels::{self, MANAGER};
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::error::CertifyError;
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel};
 
 /// The ConfigMap's key.

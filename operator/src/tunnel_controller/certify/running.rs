@@ -13,10 +13,10 @@ use crate::caches::Cluster;
 use crate::certificates::authority::Subject;
 use crate::certificates::seed::SeedError;
 use crate::settings::Settings;
-use crate::tunnel_controller::Error;
-use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::dereference::join;
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::error::{CertifyError, Error};
+use crate::tunnel_controller::problem::Problem;
 use muxtunnel_codes::Code;
 
 impl Certifier {
@@ -75,7 +75,7 @@ impl Certifier {
                     let code = Code::AuthorityUnavailable;
                     return Ok(failed(certified, Problem { code, detail }));
                 }
-                Err(error) => return Err(super::CertifyError::from(error).into()),
+                Err(error) => return Err(CertifyError::from(error).into()),
             };
             let subject = Subject::of(
                 tunnel,
@@ -85,7 +85,7 @@ impl Certifier {
             let mut wanted = Vec::new();
             for (end, identity) in issued {
                 let next = plan::derived(end, identity, &subject, &seed, certified.now);
-                wanted.push(next.map_err(super::CertifyError::from)?);
+                wanted.push(next.map_err(CertifyError::from)?);
             }
             wanted
         };

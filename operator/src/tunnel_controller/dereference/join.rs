@@ -9,15 +9,8 @@ use muxtunnel_crds::MuxTunnel;
 
 use crate::certificates::join::Bundle;
 use crate::settings::Settings;
-use crate::tunnel_controller::observe::Problem;
-
-/// The bundle could not be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot get Secret {name}: {source}")]
-pub struct JoinError {
-    name: String,
-    source: kube::Error,
-}
+use crate::tunnel_controller::error::JoinError;
+use crate::tunnel_controller::problem::Problem;
 
 /// The copied bundle that `tunnel` names, good or expired, or why it has none; `None`: it names none.
 ///

@@ -12,8 +12,9 @@ use muxtunnel_crds::MuxTunnel;
 
 use crate::apply::{is_owned, owner_reference};
 use crate::caches::{Cluster, NotKnown};
-use crate::tunnel_controller::build::PROBE;
-use crate::tunnel_controller::observe::{Problem, pod_problem};
+use crate::tunnel_controller::end::PROBE;
+use crate::tunnel_controller::pods::pod_problem;
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::sandbox;
 
 /// Annotation of a Job: it was refused, with the reason and the sentence.

@@ -11,9 +11,9 @@ use kube::ResourceExt;
 use super::*;
 use crate::certificates::tests::any_bundle;
 use crate::pod_security::violations;
-use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::certify::renewal::Joined;
 use crate::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
+use crate::tunnel_controller::end::End;
 
 /// The fields of a pod's spec that anything is said in, and no others.
 const POD_FIELDS: [&str; 15] = [

@@ -10,8 +10,8 @@ use muxtunnel_gateway_config::CARRIER_PORT;
 use super::certificates;
 use super::verdicts::{answers, ready_replicas, viewpoint, wanted};
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::End;
 use crate::tunnel_controller::certify::Certified;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
