@@ -66,7 +66,6 @@ fn seen(status: Status) -> Seen {
             has_sysctls: true,
             ready: true,
             problem: None,
-            waiting_since: None,
             wan: Wan::Absent,
             answer: Some(Ok(status)),
         }],

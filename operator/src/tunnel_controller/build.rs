@@ -1,9 +1,11 @@
-//! Step 3: renders the children of a tunnel. Pure, no client.
+//! Step 3: renders the children of a tunnel, what they keep where they cannot be applied ([`Kept`]), and the Secrets of
+//! certificates that are due ([`certificates`]). No client; but for the keys in those Secrets it is pure.
 //!
-//! In: a [`ValidatedTunnel`] and the [`Settings`]. Out: [`Resources`], one file a kind. Forwards go
+//! In: a [`ValidatedTunnel`] and the [`Settings`]. Out: [`Built`], one file a kind. Forwards go
 //! into the ConfigMaps and the Services alone, never into a pod's template, so that a change of forwards
 //! restarts nothing; only a file of users that no forward named before has to be mounted.
 
+pub mod certificates;
 pub mod config_map;
 pub mod deployment;
 mod horizontal_pod_autoscaler;
@@ -15,6 +17,11 @@ pub mod service;
 pub mod service_account;
 mod sizing;
 mod wan;
+mod withdraw;
+
+pub use certificates::{Certificates, Certified, Due};
+pub use withdraw::Kept;
+pub(super) use withdraw::bare;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -23,10 +30,16 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
+use muxtunnel_crds::MuxTunnel;
 
+use super::dereference::{Dereferenced, Live};
 use super::end::End;
 pub use super::error::BuildError;
+use super::error::CertifyError;
+use super::hindrance::Hindrance;
+use super::holder::Holder;
 use super::validate::ValidatedTunnel;
+use crate::grants;
 use crate::labels;
 use crate::settings::Settings;
 
@@ -53,12 +66,61 @@ pub struct Resources {
     pub is_held: bool,
 }
 
-/// Renders the children.
+/// All that is to be applied.
+pub struct Built {
+    /// For certificates, whether or not there are children.
+    pub certificates: Certificates,
+    /// The tunnel and its children, or why these stay as they are.
+    pub children: Result<(Box<ValidatedTunnel>, Resources), Hindrance>,
+    /// What gateways have instead where children cannot be applied: see [`Kept`]; empty: what they have already.
+    pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
+}
+
+/// Renders what follows from `plan`, and from what was read.
+#[must_use]
+pub fn build_all(
+    (tunnel, holder): (&MuxTunnel, &Holder),
+    plan: Result<Box<ValidatedTunnel>, Hindrance>,
+    named: &Dereferenced,
+    settings: &Settings,
+) -> Built {
+    let children = plan.and_then(|valid| {
+        let resources = children(&valid, &named.live, settings)?;
+        Ok((valid, resources))
+    });
+    let certificates = match &children {
+        Ok((valid, _)) => Certificates::of_valid(valid, (tunnel, holder), named, settings),
+        Err(_) => Certificates::of_running((tunnel, holder), named, settings),
+    };
+    let (certificates, children) = match certificates {
+        Ok(certificates) => (certificates, children),
+        Err(error) => (
+            Certificates::known(&named.certificates),
+            Hindrance::failed(children, CertifyError::from(error)),
+        ),
+    };
+    Built {
+        certificates,
+        children,
+        withdrawn: withdraw::withdrawn(&named.live, &holder.namespace),
+    }
+}
+
+/// Renders the children of a tunnel that has none yet.
 ///
 /// # Errors
 /// [`BuildError`] where the gateway's own check refuses what validation let through: a fault here, not
 /// in the object.
 pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources, BuildError> {
+    children(tunnel, &Live::default(), settings)
+}
+
+/// Renders the children of one that has `live`.
+fn children(
+    tunnel: &ValidatedTunnel,
+    live: &Live,
+    settings: &Settings,
+) -> Result<Resources, BuildError> {
     let mut resources = Resources {
         probe_jobs: probe::jobs(tunnel, settings),
         is_held: probe::verdict(tunnel) != probe::Verdict::Passed,
@@ -73,9 +135,12 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         resources
             .service_accounts
             .push(service_account::build(tunnel, end));
-        resources
-            .config_maps
-            .push(config_map::build(tunnel, end, &config)?);
+        let config_map = config_map::build(tunnel, end, &config)?;
+        let held = match resources.is_held {
+            true => withdraw::held(live, end, &config_map, &tunnel.namespace)?,
+            false => None,
+        };
+        resources.config_maps.push(held.unwrap_or(config_map));
         resources
             .services
             .extend(service::build(tunnel, end, gateway));

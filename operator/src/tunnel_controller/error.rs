@@ -43,7 +43,9 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Self::Apply(error) => error.code(),
-            Self::NotKnown(_) | Self::Dereference(_) => Code::WatchUnanswered,
+            Self::NotKnown(_) | Self::Dereference(_) | Self::Build(BuildError::Grants(_)) => {
+                Code::WatchUnanswered
+            }
             _ => failure::code(self),
         }
     }
@@ -84,9 +86,6 @@ pub enum CertifyError {
     /// What is kept of a newer join bundle could not be written.
     #[error("cannot keep the newer join bundle: {0}")]
     Keep(#[source] Box<kube::Error>),
-    /// Nothing is known yet of what was kept.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
     /// A Certificate of cert-manager could not be applied.
     #[error("cannot ask cert-manager: {0}")]
     CertManager(#[from] kube::Error),
@@ -109,6 +108,9 @@ pub enum BuildError {
         /// What is wrong.
         source: ConfigError,
     },
+    /// What running gateways keep depends on what other namespaces permit.
+    #[error(transparent)]
+    Grants(#[from] grants::NotKnown),
 }
 
 /// The status could not be written.

@@ -1,4 +1,4 @@
-//! Step 6: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
+//! Step 5: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
 //!
 //! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
 //! is bounded in time and size, and is believed for its own tunnel's status alone.
@@ -14,7 +14,6 @@ use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use k8s_openapi::api::core::v1::{ContainerState, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::Status;
@@ -23,9 +22,11 @@ use muxtunnel_gateway_config::{ADMIN_PORT, OFFER_BYTES_MAX};
 use prober::Asked;
 pub use prober::Prober;
 
+use super::apply::Applied;
 use super::build::wan_container_name;
 use super::end::End;
-use super::pods::{end_of, is_ready, own_pods, pod_problem, waiting_since};
+use super::hindrance::Hindrance;
+use super::pods::{end_of, is_ready, own_pods, pod_problem};
 use super::problem::Problem;
 use super::sandbox;
 use super::validate::ValidatedTunnel;
@@ -83,9 +84,6 @@ pub struct SeenPod {
     pub ready: bool,
     /// Why it does not run.
     pub problem: Option<Problem>,
-    /// When it was made, in seconds since 1970, where it has a node and its containers have not been begun for
-    /// [`super::pods::WAITING_SECONDS_MIN`]: perhaps for a Secret.
-    pub waiting_since: Option<i64>,
     /// How far its emulation is.
     pub wan: Wan,
     /// What its gateway says, or why it could not be asked; `None`: it does not run.
@@ -198,6 +196,24 @@ fn status_in(body: &[u8]) -> Result<Status, String> {
     serde_json::from_slice(body).map_err(|error| format!("the answer is no status: {error}"))
 }
 
+/// A tunnel, its children, and what was seen of its gateways; `None`: not all have answered yet.
+pub type Observed = (Box<ValidatedTunnel>, Applied, Option<Seen>);
+
+/// Looks at what `reached` applied children make, if they were.
+///
+/// # Errors
+/// What hindered them before, and where no pod is known yet.
+pub async fn observe_all<G: Gateways>(
+    cluster: &Cluster,
+    prober: &Prober<G>,
+    reached: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
+    asks: bool,
+) -> Result<Observed, Hindrance> {
+    let (tunnel, applied) = reached?;
+    let seen = observe(cluster, prober, &tunnel, asks).await?;
+    Ok((tunnel, applied, seen))
+}
+
 /// Looks at the pods of a tunnel and asks each gateway that runs; with `asks` also an entry for what the exit offers.
 /// `None`: not all have answered yet.
 ///
@@ -210,7 +226,7 @@ pub async fn observe<G: Gateways>(
     asks: bool,
 ) -> Result<Option<Seen>, NotKnown> {
     let namespace = &tunnel.namespace;
-    let own = (namespace.as_str(), tunnel.name.as_str());
+    let own = (&**namespace, &*tunnel.name);
     let pods = own_pods(cluster, own, &tunnel.owner)?;
     let counting: Vec<_> = pods
         .into_iter()
@@ -282,7 +298,6 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
         has_sysctls,
         ready: is_ready(pod),
         problem: pod_problem(pod),
-        waiting_since: waiting_since(pod, Timestamp::now().as_second()),
         wan: wan(pod),
         answer: None,
     })
