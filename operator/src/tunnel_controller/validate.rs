@@ -1,9 +1,9 @@
 //! Step 2: from what was written to what can be built. Pure, no client.
 //!
-//! In: the tunnel and what was read. Out: a [`ValidatedTunnel`] with every default decided, which nothing changes
-//! any more, and is the only thing that builders of children read; or a [`Hindrance`] that says why nothing can be built. The schema's
-//! rules have refused most of what is wrong before; what was stored under an older schema comes here
-//! first. A forward whose Service is missing is left out and named, the others work.
+//! In: the tunnel and what was read. Out: a [`ValidatedTunnel`] with every default decided, which nothing changes any
+//! more, and is the only thing that builders of children read; or the [`Hindrance`] that says why nothing can be built.
+//! The schema's rules have refused most of what is wrong before; what was stored under an older schema comes here first. A
+//! forward whose Service is missing is left out and named, the others work.
 
 mod carrier;
 mod certificates;

@@ -205,7 +205,7 @@ async fn certificates_are_renewed_once_two_thirds_of_their_life_are_over() {
     assert_ne!(before.key, bench.files("office-exit-tls", ENTRY).key);
 }
 
-/// A pause, a spec that a newer version refuses, and both at once after an edit.
+/// A pause, a spec that a newer version refuses, and both at once after an edit; an edit with something in the way.
 #[tokio::test]
 async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() {
     let pause = |bench: &Bench| bench.annotate(PAUSED, Some("true"));
@@ -221,11 +221,21 @@ async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() 
         object["spec"]["carrier"]["security"] = json!({"mode": "None"});
         bench.api.put(TUNNEL, object);
     };
+    let be_in_the_way = |bench: &Bench| {
+        let mut account = bench.api.get("serviceaccounts/office-exit").unwrap();
+        account["metadata"]["ownerReferences"] = json!([]);
+        bench.api.put("serviceaccounts/office-exit", account);
+    };
     type Change<'a> = &'a dyn Fn(&Bench);
-    let cases: [(&str, &[Change<'_>], &str); 3] = [
+    let cases: [(&str, &[Change<'_>], &str); 4] = [
         ("paused", &[&pause], "Paused"),
         ("refused", &[&refuse], "InvalidSpec"),
         ("paused and edited", &[&pause, &unsecure], "Paused"),
+        (
+            "in the way and edited",
+            &[&be_in_the_way, &unsecure],
+            "OwnedByOther",
+        ),
     ];
     for (case, changes, reason) in cases {
         let mut bench = Bench::new(MANAGED);
