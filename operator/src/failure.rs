@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use crate::benchmark_controller;
     use crate::benchmark_controller::runner_client::RunnerError;
-    use crate::tunnel_controller::{self, certify::CertifyError};
+    use crate::tunnel_controller::{self, error::CertifyError};
     use kube::core::Status;
 
     fn answered(status: u16) -> kube::Error {

@@ -1,7 +1,7 @@
 //! The operator: brings about what `MuxTunnel` and `MuxBenchmark` objects ask for.
 //!
 //! Each controller is a pipeline with one file a step: dereference -> validate -> build -> apply ->
-//! observe -> update_status. Validate and build are pure; only the other steps get a client. What the
+//! observe -> publish -> update_status. Validate and build are pure; only the other steps get a client. What the
 //! controllers share is here: [`api_server`], [`apply`], [`backoff`], [`caches`], [`certificates`], [`conditions`], [`events`],
 //! [`failure`], [`grants`], [`watches`], [`health`], [`labels`], [`leader`], [`metrics`], [`observer`], [`pods`], [`quantity`], [`settings`]. Start reading at [`tunnel_controller`], then [`benchmark_controller`].
 

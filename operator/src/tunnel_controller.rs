@@ -1,21 +1,33 @@
 //! The controller of `MuxTunnel`.
 //!
-//! [`reconcile`] is the way of one object: dereference (what the spec names) -> validate (pure) -> build (pure) -> apply
-//! -> observe (pods and gateways) -> update_status. What is read comes from [`crate::caches`].
-//! Each step is a file; builders see only the [`validate::ValidatedTunnel`].
+//! [`reconcile`] is the way of one object, in one pass: dereference (read everything) -> validate (pure) -> build (pure)
+//! -> apply -> observe (pods and gateways) -> publish -> update_status. Each step is a file, takes what the one before
+//! gave, and uses itself and those before it. What hinders children is a [`Hindrance`] that goes the same way: the
+//! certificates of gateways that run are renewed, what is no longer permitted is taken from them, and the status says why.
+//! Builders of children see only the [`validate::ValidatedTunnel`].
 
 pub mod apply;
 pub mod build;
-pub mod certify;
+mod cert_manager;
+pub mod certifier;
+mod config_file;
 pub mod dereference;
+pub mod end;
+pub mod error;
+pub mod hindrance;
+pub mod holder;
+mod issuer;
 pub mod observe;
+pub mod pods;
+pub mod problem;
+pub mod publish;
+mod records;
 pub mod references;
 pub mod rollouts;
 mod sandbox;
 mod triggers;
 pub mod update_status;
 pub mod validate;
-pub mod withdraw;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,10 +43,10 @@ use tracing::{Instrument, info_span};
 
 use crate::api_server::ApiServer;
 use crate::backoff::{Backoffs, LONGEST_FOR_PERSONS};
-use crate::caches::{Cache, Cluster, NotKnown, Targets};
+use crate::caches::{Cache, Cluster, Targets};
 use crate::controller::{self, Reconciler};
 use crate::events::Events;
-use crate::failure::{self, Coded};
+use crate::failure;
 use crate::grants::Grants;
 use crate::leader::Leadership;
 use crate::metrics::Metrics;
@@ -42,6 +54,11 @@ use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watch_clock::WatchClock;
 use crate::watches;
+pub use dereference::PAUSED;
+pub use error::Error;
+use hindrance::Hindrance;
+use holder::Holder;
+use publish::Outcome;
 pub use triggers::Feeds;
 
 /// How soon a tunnel that is not as asked is reconciled again first, and up to as much more by chance; its gateways are
@@ -58,10 +75,6 @@ const REQUEUE_STEADY: Duration = Duration::from_secs(30);
 /// Tunnels that are reconciled at once.
 const CONCURRENCY: u16 = 16;
 
-/// Annotation: `"true"` leaves everything as it is, whatever the spec says; but what another namespace permits no more
-/// goes, and certificates are renewed.
-pub const PAUSED: &str = "muxtunnel.dev/paused";
-
 /// What every reconciliation has at hand.
 pub struct Context<G = observe::HttpGateways> {
     cluster: Cluster,
@@ -72,7 +85,7 @@ pub struct Context<G = observe::HttpGateways> {
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
-    certifier: certify::Certifier,
+    certifier: certifier::Certifier,
     rollouts: rollouts::Rollouts,
     backoffs: Backoffs,
     /// Of tunnels that are not ready.
@@ -95,7 +108,7 @@ impl<G: observe::Gateways> Context<G> {
     ) -> Self {
         figures.follow(cluster.caches.tunnels.clone());
         Self {
-            certifier: certify::Certifier::new(cluster.client.clone(), &settings),
+            certifier: certifier::Certifier::new(cluster.client.clone(), &settings),
             cluster,
             targets,
             settings,
@@ -111,43 +124,28 @@ impl<G: observe::Gateways> Context<G> {
             watches: Arc::default(),
         }
     }
-}
 
-/// Why one reconciliation ended early; it is tried again.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The object has no namespace or UID, which no object from an API server lacks.
-    #[error("the object has no {0}")]
-    Incomplete(&'static str),
-    /// What the spec names could not be read.
-    #[error(transparent)]
-    Dereference(#[from] dereference::DereferenceError),
-    /// The bundle that it joins by could not be read.
-    #[error(transparent)]
-    Join(#[from] dereference::join::JoinError),
-    /// The certificates could not be seen to.
-    #[error(transparent)]
-    Certify(#[from] certify::CertifyError),
-    /// The children could not be rendered.
-    #[error(transparent)]
-    Build(#[from] build::BuildError),
-    /// The children could not be applied.
-    #[error(transparent)]
-    Apply(#[from] crate::apply::ApplyError),
-    /// Which pods there are cannot be known.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
-    /// The status could not be written.
-    #[error(transparent)]
-    UpdateStatus(#[from] update_status::UpdateStatusError),
-}
+    /// Where everything is read.
+    fn sources(&self) -> dereference::Sources<'_> {
+        dereference::Sources {
+            cluster: &self.cluster,
+            targets: &self.targets,
+            grants: &self.grants,
+            api_server: &self.api_server,
+            certifier: &self.certifier,
+            rollouts: &self.rollouts,
+            watches: &self.watches,
+            settings: &self.settings,
+        }
+    }
 
-impl Coded for Error {
-    fn code(&self) -> Code {
-        match self {
-            Self::Apply(error) => error.code(),
-            Self::NotKnown(_) | Self::Dereference(_) => Code::WatchUnanswered,
-            _ => failure::code(self),
+    /// Where things are published.
+    fn places(&self) -> publish::Places<'_> {
+        publish::Places {
+            cluster: &self.cluster,
+            certifier: &self.certifier,
+            rollouts: &self.rollouts,
+            figures: &self.figures,
         }
     }
 }
@@ -227,59 +225,58 @@ async fn reconcile_in_span<G: observe::Gateways>(
         // The garbage collector removes the children; making them again would hold it up.
         return Ok(Action::await_change());
     }
-    let outcome = if is_paused(tunnel) {
-        Ok(update_status::Outcome::Paused)
-    } else {
-        bring_about(tunnel, context).await
-    };
-    let mut renewed = None;
-    if !matches!(
-        outcome,
-        Ok(update_status::Outcome::Observed(..) | update_status::Outcome::Awaited(_))
-    ) {
-        // The gateways run on, whatever the spec says.
-        let (cluster, settings) = (&context.cluster, &context.settings);
-        renewed = match context.certifier.renew(cluster, tunnel, settings).await {
-            Err(error) if outcome.is_ok() => return Err(error),
-            certified => certified.ok(),
-        };
-    }
-    let renewed = renewed.as_ref();
-    let outcome = match outcome {
-        Ok(outcome) => outcome,
-        Err(error) => {
-            if failure::is_refusal(&error, context.backoffs.failures(tunnel)) {
-                let refused = update_status::Outcome::Refused(observe::Problem {
-                    code: error.code(),
-                    detail: failure::chain(&error),
-                });
-                report(tunnel, context, (&refused, renewed)).await?;
-            }
-            return Err(error);
-        }
-    };
-    if !outcome.is_applied() {
-        withdraw::withdraw(&context.cluster, &context.grants, tunnel).await?;
-    }
-    if matches!(outcome, update_status::Outcome::Awaited(_)) {
+    let holder = Holder::of(tunnel)?;
+    let failures = context.backoffs.failures(tunnel);
+    let (outcome, stale) = pass(tunnel, &holder, context, failures).await;
+    let is_told = match &outcome {
         // What is said of the tunnel follows from all answers.
-        return Ok(Action::requeue(REQUEUE_AWAITED));
+        Outcome::Awaited => false,
+        // It may be over soon.
+        Outcome::Hindered(Hindrance::Failed(error), _) => failure::is_refusal(error, failures),
+        _ => true,
+    };
+    let told = match is_told {
+        true => Some(report(tunnel, context, (&outcome, &stale[..])).await?),
+        false => None,
+    };
+    match (outcome, told) {
+        (Outcome::Hindered(Hindrance::Failed(error), _), _) => Err(error),
+        (outcome, Some(status)) => Ok(requeue_after(tunnel, context, &outcome, &status)),
+        (_, None) => Ok(Action::requeue(REQUEUE_AWAITED)),
     }
-    let status = report(tunnel, context, (&outcome, renewed)).await?;
-    Ok(requeue_after(tunnel, context, &outcome, &status))
+}
+
+/// The way of one tunnel. What it comes to, and the watches that bring nothing.
+async fn pass<G: observe::Gateways>(
+    tunnel: &MuxTunnel,
+    holder: &Holder,
+    context: &Context<G>,
+    failures: u32,
+) -> (Outcome, Vec<String>) {
+    let (cluster, certifier, settings) = (&context.cluster, &context.certifier, &context.settings);
+    let found = dereference::dereference(context.sources(), tunnel, holder).await;
+    let named = &found.named;
+    let plan = match found.hindrance {
+        Some(hindrance) => Err(hindrance),
+        None => validate::validate(tunnel, named, settings),
+    };
+    let built = build::build_all((tunnel, holder), plan, named, settings);
+    let reached = apply::apply((cluster, certifier), holder, built, failures).await;
+    let asks = named.certificates.asks;
+    let observed = observe::observe_all(cluster, &context.prober, reached.children, asks).await;
+    let certified = reached.certified;
+    let outcome = publish::publish(context.places(), holder, named, observed, certified).await;
+    (outcome, found.stale)
 }
 
 /// Writes the status, and the Events of what it changes.
 async fn report<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
-    (outcome, renewed): (&update_status::Outcome, Option<&certify::Certified>),
+    told: (&Outcome, &[String]),
 ) -> Result<MuxTunnelStatus, Error> {
-    let namespace = tunnel.namespace().unwrap_or_default();
-    let stale = context.watches.stale(&namespace);
-    let found = (outcome, renewed, &stale[..]);
     let status =
-        update_status::update_status(&context.cluster, tunnel, found, &context.debounce).await?;
+        update_status::update_status(&context.cluster, tunnel, told, &context.debounce).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events
@@ -296,10 +293,10 @@ async fn report<G: observe::Gateways>(
 fn requeue_after<G: observe::Gateways>(
     tunnel: &MuxTunnel,
     context: &Context<G>,
-    outcome: &update_status::Outcome,
+    outcome: &Outcome,
     status: &MuxTunnelStatus,
 ) -> Action {
-    if matches!(outcome, update_status::Outcome::Paused) {
+    if matches!(outcome, Outcome::Hindered(Hindrance::Paused, _)) {
         // Certificates are renewed all the same.
         return Action::requeue(REQUEUE_STEADY);
     }
@@ -317,8 +314,9 @@ fn requeue_after<G: observe::Gateways>(
         }
     };
     let due = match outcome {
-        update_status::Outcome::Observed(valid, ..) => {
-            context.rollouts.due(valid, context.certifier.now())
+        Outcome::Observed(valid, ..) => {
+            let (uid, now) = (&valid.owner.uid, context.certifier.now());
+            context.rollouts.due(uid, &valid.rollouts, now)
         }
         _ => None,
     };
@@ -352,81 +350,6 @@ fn longest_pause(reason: &str) -> Duration {
         ) => PENDING_SECRETS_LONGEST,
         _ => PENDING_LONGEST,
     }
-}
-
-fn is_paused(tunnel: &MuxTunnel) -> bool {
-    let paused = tunnel.annotations().get(PAUSED);
-    paused.is_some_and(|paused| paused == "true")
-}
-
-/// Finds out what the spec asks for, and does it where it is possible.
-async fn bring_about<G: observe::Gateways>(
-    tunnel: &MuxTunnel,
-    context: &Context<G>,
-) -> Result<update_status::Outcome, Error> {
-    let (cluster, client) = (&context.cluster, &context.cluster.client);
-    let known = (&context.targets, &context.grants);
-    let mut named = dereference::dereference(cluster, known, tunnel).await?;
-    named.api_server = context.api_server.addresses();
-    if let Some(copy) = dereference::join::join(client, tunnel, &context.settings).await? {
-        let newest = context.certifier.newest(cluster, tunnel, copy).await?;
-        named.join = Some(newest);
-    }
-    Ok(
-        match validate::validate(tunnel, &named, &context.settings)? {
-            validate::Validation::Valid(valid) => converge(tunnel, &named, valid, context).await?,
-            validate::Validation::Invalid(problem) => {
-                update_status::Outcome::Blocked(Code::InvalidSpec, problem)
-            }
-            validate::Validation::Unjoined(problem) => update_status::Outcome::Uncertified(problem),
-        },
-    )
-}
-
-/// Makes the cluster what a valid tunnel asks for, and observes the result.
-async fn converge<G: observe::Gateways>(
-    tunnel: &MuxTunnel,
-    named: &dereference::Dereferenced,
-    mut valid: Box<validate::ValidatedTunnel>,
-    context: &Context<G>,
-) -> Result<update_status::Outcome, Error> {
-    let (cluster, certifier) = (&context.cluster, &context.certifier);
-    let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
-    valid.offer = certifier.offer(tunnel, &valid).await?;
-    valid.rollouts = context.rollouts.plan(cluster, &valid, certifier.now())?;
-    let mut built = build::build(&valid, &context.settings)?;
-    if built.is_held {
-        withdraw::hold(cluster, &context.grants, tunnel, &mut built.config_maps)?;
-    }
-    let certified = certifier.issue(tunnel, &valid, joined).await?;
-    let generation = tunnel.metadata.generation;
-    let failures = context.backoffs.failures(tunnel);
-    let built = (built, &certified.taken);
-    let applied = match apply::apply(cluster, &valid, generation, failures, built).await? {
-        apply::Outcome::Applied(applied) => applied,
-        apply::Outcome::Blocked(code, sentence) => {
-            return Ok(update_status::Outcome::Blocked(code, sentence));
-        }
-    };
-    let asks = certifier.asks(&valid, joined);
-    let Some(seen) = observe::observe(cluster, &context.prober, &valid, asks).await? else {
-        return Ok(update_status::Outcome::Awaited(applied.refusal.is_none()));
-    };
-    let gateways = seen.gateways();
-    context
-        .figures
-        .seen(&valid.namespace, &valid.name, &gateways);
-    context.rollouts.learn(&valid, &seen, certifier.now());
-    let facts = (&applied, &seen);
-    let certified = certifier
-        .settle(cluster, &valid, joined, facts, certified)
-        .await?;
-    Ok(update_status::Outcome::Observed(
-        valid,
-        applied,
-        seen,
-        Box::new(certified),
-    ))
 }
 
 #[cfg(test)]

@@ -1,4 +1,5 @@
-//! The layers of the operator: each module uses its own layer and those below it.
+//! The layers of the operator: each module uses its own layer and those below it; and the steps of a tunnel's
+//! reconciliation: each uses itself and those before it.
 
 #![allow(missing_docs, reason = "a test")]
 
@@ -34,6 +35,34 @@ const LAYERS: [&[&str]; 6] = [
     &["tunnel_controller"],
     &["benchmark_controller"],
 ];
+/// What all steps of a tunnel's reconciliation share and knows none of them; then the steps in their order, and what causes a
+/// reconciliation, which is none.
+const STEPS: [&[&str]; 9] = [
+    &[
+        "cert_manager",
+        "certifier",
+        "config_file",
+        "end",
+        "error",
+        "hindrance",
+        "holder",
+        "issuer",
+        "pods",
+        "problem",
+        "records",
+        "references",
+        "rollouts",
+        "sandbox",
+    ],
+    &["dereference"],
+    &["validate"],
+    &["build"],
+    &["apply"],
+    &["observe"],
+    &["publish"],
+    &["update_status"],
+    &["triggers"],
+];
 /// What holds tests alone, which may use any layer, and what is above all of them.
 const BESIDE: [&str; 4] = ["chart", "lib", "main", "testing"];
 /// Modules of tests inside a controller.
@@ -47,4 +76,14 @@ fn each_layer_uses_itself_and_those_below_it_alone() {
         tests: &TESTS,
     };
     layers.assert(env!("CARGO_MANIFEST_DIR"));
+}
+
+#[test]
+fn each_step_of_a_reconciliation_uses_itself_and_those_before_it_alone() {
+    let steps = Layers {
+        layers: &STEPS,
+        beside: &[],
+        tests: &TESTS,
+    };
+    steps.assert_below(env!("CARGO_MANIFEST_DIR"), "tunnel_controller");
 }

@@ -22,8 +22,8 @@ use super::validate::{Environment, ValidatedBenchmark};
 use crate::settings::Settings;
 use crate::tunnel_controller;
 use crate::tunnel_controller::dereference::Dereferenced;
+use crate::tunnel_controller::hindrance::Hindrance;
 use crate::tunnel_controller::references::ServiceName;
-use crate::tunnel_controller::validate::Validation;
 
 /// All objects of one environment; none of any kind when there is no environment.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -140,20 +140,14 @@ fn gateways(
         ..Dereferenced::default()
     };
     let valid = match tunnel_controller::validate::validate(&tunnel, &named, settings) {
-        Ok(Validation::Valid(valid)) => valid,
-        Ok(Validation::Invalid(problem)) => {
+        Ok(valid) => valid,
+        Err(Hindrance::Failed(error)) => return Err(failed(error)),
+        Err(hindrance) => {
             return Err(BuildError::Refused {
                 environment,
-                problem,
+                problem: hindrance.problem().detail,
             });
         }
-        Ok(Validation::Unjoined(problem)) => {
-            return Err(BuildError::Refused {
-                environment,
-                problem: problem.detail,
-            });
-        }
-        Err(error) => return Err(failed(error)),
     };
     let resources = tunnel_controller::build::build(&valid, settings);
     let resources = resources.map_err(|error| failed(error.into()))?;

@@ -307,6 +307,13 @@ impl std::fmt::Debug for Authority {
     }
 }
 
+/// The certificates of `authorities`, one after another.
+#[must_use]
+pub fn pem(authorities: &[Authority]) -> String {
+    let texts = authorities.iter().map(|one| one.pem.as_str());
+    texts.collect()
+}
+
 /// SHA-256, in lower-case hexadecimal digits.
 #[must_use]
 pub fn fingerprint(bytes: &[u8]) -> String {

@@ -11,7 +11,7 @@ use super::*;
 use crate::caches::Feed;
 use crate::observer::ObserverLayer;
 use crate::tunnel_controller::Error;
-use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
 
 fn tunnel(name: &str) -> MuxTunnel {
@@ -67,7 +67,6 @@ fn seen(status: Status) -> Seen {
             has_sysctls: true,
             ready: true,
             problem: None,
-            waiting_since: None,
             wan: Wan::Absent,
             answer: Some(Ok(status)),
         }],

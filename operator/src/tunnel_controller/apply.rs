@@ -1,11 +1,14 @@
-//! Step 5: makes the children what was built.
+//! Step 4: makes the cluster what was built.
 //!
-//! In: the built [`Resources`]. Out: the children as the API server has them. The order matters: a pod
-//! needs its account and its configuration, an autoscaler what it scales, and who reaches a pod is decided before it is
-//! there. Children of an end that is no longer asked for go here. While sysctls have not passed ([`probes`]), Deployments
-//! and what goes with them stay as they are.
+//! In: what was [`Built`]. Out: the children as the API server has them, and what became of certificates. The order
+//! matters: a pod does not start without its Secret ([`secrets`]), needs its account and its configuration, an autoscaler
+//! what it scales, and who reaches a pod is decided before it is there. Children of an end that is no longer asked for go
+//! here. While sysctls have not passed ([`probes`]), Deployments and what goes with them stay as they are. Where children
+//! cannot be applied, what is no longer permitted is taken from gateways all the same.
 
+mod cert_manager;
 mod probes;
+mod secrets;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,14 +16,20 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use kube::ResourceExt;
-use muxtunnel_codes::Code;
 
-use super::build::{End, Resources};
-use super::observe::Problem;
+use super::build::{Built, Certified, Kept, Resources, bare};
+use super::certifier::Certifier;
+use super::end::End;
+use super::error::{DereferenceError, Error};
+use super::hindrance::Hindrance;
+use super::holder::Holder;
+use super::problem::Problem;
 use super::validate::ValidatedTunnel;
-use crate::apply::{ApplyError, Children, apply as apply_kind, is_owned};
+use crate::apply::{ApplyError, apply as apply_kind, is_owned};
 use crate::caches::{Cache, Cached, Cluster, NotKnown};
 use crate::failure::{self, Coded};
+use crate::grants;
+pub(super) use secrets::apply_secret;
 
 /// The children that status is made from.
 #[derive(Debug, Default)]
@@ -37,40 +46,99 @@ pub struct Applied {
 
 /// What came out.
 #[derive(Debug)]
-pub enum Outcome {
-    /// All is applied.
-    Applied(Applied),
-    /// It cannot be, until a person does something; the sentence says what is in the way.
-    Blocked(Code, String),
+pub struct Reached {
+    /// What is known of certificates by now.
+    pub certified: Certified,
+    /// The tunnel and its children, or why these are as they were.
+    pub children: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
 }
 
-/// Applies all children, and deletes those of ours that are no longer built. `generation`: the spec's that they were
-/// built from. `failures`: reconciliations that failed in a row before. `taken`: ends whose Secret is somebody else's;
-/// their Deployments stay as they are.
-///
-/// # Errors
-/// [`ApplyError`] where the API server refuses, or does not answer.
+/// Writes the Secrets, then the children, and deletes those of ours that are no longer built. `failures`: reconciliations
+/// that failed in a row before.
 pub async fn apply(
+    (cluster, certifier): (&Cluster, &Certifier),
+    holder: &Holder,
+    built: Built,
+    failures: u32,
+) -> Reached {
+    let (issued, ended) = secrets::apply(cluster, certifier, holder, built.certificates).await;
+    let children = match (built.children, ended) {
+        (reached, Err(error)) => Hindrance::failed(reached, error),
+        (Err(hindrance), Ok(())) => Err(hindrance),
+        (Ok((tunnel, resources)), Ok(())) => {
+            let resources = (resources, issued.taken());
+            let applied = children(cluster, (holder, &tunnel), failures, resources).await;
+            applied.map(|applied| (tunnel, applied))
+        }
+    };
+    let is_as_it_was = match &children {
+        Ok((_, applied)) => applied.refusal.is_some(),
+        Err(hindrance) => !matches!(hindrance, Hindrance::Failed(_)),
+    };
+    let withdrawn = match is_as_it_was {
+        true => withdraw(cluster, holder, built.withdrawn).await,
+        false => Ok(()),
+    };
+    let children = match withdrawn {
+        Ok(()) => children,
+        Err(error) => Hindrance::failed(children, error),
+    };
+    Reached {
+        certified: issued.certified(children.is_ok()),
+        children,
+    }
+}
+
+/// Applies all children. Ends whose Secret is `taken` by somebody else keep their Deployments.
+async fn children(
     cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
-    generation: Option<i64>,
+    (holder, tunnel): (&Holder, &ValidatedTunnel),
     failures: u32,
     (built, taken): (Resources, &BTreeSet<End>),
-) -> Result<Outcome, ApplyError> {
-    match apply_in_order(cluster, tunnel, generation, (built, taken)).await {
-        Ok(applied) => Ok(Outcome::Applied(applied)),
+) -> Result<Applied, Hindrance> {
+    match apply_in_order(cluster, (holder, tunnel), (built, taken)).await {
+        Ok(applied) => Ok(applied),
         Err(error @ (ApplyError::OwnedByOther { .. } | ApplyError::Immutable { .. })) => {
-            Ok(Outcome::Blocked(error.code(), error.to_string()))
+            Err(Hindrance::Blocked(Problem {
+                code: error.code(),
+                detail: error.to_string(),
+            }))
         }
         Err(error) if failure::is_refusal(&error, failures) => {
             let refusal = Problem {
                 code: error.code(),
                 detail: failure::chain(&error),
             };
-            Ok(Outcome::Applied(as_it_is(cluster, tunnel, refusal)?))
+            Ok(as_it_is(cluster, tunnel, refusal)?)
         }
-        Err(error) => Err(error),
+        Err(error) => Err(error.into()),
     }
+}
+
+/// Has gateways lose what is no longer permitted, but for ConfigMaps that were made what was built meanwhile.
+async fn withdraw(
+    cluster: &Cluster,
+    holder: &Holder,
+    withdrawn: Result<Vec<Kept>, grants::NotKnown>,
+) -> Result<(), Error> {
+    let withdrawn = withdrawn.map_err(DereferenceError::from)?;
+    if withdrawn.is_empty() {
+        return Ok(());
+    }
+    let mut kept = Vec::new();
+    for Kept {
+        version,
+        config_map,
+    } in withdrawn
+    {
+        let known = &cluster.caches.config_maps;
+        let live = known.get(&holder.namespace, &config_map.name_any())?;
+        let newer = live.filter(|live| live.resource_version() != version);
+        kept.push(newer.map_or(config_map, |newer| bare(&newer)));
+    }
+    let components = End::ALL.map(End::component);
+    apply_kind(cluster, holder.children(&components), kept).await?;
+    Ok(())
 }
 
 /// The children that are there.
@@ -90,17 +158,11 @@ fn as_it_is(
 
 async fn apply_in_order(
     cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
-    generation: Option<i64>,
-    (mut built, taken): (Resources, &BTreeSet<End>),
+    (holder, tunnel): (&Holder, &ValidatedTunnel),
+    (built, taken): (Resources, &BTreeSet<End>),
 ) -> Result<Applied, ApplyError> {
-    let children = Children {
-        namespace: &tunnel.namespace,
-        instance: &tunnel.name,
-        components: &End::ALL.map(End::component),
-        owner: &tunnel.owner,
-        generation,
-    };
+    let components = End::ALL.map(End::component);
+    let children = holder.children(&components);
     apply_kind(cluster, children, built.service_accounts).await?;
     apply_kind(cluster, children, built.network_policies).await?;
     let config_maps = apply_kind(cluster, children, built.config_maps).await?;
@@ -109,23 +171,8 @@ async fn apply_in_order(
     let deployments = if built.is_held {
         own(&cluster.caches.deployments, tunnel)?
     } else {
-        let is_kept = |name: &String| taken.iter().any(|end| *name == end.child_name(tunnel));
-        let mut kept = own(&cluster.caches.deployments, tunnel)?;
-        kept.retain(|deployment| is_kept(&deployment.name_any()));
-        built
-            .deployments
-            .retain(|deployment| !is_kept(&deployment.name_any()));
-        let components: Vec<_> = End::ALL
-            .into_iter()
-            .filter(|end| !taken.contains(end))
-            .map(End::component)
-            .collect();
-        let of_others = Children {
-            components: &components,
-            ..children
-        };
-        let mut deployments = apply_kind(cluster, of_others, built.deployments).await?;
-        deployments.extend(kept);
+        let deployments =
+            deployments(cluster, (holder, tunnel), (built.deployments, taken)).await?;
         apply_kind(cluster, children, built.pod_disruption_budgets).await?;
         apply_kind(cluster, children, built.autoscalers).await?;
         deployments
@@ -136,6 +183,27 @@ async fn apply_in_order(
         deployments,
         refusal: None,
     })
+}
+
+/// Applies the Deployments; those of ends whose Secret is `taken` stay as they are.
+async fn deployments(
+    cluster: &Cluster,
+    (holder, tunnel): (&Holder, &ValidatedTunnel),
+    (built, taken): (Vec<Deployment>, &BTreeSet<End>),
+) -> Result<Vec<Deployment>, ApplyError> {
+    let is_kept = |deployment: &Deployment| {
+        let name = deployment.name_any();
+        taken.iter().any(|end| name == end.child_name(tunnel))
+    };
+    let kept = own(&cluster.caches.deployments, tunnel)?.into_iter();
+    let kept = kept.filter(&is_kept);
+    let others = End::ALL.into_iter().filter(|end| !taken.contains(end));
+    let components: Vec<_> = others.map(End::component).collect();
+    let mut wanted = built;
+    wanted.retain(|deployment| !is_kept(deployment));
+    let mut applied = apply_kind(cluster, holder.children(&components), wanted).await?;
+    applied.extend(kept);
+    Ok(applied)
 }
 
 /// The children of one kind as they are, one an end.

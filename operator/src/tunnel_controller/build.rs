@@ -1,9 +1,11 @@
-//! Step 3: renders the children of a tunnel. Pure, no client.
+//! Step 3: renders the children of a tunnel, what they keep where they cannot be applied ([`Kept`]), and the Secrets of
+//! certificates that are due ([`certificates`]). No client; but for the keys in those Secrets it is pure.
 //!
-//! In: a [`ValidatedTunnel`] and the [`Settings`]. Out: [`Resources`], one file a kind. Forwards go
+//! In: a [`ValidatedTunnel`] and the [`Settings`]. Out: [`Built`], one file a kind. Forwards go
 //! into the ConfigMaps and the Services alone, never into a pod's template, so that a change of forwards
 //! restarts nothing; only a file of users that no forward named before has to be mounted.
 
+pub mod certificates;
 pub mod config_map;
 pub mod deployment;
 mod horizontal_pod_autoscaler;
@@ -15,8 +17,11 @@ pub mod service;
 pub mod service_account;
 mod sizing;
 mod wan;
+mod withdraw;
 
-use std::collections::BTreeSet;
+pub use certificates::{Certificates, Certified, Due};
+pub use withdraw::Kept;
+pub(super) use withdraw::bare;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -25,109 +30,18 @@ use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::ObjectMeta;
-use muxtunnel_gateway_config::ConfigError;
+use muxtunnel_crds::MuxTunnel;
 
-use super::validate::{UsersFile, ValidatedGateway, ValidatedTunnel};
+use super::dereference::{Dereferenced, Live};
+use super::end::End;
+pub use super::error::BuildError;
+use super::error::CertifyError;
+use super::hindrance::Hindrance;
+use super::holder::Holder;
+use super::validate::ValidatedTunnel;
+use crate::grants;
 use crate::labels;
 use crate::settings::Settings;
-
-/// The component label of what tries sysctls.
-pub const PROBE: &str = "sysctl-probe";
-
-/// A child could not be rendered.
-#[derive(Debug, thiserror::Error)]
-pub enum BuildError {
-    /// The gateway would refuse its configuration.
-    #[error("cannot render the configuration of the {component}: {source}")]
-    Config {
-        /// `entry`, `exit` or `rendezvous`.
-        component: &'static str,
-        /// What is wrong.
-        source: ConfigError,
-    },
-}
-
-/// One end of the tunnel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
-    /// Where streams enter.
-    Entry,
-    /// Where targets are dialled.
-    Exit,
-    /// Where those two meet that are elsewhere.
-    Rendezvous,
-}
-
-impl End {
-    /// All, the exit before the entry: it is dialled.
-    pub const ALL: [Self; 3] = [Self::Rendezvous, Self::Exit, Self::Entry];
-
-    /// The value of the component label, and the suffix of names.
-    #[must_use]
-    pub const fn component(self) -> &'static str {
-        match self {
-            Self::Entry => "entry",
-            Self::Exit => "exit",
-            Self::Rendezvous => "rendezvous",
-        }
-    }
-
-    /// The settings of this end, where it is ours.
-    #[must_use]
-    pub fn gateway(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedGateway> {
-        match self {
-            Self::Entry => tunnel.entry.as_ref(),
-            Self::Exit => tunnel.exit.as_ref(),
-            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| &own.gateway),
-        }
-    }
-
-    /// Whether others dial it: all but an entry, and an exit that is met at a rendezvous.
-    #[must_use]
-    pub const fn is_dialled(self, tunnel: &ValidatedTunnel) -> bool {
-        match self {
-            Self::Entry => false,
-            Self::Exit => tunnel.leaf.is_none(),
-            Self::Rendezvous => true,
-        }
-    }
-
-    /// The Secret with what its gateways show at a rendezvous, or know there.
-    #[must_use]
-    pub fn meeting_secret(self, tunnel: &ValidatedTunnel) -> Option<&str> {
-        match self {
-            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| own.secret.as_str()),
-            Self::Entry | Self::Exit => tunnel.leaf.as_ref().map(|leaf| leaf.secret.as_str()),
-        }
-    }
-
-    /// The files of users that its gateways ask for, each once.
-    #[must_use]
-    pub fn users(self, tunnel: &ValidatedTunnel) -> BTreeSet<&UsersFile> {
-        let asking = tunnel.forwards.iter().filter(|_| self == Self::Entry);
-        asking
-            .filter_map(|forward| forward.users.as_ref())
-            .collect()
-    }
-
-    /// The Secrets that its pods do not start without. The operator cannot look whether they are there.
-    #[must_use]
-    pub fn secrets(self, tunnel: &ValidatedTunnel) -> BTreeSet<&str> {
-        let keys = self.gateway(tunnel).and_then(|own| own.security.secret());
-        let users = self.users(tunnel).into_iter();
-        let users = users.map(|file| file.secret.as_str());
-        keys.into_iter()
-            .chain(self.meeting_secret(tunnel))
-            .chain(users)
-            .collect()
-    }
-
-    /// The name of all children of this end.
-    #[must_use]
-    pub fn child_name(self, tunnel: &ValidatedTunnel) -> String {
-        format!("{}-{}", tunnel.name, self.component())
-    }
-}
 
 /// All children of a tunnel.
 #[derive(Debug, Default)]
@@ -152,12 +66,61 @@ pub struct Resources {
     pub is_held: bool,
 }
 
-/// Renders the children.
+/// All that is to be applied.
+pub struct Built {
+    /// For certificates, whether or not there are children.
+    pub certificates: Certificates,
+    /// The tunnel and its children, or why these stay as they are.
+    pub children: Result<(Box<ValidatedTunnel>, Resources), Hindrance>,
+    /// What gateways have instead where children cannot be applied: see [`Kept`]; empty: what they have already.
+    pub withdrawn: Result<Vec<Kept>, grants::NotKnown>,
+}
+
+/// Renders what follows from `plan`, and from what was read.
+#[must_use]
+pub fn build_all(
+    (tunnel, holder): (&MuxTunnel, &Holder),
+    plan: Result<Box<ValidatedTunnel>, Hindrance>,
+    named: &Dereferenced,
+    settings: &Settings,
+) -> Built {
+    let children = plan.and_then(|valid| {
+        let resources = children(&valid, &named.live, settings)?;
+        Ok((valid, resources))
+    });
+    let certificates = match &children {
+        Ok((valid, _)) => Certificates::of_valid(valid, (tunnel, holder), named, settings),
+        Err(_) => Certificates::of_running((tunnel, holder), named, settings),
+    };
+    let (certificates, children) = match certificates {
+        Ok(certificates) => (certificates, children),
+        Err(error) => (
+            Certificates::known(&named.certificates),
+            Hindrance::failed(children, CertifyError::from(error)),
+        ),
+    };
+    Built {
+        certificates,
+        children,
+        withdrawn: withdraw::withdrawn(&named.live, &holder.namespace),
+    }
+}
+
+/// Renders the children of a tunnel that has none yet.
 ///
 /// # Errors
 /// [`BuildError`] where the gateway's own check refuses what validation let through: a fault here, not
 /// in the object.
 pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources, BuildError> {
+    children(tunnel, &Live::default(), settings)
+}
+
+/// Renders the children of one that has `live`.
+fn children(
+    tunnel: &ValidatedTunnel,
+    live: &Live,
+    settings: &Settings,
+) -> Result<Resources, BuildError> {
     let mut resources = Resources {
         probe_jobs: probe::jobs(tunnel, settings),
         is_held: probe::verdict(tunnel) != probe::Verdict::Passed,
@@ -172,9 +135,12 @@ pub fn build(tunnel: &ValidatedTunnel, settings: &Settings) -> Result<Resources,
         resources
             .service_accounts
             .push(service_account::build(tunnel, end));
-        resources
-            .config_maps
-            .push(config_map::build(tunnel, end, &config)?);
+        let config_map = config_map::build(tunnel, end, &config)?;
+        let held = match resources.is_held {
+            true => withdraw::held(live, end, &config_map, &tunnel.namespace)?,
+            false => None,
+        };
+        resources.config_maps.push(held.unwrap_or(config_map));
         resources
             .services
             .extend(service::build(tunnel, end, gateway));

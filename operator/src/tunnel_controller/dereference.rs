@@ -1,11 +1,22 @@
-//! Step 1: reads what the spec names, from what the watches brought.
+//! Step 1: reads all that a reconciliation decides by: what the watches brought, what the operator remembers, and, of the
+//! API server, what no watch may bring.
 //!
-//! In: the tunnel. Out: the Services that its forwards name, as far as they exist, those that their namespace does not
-//! permit it to name, and the Jobs that tried sysctls for it ([`probes`]). What is not permitted is not looked up, so
+//! In: the tunnel. Out: [`Dereferenced`]: the Services that its forwards name, as far as they exist, those that their
+//! namespace does not permit it to name, the Jobs that tried sysctls for it ([`probes`]), what there is of its gateways
+//! ([`Live`]), and what certificates follow from ([`CertificateFacts`]). What is not permitted is not looked up, so
 //! nothing that is said of it tells whether it exists. Must not judge: a missing Service is a finding of
-//! [`super::validate`].
+//! [`super::validate`]. What cannot be read is a [`Hindrance`], and what was read besides counts all the same.
 
+mod certificates;
+mod join;
+mod live;
 mod probes;
+
+pub use certificates::{CertificateFacts, KnownSeed};
+pub use join::Joined;
+pub(super) use join::{KEPT_KEY, kept_in};
+pub use live::{Live, LiveConfig};
+pub use probes::{ProbeOutcome, REFUSED, SeenProbe};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,27 +26,57 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
 
-use super::certify::renewal::Joined;
-use super::observe::Problem;
+use super::certifier::Certifier;
+use super::end::End;
+use super::error::DereferenceError;
+use super::hindrance::Hindrance;
+use super::holder::Holder;
+use super::problem::Problem;
 use super::references::{ServiceName, references};
-use crate::caches::{Cluster, Endpoints, NotKnown, Targets};
-use crate::grants::{self, Grants};
+use super::rollouts::{Refusal, Rollouts};
+use crate::api_server::ApiServer;
+use crate::caches::{Cluster, Endpoints, Targets};
+use crate::grants::Grants;
+use crate::settings::Settings;
+use crate::watch_clock::WatchClock;
 
-pub mod join;
-pub use probes::{ProbeOutcome, REFUSED, SeenProbe};
+/// Annotation: `"true"` leaves everything as it is, whatever the spec says; but what another namespace permits no more
+/// goes, and certificates are renewed.
+pub const PAUSED: &str = "muxtunnel.dev/paused";
 
-/// What the spec names cannot be known; children stay as they are.
-#[derive(Debug, thiserror::Error)]
-pub enum DereferenceError {
-    /// What other namespaces permit has not been heard yet.
-    #[error(transparent)]
-    Grants(#[from] grants::NotKnown),
-    /// Of a kind nothing has been heard yet.
-    #[error(transparent)]
-    NotKnown(#[from] NotKnown),
+/// Where everything is read.
+#[derive(Clone, Copy)]
+pub struct Sources<'a> {
+    /// The children, and what no watch may bring.
+    pub cluster: &'a Cluster,
+    /// The Services that forwards lead to.
+    pub targets: &'a Targets,
+    /// What other namespaces permit.
+    pub grants: &'a Grants,
+    /// Where the API server is.
+    pub api_server: &'a ApiServer,
+    /// What is remembered of certificates, and the seed.
+    pub certifier: &'a Certifier,
+    /// What is remembered of ends that were refused.
+    pub rollouts: &'a Rollouts,
+    /// Which watches bring nothing.
+    pub watches: &'a WatchClock,
+    /// How the operator was installed.
+    pub settings: &'a Settings,
 }
 
-/// What the spec names.
+/// What was read.
+#[derive(Debug)]
+pub struct Found {
+    /// As far as it was.
+    pub named: Dereferenced,
+    /// Why not all of it was.
+    pub hindrance: Option<Hindrance>,
+    /// The watches that bring nothing.
+    pub stale: Vec<String>,
+}
+
+/// What the spec names, and what is there of the tunnel.
 #[derive(Debug, Default)]
 pub struct Dereferenced {
     /// The target Services that exist and may be named. At most one a forward.
@@ -50,25 +91,70 @@ pub struct Dereferenced {
     pub join: Option<Result<Joined, Problem>>,
     /// The Jobs that tried, or try, sysctls.
     pub probes: Vec<SeenProbe>,
+    /// What there is of its gateways.
+    pub live: Live,
+    /// What is remembered of ends that were refused.
+    pub refusals: BTreeMap<End, Refusal>,
+    /// What certificates follow from.
+    pub certificates: CertificateFacts,
 }
 
-/// Reads the target Services, each once, and looks at the Jobs that try sysctls.
-///
-/// # Errors
-/// [`DereferenceError`]; not where a Service is missing.
-pub async fn dereference(
-    cluster: &Cluster,
-    (targets, grants): (&Targets, &Grants),
-    tunnel: &MuxTunnel,
-) -> Result<Dereferenced, DereferenceError> {
-    let namespace = tunnel.namespace().unwrap_or_default();
-    let named = references(&tunnel.spec, &namespace);
-    let mut found = Dereferenced {
-        probes: probes::probes(cluster, tunnel, &namespace).await?,
+/// Whether everything is to stay as it is.
+pub(super) fn is_paused(tunnel: &MuxTunnel) -> bool {
+    let paused = tunnel.annotations().get(PAUSED);
+    paused.is_some_and(|paused| paused == "true")
+}
+
+/// Reads what `tunnel` names, each object once, and what there is of it. Of a paused one only the latter.
+pub async fn dereference(sources: Sources<'_>, tunnel: &MuxTunnel, holder: &Holder) -> Found {
+    let mut named = Dereferenced {
+        certificates: CertificateFacts::remembered(sources.certifier, tunnel),
         ..Dereferenced::default()
     };
+    let read = read(sources, tunnel, holder, &mut named).await;
+    Found {
+        named,
+        hindrance: read.err(),
+        stale: sources.watches.stale(&holder.namespace),
+    }
+}
+
+async fn read(
+    sources: Sources<'_>,
+    tunnel: &MuxTunnel,
+    holder: &Holder,
+    named: &mut Dereferenced,
+) -> Result<(), Hindrance> {
+    let live = live::live(sources, holder);
+    // Gateways that run need certificates, whatever else is not known.
+    let certificates = certificates::read(sources, tunnel, holder, live.as_ref().ok(), named).await;
+    named.live = live?;
+    certificates?;
+    if is_paused(tunnel) {
+        return Err(Hindrance::Paused);
+    }
+    let (uid, now) = (&holder.owner.uid, named.certificates.now);
+    named.refusals = sources.rollouts.refusals(uid, now);
+    if named.refusals.values().any(|refusal| refusal.rests) {
+        named.live.replica_sets = live::replica_sets(sources, holder)?;
+    }
+    named.api_server = sources.api_server.addresses();
+    let probes = probes::probes(sources.cluster, holder).await;
+    named.probes = probes.map_err(DereferenceError::from)?;
+    Ok(services(sources, tunnel, holder, named)?)
+}
+
+fn services(
+    Sources {
+        targets, grants, ..
+    }: Sources<'_>,
+    tunnel: &MuxTunnel,
+    Holder { namespace, .. }: &Holder,
+    found: &mut Dereferenced,
+) -> Result<(), DereferenceError> {
+    let named = references(&tunnel.spec, namespace);
     for service in named.foreign {
-        if !grants.permit(&namespace, &service)? {
+        if !grants.permit(namespace, &service)? {
             found.forbidden.insert(service);
         }
     }
@@ -83,5 +169,5 @@ pub async fn dereference(
             found.services.insert(named, Arc::unwrap_or_clone(service));
         }
     }
-    Ok(found)
+    Ok(())
 }

@@ -1,13 +1,11 @@
-//! Step 6: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
+//! Step 5: looks at the pods that the watch brought, and asks the gateways in them, by HTTP.
 //!
 //! In: the tunnel. Out: [`Seen`], facts only; [`super::update_status`] judges them. What a gateway says
 //! is bounded in time and size, and is believed for its own tunnel's status alone.
 
 mod prober;
 
-use std::collections::BTreeSet;
 use std::future::Future;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,8 +13,7 @@ use http_body_util::{BodyExt, Empty, Limited};
 use hyper_util::client::legacy::Client as HttpClient;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerState, Pod};
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::status::Status;
@@ -25,12 +22,15 @@ use muxtunnel_gateway_config::{ADMIN_PORT, OFFER_BYTES_MAX};
 use prober::Asked;
 pub use prober::Prober;
 
-use super::build::{End, wan_container_name};
+use super::apply::Applied;
+use super::build::wan_container_name;
+use super::end::End;
+use super::hindrance::Hindrance;
+use super::pods::{end_of, is_ready, own_pods, pod_problem};
+use super::problem::Problem;
 use super::sandbox;
 use super::validate::ValidatedTunnel;
-use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
-use crate::labels;
 use crate::metrics::tunnels::Gateway;
 
 /// Time for one gateway's answer, connecting included.
@@ -45,9 +45,6 @@ const OFFER_TIME_MAX: Duration = Duration::from_secs(12);
 const OFFERS_ASKED: usize = 2;
 /// Pods of one tunnel that are looked at: two sides of 32, and as many again in a roll-out.
 const PODS_MAX: usize = 128;
-
-/// How old a pod is at least of which it counts that its containers have not been begun.
-pub const WAITING_SECONDS_MIN: i64 = 10;
 
 /// What was seen of a tunnel's pods.
 #[derive(Debug, Default)]
@@ -87,22 +84,10 @@ pub struct SeenPod {
     pub ready: bool,
     /// Why it does not run.
     pub problem: Option<Problem>,
-    /// When it was made, in seconds since 1970, where it has a node and its containers have not been begun for
-    /// [`WAITING_SECONDS_MIN`]: perhaps for a Secret.
-    pub waiting_since: Option<i64>,
     /// How far its emulation is.
     pub wan: Wan,
     /// What its gateway says, or why it could not be asked; `None`: it does not run.
     pub answer: Option<Result<Status, String>>,
-}
-
-/// Why a pod does not run.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
-    /// The class.
-    pub code: Code,
-    /// The sentence.
-    pub detail: String,
 }
 
 /// How far the emulation of a pod is.
@@ -211,6 +196,24 @@ fn status_in(body: &[u8]) -> Result<Status, String> {
     serde_json::from_slice(body).map_err(|error| format!("the answer is no status: {error}"))
 }
 
+/// A tunnel, its children, and what was seen of its gateways; `None`: not all have answered yet.
+pub type Observed = (Box<ValidatedTunnel>, Applied, Option<Seen>);
+
+/// Looks at what `reached` applied children make, if they were.
+///
+/// # Errors
+/// What hindered them before, and where no pod is known yet.
+pub async fn observe_all<G: Gateways>(
+    cluster: &Cluster,
+    prober: &Prober<G>,
+    reached: Result<(Box<ValidatedTunnel>, Applied), Hindrance>,
+    asks: bool,
+) -> Result<Observed, Hindrance> {
+    let (tunnel, applied) = reached?;
+    let seen = observe(cluster, prober, &tunnel, asks).await?;
+    Ok((tunnel, applied, seen))
+}
+
 /// Looks at the pods of a tunnel and asks each gateway that runs; with `asks` also an entry for what the exit offers.
 /// `None`: not all have answered yet.
 ///
@@ -223,7 +226,8 @@ pub async fn observe<G: Gateways>(
     asks: bool,
 ) -> Result<Option<Seen>, NotKnown> {
     let namespace = &tunnel.namespace;
-    let pods = own_pods(cluster, tunnel)?;
+    let own = (&**namespace, &*tunnel.name);
+    let pods = own_pods(cluster, own, &tunnel.owner)?;
     let counting: Vec<_> = pods
         .into_iter()
         .take(PODS_MAX)
@@ -262,50 +266,6 @@ pub async fn observe<G: Gateways>(
     Ok(Some(Seen { pods, offer }))
 }
 
-/// The pods of the tunnel's gateways: those of ReplicaSets of its Deployments. Labels alone prove nothing, for anybody
-/// may make a pod with any.
-///
-/// # Errors
-/// [`NotKnown`].
-pub(super) fn own_pods(
-    cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
-) -> Result<Vec<Arc<Pod>>, NotKnown> {
-    let (namespace, name) = (&tunnel.namespace, &tunnel.name);
-    let (caches, components) = (&cluster.caches, End::ALL.map(End::component));
-    let deployments: BTreeSet<_> = caches
-        .deployments
-        .children(namespace, name, &components)?
-        .into_iter()
-        .filter(|deployment| is_owned(deployment.as_ref(), &tunnel.owner))
-        .filter_map(|deployment| deployment.uid())
-        .collect();
-    let sets: BTreeSet<_> = caches
-        .replica_sets
-        .children(namespace, name, &components)?
-        .into_iter()
-        .filter(|set| is_of(set.as_ref(), &deployments))
-        .filter_map(|set| set.uid())
-        .collect();
-    let mut pods = caches.pods.children(namespace, name, &components)?;
-    pods.retain(|pod| is_of(pod.as_ref(), &sets));
-    Ok(pods)
-}
-
-/// Whether one of the objects with the UIDs `owners` controls `object`.
-pub(super) fn is_of<K: Resource>(object: &K, owners: &BTreeSet<String>) -> bool {
-    let mut references = object.meta().owner_references.iter().flatten();
-    references.any(|owner| owner.controller == Some(true) && owners.contains(&owner.uid))
-}
-
-/// The end that a pod serves.
-pub(super) fn end_of(pod: &Pod) -> Option<End> {
-    let component = pod.labels().get(labels::COMPONENT)?;
-    End::ALL
-        .into_iter()
-        .find(|end| end.component() == component)
-}
-
 fn running_address(pod: &Pod) -> Option<&str> {
     let status = pod.status.as_ref()?;
     let running = status.container_statuses.iter().flatten().any(|container| {
@@ -330,20 +290,14 @@ fn facts(pod: &Pod, tunnel: &ValidatedTunnel) -> Option<SeenPod> {
     if ended && !has_sysctls {
         return None;
     }
-    let ready = status
-        .conditions
-        .iter()
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
     Some(SeenPod {
         end,
         name: pod.name_any(),
         node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         made: pod.creation_timestamp().map(|made| made.0.as_second()),
         has_sysctls,
-        ready,
+        ready: is_ready(pod),
         problem: pod_problem(pod),
-        waiting_since: waiting_since(pod, Timestamp::now().as_second()),
         wan: wan(pod),
         answer: None,
     })
@@ -357,86 +311,6 @@ fn has_sysctls(pod: &Pod, tunnel: &ValidatedTunnel) -> bool {
         .flat_map(|context| context.sysctls.iter().flatten())
         .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()));
     tunnel.sysctls() == sysctls.collect()
-}
-
-/// Why a pod does not run, as far as its object says it.
-pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
-    let status = pod.status.as_ref()?;
-    let name = pod.name_any();
-    let problem = |code, text: &str| Problem {
-        code,
-        detail: format!("pod {name}: {text}"),
-    };
-    let message = status.message.as_deref().unwrap_or_default();
-    match status.reason.as_deref() {
-        Some("SysctlForbidden") => return Some(problem(Code::SysctlForbidden, message)),
-        Some(reason) if status.phase.as_deref() == Some("Failed") => {
-            return Some(problem(
-                Code::GatewaysNotReady,
-                &format!("{reason}: {message}"),
-            ));
-        }
-        _ => {}
-    }
-    let unschedulable = status.conditions.iter().flatten().find(|condition| {
-        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
-    });
-    if let Some(condition) = unschedulable {
-        let message = condition.message.as_deref().unwrap_or_default();
-        return Some(problem(
-            Code::GatewaysNotReady,
-            &format!("cannot be scheduled: {message}"),
-        ));
-    }
-    let init = status.init_container_statuses.iter().flatten();
-    init.chain(status.container_statuses.iter().flatten())
-        .find_map(waiting)
-        .map(|text| problem(Code::GatewaysNotReady, &text))
-}
-
-/// Why a container does not start, where that is more than a matter of time.
-fn waiting(container: &ContainerStatus) -> Option<String> {
-    let waiting = container.state.as_ref()?.waiting.as_ref()?;
-    let reason = waiting.reason.as_deref()?;
-    if matches!(reason, "ContainerCreating" | "PodInitializing") {
-        return None;
-    }
-    let last = container
-        .last_state
-        .as_ref()
-        .and_then(|state| state.terminated.as_ref())
-        .and_then(|ended| ended.message.as_deref());
-    let message = last.or(waiting.message.as_deref()).unwrap_or_default();
-    Some(format!("container {}: {reason}: {message}", container.name))
-}
-
-/// A kubelet that waits for a volume says so in an Event alone.
-fn waiting_since(pod: &Pod, now: i64) -> Option<i64> {
-    let status = pod.status.as_ref()?;
-    let made = pod.creation_timestamp()?.0.as_second();
-    let is_scheduled = status
-        .conditions
-        .iter()
-        .flatten()
-        .any(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
-    let mut containers = status
-        .init_container_statuses
-        .iter()
-        .flatten()
-        .chain(status.container_statuses.iter().flatten());
-    let is_begun = |container: &ContainerStatus| {
-        let waiting = container
-            .state
-            .as_ref()
-            .and_then(|state| state.waiting.as_ref());
-        let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
-        !matches!(reason, Some("ContainerCreating" | "PodInitializing"))
-    };
-    let waits = status.phase.as_deref() == Some("Pending")
-        && now - made >= WAITING_SECONDS_MIN
-        && is_scheduled
-        && !containers.any(is_begun);
-    waits.then_some(made)
 }
 
 fn wan(pod: &Pod) -> Wan {

@@ -9,10 +9,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use muxtunnel_crds::{
-    AddressTarget, Carrier, Forward, MuxTunnelSpec, Policy, PolicyRule, ServiceTarget, Side, Target,
+    AddressTarget, Carrier, Forward, ForwardDirection, MuxTunnelSpec, Policy, PolicyRule,
+    ServiceTarget, Side, Target,
 };
+use muxtunnel_gateway_config as config;
 
-use super::validate::is_reverse;
 pub use crate::service_name::ServiceName;
 
 /// Longest DNS name, without a dot at its end.
@@ -129,6 +130,11 @@ fn of_carrier(carrier: &Carrier) {
     } = carrier;
 }
 
+/// Whether its streams begin at the exit.
+pub(super) fn is_reverse(forward: &Forward) -> bool {
+    forward.direction == Some(ForwardDirection::ExitToEntry)
+}
+
 /// Whether gateways of this very tunnel dial the forward's target; else those of another cluster, by other names.
 #[must_use]
 pub fn is_dialled_here(forward: &Forward, side: Side) -> bool {
@@ -224,6 +230,49 @@ pub fn services_of_rule(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
     });
     let all = is_above.then(|| service(EVERY, EVERY));
     before_svc.chain(all).collect()
+}
+
+/// The Services of other namespaces that a configuration names.
+pub(super) fn services_of_config(
+    config: &config::Config,
+    namespace: &str,
+) -> BTreeSet<ServiceName> {
+    let targets = config
+        .forwards
+        .iter()
+        .filter_map(|forward| host_of_target(forward.target.as_ref()?))
+        .map(str::to_owned);
+    let allowed = config
+        .policy
+        .allow
+        .iter()
+        .filter_map(|rule| host_of_rule(&rule.host));
+    let hosts = targets.chain(allowed);
+    hosts.flat_map(|host| foreign(&host, namespace)).collect()
+}
+
+/// The host that a target of a configuration is dialled by.
+pub(super) fn host_of_target(target: &config::Target) -> Option<&str> {
+    match target {
+        config::Target::Tcp { host, .. } => Some(host),
+        config::Target::Unix(_) => None,
+    }
+}
+
+/// The name or the pattern of names in a rule of a configuration.
+pub(super) fn host_of_rule(host: &config::HostPattern) -> Option<String> {
+    match host {
+        config::HostPattern::Name(name) => Some(name.clone()),
+        config::HostPattern::Below(domain) => Some(format!("*.{domain}")),
+        _ => None,
+    }
+}
+
+/// The Services of other namespaces that `host` may be the name of.
+pub(super) fn foreign(host: &str, namespace: &str) -> BTreeSet<ServiceName> {
+    let mut services = services_of_rule(host, namespace);
+    services.retain(|service| service.namespace != namespace);
+    services
 }
 
 /// The one spelling of the host of a rule, as [`canonical_host`]. The patterns `*` and `*.svc` stay as they are: the names

@@ -1,32 +1,24 @@
 //! What becomes of an end whose pods a node refuses, because a kubelet or a kernel does not take a sysctl of theirs.
 //!
-//! In: live pods, by end. Out: a [`Rollout`] for each end, which [`super::build`] follows. Where a pod of the tunnel
-//! runs with the same sysctls, or a Job has run with them, the node is at fault: the end's pods avoid it, and an
-//! annotation of the Deployment keeps its name. Otherwise the spec may be at fault: a ReplicaSet would make failed pods
-//! without end (kubernetes#72593), so the end goes back to what its ready pods run, or has no pods where there are none,
-//! and the spec is tried again later, each time after a longer pause. Nothing is deleted for a refusal.
+//! Where a pod of the tunnel runs with the same sysctls, or a Job has run with them, the node is at fault: the end's pods
+//! avoid it, and an annotation of the Deployment keeps its name. Otherwise the spec may be at fault: a ReplicaSet would
+//! make failed pods without end (kubernetes#72593), so the end goes back to what its ready pods run, or has no pods where
+//! there are none, and the spec is tried again later, each time after a longer pause. Nothing is deleted for a refusal.
 //!
+//! Here is what the operator remembers of it, and the [`Rollout`] that follows for each end: `dereference` asks what is
+//! remembered, `validate` decides, `build` follows that, and `publish` takes in what was seen.
 //! Bounds: an entry an end that was refused, at most [`REFUSED_MAX`]; one more drops any, which costs a try.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodTemplateSpec};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Config;
 use parking_lot::{Mutex, MutexGuard};
 
-use super::build::config_map::{self, FILE};
-use super::build::deployment::STATIC_HASH;
-use super::build::{End, probe};
-use super::observe::{Problem, Seen, SeenPod, end_of, is_of, own_pods};
-use super::validate::ValidatedTunnel;
-use crate::apply::is_owned;
-use crate::caches::{Cluster, NotKnown};
+use super::end::End;
+use super::problem::Problem;
 
 /// Annotation of a Deployment: what its pods ask of a node, hashed, and the names of the nodes that they avoid, which
 /// refused it.
@@ -35,19 +27,13 @@ pub const AVOIDED_NODES: &str = "muxtunnel.dev/avoided-nodes";
 pub const STOPPED: &str = "muxtunnel.dev/stopped";
 
 /// Nodes that an end avoids at most. One more is a matter of the cluster, and is only reported.
-const NODES_AVOIDED_MAX: usize = 8;
-/// Configurations that a ConfigMap keeps at most beside its own: the roll-outs that are under way at once.
-const KEPT_MAX: usize = 4;
+pub(super) const NODES_AVOIDED_MAX: usize = 8;
 /// Ends that are refused at once.
 const REFUSED_MAX: usize = 10_000;
 /// The first pause before a refused spec is tried again, and up to as much more by chance.
 const FIRST: Duration = Duration::from_secs(20);
 /// The longest, and up to as much more by chance: ten minutes.
 const LONGEST: Duration = Duration::from_mins(5);
-/// Label that the Deployment controller adds to a ReplicaSet's template.
-const TEMPLATE_HASH: &str = "pod-template-hash";
-/// Annotation of a ReplicaSet that counts up.
-const REVISION: &str = "deployment.kubernetes.io/revision";
 
 /// How an end is rolled out.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -84,12 +70,39 @@ pub enum Fallback {
     Nothing,
 }
 
-impl ValidatedTunnel {
-    /// How `end` is rolled out, where there is more to say than that it is.
-    #[must_use]
-    pub fn rollout(&self, end: End) -> Option<&Rollout> {
-        self.rollouts.get(&end)
-    }
+/// What is remembered of an end that was refused.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Refusal {
+    /// Hash of what its pods asked of a node.
+    pub asked: String,
+    /// What was refused.
+    pub problem: Problem,
+    /// The nodes at fault.
+    pub nodes: BTreeSet<String>,
+    /// The spec is not tried for now.
+    pub rests: bool,
+}
+
+/// What an end has shown that is tried.
+#[derive(Debug)]
+pub(super) struct Shown<'a> {
+    /// Its pods that a node refused, less those of nodes that it avoids.
+    pub(super) refused: Vec<RefusedPod<'a>>,
+    /// A pod of it is ready with its sysctls.
+    pub(super) runs: bool,
+    /// It is the nodes that are at fault, not the spec.
+    pub(super) is_node_at_fault: bool,
+}
+
+/// A pod that a node refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RefusedPod<'a> {
+    /// When it was made, in seconds since 1970.
+    pub(super) made: Option<i64>,
+    /// Its node.
+    pub(super) node: Option<&'a String>,
+    /// What was refused.
+    pub(super) problem: &'a Problem,
 }
 
 /// What was refused, and when it is tried again.
@@ -105,136 +118,89 @@ struct Refused {
     tried: i64,
 }
 
-/// What nodes have refused of all tunnels. Bounded: see the module.
+/// What nodes have refused of all tunnels, by UID and end. Bounded: see the module.
 #[derive(Default)]
 pub struct Rollouts(Mutex<BTreeMap<(String, End), Refused>>);
 
 impl Rollouts {
-    /// How each end of `tunnel` is rolled out at `now`, in seconds since 1970.
-    ///
-    /// # Errors
-    /// [`NotKnown`].
-    pub fn plan(
-        &self,
-        cluster: &Cluster,
-        tunnel: &ValidatedTunnel,
-        now: i64,
-    ) -> Result<BTreeMap<End, Rollout>, NotKnown> {
-        // Whatever pods there are, children that do not depend on them are applied.
-        let pods = own_pods(cluster, tunnel).ok();
-        let mut rollouts = BTreeMap::new();
-        for end in End::ALL {
-            let Some(gateway) = end.gateway(tunnel) else {
-                continue;
-            };
-            let name = end.child_name(tunnel);
-            let live = cluster
-                .caches
-                .deployments
-                .get(&tunnel.namespace, &name)?
-                .filter(|live| is_owned(live.as_ref(), &tunnel.owner));
-            let asked = probe::hash(tunnel, &gateway.template);
-            let mut rollout = Rollout {
-                avoided: live
-                    .as_ref()
-                    .map(|live| avoided(live, &asked))
-                    .unwrap_or_default(),
-                is_stopped: live
-                    .as_ref()
-                    .is_some_and(|live| live.annotations().contains_key(STOPPED)),
-                kept: kept(cluster, tunnel, end, pods.as_deref())?,
-                asked,
-                held: None,
-            };
-            if let Some((nodes, problem)) = self.refused(tunnel, end, &rollout.asked, now) {
-                rollout.avoided.extend(nodes);
-                if let Some(problem) = problem {
-                    let fallback = match &live {
-                        Some(live) => fallback(cluster, tunnel, end, live)?,
-                        None => Fallback::Nothing,
-                    };
-                    rollout.held = Some(Held { problem, fallback });
-                }
-            }
-            rollouts.insert(end, rollout);
-        }
-        Ok(rollouts)
-    }
-
-    /// The nodes at fault, and the problem while the end is held.
-    fn refused(
-        &self,
-        tunnel: &ValidatedTunnel,
-        end: End,
-        asked: &str,
-        now: i64,
-    ) -> Option<(BTreeSet<String>, Option<Problem>)> {
-        let key = (tunnel.owner.uid.clone(), end);
+    /// What is remembered of the ends of the tunnel with that UID. A pause that is over at `now`, in seconds since 1970,
+    /// ends here: from now on the spec is tried.
+    pub(super) fn refusals(&self, uid: &str, now: i64) -> BTreeMap<End, Refusal> {
         let mut table = self.table();
-        let entry = table.get_mut(&key)?;
-        if entry.asked != asked {
-            table.remove(&key);
-            return None;
-        }
-        if entry.until.is_some_and(|until| until <= now) {
-            entry.until = None;
-            entry.tried = now;
-        }
-        let problem = entry.until.map(|_| entry.problem.clone());
-        Some((entry.nodes.clone(), problem))
-    }
-
-    /// Takes in what `seen` shows of pods that are refused.
-    pub fn learn(&self, tunnel: &ValidatedTunnel, seen: &Seen, now: i64) {
-        // The Job's verdict keeps Deployments as they are.
-        if probe::verdict(tunnel) != probe::Verdict::Passed {
-            return;
-        }
-        let runs = seen.pods.iter().any(|pod| pod.ready && pod.has_sysctls);
-        let is_node_at_fault = runs || tunnel.is_probed;
-        for (end, rollout) in &tunnel.rollouts {
-            if rollout.held.is_some() {
-                continue;
-            }
-            let key = (tunnel.owner.uid.clone(), *end);
-            let mut table = self.table();
-            let tried = table.get(&key).map_or(i64::MIN, |entry| entry.tried);
-            let refused: Vec<_> = refused_pods(seen, *end, rollout)
-                .filter(|pod| pod.made.is_none_or(|made| made >= tried))
-                .collect();
-            let Some(first) = refused.first().and_then(|pod| pod.problem.clone()) else {
-                let mut own = seen.pods.iter().filter(|pod| pod.end == *end);
-                if own.any(|pod| pod.ready && pod.has_sysctls) {
-                    // The Deployment's annotation has the nodes by now.
-                    table.remove(&key);
-                }
+        let mut refusals = BTreeMap::new();
+        for end in End::ALL {
+            let Some(entry) = table.get_mut(&(uid.to_owned(), end)) else {
                 continue;
             };
-            if table.len() >= REFUSED_MAX && !table.contains_key(&key) {
-                table.pop_first();
+            if entry.until.is_some_and(|until| until <= now) {
+                entry.until = None;
+                entry.tried = now;
             }
-            let entry = table
-                .entry(key)
-                .or_insert_with(|| Refused::new(&rollout.asked));
-            entry.problem = first;
-            if is_node_at_fault {
-                let room = NODES_AVOIDED_MAX.saturating_sub(rollout.avoided.len());
-                let nodes = refused.iter().filter_map(|pod| pod.node.clone());
-                entry.nodes.extend(nodes.take(room));
-            } else {
-                let pause = entry.pauses.next().unwrap_or(LONGEST).as_secs();
-                entry.until = Some(now.saturating_add(i64::try_from(pause).unwrap_or(0)));
+            let refusal = Refusal {
+                asked: entry.asked.clone(),
+                problem: entry.problem.clone(),
+                nodes: entry.nodes.clone(),
+                rests: entry.until.is_some(),
+            };
+            refusals.insert(end, refusal);
+        }
+        refusals
+    }
+
+    /// Takes in what an end has shown at `now`. What was remembered of another spec is forgotten.
+    pub(super) fn learn(
+        &self,
+        (uid, end): (&str, End),
+        rollout: &Rollout,
+        shown: &Shown<'_>,
+        now: i64,
+    ) {
+        let key = (uid.to_owned(), end);
+        let mut table = self.table();
+        if table
+            .get(&key)
+            .is_some_and(|entry| entry.asked != rollout.asked)
+        {
+            table.remove(&key);
+        }
+        let tried = table.get(&key).map_or(i64::MIN, |entry| entry.tried);
+        let refused: Vec<_> = shown
+            .refused
+            .iter()
+            .filter(|pod| pod.made.is_none_or(|made| made >= tried))
+            .collect();
+        let Some(first) = refused.first() else {
+            if shown.runs {
+                // The Deployment's annotation has the nodes by now.
+                table.remove(&key);
             }
+            return;
+        };
+        if table.len() >= REFUSED_MAX && !table.contains_key(&key) {
+            table.pop_first();
+        }
+        let entry = table
+            .entry(key)
+            .or_insert_with(|| Refused::new(&rollout.asked));
+        entry.problem = first.problem.clone();
+        if shown.is_node_at_fault {
+            let room = NODES_AVOIDED_MAX.saturating_sub(rollout.avoided.len());
+            let nodes = refused.iter().filter_map(|pod| pod.node.cloned());
+            entry.nodes.extend(nodes.take(room));
+        } else {
+            let pause = entry.pauses.next().unwrap_or(LONGEST).as_secs();
+            entry.until = Some(now.saturating_add(i64::try_from(pause).unwrap_or(0)));
         }
     }
 
     /// In how many seconds from `now` something is to be done for the tunnel with that UID; `None`: nothing waits.
     #[must_use]
-    pub fn due(&self, tunnel: &ValidatedTunnel, now: i64) -> Option<u64> {
+    pub fn due(&self, uid: &str, rollouts: &BTreeMap<End, Rollout>, now: i64) -> Option<u64> {
         let table = self.table();
-        let own = tunnel.rollouts.iter().filter_map(|(end, rollout)| {
-            let entry = table.get(&(tunnel.owner.uid.clone(), *end))?;
+        let own = rollouts.iter().filter_map(|(end, rollout)| {
+            let entry = table.get(&(uid.to_owned(), *end))?;
             match entry.until {
+                _ if entry.asked != rollout.asked => None,
                 // It was learned only now.
                 Some(_) if rollout.held.is_none() => Some(0),
                 Some(until) => Some(u64::try_from(until - now).unwrap_or(0)),
@@ -272,25 +238,6 @@ impl Refused {
     }
 }
 
-/// The pods of `end` that a node refused for a sysctl, less those of nodes that it avoids already.
-pub fn refused_pods<'a>(
-    seen: &'a Seen,
-    end: End,
-    rollout: &'a Rollout,
-) -> impl Iterator<Item = &'a SeenPod> {
-    let is_avoided = |pod: &SeenPod| {
-        let node = pod.node.as_ref();
-        node.is_some_and(|node| rollout.avoided.contains(node))
-    };
-    seen.pods.iter().filter(move |pod| {
-        let code = pod.problem.as_ref().map(|problem| problem.code);
-        pod.end == end
-            && pod.has_sysctls
-            && matches!(code, Some(Code::SysctlForbidden | Code::SandboxFailed))
-            && !is_avoided(pod)
-    })
-}
-
 /// The value of [`AVOIDED_NODES`].
 #[must_use]
 pub fn avoided_text(rollout: &Rollout) -> String {
@@ -299,112 +246,4 @@ pub fn avoided_text(rollout: &Rollout) -> String {
         .chain(nodes)
         .collect();
     words.join(" ")
-}
-
-/// The nodes that pods which ask the same avoid by now.
-fn avoided(live: &Deployment, asked: &str) -> BTreeSet<String> {
-    let text = live.annotations().get(AVOIDED_NODES);
-    let mut words = text.map_or("", String::as_str).split(' ');
-    if words.next() != Some(asked) {
-        return BTreeSet::new();
-    }
-    words
-        .take(NODES_AVOIDED_MAX)
-        .filter(|node| !node.is_empty())
-        .map(str::to_owned)
-        .collect()
-}
-
-/// What an end has whose spec is refused, and that has the Deployment `live`.
-fn fallback(
-    cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
-    end: End,
-    live: &Deployment,
-) -> Result<Fallback, NotKnown> {
-    let sets = cluster.caches.replica_sets.children(
-        &tunnel.namespace,
-        &tunnel.name,
-        &[end.component()],
-    )?;
-    let own: BTreeSet<_> = live.uid().into_iter().collect();
-    let revision = |set: &ReplicaSet| {
-        let text = set.annotations().get(REVISION);
-        text.and_then(|text| text.parse::<u64>().ok()).unwrap_or(0)
-    };
-    let has_ready_pods = |set: &ReplicaSet| {
-        let status = set.status.as_ref();
-        status.and_then(|status| status.ready_replicas).unwrap_or(0) > 0
-    };
-    let good = sets
-        .into_iter()
-        .filter(|set| is_of(set.as_ref(), &own))
-        .filter(|set| has_ready_pods(set))
-        .max_by_key(|set| revision(set))
-        .and_then(|set| set.spec.as_ref()?.template.clone());
-    Ok(good.map_or(Fallback::Stopped, |mut template| {
-        let labels = template.metadata.as_mut();
-        if let Some(labels) = labels.and_then(|metadata| metadata.labels.as_mut()) {
-            labels.remove(TEMPLATE_HASH);
-        }
-        Fallback::Template(Box::new(template))
-    }))
-}
-
-/// What gateways of `end` that are ready started with, as far as its ConfigMap still has it. `pods`: `None` where they
-/// are not known, and everything stays.
-fn kept(
-    cluster: &Cluster,
-    tunnel: &ValidatedTunnel,
-    end: End,
-    pods: Option<&[Arc<Pod>]>,
-) -> Result<BTreeMap<String, String>, NotKnown> {
-    let name = end.child_name(tunnel);
-    let live = cluster.caches.config_maps.get(&tunnel.namespace, &name)?;
-    let Some(live) = live.filter(|live| is_owned(live.as_ref(), &tunnel.owner)) else {
-        return Ok(BTreeMap::new());
-    };
-    let used: BTreeSet<_> = match pods {
-        Some(pods) => pods
-            .iter()
-            .filter(|pod| is_ready(pod) && end_of(pod) == Some(end))
-            .filter_map(|pod| pod.annotations().get(STATIC_HASH).cloned())
-            .collect(),
-        None => static_hashes(&live, end),
-    };
-    let texts = used.into_iter().take(KEPT_MAX).filter_map(|hash| {
-        let text = text_of(&live, end, &hash)?;
-        Some((hash, text))
-    });
-    Ok(texts.collect())
-}
-
-/// The hashes of all static parts that a ConfigMap has.
-fn static_hashes(live: &ConfigMap, end: End) -> BTreeSet<String> {
-    let data = live.data.iter().flatten();
-    let kept = data.filter_map(|(key, _)| config_map::hash_of_kept(key));
-    let current = || {
-        let text = live.data.as_ref()?.get(FILE)?;
-        config_map::static_hash(&Config::from_yaml(text).ok()?, end).ok()
-    };
-    kept.map(str::to_owned).chain(current()).collect()
-}
-
-/// The configuration with that static part that a ConfigMap has.
-fn text_of(live: &ConfigMap, end: End, hash: &str) -> Option<String> {
-    let data = live.data.as_ref()?;
-    if let Some(text) = data.get(&config_map::kept_key(hash)) {
-        return Some(text.clone());
-    }
-    let text = data.get(FILE)?;
-    let config = Config::from_yaml(text).ok()?;
-    let is_it = config_map::static_hash(&config, end).ok()? == hash;
-    is_it.then(|| text.clone())
-}
-
-fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
-    conditions
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }

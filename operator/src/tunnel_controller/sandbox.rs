@@ -10,7 +10,7 @@ use kube::{Api, Client, ResourceExt};
 use muxtunnel_codes::Code;
 use tracing::warn;
 
-use super::observe::Problem;
+use super::problem::Problem;
 
 /// What the kubelet calls it.
 const REASON: &str = "FailedCreatePodSandBox";

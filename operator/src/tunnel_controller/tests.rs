@@ -28,8 +28,9 @@ use serde_json::{Value, json};
 
 use super::build::{Resources, build};
 use super::dereference::Dereferenced;
+use super::hindrance::Hindrance;
 use super::references::ServiceName;
-use super::validate::{ValidatedTunnel, Validation, validate};
+use super::validate::{ValidatedTunnel, validate};
 use crate::settings::{AdminPeers, Settings};
 
 const SMALLEST: &str = "
@@ -134,10 +135,9 @@ fn shop() -> Dereferenced {
 }
 
 fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> ValidatedTunnel {
-    match validate(&tunnel(spec), named, settings).unwrap() {
-        Validation::Valid(valid) => *valid,
-        Validation::Invalid(problem) => panic!("{problem}"),
-        Validation::Unjoined(problem) => panic!("{problem:?}"),
+    match validate(&tunnel(spec), named, settings) {
+        Ok(valid) => *valid,
+        Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
 

@@ -14,7 +14,8 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use muxtunnel_crds::{MuxBenchmark, MuxTunnel};
 
-use super::{is_paused, references};
+use super::dereference::is_paused;
+use super::references;
 use crate::caches::{self, Feed};
 use crate::controller::api;
 use crate::grants::Grants;

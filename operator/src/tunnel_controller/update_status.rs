@@ -1,6 +1,6 @@
-//! Step 8: says in the status how near the tunnel is to what was asked. Client required.
+//! Step 7: says in the status how near the tunnel is to what was asked. Client required.
 //!
-//! In: the outcome of the steps before. Out: the status as written. `status` is the pure part. Nothing
+//! In: the [`Outcome`] of the steps before. Out: the status as written. `status` is the pure part. Nothing
 //! is written when nothing changed; telemetry is rounded and rarely written, because every write wakes
 //! everybody who watches.
 
@@ -22,47 +22,14 @@ use muxtunnel_crds::{
 };
 use serde_json::json;
 
-use super::apply::Applied;
-use super::certify::Certified;
-use super::observe::{Problem, Seen};
-use super::validate::ValidatedTunnel;
+use super::build::Certified;
+pub use super::error::UpdateStatusError;
+use super::hindrance::Hindrance;
+use super::problem::Problem;
+use super::publish::Outcome;
 use crate::caches::Cluster;
 use crate::conditions::{Verdict, conditions};
 use crate::labels::MANAGER;
-
-/// The status could not be written.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write the status: {0}")]
-pub struct UpdateStatusError(#[from] kube::Error);
-
-/// How far the steps before came.
-#[derive(Debug)]
-pub enum Outcome {
-    /// An annotation says that everything is to stay as it is.
-    Paused,
-    /// Nothing can be done until a person does something; the sentence says what is in the way.
-    Blocked(Code, String),
-    /// There can be no certificates, so nothing was applied.
-    Uncertified(Problem),
-    /// The API server refused a request; what runs goes on as it was.
-    Refused(Problem),
-    /// The children were applied, or not all of them, and the gateways have not answered yet.
-    Awaited(bool),
-    /// All is applied, or as much as the API server takes, and this was seen.
-    Observed(Box<ValidatedTunnel>, Applied, Seen, Box<Certified>),
-}
-
-impl Outcome {
-    /// Whether the children are what was built: else what another namespace permits no more is still to be taken away.
-    #[must_use]
-    pub const fn is_applied(&self) -> bool {
-        match self {
-            Self::Observed(_, applied, ..) => applied.refusal.is_none(),
-            Self::Awaited(is_applied) => *is_applied,
-            Self::Paused | Self::Blocked(..) | Self::Uncertified(_) | Self::Refused(_) => false,
-        }
-    }
-}
 
 /// The status as it was written and seen before, so that figures that always move are rarely written.
 #[derive(Debug, Default)]
@@ -71,24 +38,18 @@ pub struct StatusDebounce {
     bottlenecks: BottleneckHold,
 }
 
-/// Writes the status of `outcome`, unless it stands there already. `renewed`: the certificates, where they were renewed
-/// whatever the spec says; `stale`: the watches that bring nothing. Returns it.
+/// Writes the status of `outcome`, unless it stands there already. `stale`: the watches that bring nothing. Returns it.
 ///
 /// # Errors
 /// [`UpdateStatusError`] where the API server refuses, or does not answer.
 pub async fn update_status(
     cluster: &Cluster,
     tunnel: &MuxTunnel,
-    (outcome, renewed, stale): (&Outcome, Option<&Certified>, &[String]),
+    (outcome, stale): (&Outcome, &[String]),
     debounce: &StatusDebounce,
 ) -> Result<MuxTunnelStatus, UpdateStatusError> {
     let old = tunnel.status.clone().unwrap_or_default();
-    let mut new = status(
-        tunnel,
-        (outcome, renewed, stale),
-        &old,
-        &Time(whole_second()),
-    );
+    let mut new = status(tunnel, (outcome, stale), &old, &Time(whole_second()));
     let uid = tunnel.uid().unwrap_or_default();
     if let Some(carriers) = &mut new.carriers {
         let old_rtt = old.carriers.and_then(|carriers| carriers.rtt_milliseconds);
@@ -129,46 +90,51 @@ fn whole_second() -> k8s_openapi::jiff::Timestamp {
 /// The status that follows from `outcome`. Pure.
 fn status(
     tunnel: &MuxTunnel,
-    (outcome, renewed, stale): (&Outcome, Option<&Certified>, &[String]),
+    (outcome, stale): (&Outcome, &[String]),
     old: &MuxTunnelStatus,
     now: &Time,
 ) -> MuxTunnelStatus {
     let generation = tunnel.metadata.generation;
-    let old = &MuxTunnelStatus {
-        certificates: renewed.map_or_else(
-            || old.certificates.clone(),
-            |renewed| certificates_of(renewed, old),
-        ),
-        ..old.clone()
-    };
     let (mut verdicts, mut status) = match outcome {
-        Outcome::Paused => return paused(old, renewed, now),
         // Nothing new is known.
-        Outcome::Awaited(_) => return old.clone(),
-        Outcome::Refused(problem) => return refused(problem, old, generation, now),
-        Outcome::Blocked(code, sentence) => (blocked(*code, sentence), old.clone()),
-        Outcome::Uncertified(problem) => {
-            let mut verdicts = blocked(problem.code, &problem.detail);
-            for verdict in &mut verdicts {
-                if verdict.type_ == condition::CERTIFICATES_VALID {
-                    verdict.holds = Some(false);
-                }
+        Outcome::Awaited => return old.clone(),
+        Outcome::Hindered(hindrance, certified) => {
+            let before = MuxTunnelStatus {
+                certificates: certificates_of(certified, old),
+                ..old.clone()
+            };
+            let problem = hindrance.problem();
+            match hindrance {
+                Hindrance::Paused => return paused(&before, certified, now),
+                Hindrance::Failed(_) => return refused(&problem, &before, generation, now),
+                _ => (hindered(hindrance, &problem, certified), before),
             }
-            (verdicts, old.clone())
         }
         Outcome::Observed(valid, applied, seen, certified) => (
             verdicts::verdicts(valid, applied, seen, certified),
             facts::facts(valid, applied, seen, certified),
         ),
     };
-    if let Some(problem) = renewed.and_then(not_renewed) {
-        verdicts.retain(|verdict| verdict.type_ != condition::CERTIFICATES_VALID);
-        verdicts.push(problem);
-    }
     verdicts.extend(watches_current(stale));
     status.observed_generation = generation;
     status.conditions = conditions(&verdicts, &old.conditions, generation, now);
     status
+}
+
+/// What is said of a tunnel that only a person can bring on, and of the certificates of gateways that run.
+fn hindered(hindrance: &Hindrance, problem: &Problem, certified: &Certified) -> Vec<Verdict> {
+    let mut verdicts = blocked(problem.code, &problem.detail);
+    let certificates = verdicts
+        .iter_mut()
+        .filter(|verdict| verdict.type_ == condition::CERTIFICATES_VALID);
+    for verdict in certificates {
+        if let Some(problem) = not_renewed(certified) {
+            *verdict = problem;
+        } else if matches!(hindrance, Hindrance::Unjoined(_)) {
+            verdict.holds = Some(false);
+        }
+    }
+    verdicts
 }
 
 /// There only where it does not hold.
@@ -196,7 +162,7 @@ fn not_renewed(renewed: &Certified) -> Option<Verdict> {
 
 /// As it was, but that `Ready` says why nothing happens, and that certificates are renewed. Nobody looked, so no other
 /// verdict and no generation moves.
-fn paused(old: &MuxTunnelStatus, renewed: Option<&Certified>, now: &Time) -> MuxTunnelStatus {
+fn paused(old: &MuxTunnelStatus, certified: &Certified, now: &Time) -> MuxTunnelStatus {
     let mut status = old.clone();
     let place = |type_| old.conditions.iter().position(|old| old.type_ == type_);
     let ready = place(condition::READY);
@@ -215,7 +181,7 @@ fn paused(old: &MuxTunnelStatus, renewed: Option<&Certified>, now: &Time) -> Mux
     let new = conditions(&[verdict], &old.conditions, generation, now);
     let replaced = ready.map_or(0..0, |index| index..index + 1);
     status.conditions.splice(replaced, new);
-    if let Some(problem) = renewed.and_then(not_renewed) {
+    if let Some(problem) = not_renewed(certified) {
         let new = conditions(&[problem], &old.conditions, generation, now);
         status
             .conditions

@@ -1,22 +1,26 @@
 //! Step 2: from what was written to what can be built. Pure, no client.
 //!
-//! In: the tunnel and the Services it names. Out: a [`ValidatedTunnel`] with every default decided, the
-//! only thing that builders read; or the sentence that says why nothing can be built. The schema's
-//! rules have refused most of what is wrong before; what was stored under an older schema comes here
-//! first. A forward whose Service is missing is left out and named, the others work.
+//! In: the tunnel and what was read. Out: a [`ValidatedTunnel`] with every default decided, which nothing changes any
+//! more, and is the only thing that builders of children read; or the [`Hindrance`] that says why nothing can be built.
+//! The schema's rules have refused most of what is wrong before; what was stored under an older schema comes here first. A
+//! forward whose Service is missing is left out and named, the others work.
 
 mod carrier;
 mod certificates;
+mod end;
 mod forward;
+mod join;
 mod policy;
 mod problem;
 mod replicas;
+mod rollouts;
 
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
-pub use certificates::{ISSUED_SUFFIX, Identities, ValidatedCertificates};
-pub(super) use forward::is_reverse;
+pub use certificates::{Identities, ValidatedCertificates};
 pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
+pub(super) use join::bundle;
 pub use replicas::Replicas;
+pub(super) use rollouts::asked;
 
 use std::collections::BTreeMap;
 
@@ -24,35 +28,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_contract::{defaults, sysctls};
 use muxtunnel_crds::{
-    Backend, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxBenchmark,
-    MuxTunnel, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning, Wan,
+    Backend, Carrier, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxBenchmark,
+    MuxTunnel, MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
 
-use super::Error;
-use super::build::End;
 use super::dereference::{Dereferenced, SeenProbe};
-use super::observe::Problem;
+use super::end::End;
+use super::error::CertifyError;
+use super::hindrance::Hindrance;
+use super::holder::Holder;
+use super::references::is_reverse;
 use super::rollouts::Rollout;
-use crate::apply::owner_reference;
 use crate::settings::Settings;
 
 use forward::{Missing, limits, resolve};
 
 /// Carriers that a rendezvous joins unless the spec says another number: at most 512 MiB of pipes.
 const VISITS_DEFAULT: u32 = 256;
-
-/// What came out.
-#[derive(Debug)]
-pub enum Validation {
-    /// It can be built.
-    Valid(Box<ValidatedTunnel>),
-    /// It cannot; the sentence names the field.
-    Invalid(String),
-    /// It cannot before the bundle that it joins by is there, and good.
-    Unjoined(Problem),
-}
 
 /// A tunnel that can be built, with every default decided.
 #[derive(Debug, Clone, PartialEq)]
@@ -183,10 +177,7 @@ impl ValidatedTunnel {
     /// All sysctls of the gateways' pods.
     #[must_use]
     pub fn sysctls(&self) -> BTreeMap<String, String> {
-        let (name, value) = sysctls::UNPRIVILEGED_PORT_START;
-        let mut sysctls = self.tuning.clone();
-        sysctls.insert(name.to_owned(), value.to_owned());
-        sysctls
+        all_sysctls(&self.tuning)
     }
 
     /// Whether both ends of the carriers are ours.
@@ -196,70 +187,71 @@ impl ValidatedTunnel {
     }
 }
 
-/// Judges a tunnel.
+/// Judges a tunnel by what was read.
 ///
 /// # Errors
-/// Only for an object that no API server could have sent.
+/// Why it cannot be built.
 pub fn validate(
     tunnel: &MuxTunnel,
     named: &Dereferenced,
     settings: &Settings,
-) -> Result<Validation, Error> {
-    let namespace = tunnel.namespace().ok_or(Error::Incomplete("namespace"))?;
-    let owner = owner_reference(tunnel).ok_or(Error::Incomplete("uid"))?;
-    if let Some(Err(problem)) = &named.join {
-        return Ok(Validation::Unjoined(problem.clone()));
-    }
-    Ok(match valid(tunnel, namespace, owner, named, settings) {
-        Ok(valid) => Validation::Valid(Box::new(valid)),
-        Err(problem) => Validation::Invalid(problem),
-    })
+) -> Result<Box<ValidatedTunnel>, Hindrance> {
+    let holder = Holder::of(tunnel)?;
+    let joined = match &named.join {
+        Some(Ok(joined)) => {
+            join::leads(&tunnel.spec, joined).map_err(Hindrance::Unjoined)?;
+            Some(&joined.bundle)
+        }
+        Some(Err(problem)) => return Err(Hindrance::Unjoined(problem.clone())),
+        None => None,
+    };
+    let certificates = || ValidatedCertificates::of(tunnel, &holder.namespace, joined, settings);
+    let checked = problem::problem(tunnel, &settings.pod_metadata).map_or(Ok(()), Err);
+    let certificates = checked
+        .and_then(|()| certificates())
+        .map_err(Hindrance::Invalid)?;
+    let has_entry = tunnel.spec.side.has_entry();
+    let offer = join::offer(&certificates, has_entry, &named.certificates);
+    let offer = offer.map_err(CertifyError::from)?;
+    let valid = valid(tunnel, holder, named, (certificates, offer), settings);
+    valid.map(Box::new).map_err(Hindrance::Invalid)
 }
 
 fn valid(
     tunnel: &MuxTunnel,
-    namespace: String,
-    owner: OwnerReference,
+    holder: Holder,
     named: &Dereferenced,
+    (certificates, offer): (ValidatedCertificates, Option<String>),
     settings: &Settings,
 ) -> Result<ValidatedTunnel, String> {
     let spec = &tunnel.spec;
-    let name = tunnel.name_any();
-    problem::problem(tunnel, &settings.pod_metadata).map_or(Ok(()), Err)?;
+    let (name, namespace) = (holder.name, holder.namespace);
     let found = resolve_forwards(tunnel, &namespace, named)?;
     let (policy, unpermitted) = policy::policy(spec.policy.as_ref(), &namespace, named)?;
-    let forbidden = [found.forbidden, unpermitted].concat();
     let carrier = carrier::of(spec);
     let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
     let joined = joined.map(|joined| &joined.bundle);
     let (connect, connect_fallback) =
         carrier::connect(&name, &namespace, spec.side, &carrier, joined);
-    let asked = carrier::asked_security(&carrier);
-    let certificates = ValidatedCertificates::of(tunnel, &namespace, &asked, joined, settings)?;
-    let wan = wan(spec.wan.as_ref());
-    let end = |gateway: Option<&Gateway>, end| {
-        let security = carrier::security(&asked, &certificates, &name, end)?;
-        self::gateway(gateway, security, end)
-    };
-    let side = spec.side;
-    let entry = || end(spec.entry.as_ref(), "entry");
-    let exit = || end(spec.exit.as_ref(), "exit");
+    let ends = Ends::of(spec, &name, &certificates, &carrier)?;
+    let (tuning, wan) = (tuning(spec.tuning.as_ref()), wan(spec.wan.as_ref()));
     Ok(ValidatedTunnel {
-        entry: side.has_entry().then(entry).transpose()?,
-        exit: side.has_exit().then(exit).transpose()?,
-        rendezvous: spec.rendezvous.as_ref().map(rendezvous).transpose()?,
+        rollouts: ends.rollouts(&all_sysctls(&tuning), named),
+        entry: ends.entry,
+        exit: ends.exit,
+        rendezvous: ends.rendezvous,
         listen_ports: listen_ports(&spec.forwards),
         policy,
-        advertised: carrier.address.clone().filter(|_| side == Side::Exit),
+        advertised: carrier.address.clone().filter(|_| spec.side == Side::Exit),
         certificates,
-        offer: None,
+        offer,
         name,
         namespace,
-        owner,
+        owner: holder.owner,
         forwards: found.forwards,
         unresolved: found.unresolved,
         unready: found.unready,
-        forbidden,
+        forbidden: [found.forbidden, unpermitted].concat(),
         denied: found.denied,
         benchmark: benchmark(tunnel),
         connect,
@@ -271,7 +263,7 @@ fn valid(
         pool: carrier::pool(&carrier),
         resume: carrier.resume.unwrap_or(true),
         timeouts: timeouts(spec.timeouts)?,
-        tuning: tuning(spec.tuning.as_ref()),
+        tuning,
         wan_disabled: wan.is_some() && !settings.wan_emulation,
         wan: wan.filter(|_| settings.wan_emulation),
         is_probed: spec
@@ -279,8 +271,64 @@ fn valid(
             .as_ref()
             .is_some_and(|tuning| !tuning.sysctls.is_empty()),
         probes: named.probes.clone(),
-        rollouts: BTreeMap::new(),
     })
+}
+
+/// The gateways that are this object's.
+struct Ends {
+    entry: Option<ValidatedGateway>,
+    exit: Option<ValidatedGateway>,
+    rendezvous: Option<ValidatedRendezvous>,
+}
+
+impl Ends {
+    fn of(
+        spec: &MuxTunnelSpec,
+        name: &str,
+        certificates: &ValidatedCertificates,
+        carrier: &Carrier,
+    ) -> Result<Self, String> {
+        let asked = carrier::asked_security(carrier);
+        let end = |gateway: Option<&Gateway>, end| {
+            let security = carrier::security(&asked, certificates, name, end)?;
+            self::gateway(gateway, security, end)
+        };
+        let entry = || end(spec.entry.as_ref(), "entry");
+        let exit = || end(spec.exit.as_ref(), "exit");
+        Ok(Self {
+            entry: spec.side.has_entry().then(entry).transpose()?,
+            exit: spec.side.has_exit().then(exit).transpose()?,
+            rendezvous: spec.rendezvous.as_ref().map(rendezvous).transpose()?,
+        })
+    }
+
+    /// How each is rolled out, whose pods have `sysctls`.
+    fn rollouts(
+        &self,
+        sysctls: &BTreeMap<String, String>,
+        named: &Dereferenced,
+    ) -> BTreeMap<End, Rollout> {
+        let rendezvous = self.rendezvous.as_ref().map(|own| &own.gateway);
+        let ends = [
+            (End::Entry, self.entry.as_ref()),
+            (End::Exit, self.exit.as_ref()),
+            (End::Rendezvous, rendezvous),
+        ];
+        ends.into_iter()
+            .filter_map(|(end, gateway)| {
+                let asked = asked(sysctls, &gateway?.template);
+                Some((end, rollouts::rollout(end, asked, named)))
+            })
+            .collect()
+    }
+}
+
+/// Those of `tuning`, and what every gateway needs.
+fn all_sysctls(tuning: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let (name, value) = sysctls::UNPRIVILEGED_PORT_START;
+    let mut sysctls = tuning.clone();
+    sysctls.insert(name.to_owned(), value.to_owned());
+    sysctls
 }
 
 /// The forwards, and what of their targets is not there or not permitted.

@@ -11,7 +11,7 @@ use tracing::info;
 use crate::apply::{ApplyError, is_other, is_owned};
 use crate::caches::{Cache, Cluster};
 use crate::tunnel_controller::dereference::{ProbeOutcome, REFUSED, SeenProbe};
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// Makes those of `built` that are not there, and deletes all others of the tunnel, and those that are to be made

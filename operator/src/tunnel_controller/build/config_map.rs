@@ -13,9 +13,9 @@ use muxtunnel_gateway_config::{
     Protocol, ProxyProtocol, Role, Rule, Security, Target, WebSocket, config_hash,
 };
 
-use super::deployment::STATIC_HASH;
 use super::sizing::sizing;
 use super::{BuildError, End, metadata};
+use crate::tunnel_controller::config_file::{self, FILE, STATIC_HASH, kept_key};
 use crate::tunnel_controller::rollouts::{Fallback, Rollout};
 use crate::tunnel_controller::validate::{
     ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedTunnel,
@@ -27,8 +27,6 @@ pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
 pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
 /// Where the keys of a Secret are mounted.
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
-/// Key of the ConfigMap, and name of the mounted file.
-pub const FILE: &str = "config.yaml";
 
 /// The configuration of the gateways of one end, checked as a gateway checks it.
 pub(super) fn config(
@@ -265,11 +263,11 @@ fn policy(tunnel: &ValidatedTunnel) -> Policy {
 }
 
 /// The hash of what a running gateway cannot take over.
-pub(in crate::tunnel_controller) fn static_hash(
-    config: &Config,
-    end: End,
-) -> Result<String, BuildError> {
-    Ok(config_hash(&text(&config.static_part(), end)?))
+pub(super) fn static_hash(config: &Config, end: End) -> Result<String, BuildError> {
+    config_file::static_hash(config).map_err(|source| BuildError::Config {
+        component: end.component(),
+        source,
+    })
 }
 
 fn text(config: &Config, end: End) -> Result<String, BuildError> {
@@ -277,19 +275,6 @@ fn text(config: &Config, end: End) -> Result<String, BuildError> {
         component: end.component(),
         source,
     })
-}
-
-/// The key of a ConfigMap under which it keeps a configuration whose static part has that hash, for a template that is
-/// gone back to.
-#[must_use]
-pub fn kept_key(hash: &str) -> String {
-    format!("static-{hash}.yaml")
-}
-
-/// The hash in such a key.
-#[must_use]
-pub fn hash_of_kept(key: &str) -> Option<&str> {
-    key.strip_prefix("static-")?.strip_suffix(".yaml")
 }
 
 /// With `config`, or, where the end goes back to an earlier template, with what that starts with and the rest of

@@ -25,6 +25,7 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::settings::Settings;
+use crate::tunnel_controller::config_file::{FILE, STATIC_HASH};
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
 use crate::tunnel_controller::validate::{
     UsersFile, ValidatedCertificates, ValidatedGateway, ValidatedTunnel,
@@ -48,8 +49,6 @@ const MEETING_VOLUME: &str = "rendezvous";
 const USERS_VOLUME: &str = "users";
 /// Of files from Secrets: for the group of the pod alone.
 const SECRET_MODE: i32 = 0o440;
-/// Annotation of pods: a change of it is a roll-out. Forwards are not part of it.
-pub(in crate::tunnel_controller) const STATIC_HASH: &str = "muxtunnel.dev/static-config-hash";
 
 pub(super) fn build(
     tunnel: &ValidatedTunnel,
@@ -383,7 +382,7 @@ fn container(
         args: Some(vec![
             "run".to_owned(),
             "--config".to_owned(),
-            format!("{CONFIG_FOLDER}/{}", config_map::FILE),
+            format!("{CONFIG_FOLDER}/{FILE}"),
         ]),
         ports: Some(ports),
         readiness_probe: Some(probe("/readyz", 1, 3)),

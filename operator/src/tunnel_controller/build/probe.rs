@@ -10,20 +10,17 @@ use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec, ResourceRe
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::core::ObjectMeta;
 use muxtunnel_crds::PodTemplate;
-use muxtunnel_gateway_config::config_hash;
-use serde_json::json;
 
-use super::{End, PROBE, deployment};
+use super::deployment;
 use crate::labels;
 use crate::settings::Settings;
 use crate::tunnel_controller::dereference::ProbeOutcome;
-use crate::tunnel_controller::observe::Problem;
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use crate::tunnel_controller::end::{End, PROBE};
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::validate::{ValidatedTunnel, asked};
 
 /// Time for a pod to find a node, fetch the image and run; a cluster may have to make a node first.
 const DEADLINE_SECONDS: i64 = 600;
-/// Digits of the hash in a name: with the longest name of a tunnel it has the 63 characters of a label.
-const HASH_DIGITS: usize = 8;
 
 /// What the Jobs have shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,29 +84,16 @@ fn placements(tunnel: &ValidatedTunnel) -> Vec<(String, End, &PodTemplate)> {
             continue;
         };
         let template = &gateway.template;
-        let name = format!("{}-{PROBE}-{}", tunnel.name, hash(tunnel, template));
+        let name = format!(
+            "{}-{PROBE}-{}",
+            tunnel.name,
+            asked(&tunnel.sysctls(), template)
+        );
         if !placements.iter().any(|(known, ..)| *known == name) {
             placements.push((name, end, template));
         }
     }
     placements
-}
-
-/// Of what decides whether a sysctl is taken: itself, and where the pod may land.
-pub(in crate::tunnel_controller) fn hash(
-    tunnel: &ValidatedTunnel,
-    template: &PodTemplate,
-) -> String {
-    let tried = json!({
-        "sysctls": tunnel.sysctls(),
-        "nodeSelector": template.node_selector,
-        "tolerations": template.tolerations,
-        "affinity": template.affinity,
-        "priorityClassName": template.priority_class_name,
-    });
-    let mut hash = config_hash(&tried.to_string());
-    hash.truncate(HASH_DIGITS);
-    hash
 }
 
 fn job(

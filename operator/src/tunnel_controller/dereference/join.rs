@@ -1,54 +1,149 @@
-//! Reads the join bundle that a tunnel names. Client required.
+//! Reads the join bundle that a tunnel names, and the one that followed it through the tunnel. Client required.
 //!
 //! It is the one Secret of a user's that the operator ever reads: by its name, and only where somebody gave it the right.
+//! What followed is kept in a ConfigMap beside the tunnel, sealed by the seed of this operator; it counts instead of the
+//! copy.
 
 use k8s_openapi::api::core::v1::Secret;
-use kube::{Api, Client, ResourceExt};
+use kube::Api;
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxTunnel;
+use muxtunnel_crds::JoinedStatus;
+use tracing::warn;
 
+use super::Sources;
+use crate::apply::is_owned;
 use crate::certificates::join::Bundle;
+use crate::certificates::offer::Kept;
+use crate::certificates::seed::SeedError;
 use crate::settings::Settings;
-use crate::tunnel_controller::observe::Problem;
+use crate::tunnel_controller::certifier::{ASKED_SECONDS_MAX, time};
+use crate::tunnel_controller::error::{CertifyError, Error, JoinError};
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::problem::Problem;
 
-/// The bundle could not be read.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot get Secret {name}: {source}")]
-pub struct JoinError {
-    name: String,
-    source: kube::Error,
+/// The key of the ConfigMap with the bundle that came through the tunnel.
+pub(in crate::tunnel_controller) const KEPT_KEY: &str = "bundle";
+/// A newer bundle is asked for this often in a bundle's life...
+const ASKED_OF_LIFE: i64 = 40;
+/// ...but not more often than this, in seconds, and not more rarely than [`ASKED_SECONDS_MAX`].
+const ASKED_SECONDS_MIN: i64 = 10;
+
+/// What an entry joins by.
+#[derive(Debug)]
+pub struct Joined {
+    /// The newest bundle.
+    pub bundle: Bundle,
+    /// The Secret with the copy that somebody made.
+    pub secret_name: String,
+    /// Digest of that copy.
+    pub copy: String,
+    /// `bundle` came through the tunnel.
+    pub is_renewed: bool,
+    /// The ConfigMap for what comes through the tunnel is somebody else's.
+    pub is_taken: bool,
 }
 
-/// The copied bundle that `tunnel` names, good or expired, or why it has none; `None`: it names none.
-///
-/// # Errors
-/// [`JoinError`] where the API server does not answer; not where it refuses, or the Secret is missing.
-pub async fn join(
-    client: &Client,
-    tunnel: &MuxTunnel,
-    settings: &Settings,
-) -> Result<Option<Result<Bundle, Problem>>, JoinError> {
-    let carrier = tunnel.spec.carrier.as_ref();
-    let Some(from) = carrier.and_then(|carrier| carrier.join_from.as_ref()) else {
-        return Ok(None);
+impl Joined {
+    /// By `copy`, of the Secret `secret_name`, to which nothing newer is known.
+    #[must_use]
+    pub fn by_copy(secret_name: &str, copy: Bundle) -> Self {
+        Self {
+            secret_name: secret_name.to_owned(),
+            copy: copy.digest(),
+            bundle: copy,
+            is_renewed: false,
+            is_taken: false,
+        }
+    }
+
+    pub(in crate::tunnel_controller) fn status(&self) -> Option<JoinedStatus> {
+        Some(JoinedStatus {
+            secret_name: self.secret_name.clone(),
+            expires: time(self.bundle.expires())?,
+            renewed: self.is_renewed,
+        })
+    }
+
+    /// After how many seconds a newer one is asked for again.
+    pub(super) fn pause(&self) -> i64 {
+        let authority = &self.bundle.entry_authority;
+        ((authority.end - authority.begin) / ASKED_OF_LIFE)
+            .clamp(ASKED_SECONDS_MIN, ASKED_SECONDS_MAX)
+    }
+}
+
+/// The ConfigMap of the tunnel `name` with the bundle that came through it.
+pub(in crate::tunnel_controller) fn kept_in(name: &str) -> String {
+    format!("{name}-join")
+}
+
+/// The bundle in the Secret `secret_name`, or the one that followed it; or why neither is good.
+pub(super) async fn join(
+    sources: Sources<'_>,
+    holder: &Holder,
+    secret_name: &str,
+) -> Result<Result<Joined, Problem>, Error> {
+    let copy = match copy(sources, &holder.namespace, secret_name).await? {
+        Ok(copy) => copy,
+        Err(problem) => return Ok(Err(problem)),
     };
-    let namespace = tunnel.namespace().unwrap_or_default();
-    let copy = copy(client, &namespace, &from.secret_name, settings).await?;
-    Ok(Some(copy))
+    let config_maps = &sources.cluster.caches.config_maps;
+    let known = config_maps.get(&holder.namespace, &kept_in(&holder.name))?;
+    let is_own = known
+        .as_ref()
+        .is_some_and(|known| is_owned(known.as_ref(), &holder.owner));
+    let sealed = known.as_ref().filter(|_| is_own);
+    let sealed = sealed.and_then(|known| known.data.as_ref()?.get(KEPT_KEY));
+    let kept = match sealed {
+        Some(sealed) => kept(sources, holder, &copy, sealed).await?,
+        None => None,
+    };
+    let kept = kept.filter(|kept| kept.expires() >= copy.expires());
+    let mut joined = Joined {
+        is_taken: known.is_some() && !is_own,
+        ..Joined::by_copy(secret_name, copy)
+    };
+    if let Some(kept) = kept {
+        joined.bundle = kept;
+        joined.is_renewed = true;
+    }
+    Ok(match joined.bundle.good_at(sources.certifier.now()) {
+        Ok(()) => Ok(joined),
+        Err(expired) => Err(Problem {
+            code: expired.code,
+            detail: format!("Secret {secret_name} {}", expired.what),
+        }),
+    })
 }
 
-/// The bundle in the Secret `name`, good or expired, or why it has none.
-///
-/// # Errors
-/// As of [`join`].
-pub async fn copy(
-    client: &Client,
+/// The bundle in `sealed`, if it follows `copy`.
+async fn kept(
+    sources: Sources<'_>,
+    holder: &Holder,
+    copy: &Bundle,
+    sealed: &str,
+) -> Result<Option<Bundle>, CertifyError> {
+    let seed = match sources.certifier.seed().await {
+        Ok(seed) => seed,
+        Err(SeedError::Unavailable(detail)) => {
+            warn!(detail, "the newer join bundle that was kept cannot be read");
+            return Ok(None);
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let key = seed.storage_key(&holder.owner.uid)?;
+    Ok(Kept::open(&key, &copy.digest(), sealed))
+}
+
+/// The bundle in the Secret `name`, good or expired, or why it has none. An API server that does not answer is an error;
+/// not one that refuses, nor a missing Secret.
+async fn copy(
+    sources: Sources<'_>,
     namespace: &str,
     name: &str,
-    settings: &Settings,
 ) -> Result<Result<Bundle, Problem>, JoinError> {
     let problem = |code, detail| Ok(Err(Problem { code, detail }));
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let api: Api<Secret> = Api::namespaced(sources.cluster.client.clone(), namespace);
     let secret = match api.get_opt(name).await {
         Ok(Some(secret)) => secret,
         Ok(None) => {
@@ -58,7 +153,7 @@ pub async fn copy(
             return problem(Code::JoinBundleMissing, detail);
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let detail = forbidden(settings, namespace, name);
+            let detail = forbidden(sources.settings, namespace, name);
             return problem(Code::JoinBundleForbidden, detail);
         }
         Err(source) => {

@@ -8,12 +8,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, ResourceExt};
 use muxtunnel_codes::Code;
-use muxtunnel_crds::MuxTunnel;
 
-use crate::apply::{is_owned, owner_reference};
+use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
-use crate::tunnel_controller::build::PROBE;
-use crate::tunnel_controller::observe::{Problem, pod_problem};
+use crate::tunnel_controller::end::PROBE;
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::pods::pod_problem;
+use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::sandbox;
 
 /// Annotation of a Job: it was refused, with the reason and the sentence.
@@ -74,25 +75,21 @@ pub enum ProbeOutcome {
     },
 }
 
-/// Looks at the Jobs of `tunnel`, and at the pods of those that have not said how it went.
+/// Looks at the Jobs of the tunnel, and at the pods of those that have not said how it went.
 ///
 /// # Errors
 /// [`NotKnown`].
-pub(super) async fn probes(
-    cluster: &Cluster,
-    tunnel: &MuxTunnel,
-    namespace: &str,
-) -> Result<Vec<SeenProbe>, NotKnown> {
-    let (client, caches, name) = (&cluster.client, &cluster.caches, tunnel.name_any());
-    let Some(owner) = owner_reference(tunnel) else {
-        return Ok(Vec::new());
-    };
-    let mut jobs = caches.jobs.children(namespace, &name, &[PROBE])?;
-    jobs.retain(|job| is_owned(job.as_ref(), &owner) && job.metadata.deletion_timestamp.is_none());
+pub(super) async fn probes(cluster: &Cluster, holder: &Holder) -> Result<Vec<SeenProbe>, NotKnown> {
+    let (client, caches) = (&cluster.client, &cluster.caches);
+    let (namespace, name) = (&*holder.namespace, &*holder.name);
+    let mut jobs = caches.jobs.children(namespace, name, &[PROBE])?;
+    jobs.retain(|job| {
+        is_owned(job.as_ref(), &holder.owner) && job.metadata.deletion_timestamp.is_none()
+    });
     jobs.truncate(JOBS_MAX);
     let is_open = |job: &Job| remembered(job).is_none() && !has(job, "Complete");
     let mut pods = if jobs.iter().any(|job| is_open(job)) {
-        caches.pods.children(namespace, &name, &[PROBE])?
+        caches.pods.children(namespace, name, &[PROBE])?
     } else {
         Vec::new()
     };

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::*;
+use crate::tunnel_controller::pods::{WAITING_SECONDS_MIN, waiting_since};
 
 fn tunnel() -> ValidatedTunnel {
     ValidatedTunnel {

@@ -539,8 +539,8 @@ fn the_policy_is_the_exits() {
     assert!(config(&tunnel, "office-entry").policy.is_empty());
 
     let bad = with("policy: {deny: [{host: a, port: 2, endPort: 1}]}");
-    let judged = validate(&super::tunnel(&bad), &shop(), &settings()).unwrap();
-    let Validation::Invalid(problem) = judged else {
+    let judged = validate(&super::tunnel(&bad), &shop(), &settings());
+    let Err(Hindrance::Invalid(problem)) = judged else {
         panic!("{judged:?}");
     };
     assert_eq!(
@@ -596,8 +596,8 @@ fn the_public_keys_of_noise_are_read_and_one_that_is_none_is_named() {
     assert_eq!(noise.peers[0].to_string(), key);
     assert!(noise.psk.is_some_and(|psk| psk.ends_with("psk")));
 
-    let judged = validate(&super::tunnel(&ends("short")), &shop(), &settings()).unwrap();
-    let Validation::Invalid(problem) = judged else {
+    let judged = validate(&super::tunnel(&ends("short")), &shop(), &settings());
+    let Err(Hindrance::Invalid(problem)) = judged else {
         panic!("{judged:?}");
     };
     assert!(
@@ -698,7 +698,7 @@ fn what_an_older_schema_let_through_is_refused_with_a_sentence() {
              entry.service.type",
         ),
     ] {
-        let Validation::Invalid(problem) = validate(&tunnel(&spec), &shop(), &settings()).unwrap()
+        let Err(Hindrance::Invalid(problem)) = validate(&tunnel(&spec), &shop(), &settings())
         else {
             panic!("accepted");
         };

@@ -176,8 +176,8 @@ fn what_says_two_things_of_where_carriers_lead_is_refused() {
 }
 
 fn assert_is_refused(spec: &str, sentence: &str) {
-    let judged = validate(&tunnel(spec), &shop(), &settings()).unwrap();
-    let Validation::Invalid(problem) = judged else {
+    let judged = validate(&tunnel(spec), &shop(), &settings());
+    let Err(Hindrance::Invalid(problem)) = judged else {
         panic!("accepted: {sentence}");
     };
     assert_eq!(problem, sentence);

@@ -18,7 +18,8 @@ use crate::testing::Failure;
 use crate::testing::kubelet::OFFER;
 use crate::tunnel_controller::PAUSED;
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::certify::plan;
+use crate::tunnel_controller::build::certificates::due;
+use crate::tunnel_controller::publish::address;
 use crate::tunnel_controller::reconcile;
 
 const DAY: i64 = 24 * 3600;
@@ -185,7 +186,7 @@ async fn certificates_are_renewed_once_two_thirds_of_their_life_are_over() {
     let mut bench = Bench::new(MANAGED);
     bench.reconcile().await.unwrap();
     let before = bench.files("office-exit-tls", ENTRY);
-    let due = plan::due(UID, MADE, MADE + DAY);
+    let due = due(UID, MADE, MADE + DAY);
     assert!(due <= MADE + DAY / 3 * 2 && due > MADE + DAY / 3 * 2 - DAY / 20);
     bench.at(due - 1);
     assert!(bench.writes().await.is_empty());
@@ -204,7 +205,7 @@ async fn certificates_are_renewed_once_two_thirds_of_their_life_are_over() {
     assert_ne!(before.key, bench.files("office-exit-tls", ENTRY).key);
 }
 
-/// A pause, a spec that a newer version refuses, and both at once after an edit.
+/// A pause, a spec that a newer version refuses, and both at once after an edit; an edit with something in the way.
 #[tokio::test]
 async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() {
     let pause = |bench: &Bench| bench.annotate(PAUSED, Some("true"));
@@ -220,11 +221,21 @@ async fn certificates_of_gateways_that_run_are_renewed_whatever_the_spec_says() 
         object["spec"]["carrier"]["security"] = json!({"mode": "None"});
         bench.api.put(TUNNEL, object);
     };
+    let be_in_the_way = |bench: &Bench| {
+        let mut account = bench.api.get("serviceaccounts/office-exit").unwrap();
+        account["metadata"]["ownerReferences"] = json!([]);
+        bench.api.put("serviceaccounts/office-exit", account);
+    };
     type Change<'a> = &'a dyn Fn(&Bench);
-    let cases: [(&str, &[Change<'_>], &str); 3] = [
+    let cases: [(&str, &[Change<'_>], &str); 4] = [
         ("paused", &[&pause], "Paused"),
         ("refused", &[&refuse], "InvalidSpec"),
         ("paused and edited", &[&pause, &unsecure], "Paused"),
+        (
+            "in the way and edited",
+            &[&be_in_the_way, &unsecure],
+            "OwnedByOther",
+        ),
     ];
     for (case, changes, reason) in cases {
         let mut bench = Bench::new(MANAGED);
@@ -279,7 +290,7 @@ async fn a_paused_entry_is_renewed_by_the_bundle_that_it_joined_by_and_says_wher
 
 #[test]
 fn tunnels_are_renewed_at_different_times() {
-    let due = |uid: &str| plan::due(uid, MADE, MADE + DAY);
+    let due = |uid: &str| due(uid, MADE, MADE + DAY);
     let times: std::collections::BTreeSet<_> =
         (0..50).map(|number| due(&number.to_string())).collect();
     assert!(times.len() > 40, "{times:?}");
@@ -1066,7 +1077,7 @@ fn a_node_port_that_is_not_there_yet_is_waited_for() {
         services: built(&spec).services,
         ..Applied::default()
     };
-    let missing = plan::address(&valid(&spec), &applied).unwrap_err();
+    let missing = address(&valid(&spec), &applied).unwrap_err();
     assert!(missing.contains("has no node port yet"), "{missing}");
 }
 
@@ -1355,8 +1366,8 @@ fn the_schemas_rules_hold_for_what_was_stored_before_them() {
             "secretName is missing",
         ),
     ] {
-        match validate(&tunnel(&spec), &Dereferenced::default(), &settings()).unwrap() {
-            Validation::Invalid(problem) => assert!(problem.contains(says), "{problem}"),
+        match validate(&tunnel(&spec), &Dereferenced::default(), &settings()) {
+            Err(Hindrance::Invalid(problem)) => assert!(problem.contains(says), "{problem}"),
             other => panic!("{spec}: {other:?}"),
         }
     }

@@ -11,9 +11,8 @@ use muxtunnel_testkit::pod_security::violations;
 
 use super::*;
 use crate::certificates::tests::any_bundle;
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::certify::renewal::Joined;
-use crate::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
+use crate::tunnel_controller::dereference::{Joined, ProbeOutcome, SeenProbe};
+use crate::tunnel_controller::end::End;
 
 /// The fields of a pod's spec that anything is said in, and no others.
 const POD_FIELDS: [&str; 15] = [
@@ -92,8 +91,8 @@ fn resources(object: &Value) -> Option<Resources> {
             .map(|from| Ok(Joined::by_copy(&from.secret_name, any_bundle()))),
         ..shop()
     };
-    match validate(&tunnel, &named, &settings()).unwrap() {
-        Validation::Valid(mut valid) => {
+    match validate(&tunnel, &named, &settings()) {
+        Ok(mut valid) => {
             // Gateways come once their sysctls have passed.
             let passed = |job: &Job| SeenProbe {
                 name: job.name_any(),
@@ -107,7 +106,8 @@ fn resources(object: &Value) -> Option<Resources> {
             }
             build(&valid, &settings()).ok()
         }
-        Validation::Invalid(_) | Validation::Unjoined(_) => None,
+        Err(Hindrance::Invalid(_) | Hindrance::Unjoined(_)) => None,
+        Err(hindrance) => panic!("{hindrance:?}"),
     }
 }
 
@@ -312,8 +312,8 @@ fn no_label_or_annotation_that_the_installation_does_not_permit_reaches_a_pod() 
             };
             for key in refused {
                 let tunnel: MuxTunnel = serde_json::from_value(with(key)).unwrap();
-                match validate(&tunnel, &shop(), &settings()).unwrap() {
-                    Validation::Invalid(problem) => assert!(problem.contains(key), "{problem}"),
+                match validate(&tunnel, &shop(), &settings()) {
+                    Err(Hindrance::Invalid(problem)) => assert!(problem.contains(key), "{problem}"),
                     _ => panic!("{end}: {field}: {key} is taken"),
                 }
             }

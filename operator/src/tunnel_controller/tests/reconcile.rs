@@ -20,7 +20,7 @@ use crate::metrics::tunnels::Tunnels;
 use crate::testing::FakeApi;
 use crate::testing::kubelet::Healthy;
 use crate::testing::watching::Watches;
-use crate::tunnel_controller::certify::{Certifier, Clock};
+use crate::tunnel_controller::certifier::{Certifier, Clock};
 use crate::tunnel_controller::{Context, Error, PAUSED, reconcile};
 
 pub(super) const TUNNEL: &str = "muxtunnels/office";

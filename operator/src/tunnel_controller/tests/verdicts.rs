@@ -21,13 +21,16 @@ use crate::conditions::Verdict;
 use crate::testing::FakeApi;
 use crate::testing::watching::Watches;
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::{End, config_map::expected_hash};
-use crate::tunnel_controller::certify::Certified;
-use crate::tunnel_controller::observe::{Problem, Seen, SeenPod, Wan};
+use crate::tunnel_controller::build::Certified;
+use crate::tunnel_controller::build::config_map::expected_hash;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::publish::Outcome;
 use crate::tunnel_controller::update_status::bottleneck::bottleneck;
 use crate::tunnel_controller::update_status::facts::facts;
 use crate::tunnel_controller::update_status::verdicts::verdicts;
-use crate::tunnel_controller::update_status::{Outcome, StatusDebounce, update_status};
+use crate::tunnel_controller::update_status::{StatusDebounce, update_status};
 
 /// A tunnel and all facts of it when all is well; tests spoil one of them.
 struct Case {
@@ -92,7 +95,6 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
         has_sysctls: true,
         ready: true,
         problem: None,
-        waiting_since: None,
         wan: if tunnel.wan.is_some() {
             Wan::Proven
         } else {
@@ -628,7 +630,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     let mut written = Vec::new();
     for _ in 0..3 {
         let tunnel = serde_json::from_value(api.get("muxtunnels/office").unwrap()).unwrap();
-        let status = update_status(&cluster, &tunnel, (&outcome, None, &[]), &debounce)
+        let status = update_status(&cluster, &tunnel, (&outcome, &[]), &debounce)
             .await
             .unwrap();
         written.push(status.bottleneck.map(|bottleneck| bottleneck.reason));

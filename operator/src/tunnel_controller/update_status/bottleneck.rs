@@ -10,7 +10,7 @@ use muxtunnel_crds::{Bottleneck, Direction};
 use muxtunnel_gateway_config::status::{Carrier, Limit};
 use parking_lot::Mutex;
 
-use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 
 /// Longest message (bytes), as the schema has it.

@@ -9,8 +9,8 @@ use muxtunnel_gateway_config::status::Certificate;
 use super::verdicts::answers;
 use crate::certificates::join::date;
 use crate::conditions::Verdict;
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::certify::Certified;
+use crate::tunnel_controller::build::Certified;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 use crate::tunnel_controller::validate::{
     ValidatedCertificates, ValidatedSecurity, ValidatedTunnel,

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_crds::{CarrierStatus, GatewayStatus, MuxTunnelStatus};
 use muxtunnel_gateway_config::CARRIER_PORT;
@@ -10,9 +9,10 @@ use muxtunnel_gateway_config::CARRIER_PORT;
 use super::certificates;
 use super::verdicts::{answers, ready_replicas, viewpoint, wanted};
 use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::certify::Certified;
+use crate::tunnel_controller::build::Certified;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::publish::load_balancer;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 
 /// Sysctls in the status at most.
@@ -76,20 +76,6 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
                 .map(|host| format!("{host}:{CARRIER_PORT}")),
         },
     })
-}
-
-/// What a load balancer is reached by.
-#[must_use]
-pub fn load_balancer(service: &Service) -> Option<String> {
-    let ingress = service
-        .status
-        .as_ref()?
-        .load_balancer
-        .as_ref()?
-        .ingress
-        .as_ref()?
-        .first()?;
-    ingress.hostname.clone().or_else(|| ingress.ip.clone())
 }
 
 fn cut(mut text: String) -> String {

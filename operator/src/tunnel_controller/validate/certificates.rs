@@ -2,15 +2,13 @@
 
 use kube::ResourceExt;
 use muxtunnel_contract::annotations::JOIN_GENERATION;
-use muxtunnel_crds::{CertificatesStatus, IssuerRef, MuxTunnel, Security, SecurityMode, Side};
+use muxtunnel_crds::{CertificatesStatus, IssuerRef, MuxTunnel};
 
 use crate::certificates::authority::Subject;
 use crate::certificates::identity::identity;
 use crate::certificates::join::Bundle;
 use crate::settings::Settings;
-
-/// End of the names of Secrets that cert-manager writes.
-pub const ISSUED_SUFFIX: &str = "-issued-tls";
+use crate::tunnel_controller::issuer::{ISSUED_SUFFIX, Issuer};
 
 /// The SPIFFE IDs of both sides of a tunnel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +38,6 @@ impl ValidatedCertificates {
     pub(super) fn of(
         tunnel: &MuxTunnel,
         namespace: &str,
-        security: &Security,
         joined: Option<&Bundle>,
         settings: &Settings,
     ) -> Result<Self, String> {
@@ -50,28 +47,26 @@ impl ValidatedCertificates {
                 exit: bundle.exit_identity.clone(),
             }));
         }
-        if tunnel.spec.side == Side::Rendezvous || security.mode != SecurityMode::MutualTls {
-            return Ok(Self::None);
-        }
         let name = tunnel.name_any();
         let own = |side| identity(&settings.trust_domain, namespace, &name, side);
-        let identities = Identities {
+        let identities = || Identities {
             entry: own("entry"),
             exit: own("exit"),
         };
-        if let Some(issuer) = &security.issuer_ref {
-            return Ok(Self::Issued(identities, issuer.clone()));
-        }
-        if security.entry.is_some() || security.exit.is_some() {
-            return Ok(Self::Provided);
-        }
-        if tunnel.spec.side == Side::Entry {
-            let sentence = "side Entry needs carrier.joinFrom, the bundle of the exit, or \
-                            carrier.security.entry, the keys of its gateways";
-            return Err(sentence.to_owned());
-        }
-        let subject = Subject::of(tunnel, join_generation(tunnel)?, settings);
-        Ok(Self::Managed(identities, subject))
+        Ok(match Issuer::of(&tunnel.spec) {
+            Issuer::Nobody => Self::None,
+            Issuer::CertManager(issuer) => Self::Issued(identities(), issuer.clone()),
+            Issuer::Users => Self::Provided,
+            Issuer::Operator => {
+                let subject = Subject::of(tunnel, join_generation(tunnel)?, settings);
+                Self::Managed(identities(), subject)
+            }
+            Issuer::Unknown => {
+                let sentence = "side Entry needs carrier.joinFrom, the bundle of the exit, or \
+                                carrier.security.entry, the keys of its gateways";
+                return Err(sentence.to_owned());
+            }
+        })
     }
 
     /// Who both sides are, where that is decided here.

@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{Service, ServicePort};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_crds::{
-    AddressTarget, Auth, Forward, ForwardDirection, ListenFrom, ListenProtocol, Priority,
-    ProxyProtocol, Side, UsersSecret,
+    AddressTarget, Auth, Forward, ListenFrom, ListenProtocol, Priority, ProxyProtocol, Side,
+    UsersSecret,
 };
 use muxtunnel_gateway_config::{FORWARD_LIMIT_MAX, ForwardLimits, RATE_MAX, RATE_MIN};
 
 use super::Dereferenced;
 use crate::caches::Endpoints;
 use crate::tunnel_controller::references::{
-    EVERY, ServiceName, canonical_host, is_dialled_here, service_name, services_of_host,
+    EVERY, ServiceName, canonical_host, is_dialled_here, is_reverse, service_name, services_of_host,
 };
 
 /// The key of a Secret with users, unless the spec says another.
@@ -93,11 +93,6 @@ pub struct UsersFile {
     pub secret: String,
     /// The key.
     pub key: String,
-}
-
-/// Whether its streams begin at the exit.
-pub(in crate::tunnel_controller) fn is_reverse(forward: &Forward) -> bool {
-    forward.direction == Some(ForwardDirection::ExitToEntry)
 }
 
 pub(super) fn limits(forward: &Forward) -> Result<ForwardLimits, String> {

@@ -9,9 +9,9 @@ use muxtunnel_crds::{
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
-use super::forward::is_reverse;
 use crate::certificates::join::is_address;
 use crate::settings::KeyPattern;
+use crate::tunnel_controller::references::is_reverse;
 
 /// The first thing that cannot be built, as a sentence. `permitted`: the keys of labels and annotations of pods.
 pub(super) fn problem(tunnel: &MuxTunnel, permitted: &[KeyPattern]) -> Option<String> {

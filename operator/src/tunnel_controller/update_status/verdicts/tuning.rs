@@ -5,9 +5,12 @@ use muxtunnel_crds::tunnel_condition as condition;
 
 use super::answers;
 use crate::conditions::Verdict;
-use crate::tunnel_controller::build::{End, probe};
-use crate::tunnel_controller::observe::{Problem, Seen};
-use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout, refused_pods};
+use crate::tunnel_controller::build::probe;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::publish::refused_pods;
+use crate::tunnel_controller::rollouts::{Fallback, Held, Rollout};
 use crate::tunnel_controller::update_status::facts::folded;
 use crate::tunnel_controller::validate::ValidatedTunnel;
 

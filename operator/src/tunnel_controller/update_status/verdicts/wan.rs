@@ -5,7 +5,7 @@ use muxtunnel_crds::tunnel_condition as condition;
 
 use super::answers;
 use crate::conditions::Verdict;
-use crate::tunnel_controller::build::End;
+use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, Wan};
 use crate::tunnel_controller::validate::ValidatedTunnel;
 

@@ -2,15 +2,14 @@
 
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus};
 
-use crate::tunnel_controller::build::End;
-use crate::tunnel_controller::validate::ValidatedTunnel;
+use super::end::End;
 
 /// The record of an end.
 pub(super) trait Records {
     fn of(&self, end: End) -> Option<&CertificateStatus>;
     fn set(&mut self, end: End, record: CertificateStatus);
     /// Drops what belongs to ends that are not the tunnel's.
-    fn keep(&mut self, valid: &ValidatedTunnel);
+    fn keep(&mut self, has_entry: bool, has_exit: bool);
     /// When the last one was issued, in seconds since 1970.
     fn newest(&self) -> Option<i64>;
 }
@@ -32,9 +31,9 @@ impl Records for CertificatesStatus {
         }
     }
 
-    fn keep(&mut self, valid: &ValidatedTunnel) {
-        self.entry = self.entry.take().filter(|_| valid.entry.is_some());
-        self.exit = self.exit.take().filter(|_| valid.exit.is_some());
+    fn keep(&mut self, has_entry: bool, has_exit: bool) {
+        self.entry = self.entry.take().filter(|_| has_entry);
+        self.exit = self.exit.take().filter(|_| has_exit);
     }
 
     fn newest(&self) -> Option<i64> {

@@ -1,0 +1,59 @@
+//! Asks cert-manager for what is not there, and deletes what is no longer asked for. Client required.
+
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, ResourceExt};
+use tracing::info;
+
+use super::secrets::Issued;
+use crate::caches::Cluster;
+use crate::certificates::cert_manager::Certificate;
+use crate::labels::MANAGER;
+use crate::tunnel_controller::build::certificates::pending;
+use crate::tunnel_controller::cert_manager::missing;
+use crate::tunnel_controller::error::CertifyError;
+use crate::tunnel_controller::holder::Holder;
+
+pub(super) async fn apply(
+    cluster: &Cluster,
+    holder: &Holder,
+    (superfluous, requests): (Vec<Certificate>, Vec<Certificate>),
+    issued: &mut Issued,
+) -> Result<(), CertifyError> {
+    let api: Api<Certificate> = Api::namespaced(cluster.client.clone(), &holder.namespace);
+    for certificate in superfluous {
+        if let Err(error) = delete(&api, &certificate).await {
+            // Without cert-manager, or the right to ask it, there is nothing to delete.
+            missing(error)?;
+        }
+    }
+    for wanted in requests {
+        let name = wanted.name_any();
+        info!(certificate = name, "asking cert-manager for a certificate");
+        let how = PatchParams::apply(MANAGER).force();
+        let problem = match api.patch(&name, &how, &Patch::Apply(&wanted)).await {
+            Ok(applied) => pending(&applied),
+            Err(error) => Some(missing(error)?),
+        };
+        if let Some(problem) = problem {
+            issued.problem(problem);
+        }
+    }
+    Ok(())
+}
+
+async fn delete(api: &Api<Certificate>, certificate: &Certificate) -> Result<(), kube::Error> {
+    let name = certificate.name_any();
+    info!(certificate = name, "deleting, no longer asked for");
+    let params = DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: certificate.uid(),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    };
+    match api.delete(&name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

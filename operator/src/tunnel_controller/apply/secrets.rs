@@ -1,0 +1,181 @@
+//! Writes the Secrets of certificates that are due. Client required.
+//!
+//! They are written by server-side apply without force: one that belongs to somebody else is refused by the API server, and
+//! left alone.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Secret;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client, ResourceExt};
+use muxtunnel_codes::Code;
+use muxtunnel_crds::CertificatesStatus;
+use tracing::{info, warn};
+
+use super::cert_manager;
+use crate::apply::{is_immutable, is_taken};
+use crate::caches::Cluster;
+use crate::certificates::join::date;
+use crate::failure;
+use crate::labels::MANAGER;
+use crate::tunnel_controller::build::{Certificates, Certified, Due};
+use crate::tunnel_controller::certifier::Certifier;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::error::CertifyError;
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::records::Records;
+
+/// What became of certificates.
+pub(super) struct Issued {
+    told: Certified,
+    before: CertificatesStatus,
+    /// One that the spec asks for was issued.
+    is_by_spec: bool,
+}
+
+impl Issued {
+    /// The ends whose Secret is somebody else's.
+    pub(super) const fn taken(&self) -> &BTreeSet<End> {
+        &self.told.taken
+    }
+
+    /// What is told of them. Where children are not `as_built`, what was issued before stands there as well: gateways that
+    /// run have it.
+    pub(super) fn certified(self, as_built: bool) -> Certified {
+        let status = match as_built {
+            true => self.told.status,
+            false => self.known().clone(),
+        };
+        Certified {
+            status,
+            ..self.told
+        }
+    }
+
+    pub(super) fn problem(&mut self, problem: Problem) {
+        self.told.problem.get_or_insert(problem);
+    }
+
+    const fn known(&self) -> &CertificatesStatus {
+        match self.is_by_spec {
+            true => &self.told.status,
+            false => &self.before,
+        }
+    }
+
+    fn wrote(&mut self, due: Due) {
+        self.before.set(due.end, due.record.clone());
+        if due.is_asked_for {
+            self.told.status.set(due.end, due.record);
+            self.is_by_spec = true;
+        }
+    }
+
+    fn refused(&mut self, due: &Due, problem: Problem) {
+        if !due.is_asked_for {
+            return;
+        }
+        if problem.code == Code::CertificateSecretTaken {
+            self.told.taken.insert(due.end);
+        }
+        self.problem(problem);
+    }
+}
+
+/// Writes what is due, and asks cert-manager. What was issued is known even where something fails.
+pub(super) async fn apply(
+    cluster: &Cluster,
+    certifier: &Certifier,
+    holder: &Holder,
+    certificates: Certificates,
+) -> (Issued, Result<(), CertifyError>) {
+    let Certificates {
+        told,
+        before,
+        due,
+        requests,
+        superfluous,
+    } = certificates;
+    let mut issued = Issued {
+        told,
+        before,
+        is_by_spec: false,
+    };
+    let asked = (superfluous, requests);
+    let ended = match cert_manager::apply(cluster, holder, asked, &mut issued).await {
+        Ok(()) => write(cluster, certifier, holder, due, &mut issued).await,
+        failed => failed,
+    };
+    (issued, ended)
+}
+
+async fn write(
+    cluster: &Cluster,
+    certifier: &Certifier,
+    holder: &Holder,
+    all: Vec<Due>,
+    issued: &mut Issued,
+) -> Result<(), CertifyError> {
+    for due in all {
+        let secret = due.record.secret_name.as_str();
+        if due.is_of_lost_seed {
+            warn!(
+                secret,
+                "the seed of the authorities was lost and is made anew: this tunnel's certificates are issued anew, \
+                 and every join bundle that it had published is worthless"
+            );
+        }
+        if let Err(problem) = apply_secret(&cluster.client, holder, &due.secret).await? {
+            issued.refused(&due, problem);
+            continue;
+        }
+        info!(
+            secret,
+            identity = due.record.identity,
+            until = date(due.until),
+            reason = due.reason.as_str(),
+            "issued a certificate"
+        );
+        issued.wrote(due);
+        certifier.remember(&holder.owner.uid, issued.known(), issued.told.now);
+    }
+    Ok(())
+}
+
+/// Without force, so that nothing of somebody else's is written over.
+pub(in crate::tunnel_controller) async fn apply_secret(
+    client: &Client,
+    holder: &Holder,
+    secret: &Secret,
+) -> Result<Result<(), Problem>, CertifyError> {
+    let name = secret.name_any();
+    let api: Api<Secret> = Api::namespaced(client.clone(), &holder.namespace);
+    let how = PatchParams::apply(MANAGER);
+    match api.patch(&name, &how, &Patch::Apply(secret)).await {
+        Ok(_) => Ok(Ok(())),
+        // What differs belongs to another manager, or is the type, which never changes.
+        Err(kube::Error::Api(status)) if is_taken(&status) || is_immutable(&status) => {
+            Ok(Err(Problem {
+                code: Code::CertificateSecretTaken,
+                detail: format!(
+                    "Secret {name} exists and is not the operator's: delete it, or rename the tunnel"
+                ),
+            }))
+        }
+        Err(source) => {
+            let error = CertifyError::Apply {
+                name,
+                source: Box::new(source),
+            };
+            // Another object may be applied all the same.
+            match failure::code(&error) {
+                code @ (Code::ApiRefused | Code::WriteConflict) => Ok(Err(Problem {
+                    code,
+                    detail: failure::chain(&error),
+                })),
+                _ => Err(error),
+            }
+        }
+    }
+}

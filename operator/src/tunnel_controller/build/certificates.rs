@@ -1,0 +1,314 @@
+//! The certificates of a tunnel's gateways: which are due, each signed and in its Secret, and what is asked of
+//! cert-manager. No client; but for keys, which are of chance, it is pure.
+//!
+//! What the spec asks for is issued where there is a reason. What gateways that run have, and the spec does not ask for, or
+//! cannot be built, is renewed all the same: they run on, and a certificate lives for a day. The spec decides nothing
+//! there, so an edit of a paused tunnel takes no effect.
+
+mod cert_manager;
+mod reason;
+mod wanted;
+
+pub(in crate::tunnel_controller) use cert_manager::pending;
+pub use reason::{Reason, due};
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use kube::core::ObjectMeta;
+use muxtunnel_codes::Code;
+use muxtunnel_contract::secrets;
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel};
+
+use crate::certificates::CertificateError;
+use crate::certificates::authority::Subject;
+use crate::certificates::cert_manager::Certificate;
+use crate::labels;
+use crate::settings::Settings;
+use crate::tunnel_controller::certifier::time;
+use crate::tunnel_controller::dereference::{CertificateFacts, Dereferenced, Joined, KnownSeed};
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::records::Records;
+use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel};
+use wanted::Wanted;
+
+/// What is known of a tunnel's certificates.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Certified {
+    /// What stands in the status.
+    pub status: CertificatesStatus,
+    /// Why not all is as it should be.
+    pub problem: Option<Problem>,
+    /// When the bundle that the entry joins by expires, and by when a newer one has come, in seconds since 1970.
+    pub joined_until: Option<(i64, i64)>,
+    /// Why none has come, where it was asked for.
+    pub not_renewed: Option<String>,
+    /// The ends whose Secret is somebody else's: no further pod may mount it.
+    pub taken: BTreeSet<End>,
+    /// When all this was looked at, in seconds since 1970.
+    pub now: i64,
+}
+
+/// What is to be done for certificates. There are keys in it, so it cannot be printed.
+#[derive(Default)]
+pub struct Certificates {
+    /// What is known of them before that, and is told once children are what was built.
+    pub told: Certified,
+    /// What was issued before, which is told as long as they are not.
+    pub before: CertificatesStatus,
+    /// What is issued, in this order.
+    pub due: Vec<Due>,
+    /// What is asked of cert-manager.
+    pub requests: Vec<Certificate>,
+    /// What is no longer asked of it.
+    pub superfluous: Vec<Certificate>,
+}
+
+/// A certificate that is due.
+pub struct Due {
+    /// Whose it is.
+    pub end: End,
+    /// It, with its key and what its gateway trusts.
+    pub secret: Secret,
+    /// What the status records of it.
+    pub record: CertificateStatus,
+    /// When it expires, in seconds since 1970.
+    pub until: i64,
+    /// Why it is issued.
+    pub reason: Reason,
+    /// The one before was issued by a seed that is lost.
+    pub is_of_lost_seed: bool,
+    /// The spec asks for it; else gateways have it that run before children are what was built.
+    pub is_asked_for: bool,
+}
+
+impl Certificates {
+    /// What was issued before is all that is known.
+    pub(super) fn known(facts: &CertificateFacts) -> Self {
+        Self {
+            told: Certified {
+                status: facts.known.clone(),
+                now: facts.now,
+                ..Certified::default()
+            },
+            before: facts.known.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// What `valid` asks for, and what gateways that run have.
+    pub(super) fn of_valid(
+        valid: &ValidatedTunnel,
+        (tunnel, holder): (&MuxTunnel, &Holder),
+        named: &Dereferenced,
+        settings: &Settings,
+    ) -> Result<Self, CertificateError> {
+        let facts = &named.certificates;
+        let joined = named.join.as_ref().and_then(|join| join.as_ref().ok());
+        let mut made = Self::known(facts);
+        made.told.status.joined = joined.and_then(Joined::status);
+        made.told.joined_until =
+            joined.map(|joined| (joined.bundle.expires(), joined.bundle.renewed_by()));
+        let (has_entry, has_exit) = (valid.entry.is_some(), valid.exit.is_some());
+        let asked = match (&valid.certificates, &facts.seed, joined) {
+            (
+                ValidatedCertificates::Managed(identities, subject),
+                KnownSeed::Known { seed, .. },
+                _,
+            ) => {
+                let generation = Some(i64::from(subject.generation));
+                made.told.status.keep(has_entry, has_exit);
+                made.told.status.join_generation = generation.filter(|generation| *generation > 0);
+                wanted::managed(valid, identities, subject, seed, facts.now)?
+            }
+            (ValidatedCertificates::Managed(..), seed, _) => {
+                made.told.problem = seed.problem();
+                Vec::new()
+            }
+            (ValidatedCertificates::Joined(identities), _, Some(joined)) => {
+                made.told.status.keep(has_entry, has_exit);
+                vec![wanted::joined(valid, identities, &joined.bundle)]
+            }
+            _ => {
+                made.told.status = made.told.status.emptied();
+                Vec::new()
+            }
+        };
+        if matches!(valid.certificates, ValidatedCertificates::Issued(..)) {
+            cert_manager::ask(&mut made, valid, facts);
+        } else {
+            made.superfluous = cert_manager::superfluous(facts, holder);
+        }
+        let others = |end: End| !asked.iter().any(|asked| asked.end == end);
+        let (running, _) = running(tunnel, others, named, settings)?;
+        made.add(running, holder, facts, |_| None, false)?;
+        let waiting = |end: End| facts.waiting.get(&end).copied();
+        made.add(asked, holder, facts, waiting, true)?;
+        Ok(made)
+    }
+
+    /// What gateways that run have.
+    pub(super) fn of_running(
+        (tunnel, holder): (&MuxTunnel, &Holder),
+        named: &Dereferenced,
+        settings: &Settings,
+    ) -> Result<Self, CertificateError> {
+        let mut made = Self::known(&named.certificates);
+        let (running, problem) = running(tunnel, |_| true, named, settings)?;
+        made.told.problem = problem;
+        made.add(running, holder, &named.certificates, |_| None, true)?;
+        Ok(made)
+    }
+
+    /// Signs those of `wanted` for which there is a reason.
+    fn add(
+        &mut self,
+        wanted: Vec<Wanted<'_>>,
+        holder: &Holder,
+        facts: &CertificateFacts,
+        waiting_since: impl Fn(End) -> Option<i64>,
+        is_asked_for: bool,
+    ) -> Result<(), CertificateError> {
+        let (uid, times) = (&holder.owner.uid, (facts.now, facts.life));
+        for wanted in wanted {
+            let record = facts.known.of(wanted.end);
+            let since = waiting_since(wanted.end);
+            let Some(reason) = reason::reason(record, &wanted, uid, times, since) else {
+                continue;
+            };
+            let is_lost = reason::is_of_another_seed(record, &wanted);
+            let signed = signed(&wanted, holder, times)?;
+            self.due.push(Due {
+                reason,
+                is_of_lost_seed: facts.seed.is_made_here() && is_lost,
+                is_asked_for,
+                ..signed
+            });
+        }
+        Ok(())
+    }
+}
+
+impl KnownSeed {
+    /// Why there is none.
+    fn problem(&self) -> Option<Problem> {
+        match self {
+            Self::Unavailable(detail) => Some(Problem {
+                code: Code::AuthorityUnavailable,
+                detail: detail.clone(),
+            }),
+            Self::NotRead | Self::Known { .. } => None,
+        }
+    }
+
+    const fn is_made_here(&self) -> bool {
+        matches!(
+            self,
+            Self::Known {
+                is_made_here: true,
+                ..
+            }
+        )
+    }
+}
+
+/// What gateways of some ends that run have, as it should be by now, or why it cannot be.
+fn running<'a>(
+    tunnel: &MuxTunnel,
+    is_meant: impl Fn(End) -> bool,
+    named: &'a Dereferenced,
+    settings: &Settings,
+) -> Result<(Vec<Wanted<'a>>, Option<Problem>), CertificateError> {
+    let facts = &named.certificates;
+    let issued: Vec<_> = facts
+        .running
+        .iter()
+        .filter(|(end, _)| is_meant(*end))
+        .cloned()
+        .collect();
+    if issued.is_empty() {
+        return Ok((Vec::new(), None));
+    }
+    let issued = issued.into_iter();
+    if facts.known.joined.is_some() {
+        return Ok(match facts.former.as_ref().or(named.join.as_ref()) {
+            Some(Ok(joined)) => {
+                let entry = issued.filter(|(end, _)| *end == End::Entry);
+                let wanted = entry.map(|(_, identity)| wanted::bundled(identity, &joined.bundle));
+                (wanted.collect(), None)
+            }
+            Some(Err(problem)) => (Vec::new(), Some(problem.clone())),
+            None => (Vec::new(), None),
+        });
+    }
+    let KnownSeed::Known { seed, .. } = &facts.seed else {
+        return Ok((Vec::new(), facts.seed.problem()));
+    };
+    let generation = u32::try_from(facts.known.least_generation()).unwrap_or_default();
+    let subject = Subject::of(tunnel, generation, settings);
+    let wanted =
+        issued.map(|(end, identity)| wanted::derived(end, identity, &subject, seed, facts.now));
+    Ok((wanted.collect::<Result<_, _>>()?, None))
+}
+
+fn signed(
+    wanted: &Wanted<'_>,
+    holder: &Holder,
+    (now, life): (i64, i64),
+) -> Result<Due, CertificateError> {
+    let (end, authority) = (wanted.end, wanted.signing());
+    let leaf = authority.issue(&wanted.identity, wanted::purpose(end), now, life)?;
+    let data = [
+        (secrets::CERTIFICATE, leaf.pem.as_bytes()),
+        (secrets::KEY, leaf.key_pem.as_bytes()),
+        (secrets::AUTHORITIES, wanted.trust.as_bytes()),
+    ]
+    .map(|(key, bytes)| (key.to_owned(), ByteString(bytes.to_vec())))
+    .into();
+    Ok(Due {
+        end,
+        secret: secret(
+            holder,
+            (&wanted.secret, end.component()),
+            "kubernetes.io/tls",
+            data,
+        ),
+        record: CertificateStatus {
+            secret_name: wanted.secret.clone(),
+            identity: Some(wanted.identity.clone()),
+            issued_at: time(now),
+            not_after: time(leaf.not_after),
+            fingerprint: Some(leaf.fingerprint),
+            authority: Some(authority.fingerprint.clone()),
+            trust: Some(wanted.trust_digest()),
+        },
+        until: leaf.not_after,
+        reason: Reason::First,
+        is_of_lost_seed: false,
+        is_asked_for: true,
+    })
+}
+
+/// The Secret `name` for `component`.
+pub(in crate::tunnel_controller) fn secret(
+    holder: &Holder,
+    (name, component): (&str, &str),
+    type_: &str,
+    data: BTreeMap<String, ByteString>,
+) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(holder.namespace.clone()),
+            labels: Some(labels::child(&holder.name, component)),
+            owner_references: Some(vec![holder.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        type_: Some(type_.to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    }
+}

@@ -1,0 +1,216 @@
+//! What certificates follow from: what was issued before, who issues, and who waits. Client required.
+//!
+//! The seed, a join bundle and cert-manager's Certificates are read only where the spec, or what gateways that run have,
+//! asks for them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel};
+
+use super::{Dereferenced, Joined, Live, Sources, is_paused, join};
+use crate::certificates::authority::Seed;
+use crate::certificates::cert_manager::Certificate;
+use crate::certificates::seed::SeedError;
+use crate::tunnel_controller::cert_manager;
+use crate::tunnel_controller::certifier::Certifier;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::error::{CertifyError, Error};
+use crate::tunnel_controller::holder::Holder;
+use crate::tunnel_controller::issuer::{ISSUED_SUFFIX, Issuer};
+use crate::tunnel_controller::pods::{end_of, waiting_since};
+use crate::tunnel_controller::problem::Problem;
+use crate::tunnel_controller::records::Records;
+
+/// What certificates follow from.
+#[derive(Debug, Default)]
+pub struct CertificateFacts {
+    /// When all this was read, in seconds since 1970.
+    pub now: i64,
+    /// Life of a certificate, in seconds.
+    pub life: i64,
+    /// What was issued before.
+    pub known: CertificatesStatus,
+    /// The Secret and the identity of what the operator issued for gateways that run, the exit's first.
+    pub running: Vec<(End, (String, String))>,
+    /// What gateways that run joined by, where the spec says something else by now.
+    pub former: Option<Result<Joined, Problem>>,
+    /// What all authorities are derived from.
+    pub seed: KnownSeed,
+    /// An entry is to be asked for a newer bundle.
+    pub asks: bool,
+    /// When the youngest pod of an end was made that has waited for some time, perhaps for its Secret.
+    pub waiting: BTreeMap<End, i64>,
+    /// The Certificates of cert-manager by the names of children, or why they cannot be had.
+    pub of_cert_manager: BTreeMap<End, Result<Option<Certificate>, Problem>>,
+}
+
+/// The seed, as far as it was read.
+#[derive(Debug, Default)]
+pub enum KnownSeed {
+    /// Nothing depends on it.
+    #[default]
+    NotRead,
+    /// Somebody has to do something about it; the sentence says what.
+    Unavailable(String),
+    /// It is known.
+    Known {
+        /// The seed.
+        seed: Arc<Seed>,
+        /// It was made by this very operator: what stands in a status of another one is of a seed that is lost.
+        is_made_here: bool,
+    },
+}
+
+impl CertificateFacts {
+    /// What the operator remembers by itself.
+    pub(super) fn remembered(certifier: &Certifier, tunnel: &MuxTunnel) -> Self {
+        Self {
+            now: certifier.now(),
+            life: certifier.life(),
+            known: certifier.known(tunnel),
+            ..Self::default()
+        }
+    }
+}
+
+/// `live`: `None`: it is not known.
+pub(super) async fn read(
+    sources: Sources<'_>,
+    tunnel: &MuxTunnel,
+    holder: &Holder,
+    live: Option<&Live>,
+    named: &mut Dereferenced,
+) -> Result<(), Error> {
+    let is_paused = is_paused(tunnel);
+    let carrier = tunnel.spec.carrier.as_ref().filter(|_| !is_paused);
+    let from = carrier.and_then(|carrier| carrier.join_from.as_ref());
+    let from = from.map(|from| from.secret_name.as_str());
+    let issuer = Issuer::of(&tunnel.spec);
+    let issuer = Some(issuer).filter(|_| !is_paused && from.is_none());
+    let facts = &mut named.certificates;
+    facts.running = running(&facts.known, holder, live);
+    facts.waiting = live.map(waiting).unwrap_or_default();
+    let joined = facts.known.joined.as_ref();
+    let joined = joined.filter(|_| !facts.running.is_empty());
+    if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
+        match join::join(sources, holder, &former.secret_name).await {
+            Err(error) if is_paused => return Err(error),
+            // It counts only where the spec does not.
+            former => facts.former = former.ok(),
+        }
+    }
+    let issues = issuer == Some(Issuer::Operator);
+    if issues || !facts.running.is_empty() && joined.is_none() {
+        match seed(sources.certifier).await {
+            Err(error) if issues || is_paused => return Err(error.into()),
+            seed => facts.seed = seed.unwrap_or_default(),
+        }
+    }
+    if let Some(from) = from {
+        let joined = join::join(sources, holder, from).await?;
+        facts.asks = joined.as_ref().is_ok_and(|joined| {
+            let uid = &holder.owner.uid;
+            sources.certifier.asks(uid, joined.pause())
+        });
+        named.join = Some(joined);
+    }
+    for end in asked_of_cert_manager(tunnel, issuer, &facts.known) {
+        let found = certificate(sources, holder, end).await?;
+        facts.of_cert_manager.insert(end, found);
+    }
+    Ok(())
+}
+
+async fn seed(certifier: &Certifier) -> Result<KnownSeed, CertifyError> {
+    match certifier.seed().await {
+        Ok(seed) => Ok(KnownSeed::Known {
+            seed,
+            is_made_here: certifier.is_seed_made_here(),
+        }),
+        Err(SeedError::Unavailable(detail)) => Ok(KnownSeed::Unavailable(detail)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What the operator issued for gateways that run, and so renews. `live`: `None`: they may run.
+fn running(
+    known: &CertificatesStatus,
+    holder: &Holder,
+    live: Option<&Live>,
+) -> Vec<(End, (String, String))> {
+    let ends = [End::Exit, End::Entry].into_iter();
+    let running = ends.filter_map(|end| {
+        let record = known.of(end);
+        let identity = record.and_then(|record| issued_identity(record, &holder.name, end));
+        let is_gone = live.is_some_and(|live| !live.deployments.contains_key(&end));
+        let identity = identity.filter(|_| !is_gone);
+        identity.map(|identity| (end, identity))
+    });
+    running.collect()
+}
+
+/// The Secret and the identity of a certificate that the operator issued; one of a user's has no time of issue.
+fn issued_identity(record: &CertificateStatus, name: &str, end: End) -> Option<(String, String)> {
+    let own = format!("{}-tls", end.child_of(name));
+    let is_own = record.secret_name == own && record.issued_at.is_some();
+    let identity = record.identity.clone().filter(|_| is_own)?;
+    Some((own, identity))
+}
+
+fn waiting(live: &Live) -> BTreeMap<End, i64> {
+    let now = Timestamp::now().as_second();
+    let mut waiting = BTreeMap::new();
+    for pod in live.pods.iter().flatten() {
+        let since = waiting_since(pod, now);
+        let since = since.filter(|_| pod.metadata.deletion_timestamp.is_none());
+        if let (Some(end), Some(since)) = (end_of(pod), since) {
+            let youngest = waiting.entry(end).or_insert(since);
+            *youngest = since.max(*youngest);
+        }
+    }
+    waiting
+}
+
+/// The ends whose Certificates are asked for, or were.
+fn asked_of_cert_manager(
+    tunnel: &MuxTunnel,
+    issuer: Option<Issuer<'_>>,
+    known: &CertificatesStatus,
+) -> Vec<End> {
+    let ends = [End::Exit, End::Entry].into_iter();
+    let was_issued = |record: &CertificateStatus| record.secret_name.ends_with(ISSUED_SUFFIX);
+    match issuer {
+        Some(Issuer::CertManager(_)) => {
+            let side = tunnel.spec.side;
+            ends.filter(|end| match end {
+                End::Exit => side.has_exit(),
+                _ => side.has_entry(),
+            })
+            .collect()
+        }
+        _ if super::is_paused(tunnel) => Vec::new(),
+        _ if ends
+            .clone()
+            .any(|end| known.of(end).is_some_and(was_issued)) =>
+        {
+            ends.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+async fn certificate(
+    sources: Sources<'_>,
+    holder: &Holder,
+    end: End,
+) -> Result<Result<Option<Certificate>, Problem>, CertifyError> {
+    let client = sources.cluster.client.clone();
+    let api: Api<Certificate> = Api::namespaced(client, &holder.namespace);
+    match api.get_opt(&end.child_of(&holder.name)).await {
+        Ok(found) => Ok(Ok(found)),
+        Err(error) => Ok(Err(cert_manager::missing(error)?)),
+    }
+}

@@ -1,0 +1,150 @@
+//! The pods of a tunnel's gateways: which they are, and what their objects say. Pure, but for the caches.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::{Resource, ResourceExt};
+use muxtunnel_codes::Code;
+
+use super::end::End;
+use super::problem::Problem;
+use crate::apply::is_owned;
+use crate::caches::{Cluster, NotKnown};
+use crate::labels;
+
+/// How old a pod is at least of which it counts that its containers have not been begun.
+pub const WAITING_SECONDS_MIN: i64 = 10;
+
+/// The pods of the tunnel's gateways: those of ReplicaSets of its Deployments. Labels alone prove nothing, for anybody
+/// may make a pod with any.
+///
+/// # Errors
+/// [`NotKnown`].
+pub(super) fn own_pods(
+    cluster: &Cluster,
+    (namespace, name): (&str, &str),
+    owner: &OwnerReference,
+) -> Result<Vec<Arc<Pod>>, NotKnown> {
+    let (caches, components) = (&cluster.caches, End::ALL.map(End::component));
+    let deployments: BTreeSet<_> = caches
+        .deployments
+        .children(namespace, name, &components)?
+        .into_iter()
+        .filter(|deployment| is_owned(deployment.as_ref(), owner))
+        .filter_map(|deployment| deployment.uid())
+        .collect();
+    let sets: BTreeSet<_> = caches
+        .replica_sets
+        .children(namespace, name, &components)?
+        .into_iter()
+        .filter(|set| is_of(set.as_ref(), &deployments))
+        .filter_map(|set| set.uid())
+        .collect();
+    let mut pods = caches.pods.children(namespace, name, &components)?;
+    pods.retain(|pod| is_of(pod.as_ref(), &sets));
+    Ok(pods)
+}
+
+/// Whether one of the objects with the UIDs `owners` controls `object`.
+pub(super) fn is_of<K: Resource>(object: &K, owners: &BTreeSet<String>) -> bool {
+    let mut references = object.meta().owner_references.iter().flatten();
+    references.any(|owner| owner.controller == Some(true) && owners.contains(&owner.uid))
+}
+
+/// The end that a pod serves.
+pub(super) fn end_of(pod: &Pod) -> Option<End> {
+    let component = pod.labels().get(labels::COMPONENT)?;
+    End::ALL
+        .into_iter()
+        .find(|end| end.component() == component)
+}
+
+/// Whether its readiness probe passes.
+pub(super) fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
+    conditions
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+/// Why a pod does not run, as far as its object says it.
+pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
+    let status = pod.status.as_ref()?;
+    let name = pod.name_any();
+    let problem = |code, text: &str| Problem {
+        code,
+        detail: format!("pod {name}: {text}"),
+    };
+    let message = status.message.as_deref().unwrap_or_default();
+    match status.reason.as_deref() {
+        Some("SysctlForbidden") => return Some(problem(Code::SysctlForbidden, message)),
+        Some(reason) if status.phase.as_deref() == Some("Failed") => {
+            return Some(problem(
+                Code::GatewaysNotReady,
+                &format!("{reason}: {message}"),
+            ));
+        }
+        _ => {}
+    }
+    let unschedulable = status.conditions.iter().flatten().find(|condition| {
+        condition.type_ == "PodScheduled" && condition.reason.as_deref() == Some("Unschedulable")
+    });
+    if let Some(condition) = unschedulable {
+        let message = condition.message.as_deref().unwrap_or_default();
+        return Some(problem(
+            Code::GatewaysNotReady,
+            &format!("cannot be scheduled: {message}"),
+        ));
+    }
+    let init = status.init_container_statuses.iter().flatten();
+    init.chain(status.container_statuses.iter().flatten())
+        .find_map(waiting)
+        .map(|text| problem(Code::GatewaysNotReady, &text))
+}
+
+/// Why a container does not start, where that is more than a matter of time.
+fn waiting(container: &ContainerStatus) -> Option<String> {
+    let waiting = container.state.as_ref()?.waiting.as_ref()?;
+    let reason = waiting.reason.as_deref()?;
+    if matches!(reason, "ContainerCreating" | "PodInitializing") {
+        return None;
+    }
+    let last = container
+        .last_state
+        .as_ref()
+        .and_then(|state| state.terminated.as_ref())
+        .and_then(|ended| ended.message.as_deref());
+    let message = last.or(waiting.message.as_deref()).unwrap_or_default();
+    Some(format!("container {}: {reason}: {message}", container.name))
+}
+
+/// A kubelet that waits for a volume says so in an Event alone.
+pub(super) fn waiting_since(pod: &Pod, now: i64) -> Option<i64> {
+    let status = pod.status.as_ref()?;
+    let made = pod.creation_timestamp()?.0.as_second();
+    let is_scheduled = status
+        .conditions
+        .iter()
+        .flatten()
+        .any(|condition| condition.type_ == "PodScheduled" && condition.status == "True");
+    let mut containers = status
+        .init_container_statuses
+        .iter()
+        .flatten()
+        .chain(status.container_statuses.iter().flatten());
+    let is_begun = |container: &ContainerStatus| {
+        let waiting = container
+            .state
+            .as_ref()
+            .and_then(|state| state.waiting.as_ref());
+        let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
+        !matches!(reason, Some("ContainerCreating" | "PodInitializing"))
+    };
+    let waits = status.phase.as_deref() == Some("Pending")
+        && now - made >= WAITING_SECONDS_MIN
+        && is_scheduled
+        && !containers.any(is_begun);
+    waits.then_some(made)
+}

@@ -1,0 +1,92 @@
+//! Keeps the next join bundle, which the exit elsewhere offers. Client required; [`crate::certificates::offer`] is the pure
+//! part.
+//!
+//! It is kept in a ConfigMap beside the tunnel, sealed by the seed of this operator. What is written wakes the next
+//! reconciliation, which issues by it.
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use kube::core::ObjectMeta;
+use tracing::info;
+
+use super::Places;
+use crate::certificates::join::{Bundle, date};
+use crate::certificates::offer::{self, Kept};
+use crate::labels::{self, MANAGER};
+use crate::tunnel_controller::dereference::{Joined, KEPT_KEY, kept_in};
+use crate::tunnel_controller::error::CertifyError;
+use crate::tunnel_controller::holder::Holder;
+
+/// Keeps the bundle in `offer` where it is newer than what `joined` has. Returns why none came, if one was asked for in
+/// vain.
+pub(super) async fn hear(
+    places: Places<'_>,
+    holder: &Holder,
+    joined: &Joined,
+    offer: Option<&Result<String, String>>,
+) -> Result<Option<String>, CertifyError> {
+    let uid = &holder.owner.uid;
+    let Some(offer) = offer else {
+        return Ok(places.certifier.failure(uid));
+    };
+    let newer = match offer {
+        Ok(offer) => offer::accept(offer, &joined.bundle),
+        Err(failure) => Err(failure.clone()),
+    };
+    let now = places.certifier.now();
+    let newer = newer.and_then(|newer| {
+        let expired = newer.as_ref().and_then(|newer| newer.good_at(now).err());
+        expired.map_or(Ok(newer), |expired| {
+            Err(format!("what the exit offers {}", expired.what))
+        })
+    });
+    let failure = match newer {
+        Ok(Some(newer)) => keep(places, holder, joined, &newer).await?.err(),
+        Ok(None) => None,
+        Err(failure) => Some(failure),
+    };
+    places.certifier.asked(uid, failure.clone());
+    Ok(failure)
+}
+
+async fn keep(
+    Places {
+        cluster, certifier, ..
+    }: Places<'_>,
+    holder: &Holder,
+    joined: &Joined,
+    newer: &Bundle,
+) -> Result<Result<(), String>, CertifyError> {
+    let name = kept_in(&holder.name);
+    if joined.is_taken {
+        return Ok(Err(format!(
+            "ConfigMap {name} exists and is not the tunnel's: delete it, or rename the tunnel"
+        )));
+    }
+    // Only here is it known that one is needed: an operator whose tunnels all join has none until a bundle comes.
+    let key = certifier.seed().await?.storage_key(&holder.owner.uid)?;
+    let sealed = Kept::seal(&key, &joined.copy, newer);
+    let config_map = ConfigMap {
+        metadata: ObjectMeta {
+            name: Some(name.clone()),
+            namespace: Some(holder.namespace.clone()),
+            labels: Some(labels::child(&holder.name, "join")),
+            owner_references: Some(vec![holder.owner.clone()]),
+            ..ObjectMeta::default()
+        },
+        data: sealed.map(|sealed| [(KEPT_KEY.to_owned(), sealed)].into()),
+        ..ConfigMap::default()
+    };
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), &holder.namespace);
+    let how = PatchParams::apply(MANAGER).force();
+    let written = api.patch(&name, &how, &Patch::Apply(&config_map)).await;
+    let written = written.map_err(|error| CertifyError::Keep(Box::new(error)))?;
+    cluster.caches.config_maps.wrote(&written);
+    info!(
+        config_map = name,
+        until = date(newer.expires()),
+        "a newer join bundle came through the tunnel"
+    );
+    Ok(Ok(()))
+}

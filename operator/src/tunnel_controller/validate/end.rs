@@ -1,0 +1,64 @@
+//! What a validated tunnel says of each of its ends. Pure.
+
+use std::collections::BTreeSet;
+
+use super::{UsersFile, ValidatedGateway, ValidatedTunnel};
+use crate::tunnel_controller::end::End;
+
+impl End {
+    /// The settings of this end, where it is ours.
+    #[must_use]
+    pub fn gateway(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedGateway> {
+        match self {
+            Self::Entry => tunnel.entry.as_ref(),
+            Self::Exit => tunnel.exit.as_ref(),
+            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| &own.gateway),
+        }
+    }
+
+    /// Whether others dial it: all but an entry, and an exit that is met at a rendezvous.
+    #[must_use]
+    pub const fn is_dialled(self, tunnel: &ValidatedTunnel) -> bool {
+        match self {
+            Self::Entry => false,
+            Self::Exit => tunnel.leaf.is_none(),
+            Self::Rendezvous => true,
+        }
+    }
+
+    /// The Secret with what its gateways show at a rendezvous, or know there.
+    #[must_use]
+    pub fn meeting_secret(self, tunnel: &ValidatedTunnel) -> Option<&str> {
+        match self {
+            Self::Rendezvous => tunnel.rendezvous.as_ref().map(|own| own.secret.as_str()),
+            Self::Entry | Self::Exit => tunnel.leaf.as_ref().map(|leaf| leaf.secret.as_str()),
+        }
+    }
+
+    /// The files of users that its gateways ask for, each once.
+    #[must_use]
+    pub fn users(self, tunnel: &ValidatedTunnel) -> BTreeSet<&UsersFile> {
+        let asking = tunnel.forwards.iter().filter(|_| self == Self::Entry);
+        asking
+            .filter_map(|forward| forward.users.as_ref())
+            .collect()
+    }
+
+    /// The Secrets that its pods do not start without. The operator cannot look whether they are there.
+    #[must_use]
+    pub fn secrets(self, tunnel: &ValidatedTunnel) -> BTreeSet<&str> {
+        let keys = self.gateway(tunnel).and_then(|own| own.security.secret());
+        let users = self.users(tunnel).into_iter();
+        let users = users.map(|file| file.secret.as_str());
+        keys.into_iter()
+            .chain(self.meeting_secret(tunnel))
+            .chain(users)
+            .collect()
+    }
+
+    /// The name of all children of this end.
+    #[must_use]
+    pub fn child_name(self, tunnel: &ValidatedTunnel) -> String {
+        self.child_of(&tunnel.name)
+    }
+}
