@@ -103,6 +103,33 @@ impl NativeSession {
         }
     }
 
+    fn handle_ping(&mut self, id: CarrierId, value: u64) {
+        if let Some(carrier) = self.carriers.get_mut(&id) {
+            carrier.pong = Some(value);
+        }
+    }
+
+    fn handle_pong(&mut self, now: Instant, value: u64) {
+        self.rtt.handle_pong(now, value);
+        self.window.set_rtt(self.rtt.path());
+    }
+
+    fn handle_max_stream_data(&mut self, stream: StreamId, limit: u64) -> Result<(), SessionError> {
+        if let Some(state) = self.known(stream)?
+            && state.raise_limit(limit)
+        {
+            self.events.push_back(Event::Writable { stream });
+        }
+        Ok(())
+    }
+
+    fn handle_max_data(&mut self, limit: u64) {
+        if limit > self.peer.data {
+            self.peer.data = limit;
+            self.wake_blocked();
+        }
+    }
+
     fn handle_frame(
         &mut self,
         now: Instant,
@@ -110,15 +137,8 @@ impl NativeSession {
         frame: Frame,
     ) -> Result<(), SessionError> {
         match frame {
-            Frame::Ping(value) => {
-                if let Some(carrier) = self.carriers.get_mut(&id) {
-                    carrier.pong = Some(value);
-                }
-            }
-            Frame::Pong(value) => {
-                self.rtt.handle_pong(now, value);
-                self.window.set_rtt(self.rtt.path());
-            }
+            Frame::Ping(value) => self.handle_ping(id, value),
+            Frame::Pong(value) => self.handle_pong(now, value),
             Frame::GoAway { last } => self.handle_goaway(last),
             Frame::Open {
                 stream,
@@ -134,19 +154,8 @@ impl NativeSession {
                 self.handle_open(now, stream, priority, source, target)?;
             }
             Frame::Opened { stream, address } => self.handle_opened(stream, address)?,
-            Frame::MaxStreamData { stream, limit } => {
-                if let Some(state) = self.known(stream)?
-                    && state.raise_limit(limit)
-                {
-                    self.events.push_back(Event::Writable { stream });
-                }
-            }
-            Frame::MaxData(limit) => {
-                if limit > self.peer.data {
-                    self.peer.data = limit;
-                    self.wake_blocked();
-                }
-            }
+            Frame::MaxStreamData { stream, limit } => self.handle_max_stream_data(stream, limit)?,
+            Frame::MaxData(limit) => self.handle_max_data(limit),
             Frame::MaxStreams(limit) => self.peer.streams = self.peer.streams.max(limit),
             Frame::ResetStream {
                 stream,

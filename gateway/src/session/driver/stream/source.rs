@@ -53,20 +53,9 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             continue;
         }
         if capacity.bytes == 0 {
-            // Only a stream with payload asks: those that ask are woken to use what there is.
-            tokio::select! {
-                biased;
-                () = io.source_wake.notified() => continue,
-                () = std::future::ready(()), if io.early.is_there() => {}
-                // A failure is found by those who wait for credit.
-                _ = duplex::readable(&*io.socket) => {}
-            }
-            let capacity = driver.session.view().send_capacity(io.id);
-            if capacity.is_none_or(|capacity| capacity.bytes > 0) {
-                // It came meanwhile, and nobody was to be told.
+            if !asks_for_credit(driver, io).await {
                 continue;
             }
-            driver.update(|session| session.want_credit(io.id));
             if io.is_open() {
                 wait.get_or_insert_with(|| driver.telemetry.credit.wait());
             }
@@ -157,6 +146,25 @@ async fn read_in_turn(
         turn.charge(*length);
     }
     Ok(Some(read))
+}
+
+/// Asks for credit once there is payload for it: streams that ask are woken to use what there is. Returns whether it asks;
+/// otherwise something has changed meanwhile.
+async fn asks_for_credit(driver: &Rc<Driver>, io: &StreamIo) -> bool {
+    tokio::select! {
+        biased;
+        () = io.source_wake.notified() => return false,
+        () = std::future::ready(()), if io.early.is_there() => {}
+        // A failure is found by those who wait for credit.
+        _ = duplex::readable(&*io.socket) => {}
+    }
+    // Nobody is told of credit that came before it was asked for.
+    let capacity = driver.session.view().send_capacity(io.id);
+    let asks = capacity.is_some_and(|capacity| capacity.bytes == 0);
+    if asks {
+        driver.update(|session| session.want_credit(io.id));
+    }
+    asks
 }
 
 /// Waits until there may be credit, and sees a local socket that fails meanwhile: `failed` is since when it has.
