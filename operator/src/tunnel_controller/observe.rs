@@ -26,12 +26,13 @@ use super::apply::Applied;
 use super::build::wan_container_name;
 use super::end::End;
 use super::hindrance::Hindrance;
-use super::pods::{end_of, is_ready, own_pods, pod_problem};
+use super::pods::{end_of, own_pods, pod_problem};
 use super::problem::Problem;
 use super::sandbox;
 use super::validate::ValidatedTunnel;
 use crate::caches::{Cluster, NotKnown};
 use crate::metrics::tunnels::Gateway;
+use crate::pods::is_ready;
 
 /// Time for one gateway's answer, connecting included.
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);

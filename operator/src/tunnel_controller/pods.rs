@@ -61,14 +61,6 @@ pub(super) fn end_of(pod: &Pod) -> Option<End> {
         .find(|end| end.component() == component)
 }
 
-/// Whether its readiness probe passes.
-pub(super) fn is_ready(pod: &Pod) -> bool {
-    let conditions = pod.status.iter().flat_map(|status| &status.conditions);
-    conditions
-        .flatten()
-        .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-}
-
 /// Why a pod does not run, as far as its object says it.
 pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
     let status = pod.status.as_ref()?;

@@ -7,12 +7,11 @@ use k8s_openapi::api::apps::v1::{
     Deployment, DeploymentSpec, DeploymentStrategy, RollingUpdateDeployment,
 };
 use k8s_openapi::api::core::v1::{
-    Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction,
-    KeyToPath, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity,
+    Affinity, ConfigMapVolumeSource, Container, ContainerPort, HTTPGetAction, KeyToPath,
+    NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity,
     PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
-    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, SecurityContext,
-    Sysctl, TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
-    WeightedPodAffinityTerm,
+    ResourceRequirements, SeccompProfile, SecretProjection, SecretVolumeSource, Sysctl,
+    TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -24,6 +23,7 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
+use crate::pods;
 use crate::settings::Settings;
 use crate::tunnel_controller::config_file::{FILE, STATIC_HASH};
 use crate::tunnel_controller::rollouts::{self, Fallback, Held, Rollout};
@@ -388,21 +388,9 @@ fn container(
         readiness_probe: Some(probe("/readyz", 1, 3)),
         liveness_probe: Some(probe("/healthz", 10, 6)),
         resources: Some(resources(gateway.template.resources.as_ref())),
-        security_context: Some(container_security()),
+        security_context: Some(pods::unprivileged()),
         volume_mounts: Some(mounts),
         ..Container::default()
-    }
-}
-
-pub(super) fn container_security() -> SecurityContext {
-    SecurityContext {
-        allow_privilege_escalation: Some(false),
-        read_only_root_filesystem: Some(true),
-        capabilities: Some(Capabilities {
-            drop: Some(vec!["ALL".to_owned()]),
-            add: None,
-        }),
-        ..SecurityContext::default()
     }
 }
 

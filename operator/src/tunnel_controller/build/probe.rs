@@ -13,6 +13,7 @@ use muxtunnel_crds::PodTemplate;
 
 use super::deployment;
 use crate::labels;
+use crate::pods;
 use crate::settings::Settings;
 use crate::tunnel_controller::dereference::ProbeOutcome;
 use crate::tunnel_controller::end::{End, PROBE};
@@ -154,7 +155,7 @@ fn container(settings: &Settings) -> Container {
             limits: Some(limits),
             ..ResourceRequirements::default()
         }),
-        security_context: Some(deployment::container_security()),
+        security_context: Some(pods::unprivileged()),
         ..Container::default()
     }
 }

@@ -9,12 +9,13 @@ use muxtunnel_gateway_config::config_hash;
 use serde_json::json;
 
 use super::ValidatedTunnel;
+use crate::pods::is_ready;
 use crate::tunnel_controller::config_file::{
     FILE, STATIC_HASH, hash_of_kept, kept_key, static_hash,
 };
 use crate::tunnel_controller::dereference::{Dereferenced, Live, LiveConfig};
 use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::pods::{end_of, is_of, is_ready};
+use crate::tunnel_controller::pods::{end_of, is_of};
 use crate::tunnel_controller::rollouts::{
     AVOIDED_NODES, Fallback, Held, NODES_AVOIDED_MAX, Rollout, STOPPED,
 };
