@@ -145,7 +145,7 @@ pub trait Session: Debug {
     /// either end. Told from time to time; bounds how far windows grow.
     fn handle_rtt(&mut self, carrier: CarrierId, rtt: Duration);
 
-    /// Asks the peer for a word on `carrier` that shows that it is there; returns whether the protocol has one.
+    /// Sends a frame on `carrier` that the peer has to answer; returns whether the protocol has one.
     fn probe(&mut self, carrier: CarrierId) -> bool {
         let _ = carrier;
         false

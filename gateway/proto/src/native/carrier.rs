@@ -46,7 +46,7 @@ pub(super) struct Carrier {
     /// Frames that go before anything else and are never repeated: the hello, or a close.
     pub(super) first: VecDeque<Frame>,
     pub(super) pong: Option<u64>,
-    /// The peer is asked whether it is there.
+    /// A PING is due that shows whether the peer is there.
     pub(super) probe: bool,
     /// What a lost carrier did not deliver, unless it is sent before anything that was made later.
     pub(super) again: VecDeque<Again>,

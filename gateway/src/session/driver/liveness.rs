@@ -1,8 +1,8 @@
 //! Notices that the other end of a carrier has vanished where nothing below the carrier does.
 //!
 //! The kernel probes a TCP connection by itself ([`Path::prepare`](crate::io::transport::Path::prepare)). It knows nothing of
-//! what is behind a pipe or a Unix socket, such as ssh over a path that has gone: there, a carrier on which nothing comes is
-//! asked for a word, and is lost when none comes. Not on the data path: counters are compared every [`INTERVAL`].
+//! what is behind a pipe or a Unix socket, such as ssh over a path that has gone. The driver probes such a carrier, and
+//! gives it up when nothing comes on it any more. Not on the data path: counters are compared every [`INTERVAL`].
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,20 +14,20 @@ use muxtunnel_proto::CarrierId;
 use super::{Driver, SessionEnd};
 use crate::session::mux::Progress;
 
-/// How long nothing has come before the peer is asked, and before it is asked again.
+/// Between two probes.
 const INTERVAL: Duration = Duration::from_secs(5);
-/// How often it is asked.
+/// Probes after which a carrier on which nothing has come is lost.
 const PROBES: u32 = 3;
 
 /// What was known of a carrier before.
 #[derive(Debug, Clone, Copy)]
 struct Heard {
     received: u64,
-    /// How often the peer was asked since.
+    /// Probes since then.
     probes: u32,
 }
 
-/// Asks for as long as the session lives.
+/// Probes for as long as the session lives.
 pub(super) async fn run(driver: &Rc<Driver>) -> Infallible {
     driver.reached(Progress::Ready).await;
     let mut heard = BTreeMap::new();
@@ -57,7 +57,7 @@ impl Driver {
                 carrier.distrust(SessionEnd::GivenUp(reason));
                 continue;
             }
-            // A carrier of which nothing is known yet is asked as well: it tells the silent ones of the next time.
+            // A busy carrier is probed as well: a frame every 5 s costs less than a case of its own.
             let asked = self.update(|session| session.probe(carrier.id));
             let probes = probes + u32::from(asked);
             now.insert(carrier.id, Heard { received, probes });
