@@ -6,13 +6,14 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Forward, ListenProtocol, ProxyProtocol, Target};
 use muxtunnel_proto::Source;
+use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::{
     Authenticator, Dialogue, GREETING_BYTES_MAX, Rejection, Request, Step, Users, UsersError, http,
     socks5, transparent, users::Authentication,
 };
-use crate::io::duplex;
+use crate::io::duplex::{self, ByteStream};
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::LocalSocket;
 use crate::io::proxy_header::{self, HEAD_BYTES};
@@ -177,11 +178,10 @@ async fn converse(
 
 /// Reads some more, once there is some; 0 at the end, or where there is no room.
 async fn read_more(socket: &LocalSocket, bytes: &mut Vec<u8>) -> std::io::Result<usize> {
-    let mut room = [0; GREETING_BYTES_MAX];
     let most = GREETING_BYTES_MAX - bytes.len();
-    let length = duplex::read(socket, &mut room[..most]).await?;
-    bytes.extend(&room[..length]);
-    Ok(length)
+    // Into what grows by what comes: a thousand clients that say little wait here at once.
+    let mut limited = ByteStream(socket).take(most as u64);
+    limited.read_buf(bytes).await
 }
 
 /// Reads the PROXY header and nothing behind it.
