@@ -82,7 +82,7 @@ fn each_layer_uses_itself_and_those_below_it_alone() {
 fn each_step_of_a_reconciliation_uses_itself_and_those_before_it_alone() {
     let steps = Layers {
         layers: &STEPS,
-        beside: &[],
+        beside: &TESTS,
         tests: &TESTS,
     };
     steps.assert_below(env!("CARGO_MANIFEST_DIR"), "tunnel_controller");
