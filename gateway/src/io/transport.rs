@@ -86,7 +86,7 @@ pub(crate) enum Standing {
 
 /// What a carrier's bytes go through.
 pub(crate) trait Transport: Duplex + Debug {
-    /// Whether it took bytes that the kernel has not taken from it: [`Self::poll_writable`] waits for that.
+    /// Whether it took bytes that the kernel has not taken from it: [`Duplex::poll_writable`] waits for that.
     fn holds_back(&self) -> bool {
         false
     }
