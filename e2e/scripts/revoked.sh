@@ -9,7 +9,7 @@ trap '' PIPE
 reachable "$1" "$2"
 exec 3<>"/dev/tcp/$1/$2"
 ping_held() {
-  local byte status=0
+  local byte="" status=0
   printf x >&3 || return
   IFS= read -r -t 30 -N 1 -u 3 byte || status=$?
   [ $status -le 128 ] || { echo "the held stream gave no answer for 30 s, and was not cut"; exit 1; }
