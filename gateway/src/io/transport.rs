@@ -1,7 +1,7 @@
 //! What a carrier runs on: a trait that is all that the driver knows of it, one file a kind.
 //!
-//! A transport is a [`Duplex`]. One may lie in another. Of what is below, two things are known above: the path that the bytes take ([`Transport::path`]), and whether the kernel may
-//! move payload by itself ([`Transport::plain`]). Calls are made once for many bytes, so that `dyn` costs nothing.
+//! A transport is a [`Duplex`]. One may lie in another. Of what is below, two things are known above: the path that the
+//! bytes take ([`Transport::path`]), and whether the kernel may move payload by itself ([`Transport::plain`]).
 //!
 //! Must not: know frames, sessions or streams.
 
