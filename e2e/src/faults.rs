@@ -25,9 +25,6 @@ use crate::cluster::Cluster;
 
 pub use table::table;
 
-/// The operator's namespace.
-const OPERATOR: &str = "muxtunnel-system";
-
 /// Where a fault happens, and how long its parts take.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {

@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod faults;
 pub mod keys;
 pub mod namespace;
+pub mod operator;
 pub mod pods;
 pub mod tools;
 pub mod tunnel;

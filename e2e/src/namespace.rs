@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
 
 use crate::cluster::Cluster;
-use crate::wait;
+use crate::{operator, wait};
 
 /// Within this the namespaces of earlier tests are gone, those of hundreds of tunnels included.
 const DELETED_WITHIN: Duration = Duration::from_secs(600);
@@ -201,7 +201,7 @@ async fn dump(ns: &TestNamespace) {
         "--prefix",
         "--tail=80",
     ];
-    print_kubectl(ns.cluster, "muxtunnel-system", &operator).await;
+    print_kubectl(ns.cluster, operator::NAMESPACE, &operator).await;
 }
 
 async fn print_kubectl(cluster: Cluster, namespace: &str, arguments: &[&str]) {

@@ -19,7 +19,7 @@ use tokio::sync::{
 };
 
 use crate::cluster::Cluster;
-use crate::wait;
+use crate::{operator, wait};
 
 /// Tests of the first cluster at a time.
 const PLACES: usize = 2;
@@ -125,7 +125,7 @@ async fn whole(cluster: Cluster) -> Result<()> {
         let Ok(client) = cluster.client().await else {
             return Ok(None);
         };
-        for namespace in ["kube-system", "muxtunnel-system"] {
+        for namespace in ["kube-system", operator::NAMESPACE] {
             let deployments: Api<Deployment> = Api::namespaced(client.clone(), namespace);
             let Ok(list) = deployments.list(&ListParams::default()).await else {
                 return Ok(None);

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
@@ -12,15 +11,13 @@ use muxtunnel_crds::{MuxTunnel, tunnel_condition};
 use serde_json::json;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, under_load};
-use super::{OPERATOR, Outcome, Scale};
+use super::{Outcome, Scale};
 use crate::admission::every_bad_object_is_refused;
 use crate::pods::{self, Serve};
-use crate::{PodSecurity, TestNamespace, tunnel, wait, with_temp_ns};
+use crate::{PodSecurity, TestNamespace, operator, tunnel, wait, with_temp_ns};
 
 /// Within this 200 tunnels are settled.
 const MANY_WITHIN: Duration = Duration::from_secs(480);
-/// The Lease of the operators.
-const LEASE: &str = "muxtunnel";
 /// What an operator may have of memory.
 const MEMORY_MIB_MAX: u64 = 128;
 
@@ -61,14 +58,14 @@ pub async fn deployment_edited(scale: Scale) -> Result<Outcome> {
 /// As [`super::Fault::run`].
 pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
-        let (leader, identity) = leader(ns).await?;
+        let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
+        let (leader, identity) = operator::leader(ns).await?;
         let at = Moment::now();
         site::kill(ns, &leader, "muxtunnel-opera").await?;
         site::taken_up(ns, PLAIN).await?;
         let over = at.over("until another operator had taken a change of the spec up");
         // A process has an identity of its own, also one that is started again in the same pod.
-        let (next, next_identity) = self::leader(ns).await?;
+        let (next, next_identity) = operator::leader(ns).await?;
         ensure!(
             next_identity != identity,
             "{identity} holds the Lease after it was killed"
@@ -90,28 +87,13 @@ pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
     .await
 }
 
-/// The operator that holds the Lease: its pod, and what it calls itself.
-async fn leader(ns: &TestNamespace) -> Result<(Pod, String)> {
-    let leases: Api<Lease> = Api::namespaced(ns.client.clone(), OPERATOR);
-    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
-    let lease = leases.get(LEASE).await?;
-    let holder = lease.spec.and_then(|spec| spec.holder_identity);
-    let holder = holder.with_context(|| format!("nobody holds the Lease {LEASE}"))?;
-    let pods = pods.list(&ListParams::default()).await?;
-    let mut pods = pods.into_iter();
-    // POD_NUMBER
-    let pod = pods.find(|pod| holder.starts_with(&format!("{}_", pod.name_any())));
-    let pod = pod.with_context(|| format!("no pod in {OPERATOR} is {holder:?}"))?;
-    Ok((pod, holder))
-}
-
 /// There is no operator for a time.
 ///
 /// # Errors
 /// As [`super::Fault::run`].
 pub async fn operator_away(scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
-        let deployments: Api<Deployment> = Api::namespaced(ns.client.clone(), OPERATOR);
+        let deployments: Api<Deployment> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
         let operator = deployments.get("muxtunnel").await?;
         let replicas = operator.spec.and_then(|spec| spec.replicas).unwrap_or(1);
         let at = Moment::now();
@@ -136,12 +118,12 @@ pub async fn operator_away(scale: Scale) -> Result<Outcome> {
 /// Returns when the operator has that many pods, all of which are ready.
 async fn scale_operator(ns: &TestNamespace, replicas: i32) -> Result<()> {
     let (namespace, count) = (
-        format!("--namespace={OPERATOR}"),
+        format!("--namespace={}", operator::NAMESPACE),
         format!("--replicas={replicas}"),
     );
     let scale = ["scale", "deployment/muxtunnel", &namespace, &count];
     ns.cluster.run("kubectl", &scale).await?;
-    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), OPERATOR);
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
     let what = format!("{replicas} operators");
     wait::until(&what, PODS_WITHIN, async || {
         let pods = pods.list(&ListParams::default()).await?.items;

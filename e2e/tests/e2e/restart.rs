@@ -9,14 +9,17 @@ use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use muxtunnel_crds::benchmark_condition;
 use muxtunnel_e2e::pods::{self, Serve};
-use muxtunnel_e2e::{PodSecurity, TestNamespace, benchmark, tunnel, turn, wait, with_temp_ns};
+use muxtunnel_e2e::{
+    PodSecurity, TestNamespace, benchmark, operator, tunnel, turn, wait, with_temp_ns,
+};
 
 use crate::tunnel_to_web;
 
-/// Deletes the operator's pods at once, and returns when the Deployment has made new ones.
+/// Deletes the operator's pods at once, and returns when the Deployment has made new ones and one of them leads: none does
+/// until the Lease of the killed one has run out.
 async fn kill_operator(ns: &TestNamespace) -> Result<()> {
     let _installation = turn::installation().await;
-    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), "muxtunnel-system");
+    let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
     let killed = pods.list(&ListParams::default()).await?.items;
     for pod in &killed {
         pods.delete(&pod.name_any(), &DeleteParams::default().grace_period(0))
@@ -28,6 +31,10 @@ async fn kill_operator(ns: &TestNamespace) -> Result<()> {
         let new =
             |pod: &Pod| pods::is_ready(pod) && killed.iter().all(|old| old.uid() != pod.uid());
         Ok((now.len() == killed.len() && now.iter().all(new)).then_some(()))
+    })
+    .await?;
+    wait::until("an operator leads", within, async || {
+        Ok(operator::leader(ns).await.ok().map(|_| ()))
     })
     .await
 }
