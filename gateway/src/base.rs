@@ -16,3 +16,4 @@ pub(crate) mod sys;
 pub(crate) mod sysctls;
 pub(crate) mod telemetry;
 pub(crate) mod token_bucket;
+pub(crate) mod unwind;

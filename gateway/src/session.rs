@@ -1,5 +1,6 @@
 //! One session over its carriers: the driver, and how carriers find the worker that has their session.
 
+pub(crate) mod backlog;
 pub(crate) mod carrier_autoscaler;
 pub(crate) mod driver;
 pub(crate) mod end;

@@ -5,5 +5,7 @@ pub(crate) mod batch;
 pub(crate) mod buffers;
 pub(crate) mod early_data;
 pub(crate) mod inbox;
+pub(crate) mod life;
 pub(crate) mod pipe;
 pub(crate) mod reassembly;
+pub(crate) mod timeouts;

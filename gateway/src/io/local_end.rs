@@ -18,6 +18,8 @@ use super::local_socket::LocalSocket;
 /// How long, and how many bytes, an end may go on sending that was told goodbye.
 pub(super) const GOODBYE_TIME: Duration = Duration::from_secs(2);
 const GOODBYE_BYTES_MAX: usize = 256 << 10;
+/// How often the kernel is asked whether the last bytes are acknowledged.
+const ACKNOWLEDGED_POLL: Duration = Duration::from_millis(5);
 
 /// One end of a stream.
 pub(crate) trait LocalEnd: Duplex + Debug {
@@ -57,6 +59,13 @@ impl dyn LocalEnd {
     pub(crate) async fn end_with(&self, reply: &[u8]) {
         if !reply.is_empty() && self.send_at_once(reply) {
             self.say_goodbye().await;
+        }
+    }
+
+    /// Waits until the other end has all that was written, as far as is known.
+    pub(crate) async fn delivered(&self) {
+        while !self.is_delivered() {
+            tokio::time::sleep(ACKNOWLEDGED_POLL).await;
         }
     }
 

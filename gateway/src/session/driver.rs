@@ -16,7 +16,6 @@
 //! The session decides; see `gateway/proto/src/session.rs` for its contract.
 
 mod autoscale;
-mod backlog;
 mod carrier;
 mod carrier_in;
 mod carrier_out;
@@ -49,8 +48,9 @@ use tokio::sync::{Notify, watch};
 
 use crate::base::closing::Reason;
 use crate::base::telemetry::Telemetry;
+use crate::base::unwind;
 use crate::session::end::SessionEnd;
-use crate::session::mux::{Hears, NotOpened, Progress, Refused};
+use crate::session::mux::{Dialler, Hears, NotOpened, Progress, Refused};
 use crate::stream::buffers::{SMALL_BYTES, Share};
 use crate::stream::early_data::Connection;
 use crate::stream::pipe::{Pipe, Pipes};
@@ -64,7 +64,6 @@ use streams::Streams;
 
 pub(crate) use crate::stream::buffers::Pool;
 pub(crate) use carrier::Carrier;
-pub(crate) use incoming::{Dial, Dialler};
 
 /// One session and everything that runs over it.
 pub(crate) struct Driver {
@@ -155,7 +154,7 @@ impl Driver {
             }));
         }
         let (source, mut opening) = (client.source, Some((client, refused)));
-        let opened = guard::caught(|| {
+        let opened = unwind::caught(|| {
             self.update(|session| {
                 let stream = session.open(now(), target, priority, source)?;
                 // It is there before what the session says of it.
@@ -295,7 +294,7 @@ impl Driver {
     }
 
     async fn run_stream(self: &Rc<Self>, io: Rc<StreamIo>) {
-        if let Err(panic) = guard::unwound(stream::run(self, &io)).await {
+        if let Err(panic) = unwind::unwound(stream::run(self, &io)).await {
             self.panicked(&panic);
             stream::report_fault(self, &io);
         }

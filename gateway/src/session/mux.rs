@@ -12,16 +12,24 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;
 
-use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal};
+use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source};
 
 use super::handover::Place;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing, Transport};
+use crate::net::dial::Dialled;
 use crate::session::end::SessionEnd;
 use crate::stream::early_data::Connection;
 
 /// A future that stays on its thread.
 pub(crate) type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// The way to a target: a connection, or why there is none.
+pub(crate) type Dial = Local<'static, Result<Dialled, Refusal>>;
+
+/// Called for each open of the peer's with the target as the peer wrote it, the name or key that the peer
+/// proved to have, and what the target is to be told.
+pub(crate) type Dialler = Box<dyn Fn(String, Option<Rc<str>>, Option<Source>) -> Dial>;
 
 /// Called where an open came to nothing.
 pub(crate) type Refused = Box<dyn FnOnce(OpenEnd)>;

@@ -333,7 +333,7 @@ mod tests {
     use tokio::task::LocalSet;
 
     use super::*;
-    use crate::session::driver::Dial;
+    use crate::session::mux::Dial;
     use crate::session::mux::memory::{Memory, memory, silent};
 
     /// What an exit listens on for its peers, and the address that it may listen on.

@@ -15,12 +15,12 @@ use muxtunnel_proto::{CarrierId, Session};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::backlog::Backlog;
 use super::carrier_out::{self, Queue};
 use super::{Driver, carrier_in, pool};
 use crate::base::telemetry::{CarrierStats, Telemetry};
 use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Path, Proof, Transport};
+use crate::session::backlog::Backlog;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::NoCarrier;

@@ -3,8 +3,6 @@
 //! Payload that comes before the target has answered waits in the stream's inbox, within the credit
 //! that the peer was given at first. A stream that is cut meanwhile ends its dial.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::rc::Rc;
 
 use muxtunnel_codes::Code;
@@ -17,13 +15,6 @@ use crate::net::dial::Dialled;
 use crate::stream::account::Local;
 use crate::stream::inbox::Inbox;
 use crate::stream::reassembly::Reassembly;
-
-/// The way to a target: a connection, or why there is none.
-pub(crate) type Dial = Pin<Box<dyn Future<Output = Result<Dialled, Refusal>>>>;
-
-/// Called for each open of the peer's with the target as the peer wrote it, the name or key that the peer
-/// proved to have, and what the target is to be told.
-pub(crate) type Dialler = Box<dyn Fn(String, Option<Rc<str>>, Option<Source>) -> Dial>;
 
 /// One stream without a socket yet.
 pub(super) struct Incoming {

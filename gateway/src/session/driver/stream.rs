@@ -5,7 +5,6 @@
 //! delivers what came and then resets the socket, so that its application never takes a cut for an
 //! end of file.
 
-mod life;
 mod sink;
 mod source;
 
@@ -16,8 +15,6 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{Refusal, Source, StreamId};
 use tokio::sync::Notify;
-
-use life::{Cut, Life};
 
 use super::Driver;
 use super::incoming::Arrived;
@@ -32,13 +29,12 @@ use crate::stream::batch::Batch;
 use crate::stream::buffers::Pool;
 use crate::stream::early_data::{Connection, Early};
 use crate::stream::inbox::Inbox;
+use crate::stream::life::{Cut, Life};
 use crate::stream::pipe::{Pipe, Pipes};
 use crate::stream::reassembly::Reassembly;
 
 /// How long a cut stream's socket may take to accept what had come for it.
 const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
-/// How often the kernel is asked whether a cut stream's last bytes are acknowledged.
-const ACKNOWLEDGED_POLL: Duration = Duration::from_millis(5);
 
 /// How one direction ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -448,15 +444,10 @@ fn fail(driver: &Rc<Driver>, io: &StreamIo, error: &std::io::Error) -> End {
     End::Cut
 }
 
-/// Waits until the local socket's kernel has delivered what it holds, where that is to arrive: the reset that is next
+/// Waits until the other end of the local socket has what was written, where that is to arrive: the reset that is next
 /// throws the send buffer away.
 async fn delivered(io: &StreamIo) {
-    let delivered = async {
-        while !io.socket.is_delivered() {
-            tokio::time::sleep(ACKNOWLEDGED_POLL).await;
-        }
-    };
     if io.delivers() {
-        let _ = tokio::time::timeout(CUT_DELIVERY_MAX, delivered).await;
+        let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;
     }
 }

@@ -9,13 +9,12 @@ use tokio::io::copy_bidirectional;
 use tokio::sync::watch;
 
 use super::{
-    CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, OpenEnd, PoolState, Progress,
-    Refused,
+    CarrierPool, Dial, Dialler, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, OpenEnd,
+    PoolState, Progress, Refused,
 };
 use crate::io::duplex::ByteStream;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing, Transport};
-use crate::session::driver::Dialler;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::stream::early_data::Connection;
@@ -55,8 +54,7 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
 
 /// A mux whose other end never answers an open.
 pub(crate) fn silent(identity: Option<&str>) -> Rc<Memory> {
-    let dialler =
-        Box::new(|_, _, _| -> crate::session::driver::Dial { Box::pin(std::future::pending()) });
+    let dialler = Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) });
     memory(identity, dialler)
 }
 

@@ -7,20 +7,20 @@ use crate::base::closing::Reason;
 
 /// Why a stream was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Cut {
+pub(crate) struct Cut {
     /// Whether what came is still delivered: it was the peer, or the carrier. Else the local socket
     /// failed, nothing happened on it, or the open failed.
-    pub(super) deliver: bool,
-    pub(super) reason: Reason,
+    pub(crate) deliver: bool,
+    pub(crate) reason: Reason,
     /// What the local socket failed with.
-    pub(super) error: Option<ErrorKind>,
+    pub(crate) error: Option<ErrorKind>,
     /// The client was answered that nothing comes of its request.
-    pub(super) told: bool,
+    pub(crate) told: bool,
 }
 
 impl Cut {
     /// Nothing is delivered any more.
-    pub(super) fn at_once(reason: Reason) -> Self {
+    pub(crate) fn at_once(reason: Reason) -> Self {
         Self {
             deliver: false,
             reason,
@@ -44,7 +44,7 @@ enum Phase {
 
 /// The phase of a stream, and which of its halves have come to their ends.
 #[derive(Debug)]
-pub(super) struct Life {
+pub(crate) struct Life {
     phase: Cell<Phase>,
     /// The local socket has no more to send.
     source_ended: Cell<bool>,
@@ -54,7 +54,7 @@ pub(super) struct Life {
 
 impl Life {
     /// Its open is not answered. `peer_finished`: the peer has no more to send.
-    pub(super) fn new(peer_finished: bool) -> Self {
+    pub(crate) fn new(peer_finished: bool) -> Self {
         Self {
             phase: Cell::new(Phase::Opening),
             source_ended: Cell::new(false),
@@ -63,7 +63,7 @@ impl Life {
     }
 
     /// Both sides agree on it.
-    pub(super) fn open(&self) {
+    pub(crate) fn open(&self) {
         self.phase.set(match self.phase.get() {
             Phase::Opening | Phase::Open => Phase::Open,
             Phase::Returned => Phase::Returned,
@@ -72,7 +72,7 @@ impl Life {
     }
 
     /// The first cut counts.
-    pub(super) fn cut(&self, cut: Cut) {
+    pub(crate) fn cut(&self, cut: Cut) {
         let opened = match self.phase.get() {
             Phase::Opening => false,
             Phase::Open => true,
@@ -82,53 +82,53 @@ impl Life {
     }
 
     /// Nobody took the open.
-    pub(super) fn give_back(&self) {
+    pub(crate) fn give_back(&self) {
         self.phase.set(Phase::Returned);
     }
 
-    pub(super) fn end_source(&self) {
+    pub(crate) fn end_source(&self) {
         self.source_ended.set(true);
     }
 
-    pub(super) fn finish_peer(&self) {
+    pub(crate) fn finish_peer(&self) {
         self.peer_finished.set(true);
     }
 
     /// Whether both sides agree on it, or did before it was cut.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         matches!(
             self.phase.get(),
             Phase::Open | Phase::Cut { opened: true, .. }
         )
     }
 
-    pub(super) fn is_returned(&self) -> bool {
+    pub(crate) fn is_returned(&self) -> bool {
         self.phase.get() == Phase::Returned
     }
 
     /// Whether nothing of it goes on: it was cut, or is returned.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         matches!(self.phase.get(), Phase::Returned | Phase::Cut { .. })
     }
 
     /// Why it was cut.
-    pub(super) fn why_cut(&self) -> Option<Cut> {
+    pub(crate) fn why_cut(&self) -> Option<Cut> {
         match self.phase.get() {
             Phase::Cut { cut, .. } => Some(cut),
             Phase::Opening | Phase::Open | Phase::Returned => None,
         }
     }
 
-    pub(super) fn has_source_ended(&self) -> bool {
+    pub(crate) fn has_source_ended(&self) -> bool {
         self.source_ended.get()
     }
 
-    pub(super) fn has_peer_finished(&self) -> bool {
+    pub(crate) fn has_peer_finished(&self) -> bool {
         self.peer_finished.get()
     }
 
     /// How many steps it has come: the answer to its open, and the ends of its halves.
-    pub(super) fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         let steps = [
             self.is_open(),
             self.source_ended.get(),

@@ -24,7 +24,7 @@ const QUEUED_BYTES_MAX: usize = 2 * BATCH_BYTES_MAX;
 
 /// The bounds of one carrier.
 #[derive(Debug)]
-pub(super) struct Backlog {
+pub(crate) struct Backlog {
     /// Of the rate; `usize::MAX` before it is known.
     bytes: Cell<usize>,
     sampled: Cell<Option<Instant>>,
@@ -33,7 +33,7 @@ pub(super) struct Backlog {
 impl Backlog {
     /// Nothing is known yet: the least for the kernel, the most for our own queue. Without a `path`
     /// nothing will be known.
-    pub(super) fn new(path: Option<&dyn Path>) -> std::io::Result<Self> {
+    pub(crate) fn new(path: Option<&dyn Path>) -> std::io::Result<Self> {
         if let Some(path) = path {
             path.bound_queue(NOT_SENT_BYTES_MIN as u32)?;
         }
@@ -44,24 +44,24 @@ impl Backlog {
     }
 
     /// Bytes of our own queue.
-    pub(super) fn queued_max(&self) -> usize {
+    pub(crate) fn queued_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, QUEUED_BYTES_MAX)
     }
 
     /// Bytes that one stream sends in one turn.
-    pub(super) fn batch_max(&self) -> usize {
+    pub(crate) fn batch_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, BATCH_BYTES_MAX)
     }
 
     /// The same, where they are spliced.
-    pub(super) fn splice_max(&self) -> usize {
+    pub(crate) fn splice_max(&self) -> usize {
         self.bytes.get().clamp(SMALL_BYTES, PIPE_BYTES)
     }
 
     /// Something was written at `now`: is it time to sample the rate?
     /// Returns the path's round trip time when it was: the least of the carrier's, for the smoothed one of a
     /// near path is what its ends take for it when their processors are busy.
-    pub(super) fn sample(
+    pub(crate) fn sample(
         &self,
         path: &dyn Path,
         now: Instant,
