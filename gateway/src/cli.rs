@@ -221,6 +221,10 @@ enum ProtocolArg {
     Jmux,
     /// Our own, between two muxgates.
     Native,
+    /// HTTP/2, a CONNECT for each stream; h2c with --security none.
+    Http2,
+    /// As Istio's proxies speak it: HTTP/2 with --security mtls; plaintext HBONE with none.
+    Hbone,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -410,6 +414,8 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
         protocol: match common.protocol {
             ProtocolArg::Jmux => Protocol::Jmux,
             ProtocolArg::Native => Protocol::Native,
+            ProtocolArg::Http2 => Protocol::Http2,
+            ProtocolArg::Hbone => Protocol::Hbone,
         },
         security: common.security.security(role, is_piped)?,
         // Here, since clap repeats what it cannot parse, which may have a password.

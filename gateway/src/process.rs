@@ -21,6 +21,7 @@ use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, UNIX_P
 use rustix::process::{Resource, Rlimit};
 use tokio::sync::watch;
 
+use crate::base::sys;
 use crate::base::telemetry::Telemetry;
 use crate::io::security::Credentials;
 use crate::net::bind::{ListenError, check_free, listen_alone};
@@ -79,6 +80,9 @@ pub enum Failure {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
+    if config.protocol.can().library_buffers {
+        sys::keep_free_memory();
+    }
     let credentials = Credentials::load(&config.security);
     let credentials = credentials.map_err(|error| Failure::Config(error.into()))?;
     let rendezvous_role =

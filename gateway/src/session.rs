@@ -1,11 +1,13 @@
 //! One session over its carriers: the driver, and how carriers find the worker that has their session.
 
 pub(crate) mod backlog;
+pub(crate) mod bridge;
 pub(crate) mod carrier_autoscaler;
 pub(crate) mod driver;
 pub(crate) mod end;
 pub(crate) mod handover;
 pub(crate) mod hello;
+pub(crate) mod http2;
 pub(crate) mod mux;
 pub(crate) mod new_session;
 pub(crate) mod sessions;

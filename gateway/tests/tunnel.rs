@@ -32,6 +32,12 @@ macro_rules! with_each_protocol {
                 super::$test("Native");
             })*
         }
+        mod http2 {
+            $(#[test]
+            fn $test() {
+                super::$test("HTTP2");
+            })*
+        }
     };
 }
 

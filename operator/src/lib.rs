@@ -24,6 +24,7 @@ pub mod leader;
 pub mod metrics;
 pub mod observer;
 pub mod pods;
+pub mod protocol;
 pub mod quantity;
 pub mod service_name;
 pub mod settings;

@@ -106,9 +106,10 @@ fn cells(selection: &Selection, topology: Topology, usual: bool) -> Vec<Cell> {
 }
 
 /// On loopback with [`USUAL`].
-const ON_LOOPBACK: [Scenario; 10] = [
+const ON_LOOPBACK: [Scenario; 11] = [
     Scenario::BulkIperf2,
     Scenario::BulkWays,
+    Scenario::BulkProtocols,
     Scenario::BulkIperf3,
     Scenario::PingPong,
     Scenario::Opens,
@@ -178,6 +179,17 @@ const WAYS: [System; 22] = [
     System::Chisel,
 ];
 
+/// The protocols of others, what they are compared with, and the programs that speak them.
+const PROTOCOLS: [System; 7] = [
+    System::MuxgateNative,
+    System::MuxgateCopy,
+    System::MuxgateTls,
+    System::MuxgateH2c,
+    System::MuxgateHttp2,
+    System::EnvoyH2c,
+    System::EnvoyHttp2,
+];
+
 fn default_systems(
     scenario: Scenario,
     connections: u32,
@@ -209,6 +221,7 @@ fn default_systems(
         }
         Scenario::BulkIperf2 => &BESIDE_ONE_ANOTHER,
         Scenario::BulkWays => &WAYS,
+        Scenario::BulkProtocols => &PROTOCOLS,
         Scenario::BulkIperf3 => &[Direct, MuxgateJmux, MuxgateNative],
         Scenario::Opens => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat, Haproxy],
         Scenario::PingPong if connections == 0 => &[
@@ -339,7 +352,14 @@ mod tests {
         for environment in environments(&default()) {
             for cell in environment.cells {
                 let control = match cell.scenario.metric() {
-                    Metric::MbitS if cell.scenario == Scenario::BulkWays => System::MuxgateCopy,
+                    Metric::MbitS
+                        if matches!(
+                            cell.scenario,
+                            Scenario::BulkWays | Scenario::BulkProtocols
+                        ) =>
+                    {
+                        System::MuxgateCopy
+                    }
                     Metric::MbitS | Metric::P50Us | Metric::P99Us | Metric::OpensS => {
                         System::Direct
                     }

@@ -69,6 +69,8 @@ pub(crate) enum Scenario {
     BulkIperf2,
     /// The same where it is encrypted, or comes another way than `ssh -L`'s.
     BulkWays,
+    /// The same by the protocols of others, beside our own.
+    BulkProtocols,
     /// The same by iperf 3.
     BulkIperf3,
     /// How long an exchange of 64 bytes takes, alone and beside bulk.
@@ -100,9 +102,10 @@ pub(crate) enum Scenario {
 impl Scenario {
     /// All of them, in the order of the tables.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::BulkIperf2,
         Self::BulkWays,
+        Self::BulkProtocols,
         Self::BulkIperf3,
         Self::PingPong,
         Self::Opens,
@@ -123,6 +126,7 @@ impl Scenario {
         match self {
             Self::BulkIperf2 => "bulk-iperf2",
             Self::BulkWays => "bulk-ways",
+            Self::BulkProtocols => "bulk-protocols",
             Self::BulkIperf3 => "bulk-iperf3",
             Self::PingPong => "ping-pong",
             Self::Opens => "opens",
@@ -141,7 +145,10 @@ impl Scenario {
 
     /// Whether `--connections` chooses how many there are.
     pub(crate) fn is_bulk(self) -> bool {
-        matches!(self, Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3)
+        matches!(
+            self,
+            Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3
+        )
     }
 
     /// The numbers of connections it is made with unless others are chosen; of the ping-pong, those
@@ -152,7 +159,9 @@ impl Scenario {
             (Self::BulkIperf2, Topology::WanTuned | Topology::WanLoss1 | Topology::WanLoss5) => {
                 &[1]
             }
-            (Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3, _) => &[1, 10],
+            (Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3, _) => {
+                &[1, 10]
+            }
             (Self::PingPong, _) => &[0, 1, 10],
             (Self::Opens, _) => &[OPENS_AT_ONCE],
             (Self::StalledReader, _) => &[READERS],
@@ -168,7 +177,9 @@ impl Scenario {
     /// The figure that its table is about.
     pub(crate) fn metric(self) -> Metric {
         match self {
-            Self::BulkIperf2 | Self::BulkWays | Self::BulkIperf3 => Metric::MbitS,
+            Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3 => {
+                Metric::MbitS
+            }
             Self::PathChange | Self::CrossTraffic => Metric::MbitS,
             Self::PingPong => Metric::P50Us,
             Self::Opens => Metric::OpensS,
@@ -258,7 +269,10 @@ impl Times {
             _ if scenario.is_bulk() && topology.loss_percent() > 0 => {
                 window.duration_s + LOSS_DRAIN_SECONDS
             }
-            Scenario::BulkIperf2 | Scenario::BulkWays | Scenario::BulkIperf3 => window.duration_s,
+            Scenario::BulkIperf2
+            | Scenario::BulkWays
+            | Scenario::BulkProtocols
+            | Scenario::BulkIperf3 => window.duration_s,
             Scenario::PingPong if connections > 0 => once + self.seconds,
             Scenario::PingPong | Scenario::Opens => once,
             Scenario::StalledReader => 3 * once,
@@ -296,7 +310,9 @@ impl Run<'_> {
     /// When the load fails, or not all of its connections arrive.
     pub(crate) fn ask(&self, scenario: Scenario) -> Result<Outcome> {
         match scenario {
-            Scenario::BulkIperf2 | Scenario::BulkWays => self.bulk_iperf2(),
+            Scenario::BulkIperf2 | Scenario::BulkWays | Scenario::BulkProtocols => {
+                self.bulk_iperf2()
+            }
             Scenario::BulkIperf3 => self.bulk_iperf3(),
             Scenario::PingPong => self.ping_pong(),
             Scenario::Opens => self.opens(),

@@ -5,6 +5,7 @@
 //! server has worked. One system runs at a time, so all use the same ports. A new peer starts here.
 
 mod chisel;
+mod envoy;
 mod frp;
 mod haproxy;
 mod jetsocat;
@@ -89,6 +90,10 @@ pub(crate) enum System {
     MuxgateVisitor,
     /// The same over Noise, which the rendezvous cannot read.
     MuxgateNoiseVisitor,
+    /// HTTP/2 without TLS.
+    MuxgateH2c,
+    /// HTTP/2 over mutual TLS, as HBONE is.
+    MuxgateHttp2,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
@@ -113,6 +118,10 @@ pub(crate) enum System {
     FrpStcpEncrypted,
     /// A chisel server and client.
     Chisel,
+    /// A pair of Envoys, TCP in HTTP/2 CONNECT, without TLS.
+    EnvoyH2c,
+    /// The same over mutual TLS, as HBONE is.
+    EnvoyHttp2,
 }
 
 impl System {
@@ -138,6 +147,8 @@ impl System {
             Self::MuxgateReverse => "muxgate-reverse",
             Self::MuxgateVisitor => "muxgate-visitor",
             Self::MuxgateNoiseVisitor => "muxgate-noise-visitor",
+            Self::MuxgateH2c => "muxgate-h2c",
+            Self::MuxgateHttp2 => "muxgate-http2",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
@@ -150,6 +161,8 @@ impl System {
             Self::FrpStcp => "frp-stcp",
             Self::FrpStcpEncrypted => "frp-stcp-encrypted",
             Self::Chisel => "chisel",
+            Self::EnvoyH2c => "envoy-h2c",
+            Self::EnvoyHttp2 => "envoy-http2",
         }
     }
 
@@ -160,6 +173,7 @@ impl System {
             Self::Openssh | Self::OpensshDynamic | Self::OpensshReverse => openssh::SSHD,
             Self::Rathole | Self::RatholeNoise => "rathole",
             Self::Frp | Self::FrpTls | Self::FrpStcp | Self::FrpStcpEncrypted => "frps",
+            Self::EnvoyH2c | Self::EnvoyHttp2 => "envoy",
             _ => return true,
         };
         find(Path::new(program)).is_ok()
@@ -189,10 +203,7 @@ impl System {
         let noise = Gateways::secured(Security::Noise);
         let plain = Gateways::PLAIN;
         Some(match self {
-            Self::MuxgateJmux => Gateways {
-                protocol: "Jmux",
-                ..plain
-            },
+            Self::MuxgateJmux => plain.speaking("Jmux"),
             Self::MuxgateNative => plain,
             Self::MuxgateNativeX4 => Gateways {
                 carriers: 4,
@@ -217,6 +228,8 @@ impl System {
             Self::MuxgateReverse => plain.by(Way::Reverse),
             Self::MuxgateVisitor => plain.by(Way::Visitor),
             Self::MuxgateNoiseVisitor => noise.by(Way::Visitor),
+            Self::MuxgateH2c => plain.speaking("HTTP2"),
+            Self::MuxgateHttp2 => tls.speaking("HTTP2"),
             _ => return None,
         })
     }
@@ -234,6 +247,7 @@ impl System {
     pub(crate) fn protocol(self) -> Option<&'static str> {
         match self.gateways()?.protocol {
             "Jmux" => Some("jmux"),
+            "HTTP2" => Some("http2"),
             _ => Some("native"),
         }
     }
@@ -264,6 +278,8 @@ impl System {
             Self::FrpStcp => frp::visitor_launches(setup, false),
             Self::FrpStcpEncrypted => frp::visitor_launches(setup, true),
             Self::Chisel => Ok(chisel::launches(setup)),
+            Self::EnvoyH2c => envoy::launches(setup, false),
+            Self::EnvoyHttp2 => envoy::launches(setup, true),
             _ => {
                 let gateways = self.gateways().context("nothing says how it is started")?;
                 gateways.launches(setup)

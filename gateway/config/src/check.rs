@@ -3,7 +3,7 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
     RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, offer, policy, proxy, rendezvous, reverse, server_tls, trusted_proxies,
+    forward, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, trusted_proxies,
 };
 
 impl Config {
@@ -15,6 +15,7 @@ impl Config {
         carrier::check_command(self)?;
         self.check_role()?;
         proxy::check(self)?;
+        protocol::check(self)?;
         self.check_packet_bytes()?;
         self.security.check()?;
         server_tls::check(self)?;
@@ -107,9 +108,9 @@ impl Config {
             return Ok(());
         } else if self.role != Role::Entry {
             "only an entry dials carriers"
-        } else if self.protocol != Protocol::Native {
-            "only protocol Native has several carriers a session"
-        } else if !self.resume {
+        } else if !self.protocol.can().several_carriers {
+            "protocol Jmux has one carrier a session"
+        } else if !self.resume && self.protocol.can().resume {
             "several carriers a session need resume: true"
         } else {
             return Ok(());
@@ -132,8 +133,8 @@ impl Config {
     }
 
     fn check_fallback(&self, fallback: &str) -> Result<(), ConfigError> {
-        if self.protocol != Protocol::Native {
-            let problem = "only an entry with protocol Native has one";
+        if !self.protocol.can().several_exits {
+            let problem = "an entry with protocol Jmux has one exit";
             return Err(ConfigError::field("connectFallback", problem));
         }
         carrier::check_connect("connectFallback", fallback)
@@ -142,9 +143,12 @@ impl Config {
     fn check_sources(&self) -> Result<(), ConfigError> {
         let sends = |forward: &Forward| forward.proxy_protocol.send;
         match self.forwards.iter().position(sends) {
-            Some(index) if self.protocol == Protocol::Jmux => Err(ConfigError::field(
+            Some(index) if !self.protocol.can().source => Err(ConfigError::field(
                 format!("forwards[{index}].proxyProtocol.send"),
-                "protocol Jmux cannot tell the exit who the client is",
+                format!(
+                    "protocol {} cannot tell the exit who the client is",
+                    self.protocol.can().name
+                ),
             )),
             _ => Ok(()),
         }

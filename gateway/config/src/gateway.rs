@@ -171,9 +171,7 @@ impl Config {
             protocol: self.protocol,
             packet_bytes: self.packet_bytes,
             congestion_control: self.congestion_control,
-            carriers_vary: self.protocol == Protocol::Native
-                && resume
-                && (self.role == Role::Exit || pool.min < pool.max),
+            carriers_vary: resume && (self.role == Role::Exit || pool.min < pool.max),
             resume,
             splice: self.splice,
             memory: self.memory,

@@ -15,6 +15,7 @@ mod offer;
 mod policy;
 mod pool;
 mod problem;
+mod protocol;
 mod proxy;
 mod rate;
 mod rendezvous;
@@ -42,6 +43,7 @@ pub use policy::{
 };
 pub use pool::{POOL_MAX, Pool};
 pub use problem::ConfigError;
+pub use protocol::{Capabilities, Protocol};
 pub use proxy::{Proxy, ProxyError, ProxyScheme, ProxyServer};
 pub use rate::{BitRate, BitRateError};
 pub use rendezvous::Leaf;
@@ -124,7 +126,7 @@ pub struct Config {
     /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
-    /// Entry with protocol Native: `host:port` that leads to some exit, dialled where none of `connect`
+    /// Entry, but with protocol Jmux: `host:port` that leads to some exit, dialled where none of `connect`
     /// answers, as when a name server still has the addresses of exits that are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect_fallback: Option<String>,
@@ -174,7 +176,7 @@ pub struct Config {
     /// and one for a JMUX entry, since each has a carrier of its own and a jetsocat takes a single one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workers: Option<u16>,
-    /// Entry with protocol Native: carriers of each session; absent: see [`Self::pool`].
+    /// Entry with a protocol that has several: carriers of each session; absent: see [`Self::pool`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pool: Option<Pool>,
     /// Protocol Native: whether streams outlive their carrier, where the other end agrees. Then a
@@ -208,16 +210,6 @@ pub enum Role {
     Exit,
     /// Neither: entries and exits that cannot reach each other dial it, and it joins their connections.
     Rendezvous,
-}
-
-/// The mux protocol on a carrier.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Protocol {
-    /// Devolutions' JMUX, as jetsocat speaks it.
-    Jmux,
-    /// Our own, between two gateways of ours.
-    #[default]
-    Native,
 }
 
 /// How the kernel paces carriers.
@@ -403,13 +395,14 @@ impl Config {
         }
     }
 
-    /// Carriers of each session: as configured, or else [`Pool::GROWING`] for an entry whose streams
-    /// outlive their carrier, unless that is a command, and [`Pool::ONE`].
+    /// Carriers of each session: as configured, or else [`Pool::GROWING`] for an entry that may have several, unless that
+    /// is a command or its streams could outlive them and are not to, and [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
+        let can = self.protocol.can();
         let grows = self.role == Role::Entry
-            && self.protocol == Protocol::Native
-            && self.resume
+            && can.several_carriers
+            && (self.resume || !can.resume)
             && self.connect_command.is_empty();
         self.pool
             .unwrap_or(if grows { Pool::GROWING } else { Pool::ONE })
@@ -418,7 +411,7 @@ impl Config {
     /// Whether streams outlive their carrier, as far as this end has a say: not where the process ends with it.
     #[must_use]
     pub fn resumes(&self) -> bool {
-        self.resume && !self.is_stdio()
+        self.resume && self.protocol.can().resume && !self.is_stdio()
     }
 
     /// Whether its standard input and output are its carrier.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::listen::ListenProtocol;
 use crate::policy::split_peer;
 use crate::target::UNIX_PREFIX;
-use crate::{Config, ConfigError, Ports, Protocol, Role};
+use crate::{Config, ConfigError, Ports, Role};
 
 /// Most rules in `allowListen`.
 pub const LISTEN_RULES_MAX: usize = 64;
@@ -132,10 +132,10 @@ impl<'de> Deserialize<'de> for ListenRule {
 
 /// Only the native protocol asks the other side to listen, only an exit is asked, and not without bounds.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    let is_native = config.protocol == Protocol::Native;
+    let listens = config.protocol.can().listen;
     let mut forwards = config.forwards.iter();
     let reverse = forwards.position(|forward| forward.direction == Direction::ExitToEntry);
-    if let Some(index) = reverse.filter(|_| !is_native) {
+    if let Some(index) = reverse.filter(|_| !listens) {
         let field = format!("forwards[{index}].direction");
         let problem = "only protocol Native can ask an exit to listen";
         return Err(ConfigError::field(field, problem));
@@ -153,7 +153,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.allow_listen.len() {
         0 => return Ok(()),
         _ if config.role != Role::Exit => "only an exit listens for its peers".to_owned(),
-        _ if !is_native => "only protocol Native can ask an exit to listen".to_owned(),
+        _ if !listens => "only protocol Native can ask an exit to listen".to_owned(),
         length if length > LISTEN_RULES_MAX => {
             format!("{length} entries, at most {LISTEN_RULES_MAX}")
         }

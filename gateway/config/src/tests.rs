@@ -110,7 +110,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "connectFallback: exit.example.com:64000",
-            "connectFallback: only an entry with protocol Native has one",
+            "connectFallback: an entry with protocol Jmux has one exit",
         ),
         (
             "protocol: Jmux",

@@ -11,6 +11,10 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 
+/// Bytes that are initialised for one read: four records of TLS, with their types. What a library lends may be a megabyte, of which one
+/// read fills little.
+const INITIALIZED_MAX: usize = 4 * ((16 << 10) + 1);
+
 /// Both directions of a connection. One task at a time waits for each.
 pub(crate) trait Duplex {
     /// Ready when [`Self::try_read`] may give something, or the end.
@@ -24,6 +28,17 @@ pub(crate) trait Duplex {
     /// # Errors
     /// `WouldBlock`: nothing is, which the next readiness ends. Anything else ends the connection.
     fn try_read(&self, bytes: &mut [u8]) -> Result<usize>;
+
+    /// The same behind what is in `buffer`, whose free part need not be initialised.
+    ///
+    /// # Errors
+    /// As [`Self::try_read`].
+    fn try_read_into(&self, buffer: &mut ReadBuf<'_>) -> Result<usize> {
+        let room = buffer.remaining().min(INITIALIZED_MAX);
+        let length = self.try_read(buffer.initialize_unfilled_to(room))?;
+        buffer.advance(length);
+        Ok(length)
+    }
 
     /// Takes what it can of `slices`; returns how many bytes.
     ///
@@ -95,9 +110,9 @@ where
     ) -> Poll<Result<()>> {
         loop {
             ready!(self.0.poll_readable(context))?;
-            match self.0.try_read(buffer.initialize_unfilled()) {
+            match self.0.try_read_into(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                result => return Poll::Ready(result.map(|length| buffer.advance(length))),
+                result => return Poll::Ready(result.map(drop)),
             }
         }
     }

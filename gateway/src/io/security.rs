@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Reloadable, Security, WebSocket, status};
+use muxtunnel_gateway_config::{Protocol, Reloadable, Security, WebSocket, status};
 use tokio::sync::watch;
 
 use crate::base::files::{self, Unusable};
@@ -61,8 +61,8 @@ impl Credentials {
     }
 
     /// `below`, as a transport that nobody else reads or changes, and whose other end is who it may be; with
-    /// `web_socket` as such a connection: TLS is below that, Noise above, as both have it elsewhere. `host`: what
-    /// was dialled; nothing on the side that accepts. `within`: how long that may take.
+    /// `web_socket` as such a connection: TLS is below that, Noise above, as both have it elsewhere. `protocol`: what is
+    /// to run on it. `host`: what was dialled; nothing on the side that accepts. `within`: how long that may take.
     ///
     /// # Errors
     /// The other end did not prove that, or not in time.
@@ -71,17 +71,14 @@ impl Credentials {
         below: Box<dyn Transport>,
         side: Side,
         host: &str,
-        web_socket: Option<&WebSocket>,
+        (protocol, web_socket): (Protocol, Option<&WebSocket>),
         within: Duration,
     ) -> Result<Box<dyn Transport>> {
         let upgraded = async |below| match web_socket {
             Some(web_socket) => transport::upgrade(below, side, web_socket).await,
             None => Ok(below),
         };
-        let inside = match web_socket {
-            Some(_) => Inside::WebSocket,
-            None => Inside::Carrier,
-        };
+        let inside = Inside::of(protocol, web_socket.is_some());
         let proof = async {
             match self {
                 Self::None => upgraded(below).await,

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{CongestionControl, Protocol, SessionConfig};
+use muxtunnel_gateway_config::{CongestionControl, SessionConfig};
 use socket2::SockRef;
 use tokio::io::Interest;
 use tokio::net::TcpStream;
@@ -40,7 +40,7 @@ impl KeepaliveConfig {
 
     /// As the session outlives its carriers or not.
     pub(crate) fn of(config: &SessionConfig) -> Self {
-        if config.protocol == Protocol::Native && config.resume {
+        if config.resume {
             Self::RESUMED
         } else {
             Self::ALONE

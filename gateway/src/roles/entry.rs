@@ -34,7 +34,6 @@ use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
-use crate::session::driver::Driver;
 use crate::session::end::SessionEnd;
 use crate::session::hello;
 use crate::session::mux::{Dial, Mux, NoCarrier, Progress};
@@ -213,16 +212,19 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
         let (entry, asked) = (Rc::clone(&reverse.0), Rc::clone(&reverse.1));
         Box::pin(async move { entry.dial(&asked, &target, peer.as_deref()).await })
     });
-    let config = share(&entry.session, exits);
-    let driver = Driver::new(
-        new_session::dial(&config),
-        entry.sessions.pool(),
-        (config, entry.reloadable.clone()),
-        Arc::clone(&entry.telemetry),
-        dialler,
-    );
-    asked.hear(&driver);
-    driver.add_carrier(carrier, Vec::new(), None)?;
+    let context = new_session::Context {
+        config: share(&entry.session, exits),
+        reloadable: entry.reloadable.clone(),
+        telemetry: Arc::clone(&entry.telemetry),
+        buffers: entry.sessions.pool(),
+    };
+    let mux = new_session::dial(context, dialler);
+    if let Some(listeners) = mux.listeners() {
+        asked.hear(listeners);
+    }
+    if let Some(carriers) = mux.carriers() {
+        drop(carriers.add(carrier, Vec::new(), None)?);
+    }
     // Only where a name leads to one exit it is known to lead there when the address has changed.
     let exit = match &entry.reaches {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
@@ -231,7 +233,7 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
         _ => at.clone(),
     };
     Ok(Some(Begun {
-        mux: Rc::new(driver),
+        mux,
         asked,
         exit,
         at,
@@ -256,15 +258,16 @@ impl Entry {
     ) -> Self {
         Self {
             worker: worker.index,
-            session: configured.session,
             reaches: configured.exits,
             reloadable: worker.reloadable,
             dial_context: DialContext {
                 credentials: worker.credentials,
+                protocol: configured.session.protocol,
                 web_socket: configured.web_socket,
                 egress: worker.egress,
                 leaf: worker.rendezvous_role.leaf,
             },
+            session: configured.session,
             telemetry: worker.telemetry,
             links: watch::Sender::new(Links::new(Instant::now())),
             exits: watch::Sender::default(),
@@ -425,12 +428,12 @@ impl Entry {
                 end = others => end,
             };
             entry.forget_outcomes(&asked);
-            report(&*mux, &exit, &end);
+            report(&*mux, &exit, &end, entry.session.protocol);
         })
     }
 }
 
-fn report(mux: &(dyn Mux + 'static), exit: &Address, end: &SessionEnd) {
+fn report(mux: &(dyn Mux + 'static), exit: &Address, end: &SessionEnd, protocol: config::Protocol) {
     let code = Code::CarrierLost;
     match end {
         SessionEnd::ShutDown => {
@@ -440,7 +443,7 @@ fn report(mux: &(dyn Mux + 'static), exit: &Address, end: &SessionEnd) {
             tracing::info!(%exit, "The exit takes no more sessions");
         }
         _ if !mux.was_ready() => {
-            tracing::warn!(%code, %exit, reason = %end, advice = hello::ADVICE, "Carrier ended before the exit said hello");
+            tracing::warn!(%code, %exit, reason = %end, advice = hello::advice(protocol), "Carrier ended before the exit said hello");
         }
         _ => tracing::warn!(%code, %exit, reason = %end, "Carrier ended"),
     }

@@ -30,7 +30,6 @@ use crate::net::dns::Lookups;
 use crate::net::policy::Authorizer;
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
-use crate::session::driver::Driver;
 use crate::session::end::SessionEnd;
 use crate::session::handover::{Handed, Handover, Place, Use};
 use crate::session::hello::{self, Greeting};
@@ -132,7 +131,7 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
                 Err(_) => exit.too_many(),
             }
         }
-        Err(HandshakeError::Silent(end)) => report(&peer, false, &end),
+        Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
         Err(refused) => exit.refused(&peer, &refused),
     }
 }
@@ -169,12 +168,12 @@ async fn take(exit: &Rc<Exit>, mut handed: Receiver<Handed>) {
     }
 }
 
-fn report(peer: &str, ready: bool, reason: &SessionEnd) {
+fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
     let code = Code::CarrierLost;
     match reason {
         // One that only connects and closes is a probe.
         SessionEnd::Protocol(_) if !ready => {
-            tracing::info!(%code, peer, %reason, advice = hello::ADVICE, "Carrier ended before it said hello");
+            tracing::info!(%code, peer, %reason, advice = hello::advice(protocol), "Carrier ended before it said hello");
         }
         _ => tracing::info!(%code, peer, ready, %reason, "Carrier ended"),
     }
@@ -189,8 +188,10 @@ fn refuse(carrier: Box<dyn Transport>) {
 }
 
 /// It begins a session, and none is taken any more.
-fn turn_away(carrier: Box<dyn Transport>) {
-    drop(tokio::task::spawn_local(hello::turn_away(carrier)));
+fn turn_away(carrier: Box<dyn Transport>, protocol: Protocol) {
+    drop(tokio::task::spawn_local(hello::turn_away(
+        carrier, protocol,
+    )));
 }
 
 impl Exit {
@@ -200,11 +201,11 @@ impl Exit {
         says_hello: bool,
     ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
         let credentials = Arc::clone(&self.worker.credentials.borrow());
-        let web_socket = self.web_socket.as_ref();
-        let carrier = credentials.secure(tcp, Side::Accepts, "", web_socket, PROOF_MAX);
+        let runs = (self.session.protocol, self.web_socket.as_ref());
+        let carrier = credentials.secure(tcp, Side::Accepts, "", runs, PROOF_MAX);
         let carrier = carrier.await.map_err(HandshakeError::Unproved)?;
         let greeting = match says_hello {
-            true => hello::read(&*carrier)
+            true => hello::read(&*carrier, self.session.protocol)
                 .await
                 .map_err(HandshakeError::Silent)?,
             false => Greeting::default(),
@@ -213,7 +214,7 @@ impl Exit {
     }
 
     fn says_hello(&self) -> bool {
-        self.session.protocol == Protocol::Native
+        hello::is_said(self.session.protocol)
     }
 
     /// A connection of `peer` did not come to be a carrier.
@@ -236,7 +237,7 @@ impl Exit {
     fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
         let Greeting { unread, joins, .. } = greeting;
         if joins.is_none() && self.is_closed() {
-            return turn_away(carrier);
+            return turn_away(carrier, self.session.protocol);
         }
         let passed = carrier.detach().and_then(|carrier| match joins {
             None => {
@@ -301,7 +302,7 @@ impl Exit {
                 }
             },
             None if self.is_closed() => {
-                turn_away(carrier);
+                turn_away(carrier, self.session.protocol);
                 return Ok(());
             }
             None => {
@@ -344,13 +345,13 @@ impl Exit {
             },
         );
         let identity = new_session::identity(self.worker.index);
-        let mux: Rc<dyn Mux> = Rc::new(Driver::new(
-            new_session::accept(&self.session, identity),
-            self.sessions.pool(),
-            (self.session.clone(), self.worker.reloadable.clone()),
-            Arc::clone(&self.worker.telemetry),
-            dialler,
-        ));
+        let context = new_session::Context {
+            config: self.session.clone(),
+            reloadable: self.worker.reloadable.clone(),
+            telemetry: Arc::clone(&self.worker.telemetry),
+            buffers: self.sessions.pool(),
+        };
+        let mux = new_session::accept(context, identity, dialler);
         self.reverse.serve(&mux);
         (mux, identity.session_id)
     }
@@ -370,7 +371,7 @@ impl Exit {
             let end = exit.sessions.run(&mux).await;
             exit.by_id.borrow_mut().remove(&id);
             exit.reverse.end(&mux);
-            report(&mux.peer(), mux.was_ready(), &end);
+            report(&mux.peer(), mux.was_ready(), &end, exit.session.protocol);
         });
     }
 
@@ -384,8 +385,8 @@ impl Exit {
         lookups: &Lookups,
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
-        // Jmux has no GOAWAY. Native opens that come here came before it, so their openers count on an answer.
-        if self.is_closed() && self.session.protocol == Protocol::Jmux {
+        // Opens that come here in spite of a GOAWAY came before it, so their openers count on an answer.
+        if self.is_closed() && !self.session.protocol.can().go_away {
             self.worker.telemetry.streams.refused(Code::Draining);
             return Err(draining());
         }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use muxtunnel_gateway_config::Protocol;
 use muxtunnel_proto::SessionError;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
@@ -12,6 +13,7 @@ use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
 use crate::io::duplex;
 use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
+use crate::session::http2::{GOES_AWAY, PREFACE};
 
 /// How long the hello may take.
 const HELLO_MAX: Duration = Duration::from_secs(5);
@@ -21,8 +23,19 @@ const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
 const REFUSAL_MAX: Duration = Duration::from_secs(1);
 
 /// What to look at where a carrier ended before the hello was over.
-pub(crate) const ADVICE: &str = "do both ends speak the native protocol? With a jetsocat at the other end this \
-     one needs protocol Jmux (--protocol jmux; carrier.protocol: Jmux)";
+pub(crate) const fn advice(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Native => {
+            "do both ends speak the native protocol? With a jetsocat at the other end this one needs protocol Jmux \
+             (--protocol jmux; carrier.protocol: Jmux)"
+        }
+        Protocol::Jmux => "is the other end a jetsocat, or does it have protocol Jmux, too?",
+        Protocol::Http2 | Protocol::Hbone => {
+            "does the other end speak HTTP/2, and take CONNECT? With security None at both ends it needs to begin \
+             without an upgrade"
+        }
+    }
+}
 
 /// The beginning of a carrier.
 #[derive(Debug, Default)]
@@ -39,18 +52,56 @@ pub(crate) struct Greeting {
 ///
 /// # Errors
 /// The carrier ended, or did not say hello in time; it has been told.
-pub(crate) async fn read(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
-    match tokio::time::timeout(HELLO_MAX, greeting(carrier)).await {
+pub(crate) async fn read(
+    carrier: &dyn Transport,
+    protocol: Protocol,
+) -> Result<Greeting, SessionEnd> {
+    let read = async {
+        match protocol {
+            Protocol::Native => native(carrier).await,
+            Protocol::Http2 | Protocol::Hbone => preface(carrier).await,
+            Protocol::Jmux => Ok(Greeting::default()),
+        }
+    };
+    match tokio::time::timeout(HELLO_MAX, read).await {
         Ok(greeting) => greeting,
         Err(_) => {
             let error = SessionError::HelloTimeout;
-            refuse(carrier, SessionCode::HelloTimeout, &error.to_string()).await;
+            if protocol == Protocol::Native {
+                refuse(carrier, SessionCode::HelloTimeout, &error.to_string()).await;
+            }
             Err(error.into())
         }
     }
 }
 
-async fn greeting(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
+/// Whether those who connect have something to say first.
+pub(crate) fn is_said(protocol: Protocol) -> bool {
+    protocol != Protocol::Jmux
+}
+
+/// What an HTTP/2 client begins with.
+async fn preface(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
+    let mut bytes = [0; PREFACE.len()];
+    let mut filled = 0;
+    while filled < bytes.len() && PREFACE.starts_with(&bytes[..filled]) {
+        match duplex::read(carrier, &mut bytes[filled..]).await? {
+            0 => return Err(SessionEnd::Closed),
+            length => filled += length,
+        }
+    }
+    if bytes != *PREFACE {
+        let text = "it is no HTTP/2: it does not begin with the connection preface";
+        return Err(SessionEnd::Protocol(SessionError::Foreign(text.to_owned())));
+    }
+    Ok(Greeting {
+        unread: bytes.to_vec(),
+        joins: None,
+        is_hello: true,
+    })
+}
+
+async fn native(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
     let mut bytes = [0; HELLO_BYTES_MAX];
     let mut filled = 0;
     loop {
@@ -84,9 +135,14 @@ pub(crate) async fn refuse_unknown(carrier: Box<dyn Transport>) {
 }
 
 /// No more sessions are taken here.
-pub(crate) async fn turn_away(carrier: Box<dyn Transport>) {
+pub(crate) async fn turn_away(carrier: Box<dyn Transport>, protocol: Protocol) {
     let text = "this exit is shutting down";
-    refuse(&*carrier, SessionCode::NoError, text).await;
+    match protocol {
+        Protocol::Native => refuse(&*carrier, SessionCode::NoError, text).await,
+        Protocol::Http2 | Protocol::Hbone => say(&*carrier, &GOES_AWAY).await,
+        // It has no word for it.
+        Protocol::Jmux => {}
+    }
 }
 
 /// Says why, and lets the peer read it.
@@ -95,8 +151,12 @@ async fn refuse(carrier: &dyn Transport, code: SessionCode, reason: &str) {
         code: code as u64,
         reason: reason.to_owned(),
     });
+    say(carrier, &frame).await;
+}
+
+async fn say(carrier: &dyn Transport, bytes: &[u8]) {
     let say = async {
-        duplex::write_all(carrier, &frame).await?;
+        duplex::write_all(carrier, bytes).await?;
         carrier.finish()?;
         let mut discarded = [0; HELLO_BYTES_MAX];
         while duplex::read(carrier, &mut discarded).await? > 0 {}

@@ -1,30 +1,82 @@
-//! New sessions of the configured protocol, and the names by which their further carriers find them.
+//! New sessions of the configured protocol, and the names by which their further carriers find them. Here alone it is
+//! decided which [`Mux`] a protocol is.
 
+use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use muxtunnel_gateway_config::{Protocol, SessionConfig};
+use muxtunnel_gateway_config::{Protocol, Reloadable, SessionConfig};
 use muxtunnel_proto::{Identity, JmuxConfig, JmuxSession, NativeConfig, NativeSession, Session};
 use rand::RngExt;
+use tokio::sync::watch;
 
+use super::bridge::Bridge;
+use super::driver::Driver;
+use super::http2::Http2;
+use super::mux::{Dialler, Mux};
+use crate::base::telemetry::Telemetry;
+use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
+use crate::stream::buffers::Pool;
 
-/// A session of the configured protocol for the side that connects.
-pub(crate) fn dial(config: &SessionConfig) -> Box<dyn Session> {
+/// What every session of a worker has.
+pub(crate) struct Context {
+    pub(crate) config: SessionConfig,
+    pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
+    pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) buffers: Rc<Pool>,
+}
+
+/// A session without a carrier, for the side that connects. `dialler`: where the peer's streams go.
+pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+    let config = &context.config;
     match config.protocol {
-        Protocol::Jmux => jmux(config),
-        Protocol::Native => Box::new(NativeSession::dial(native(config), Instant::now())),
+        Protocol::Jmux => driven(jmux(config), context, dialler),
+        Protocol::Native => {
+            let session = NativeSession::dial(native(config), Instant::now());
+            driven(Box::new(session), context, dialler)
+        }
+        Protocol::Http2 | Protocol::Hbone => http2(Side::Dials, context, dialler),
     }
 }
 
 /// The same for the side that is connected to.
-pub(crate) fn accept(config: &SessionConfig, identity: Identity) -> Box<dyn Session> {
+pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> Rc<dyn Mux> {
+    let config = &context.config;
     match config.protocol {
-        Protocol::Jmux => jmux(config),
+        Protocol::Jmux => driven(jmux(config), context, dialler),
         Protocol::Native => {
             let session = NativeSession::accept(native(config), identity, Instant::now());
-            Box::new(session)
+            driven(Box::new(session), context, dialler)
         }
+        Protocol::Http2 | Protocol::Hbone => http2(Side::Accepts, context, dialler),
     }
+}
+
+/// A protocol of ours, or JMUX, whose frames the driver carries.
+fn driven(session: Box<dyn Session>, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+    let Context {
+        config,
+        reloadable,
+        telemetry,
+        buffers,
+    } = context;
+    let configured = (config, reloadable);
+    Rc::new(Driver::new(
+        session, buffers, configured, telemetry, dialler,
+    ))
+}
+
+fn http2(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+    let Context {
+        config,
+        reloadable,
+        telemetry,
+        buffers,
+    } = context;
+    let configured = (config, reloadable);
+    let make = Box::new(move |below, config: &_| Http2::new(side, below, config));
+    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
 }
 
 fn jmux(config: &SessionConfig) -> Box<dyn Session> {

@@ -9,6 +9,7 @@ use muxtunnel_bench_api::{EnvironmentKey, Matrix, MatrixError, Path};
 use muxtunnel_crds::{self as crds, BenchmarkCarrier, Gateway, MuxBenchmark, Profile, Protocol};
 
 use crate::apply::owner_reference;
+use crate::protocol::configured;
 
 /// A benchmark that can be run.
 #[derive(Debug, Clone, PartialEq)]
@@ -164,10 +165,7 @@ fn profile_name(profile: Profile) -> &'static str {
 
 /// The name that a protocol has in results.
 pub fn protocol_name(protocol: Protocol) -> &'static str {
-    match protocol {
-        Protocol::Jmux => "Jmux",
-        Protocol::Native => "Native",
-    }
+    configured(protocol).can().name
 }
 
 #[cfg(test)]

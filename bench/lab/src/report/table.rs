@@ -99,7 +99,7 @@ fn push_table(text: &mut String, report: &Report, rows: &[&Row]) {
 fn columns(scenario: Scenario) -> &'static [Column] {
     use Column::{Added, Median, Most, OfCopy, OfDirect, Range};
     match scenario {
-        Scenario::BulkWays => &[
+        Scenario::BulkWays | Scenario::BulkProtocols => &[
             Range(Metric::MbitS),
             OfCopy(Metric::MbitS),
             Median(Metric::CpuSPerGb),

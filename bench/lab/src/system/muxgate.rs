@@ -3,10 +3,14 @@
 //! The gateway that dials carriers is at the entry, where clients connect to; with reverse forwards it is at
 //! the exit, where the targets are.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::{Context, Result, ensure};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 use super::{CARRIER_PORT, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, target_at};
@@ -74,6 +78,11 @@ impl Gateways {
             security,
             ..Self::PLAIN
         }
+    }
+
+    /// The same with another protocol.
+    pub(super) const fn speaking(self, protocol: &'static str) -> Self {
+        Self { protocol, ..self }
     }
 
     /// The same another way.
@@ -184,7 +193,13 @@ impl Gateways {
                 dials: json!({"mode": "None"}),
                 accepts: json!({"mode": "None"}),
             }),
-            Security::MutualTls => certificates(setup.folder),
+            Security::MutualTls => {
+                let certificates = certificates(setup.folder)?;
+                Ok(Keys {
+                    dials: certificates.dials.security(),
+                    accepts: certificates.accepts.security(),
+                })
+            }
             Security::Noise => noise_keys(setup),
         }
     }
@@ -208,8 +223,34 @@ fn launch(setup: &Setup<'_>, place: Place, name: &str, config: &Value) -> Result
     ))
 }
 
+/// The files of one end that shows a certificate, and the name in its peer's.
+pub(super) struct Certified {
+    pub(super) certificate: PathBuf,
+    pub(super) key: PathBuf,
+    pub(super) ca: PathBuf,
+    pub(super) peer: &'static str,
+}
+
+impl Certified {
+    fn security(&self) -> Value {
+        json!({
+            "mode": "MutualTls",
+            "certificate": self.certificate,
+            "key": self.key,
+            "ca": self.ca,
+            "peers": [self.peer],
+        })
+    }
+}
+
+/// Those of both ends.
+pub(super) struct Certificates {
+    pub(super) dials: Certified,
+    pub(super) accepts: Certified,
+}
+
 /// An authority, and a certificate of each end.
-fn certificates(folder: &Path) -> Result<Keys> {
+pub(super) fn certificates(folder: &Path) -> Result<Certificates> {
     let write = |name: &str, pem: String| {
         let path = folder.join(name);
         fs::write(&path, pem).with_context(|| format!("writing {}", path.display()))?;
@@ -217,21 +258,24 @@ fn certificates(folder: &Path) -> Result<Keys> {
     };
     let mut authority = CertificateParams::new(Vec::new())?;
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    // What has the authority's name is taken for its own issuer by some.
+    (authority.distinguished_name).push(DnType::CommonName, "authority of the lab");
     let key = KeyPair::generate()?;
     let ca = write("ca.pem", authority.self_signed(&key)?.pem())?;
     let issuer = Issuer::new(authority, key);
-    let end = |name: &str, peer: &str| {
+    let end = |name: &str, peer: &'static str| {
         let key = KeyPair::generate()?;
-        let certificate = CertificateParams::new([name.to_owned()])?.signed_by(&key, &issuer)?;
-        Ok::<_, anyhow::Error>(json!({
-            "mode": "MutualTls",
-            "certificate": write(&format!("{name}.pem"), certificate.pem())?,
-            "key": write(&format!("{name}.key"), key.serialize_pem())?,
-            "ca": ca,
-            "peers": [peer],
-        }))
+        let mut certificate = CertificateParams::new([name.to_owned()])?;
+        (certificate.distinguished_name).push(DnType::CommonName, name);
+        let certificate = certificate.signed_by(&key, &issuer)?;
+        Ok::<_, anyhow::Error>(Certified {
+            certificate: write(&format!("{name}.pem"), certificate.pem())?,
+            key: write(&format!("{name}.key"), key.serialize_pem())?,
+            ca: ca.clone(),
+            peer,
+        })
     };
-    Ok(Keys {
+    Ok(Certificates {
         dials: end(DIALS, ACCEPTS)?,
         accepts: end(ACCEPTS, DIALS)?,
     })

@@ -17,11 +17,11 @@ use crate::{
 };
 
 use System::{
-    Direct, FrpStcp, FrpStcpEncrypted, FrpTls, Haproxy, Jetsocat, MuxgateCopy, MuxgateHttp,
-    MuxgateJmux, MuxgateNative, MuxgateNativeX4, MuxgateNoResume, MuxgateNoise,
-    MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateSocks5, MuxgateTls,
-    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse,
-    RatholeNoise, RelayCopy, RelaySplice,
+    Direct, EnvoyH2c, EnvoyHttp2, FrpStcp, FrpStcpEncrypted, FrpTls, Haproxy, Jetsocat,
+    MuxgateCopy, MuxgateH2c, MuxgateHttp, MuxgateHttp2, MuxgateJmux, MuxgateNative,
+    MuxgateNativeX4, MuxgateNoResume, MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5,
+    MuxgateNoiseVisitor, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5,
+    MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, RatholeNoise, RelayCopy, RelaySplice,
 };
 use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
 
@@ -41,6 +41,7 @@ pub(super) fn all() -> Vec<Target> {
     all.extend(bulk_over_the_wan());
     all.extend(bulk_encrypted());
     all.extend(bulk_by_other_ways());
+    all.extend(bulk_by_protocols());
     for system in [MuxgateJmux, MuxgateNative] {
         all.extend(beside_rates(system));
         all.extend(memory(system));
@@ -156,6 +157,23 @@ fn ways(system: System, to: System, least: f64) -> [Target; 2] {
         scenario: Scenario::BulkWays,
         ..target
     })
+}
+
+/// The protocols of others, beside what is copied or sealed of our own, and beside the best that others speak.
+fn bulk_by_protocols() -> Vec<Target> {
+    let protocols = |system, to, least| {
+        rates(system, Loopback, to, [least; 2]).map(|target| Target {
+            scenario: Scenario::BulkProtocols,
+            ..target
+        })
+    };
+    [
+        protocols(MuxgateH2c, MuxgateCopy, 0.60),
+        protocols(MuxgateH2c, EnvoyH2c, 1.5),
+        protocols(MuxgateHttp2, MuxgateTls, 0.60),
+        protocols(MuxgateHttp2, EnvoyHttp2, 1.5),
+    ]
+    .concat()
 }
 
 /// Beside what copies without encryption, and beside the peers that encrypt: each `ssh` with the same way.

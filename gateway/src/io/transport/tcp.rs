@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use muxtunnel_gateway_config::CongestionControl;
 use socket2::SockRef;
-use tokio::io::Interest;
+use tokio::io::{Interest, ReadBuf};
 use tokio::net::TcpStream;
 
 use super::{Detached, Path, Transport};
@@ -53,6 +53,14 @@ impl Duplex for Tcp {
     fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
         let length = self.socket.try_read(bytes)?;
         if length < bytes.len() {
+            socket::not_ready(&self.socket, Interest::READABLE);
+        }
+        Ok(length)
+    }
+
+    fn try_read_into(&self, buffer: &mut ReadBuf<'_>) -> Result<usize> {
+        let length = self.socket.try_read_buf(buffer)?;
+        if buffer.remaining() > 0 {
             socket::not_ready(&self.socket, Interest::READABLE);
         }
         Ok(length)

@@ -13,7 +13,7 @@ use std::io::Result;
 use std::path::Path;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::{MutualTls, status};
+use muxtunnel_gateway_config::{MutualTls, Protocol, status};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
@@ -39,13 +39,24 @@ pub(crate) use server::ServerTls;
 pub(crate) enum Inside {
     Carrier,
     WebSocket,
+    Http2,
 }
 
 impl Inside {
+    /// Of a carrier of `protocol`.
+    pub(crate) const fn of(protocol: Protocol, web_socket: bool) -> Self {
+        match protocol {
+            _ if web_socket => Self::WebSocket,
+            Protocol::Native | Protocol::Jmux => Self::Carrier,
+            Protocol::Http2 | Protocol::Hbone => Self::Http2,
+        }
+    }
+
     fn alpn(self) -> Vec<Vec<u8>> {
         let name: &[u8] = match self {
             Self::Carrier => b"muxtunnel/1",
             Self::WebSocket => b"http/1.1",
+            Self::Http2 => b"h2",
         };
         vec![name.to_vec()]
     }
@@ -56,6 +67,7 @@ impl Inside {
 pub(crate) struct Servers {
     carrier: Arc<ServerConfig>,
     web_socket: Arc<ServerConfig>,
+    http2: Arc<ServerConfig>,
 }
 
 impl Servers {
@@ -68,6 +80,7 @@ impl Servers {
         Self {
             carrier: with(Inside::Carrier),
             web_socket: with(Inside::WebSocket),
+            http2: with(Inside::Http2),
         }
     }
 
@@ -75,6 +88,7 @@ impl Servers {
         Arc::clone(match inside {
             Inside::Carrier => &self.carrier,
             Inside::WebSocket => &self.web_socket,
+            Inside::Http2 => &self.http2,
         })
     }
 }

@@ -54,6 +54,7 @@ fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
 #[derive(Clone)]
 pub(super) struct DialContext {
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
+    pub(super) protocol: config::Protocol,
     pub(super) web_socket: Option<config::WebSocket>,
     pub(super) egress: Egress,
     /// The exit is visited at a rendezvous.
@@ -74,9 +75,9 @@ pub(super) async fn connect(
         None => dial_context.egress.open(exit).await?,
     };
     let credentials = Arc::clone(&dial_context.credentials.borrow());
-    let (host, web_socket) = (exit.host(), dial_context.web_socket.as_ref());
+    let runs = (dial_context.protocol, dial_context.web_socket.as_ref());
     let within = dial_context.egress.proof_timeout();
-    let secured = credentials.secure(below, Side::Dials, host, web_socket, within);
+    let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);
     secured.await
 }
 
@@ -225,6 +226,7 @@ mod tests {
             Worker::of("role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n");
         let dial_context = DialContext {
             credentials: worker.credentials,
+            protocol: config::Protocol::Native,
             web_socket: None,
             egress: worker.egress,
             leaf: None,

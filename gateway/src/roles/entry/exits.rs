@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{Exits, Protocol};
+use muxtunnel_gateway_config::Exits;
 
 use super::{Entry, carriers};
 use crate::io::transport::Transport;
@@ -191,7 +191,7 @@ impl Entry {
     pub(super) async fn may_be_for(&self, place: usize) {
         let (address, _) = self.names();
         let one = self.dial_context.egress.is_single(address) || self.dial_context.leaf.is_some();
-        if one || self.session.protocol == Protocol::Jmux {
+        if one || !self.session.protocol.can().several_exits {
             return std::future::pending().await;
         }
         let mut exits = self.exits.subscribe();

@@ -66,10 +66,11 @@ impl Arrivals {
 /// join one; where there is no such thing, the port is closed, and this waits for the end.
 async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
     let says_hello = exit.says_hello();
+    let may_join = exit.session.protocol.can().resume;
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
-            () = wait_for(exit.worker.phase.clone(), Phase::Closed), if !says_hello => {
+            () = wait_for(exit.worker.phase.clone(), Phase::Closed), if !may_join => {
                 drop(socket);
                 return std::future::pending().await;
             }

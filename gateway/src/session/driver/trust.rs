@@ -6,7 +6,6 @@
 use std::rc::Rc;
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Protocol;
 use muxtunnel_proto::Refusal;
 
 use super::{Driver, SessionEnd};
@@ -63,8 +62,8 @@ impl Driver {
 
     /// Why no stream of the peer's is taken any more. Only JMUX has no word by which the peer would know.
     pub(super) fn takes_none(&self) -> Option<Refusal> {
-        let jmux = self.config.protocol == Protocol::Jmux;
-        (jmux && self.has_expired.get()).then(|| {
+        let has_a_word = self.config.protocol.can().go_away;
+        (!has_a_word && self.has_expired.get()).then(|| {
             let text = format!(
                 "{}: the certificate of this session has expired",
                 Code::Draining

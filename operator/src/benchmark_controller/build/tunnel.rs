@@ -10,6 +10,7 @@ use muxtunnel_crds::{
 use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, End, TUNNEL, environment_labels};
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark, protocol_name};
+use crate::protocol::configured;
 
 /// The tunnel of `protocol`: forwards of iperf and of the echo to the tunnel pair's server.
 #[must_use]
@@ -34,7 +35,7 @@ pub fn tunnel(
         scope: None,
     });
     let asked = &benchmark.carrier;
-    let native = protocol == Protocol::Native;
+    let can = configured(protocol).can();
     let agent = (benchmark.namespace.as_str(), server.as_str());
     let spec = MuxTunnelSpec {
         side: Side::Both,
@@ -52,8 +53,8 @@ pub fn tunnel(
             rendezvous: None,
             web_socket: None,
             congestion_control: asked.congestion_control,
-            pool: asked.pool.filter(|_| native),
-            resume: asked.resume.filter(|_| native),
+            pool: asked.pool.filter(|_| can.several_carriers),
+            resume: asked.resume.filter(|_| can.resume),
             security: asked.security.clone(),
         }),
         policy: None,

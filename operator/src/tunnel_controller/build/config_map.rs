@@ -10,11 +10,12 @@ use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
     ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy, Ports, Priority,
-    Protocol, ProxyProtocol, Role, Rule, Security, Target, WebSocket, config_hash,
+    ProxyProtocol, Role, Rule, Security, Target, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
 use super::{BuildError, End, metadata};
+use crate::protocol::configured;
 use crate::tunnel_controller::config_file::{self, FILE, STATIC_HASH, kept_key};
 use crate::tunnel_controller::rollouts::{Fallback, Rollout};
 use crate::tunnel_controller::validate::{
@@ -35,6 +36,8 @@ pub(super) fn config(
     gateway: &ValidatedGateway,
 ) -> Result<Config, BuildError> {
     let sizing = sizing(tunnel, end, gateway);
+    let protocol = configured(tunnel.protocol);
+    let can = protocol.can();
     let config = Config {
         packet_bytes: None,
         role: match end {
@@ -42,7 +45,7 @@ pub(super) fn config(
             End::Exit => Role::Exit,
             End::Rendezvous => Role::Rendezvous,
         },
-        protocol: protocol(tunnel.protocol),
+        protocol,
         security: security(gateway),
         web_socket: web_socket(tunnel, end),
         congestion_control: congestion_control(tunnel.congestion_control),
@@ -71,11 +74,10 @@ pub(super) fn config(
             name: leaf.name.clone(),
             secret_file: format!("{MEETING_FOLDER}/secret"),
         }),
-        offer: tunnel.offer.clone().filter(|_| end == End::Exit),
+        offer: (tunnel.offer.clone()).filter(|_| end == End::Exit && can.offer),
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
         workers: sizing.workers,
-        pool: (end == End::Entry && tunnel.protocol == crds::Protocol::Native)
-            .then_some(tunnel.pool),
+        pool: (end == End::Entry && can.several_carriers).then_some(tunnel.pool),
         resume: tunnel.resume,
         splice: true,
         timeouts: tunnel.timeouts,
@@ -134,13 +136,6 @@ fn security(gateway: &ValidatedGateway) -> Security {
             peers: peers.clone(),
             psk: psk.then(|| file("psk")),
         }),
-    }
-}
-
-fn protocol(protocol: crds::Protocol) -> Protocol {
-    match protocol {
-        crds::Protocol::Jmux => Protocol::Jmux,
-        crds::Protocol::Native => Protocol::Native,
     }
 }
 

@@ -1,13 +1,12 @@
 //! How carriers come about: where they lead, what they run on, and how they are secured. Pure.
 
-use muxtunnel_crds::{
-    Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, WebSocket,
-};
+use muxtunnel_crds::{Carrier, Meeting, MuxTunnelSpec, Security, SecurityMode, Side, WebSocket};
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{CARRIER_PORT, Cidr, CidrError, Pool, PublicKey};
 
 use super::certificates::ValidatedCertificates;
 use crate::certificates::join::Bundle;
+use crate::protocol::configured;
 
 /// What an entry or an exit shows at a rendezvous.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,7 +63,7 @@ impl ValidatedSecurity {
 /// The carriers of `spec`; a rendezvous has none of its own, so nothing of them matters there.
 pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
     spec.carrier.clone().unwrap_or_else(|| Carrier {
-        protocol: Protocol::default(),
+        protocol: muxtunnel_crds::Protocol::default(),
         address: None,
         rendezvous: None,
         web_socket: None,
@@ -102,7 +101,7 @@ pub(super) fn connect(
     let told = joined.and_then(|bundle| bundle.address.as_ref());
     match (carrier.address.as_ref().or(told), side) {
         (Some(address), Side::Entry) => (address.clone(), None),
-        (_, Side::Both) if carrier.protocol == Protocol::Native => {
+        (_, Side::Both) if configured(carrier.protocol).can().several_exits => {
             let pods = format!("{name}-exit-headless.{namespace}.svc:{CARRIER_PORT}");
             (pods, Some(service))
         }
@@ -134,9 +133,10 @@ pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
     }
 }
 
-/// As asked; else several, where streams outlive their carrier.
+/// As asked; else several, where a session may have them and its streams may outlive them if they can.
 pub(super) fn pool(carrier: &Carrier) -> Pool {
-    let grows = carrier.protocol == Protocol::Native && carrier.resume.unwrap_or(true);
+    let can = configured(carrier.protocol).can();
+    let grows = can.several_carriers && (!can.resume || carrier.resume.unwrap_or(true));
     match carrier.pool {
         Some(asked) => Pool {
             min: asked.min,

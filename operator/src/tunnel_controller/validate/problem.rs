@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 
 use muxtunnel_crds::{
-    Forward, Gateway, GatewayService, ListenProtocol, MuxTunnel, MuxTunnelSpec, Protocol,
-    ServiceType, Side,
+    Forward, Gateway, GatewayService, ListenProtocol, MuxTunnel, MuxTunnelSpec, ServiceType, Side,
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
 use crate::certificates::join::is_address;
+use crate::protocol::configured;
 use crate::settings::KeyPattern;
 use crate::tunnel_controller::references::is_reverse;
 
@@ -161,7 +161,8 @@ fn of_side(spec: &MuxTunnelSpec) -> Option<&'static str> {
 fn of_forward(forward: &Forward, spec: &MuxTunnelSpec) -> Option<&'static str> {
     let protocol = forward.listen.protocol;
     let carrier = spec.carrier.as_ref();
-    let native = carrier.is_none_or(|carrier| carrier.protocol == Protocol::Native);
+    let protocol_of_carriers = carrier.map(|carrier| carrier.protocol).unwrap_or_default();
+    let can = configured(protocol_of_carriers).can();
     let proxy = forward.proxy_protocol.unwrap_or_default();
     let target = forward.target.as_ref();
     if target.is_some_and(|target| target.service.is_some() == target.address.is_some()) {
@@ -175,8 +176,8 @@ fn of_forward(forward: &Forward, spec: &MuxTunnelSpec) -> Option<&'static str> {
         (_, Some(_)) if forward.auth.is_some() => {
             "clients that are led to a target are not asked who they are: leave auth out"
         }
-        _ if proxy.send && !native => "proxyProtocol.send is for carrier.protocol Native",
-        _ if is_reverse(forward) && !native => {
+        _ if proxy.send && !can.source => "proxyProtocol.send is for carrier.protocol Native",
+        _ if is_reverse(forward) && !can.listen => {
             "direction ExitToEntry is for carrier.protocol Native"
         }
         _ if is_reverse(forward)

@@ -394,7 +394,8 @@ impl World {
     async fn arrive(self: Rc<Self>, far: Box<dyn Transport>) {
         let mut unread = Vec::new();
         if self.stage.profile.native {
-            let Ok(greeting) = hello::read(&*far).await else {
+            let Ok(greeting) = hello::read(&*far, muxtunnel_gateway_config::Protocol::Native).await
+            else {
                 return;
             };
             if greeting.joins.is_some_and(|id| id != SESSION_ID) {

@@ -1,0 +1,147 @@
+// go-http2 is a peer of muxgate made of Go's net/http: TCP in HTTP/2 CONNECT, without TLS.
+//
+//	go-http2 exit LISTEN                 ends CONNECTs, and dials what each names
+//	go-http2 entry EXIT LISTEN=TARGET... leads each connection to TARGET by a CONNECT at EXIT
+package main
+
+import (
+	"context"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+)
+
+func main() {
+	switch args := os.Args[1:]; {
+	case len(args) == 2 && args[0] == "exit":
+		log.Fatal(exit(args[1]))
+	case len(args) > 2 && args[0] == "entry":
+		log.Fatal(entry(args[1], args[2:]))
+	default:
+		log.Fatal("usage: go-http2 exit LISTEN | entry EXIT LISTEN=TARGET...")
+	}
+}
+
+func h2c() *http.Protocols {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return protocols
+}
+
+// The largest windows and frames that its documentation names as fit for a proxy.
+var options = &http.HTTP2Config{
+	MaxReceiveBufferPerConnection: 64 << 20,
+	MaxReceiveBufferPerStream:     16 << 20,
+	MaxReadFrameSize:              1 << 20,
+}
+
+func exit(listen string) error {
+	connect := func(w http.ResponseWriter, r *http.Request) {
+		target, err := net.Dial("tcp", r.Host)
+		if r.Method != http.MethodConnect || err != nil {
+			http.Error(w, "no tunnel", http.StatusBadGateway)
+			return
+		}
+		defer target.Close()
+		w.WriteHeader(http.StatusOK)
+		control := http.NewResponseController(w)
+		if control.Flush() != nil {
+			return
+		}
+		go func() {
+			if _, err := io.Copy(target, r.Body); err == nil {
+				target.(*net.TCPConn).CloseWrite()
+			} else {
+				abort(target)
+			}
+		}()
+		buffer := make([]byte, 256<<10)
+		for {
+			length, err := target.Read(buffer)
+			if _, wrong := w.Write(buffer[:length]); wrong != nil || control.Flush() != nil {
+				return
+			}
+			if err == io.EOF {
+				return
+			}
+			if err != nil {
+				panic(http.ErrAbortHandler) // the peer gets a RST_STREAM
+			}
+		}
+	}
+	server := http.Server{Addr: listen, Handler: http.HandlerFunc(connect), Protocols: h2c(), HTTP2: options}
+	return server.ListenAndServe()
+}
+
+func entry(exit string, forwards []string) error {
+	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, exit)
+	}
+	transport := &http.Transport{DialContext: dial, Protocols: h2c(), HTTP2: options}
+	ended := make(chan error)
+	for _, forward := range forwards {
+		listen, target, _ := strings.Cut(forward, "=")
+		listener, err := net.Listen("tcp", listen)
+		if err != nil {
+			return err
+		}
+		go func() {
+			for {
+				client, err := listener.Accept()
+				if err != nil {
+					ended <- err
+					return
+				}
+				go tunnel(transport, client, target)
+			}
+		}()
+	}
+	return <-ended
+}
+
+func tunnel(transport *http.Transport, client net.Conn, target string) {
+	defer client.Close()
+	sends := &body{Conn: client, ended: make(chan struct{})}
+	request := &http.Request{
+		Method:        http.MethodConnect,
+		URL:           &url.URL{Scheme: "http", Host: target},
+		Host:          target,
+		Body:          sends,
+		ContentLength: -1,
+	}
+	answer, err := transport.RoundTrip(request)
+	if err != nil || answer.StatusCode != http.StatusOK {
+		abort(client)
+		return
+	}
+	defer answer.Body.Close()
+	if _, err := io.CopyBuffer(struct{ io.Writer }{client}, answer.Body, make([]byte, 256<<10)); err != nil {
+		abort(client)
+		return
+	}
+	client.(*net.TCPConn).CloseWrite()
+	<-sends.ended
+}
+
+// body is what a client sends; the transport closes it once it has read all.
+type body struct {
+	net.Conn
+	once  sync.Once
+	ended chan struct{}
+}
+
+func (b *body) Close() error {
+	b.once.Do(func() { close(b.ended) })
+	return nil
+}
+
+// abort has the other end see a reset.
+func abort(conn net.Conn) {
+	conn.(*net.TCPConn).SetLinger(0)
+	conn.Close()
+}

@@ -1,0 +1,263 @@
+//! The mux protocols, and what each can do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Config, ConfigError, Forward, Security, Target};
+
+/// The mux protocol on a carrier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Protocol {
+    /// Devolutions' JMUX, as jetsocat speaks it.
+    Jmux,
+    /// Our own, between two gateways of ours.
+    #[default]
+    Native,
+    /// HTTP/2 (RFC 9113): a CONNECT for each stream. Without TLS, h2c.
+    #[serde(rename = "HTTP2")]
+    Http2,
+    /// HBONE, as Istio's proxies speak it: HTTP/2 with mutual TLS, and a CONNECT for each stream.
+    #[serde(rename = "HBONE")]
+    Hbone,
+}
+
+/// What a protocol can do. docs/protocol.md has the same as a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Its name in the configuration.
+    pub name: &'static str,
+    /// Each half of a stream ends by itself.
+    pub half_close: bool,
+    /// A cut is told from an end.
+    pub reset: bool,
+    /// A client's first payload goes along with the open.
+    pub early_data: bool,
+    /// Streams outlive their carrier.
+    pub resume: bool,
+    /// A session may have several carriers.
+    pub several_carriers: bool,
+    /// An entry spreads its streams over several exits.
+    pub several_exits: bool,
+    /// A side can say that it takes no more streams, so that another one gets them.
+    pub go_away: bool,
+    /// An entry can ask an exit to listen.
+    pub listen: bool,
+    /// An exit can tell targets who their clients are.
+    pub source: bool,
+    /// Targets may be Unix sockets.
+    pub unix_targets: bool,
+    /// An exit can give entries what [`Config::offer`] says.
+    pub offer: bool,
+    /// Carriers may be WebSocket connections.
+    pub web_socket: bool,
+    /// A library allocates what payload is read into.
+    pub library_buffers: bool,
+}
+
+impl Protocol {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Native, Self::Jmux, Self::Http2, Self::Hbone];
+
+    /// What it can do.
+    #[must_use]
+    pub const fn can(self) -> Capabilities {
+        const HTTP2: Capabilities = Capabilities {
+            name: "HTTP2",
+            half_close: true,
+            reset: true,
+            early_data: false,
+            resume: false,
+            several_carriers: true,
+            several_exits: true,
+            go_away: true,
+            listen: false,
+            source: false,
+            unix_targets: false,
+            offer: false,
+            web_socket: false,
+            library_buffers: true,
+        };
+        match self {
+            Self::Native => Capabilities {
+                name: "Native",
+                half_close: true,
+                reset: true,
+                early_data: true,
+                resume: true,
+                several_carriers: true,
+                several_exits: true,
+                go_away: true,
+                listen: true,
+                source: true,
+                unix_targets: true,
+                offer: true,
+                web_socket: true,
+                library_buffers: false,
+            },
+            Self::Jmux => Capabilities {
+                name: "Jmux",
+                half_close: true,
+                // Between two gateways of ours.
+                reset: true,
+                early_data: false,
+                resume: false,
+                several_carriers: false,
+                several_exits: false,
+                go_away: false,
+                listen: false,
+                source: false,
+                unix_targets: true,
+                offer: true,
+                web_socket: true,
+                library_buffers: false,
+            },
+            Self::Http2 => HTTP2,
+            Self::Hbone => Capabilities {
+                name: "HBONE",
+                ..HTTP2
+            },
+        }
+    }
+}
+
+/// Whether what the configuration asks for goes together with its protocol.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let can = config.protocol.can();
+    let name = can.name;
+    let is_unix = |forward: &Forward| matches!(forward.target, Some(Target::Unix(_)));
+    if !can.unix_targets
+        && let Some(index) = config.forwards.iter().position(is_unix)
+    {
+        let problem = format!("protocol {name} leads to HOST:PORT alone");
+        return Err(ConfigError::field(
+            format!("forwards[{index}].target"),
+            problem,
+        ));
+    }
+    if config.web_socket.is_some() && !can.web_socket {
+        let problem = format!("protocol {name} is HTTP itself: it runs on TCP or TLS");
+        return Err(ConfigError::field("webSocket", problem));
+    }
+    if config.offer.is_some() && !can.offer {
+        let problem = format!("protocol {name} has no word for it");
+        return Err(ConfigError::field("offer", problem));
+    }
+    let has_its_security = match config.protocol {
+        Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
+        Protocol::Http2 => !matches!(config.security, Security::Noise(_)),
+        Protocol::Native | Protocol::Jmux => true,
+    };
+    if !has_its_security {
+        let problem = match config.protocol {
+            Protocol::Hbone => {
+                "protocol HBONE has mutual TLS, or None for a peer that has none either"
+            }
+            _ => "protocol HTTP2 has TLS, or None: no other HTTP/2 speaks Noise",
+        };
+        return Err(ConfigError::field("security.mode", problem));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of docs/protocol.md.
+    fn table() -> String {
+        type Row = (&'static str, fn(Capabilities) -> bool);
+        let rows: [Row; 12] = [
+            ("each half of a stream ends by itself", |can| can.half_close),
+            ("a cut is told from an end", |can| can.reset),
+            ("a client's first payload goes along with the open", |can| {
+                can.early_data
+            }),
+            ("streams outlive their carrier", |can| can.resume),
+            ("several carriers a session", |can| can.several_carriers),
+            ("an entry spreads its streams over several exits", |can| {
+                can.several_exits
+            }),
+            (
+                "a gateway that shuts down says so, and opens go elsewhere",
+                |can| can.go_away,
+            ),
+            ("reverse forwards (`direction: ExitToEntry`)", |can| {
+                can.listen
+            }),
+            (
+                "targets are told who their clients are (`proxyProtocol.send`)",
+                |can| can.source,
+            ),
+            ("targets that are Unix sockets", |can| can.unix_targets),
+            ("joins by an offer", |can| can.offer),
+            ("WebSocket carriers", |can| can.web_socket),
+        ];
+        let names = Protocol::ALL.map(|protocol| format!(" `{}` |", protocol.can().name));
+        let mut table = format!(
+            "| |{}\n|---|{}\n",
+            names.concat(),
+            "---|".repeat(names.len())
+        );
+        for (what, has) in rows {
+            let cells = Protocol::ALL.map(|protocol| match has(protocol.can()) {
+                true => " yes |",
+                false => " - |",
+            });
+            table += &format!("| {what} |{}\n", cells.concat());
+        }
+        table
+    }
+
+    #[test]
+    fn the_table_of_the_documentation_says_the_same() {
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/protocol.md");
+        let text = std::fs::read_to_string(file).unwrap();
+        let table = table();
+        assert!(
+            text.contains(&table),
+            "docs/protocol.md lacks this table:\n{table}"
+        );
+    }
+
+    #[test]
+    fn names_are_those_of_the_file() {
+        for protocol in Protocol::ALL {
+            let written = serde_yaml::to_string(&protocol).unwrap();
+            assert_eq!(written.trim(), protocol.can().name);
+        }
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused_with_its_field() {
+        let entry = "role: Entry\nconnect: far:1\n";
+        let none = "security: {mode: None}\n";
+        let noise = "security: {mode: Noise, privateKey: /key, peers: []}\n";
+        let forward = |target: &str| {
+            format!("forwards: [{{name: a, listen: '127.0.0.1:1', target: {{{target}}}}}]\n")
+        };
+        let web = "host: web, port: 80";
+        for (rest, field) in [
+            (
+                format!("protocol: HTTP2\n{none}{}", forward("unix: /a")),
+                "forwards[0].target",
+            ),
+            (
+                format!("protocol: HTTP2\n{none}webSocket: {{path: /}}\n"),
+                "webSocket",
+            ),
+            (format!("protocol: HTTP2\n{noise}"), "security.mode"),
+            (format!("protocol: HBONE\n{noise}"), "security.mode"),
+            (
+                format!("protocol: HTTP2\n{none}{}", forward(web))
+                    .replace("}}]", "}, direction: ExitToEntry}]"),
+                "forwards[0].direction",
+            ),
+        ] {
+            let error = Config::from_yaml(&format!("{entry}{rest}")).unwrap_err();
+            assert!(error.to_string().contains(field), "{rest}: {error}");
+        }
+        for protocol in ["HTTP2", "HBONE"] {
+            let good = format!("{entry}protocol: {protocol}\n{none}{}", forward(web));
+            assert!(Config::from_yaml(&good).is_ok());
+        }
+    }
+}

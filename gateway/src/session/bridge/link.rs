@@ -1,0 +1,271 @@
+//! A connection of a protocol that has streams of its own: what its library gives, whatever it is.
+//!
+//! A protocol implements these traits in a module of its own and knows no local end, account or role.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use muxtunnel_proto::{Outcome, Refusal, ResetCode};
+use tokio::sync::Notify;
+
+use crate::base::telemetry::CarrierStats;
+use crate::io::transport::Transport;
+use crate::session::end::SessionEnd;
+use crate::session::mux::Local;
+use crate::stream::buffers::Buffer;
+
+/// One connection to the peer.
+pub(crate) trait Link: 'static {
+    /// What this side sends on a stream.
+    type Sender: Sender;
+    /// What the peer sends on it.
+    type Receiver: Receiver;
+    /// The peer asks for a stream.
+    type Ask: Ask<Sender = Self::Sender, Receiver = Self::Receiver>;
+
+    /// Asks the peer for a stream to `target` (`tcp://host:port`), and waits for the answer. A future that is dropped takes
+    /// the question back.
+    fn open(&self, target: &str) -> Local<'static, Result<Opened<Self>, NoStream>>;
+
+    /// Runs it to its end. To be called once.
+    fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd>;
+
+    /// Streams that the peer allows this side at once, as far as is known.
+    fn streams_max(&self) -> usize;
+
+    /// Payload that came and that no local end has taken, bytes.
+    fn held(&self) -> u64;
+
+    /// The peer is to open no more streams; those that are open go on.
+    fn go_away(&self);
+
+    /// Tells the peer, and ends [`Self::run`].
+    fn shut_down(&self);
+}
+
+/// What a link is made of.
+pub(crate) struct Below {
+    pub(crate) transport: Rc<dyn Transport>,
+    /// What has been read of it.
+    pub(crate) unread: Vec<u8>,
+    pub(crate) stats: Arc<CarrierStats>,
+}
+
+/// Hears of one connection.
+pub(crate) trait Hears<L: Link + ?Sized> {
+    /// Streams can be opened.
+    fn ready(&self);
+
+    /// The peer takes no more streams; those that are open go on.
+    fn going_away(&self);
+
+    /// The peer asks for a stream.
+    fn asked(&self, ask: L::Ask);
+}
+
+/// A stream that the peer agreed on.
+pub(crate) struct Opened<L: Link + ?Sized> {
+    pub(crate) sender: L::Sender,
+    pub(crate) receiver: L::Receiver,
+    /// The address that the peer reached, where it says so; else empty.
+    pub(crate) address: String,
+}
+
+/// Why an open came to nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoStream {
+    /// The peer refused it.
+    Refused(Refusal),
+    /// The peer did not look at it, since it goes away: it may be opened elsewhere.
+    NotTaken,
+    /// The connection ended before the answer.
+    Lost,
+}
+
+/// A stream that the peer asks for. One that is dropped is refused.
+pub(crate) trait Ask: 'static {
+    type Sender: Sender;
+    type Receiver: Receiver;
+
+    /// Where it is to lead, as the driver writes it (`tcp://host:port`).
+    fn target(&self) -> &str;
+
+    /// The peer has what it asked for, at `address`.
+    ///
+    /// # Errors
+    /// It is gone meanwhile.
+    fn accept(self, address: &str) -> Result<(Self::Sender, Self::Receiver), Outcome>;
+
+    /// The peer does not get it.
+    fn refuse(self, refusal: &Refusal);
+
+    /// Waits until the peer does not want it any more.
+    fn abandoned(&mut self) -> impl Future<Output = ()>;
+}
+
+/// The half of a stream that this side sends. All that waits may be dropped and called again.
+pub(crate) trait Sender: 'static {
+    /// Waits until something may be sent; returns how many bytes, 1 to `wanted`. What is not used is given back by
+    /// [`Self::send`] and [`Self::rest`].
+    ///
+    /// # Errors
+    /// The stream was cut.
+    fn capacity(&mut self, wanted: usize) -> impl Future<Output = Result<usize, Outcome>>;
+
+    /// Sends `payload`, which is no longer than the capacity.
+    ///
+    /// # Errors
+    /// The stream was cut.
+    fn send(&mut self, payload: Payload) -> impl Future<Output = Result<(), Outcome>>;
+
+    /// Nothing is to be sent for now.
+    fn rest(&mut self);
+
+    /// Nothing more will be sent.
+    ///
+    /// # Errors
+    /// The stream was cut.
+    fn finish(&mut self) -> Result<(), Outcome>;
+
+    /// Waits until the peer takes no more.
+    fn stopped(&mut self) -> impl Future<Output = Outcome>;
+
+    /// Cuts it.
+    fn reset(&mut self, code: ResetCode);
+}
+
+/// The half of a stream that the peer sends. All that waits may be dropped and called again.
+pub(crate) trait Receiver: 'static {
+    /// Waits for payload, in order; `None`: there is no more.
+    ///
+    /// # Errors
+    /// The stream was cut. What had come before was returned.
+    fn receive(&mut self) -> impl Future<Output = Result<Option<Bytes>, Outcome>>;
+
+    /// The local end took so many bytes of what was received: the peer may send as many more.
+    fn took(&mut self, bytes: usize);
+
+    /// Cuts it.
+    fn stop(&mut self, code: ResetCode);
+}
+
+/// Payload in a buffer of the worker's, until the library has passed it on.
+#[derive(Debug)]
+pub(crate) struct Payload {
+    buffer: Buffer,
+    begin: usize,
+    end: usize,
+    unsent: Option<Rc<Unsent>>,
+}
+
+impl Payload {
+    /// None, for the end of a stream.
+    pub(crate) fn empty() -> Self {
+        Self {
+            buffer: Vec::new().into(),
+            begin: 0,
+            end: 0,
+            unsent: None,
+        }
+    }
+
+    /// The first `length` bytes of `buffer`.
+    pub(crate) fn new(buffer: Buffer, length: usize, unsent: &Rc<Unsent>) -> Self {
+        unsent.add();
+        Self {
+            begin: 0,
+            end: length.min(buffer.len()),
+            buffer,
+            unsent: Some(Rc::clone(unsent)),
+        }
+    }
+}
+
+impl Drop for Payload {
+    fn drop(&mut self) {
+        if let Some(unsent) = &self.unsent {
+            unsent.remove();
+        }
+    }
+}
+
+/// The payload of a session, or of a stream, that libraries hold.
+#[derive(Debug, Default)]
+pub(crate) struct Unsent {
+    count: Cell<usize>,
+    wake: Notify,
+    /// What it is a part of.
+    whole: Option<Rc<Self>>,
+}
+
+impl Unsent {
+    /// A stream's part of `whole`.
+    pub(crate) fn part_of(whole: &Rc<Self>) -> Rc<Self> {
+        Rc::new(Self {
+            whole: Some(Rc::clone(whole)),
+            ..Self::default()
+        })
+    }
+
+    fn add(&self) {
+        self.count.set(self.count.get() + 1);
+        if let Some(whole) = &self.whole {
+            whole.add();
+        }
+    }
+
+    fn remove(&self) {
+        self.count.set(self.count.get() - 1);
+        self.wake.notify_waiters();
+        if let Some(whole) = &self.whole {
+            whole.remove();
+        }
+    }
+
+    /// Waits until there is none.
+    pub(crate) async fn none(&self) {
+        loop {
+            let woken = self.wake.notified();
+            if self.count.get() == 0 {
+                break;
+            }
+            woken.await;
+        }
+    }
+}
+
+impl Buf for Payload {
+    fn remaining(&self) -> usize {
+        self.end - self.begin
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.buffer[self.begin..self.end]
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.begin = self.end.min(self.begin + bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn payload_is_read_to_its_end_and_no_further() {
+        let whole = Rc::new(Unsent::default());
+        let unsent = Unsent::part_of(&whole);
+        let mut payload = Payload::new(b"abcdef".to_vec().into(), 4, &unsent);
+        assert_eq!((unsent.count.get(), whole.count.get()), (1, 1));
+        assert_eq!((payload.remaining(), payload.chunk()), (4, &b"abcd"[..]));
+        payload.advance(3);
+        assert_eq!((payload.remaining(), payload.chunk()), (1, &b"d"[..]));
+        payload.advance(1);
+        assert!(!payload.has_remaining());
+        drop(payload);
+        assert_eq!((unsent.count.get(), whole.count.get()), (0, 0));
+    }
+}

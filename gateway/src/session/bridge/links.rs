@@ -1,0 +1,425 @@
+//! The links of a session: they come up, take streams, and end.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use muxtunnel_codes::Code;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+
+use super::Bridge;
+use super::link::{Below, Hears, Link};
+use crate::base::closing::Reason;
+use crate::base::telemetry::CarrierStats;
+use crate::io::transport::{Path, Proof, Transport};
+use crate::session::end::SessionEnd;
+use crate::session::handover::Place;
+use crate::session::mux::{NoCarrier, PoolState, Progress};
+
+/// Links that a session has at once.
+const LINKS_MAX: usize = 16;
+
+/// Where a link is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    /// The peer has not answered.
+    Hello,
+    Up,
+    /// It takes no more streams, and ends with its last one.
+    Leaving,
+    Gone,
+}
+
+/// One link.
+pub(super) struct Member<L: Link> {
+    pub(super) id: u64,
+    pub(super) link: L,
+    pub(super) transport: Rc<dyn Transport>,
+    stats: Arc<CarrierStats>,
+    state: watch::Sender<State>,
+    /// It counts in the telemetry.
+    counted: Cell<bool>,
+    since: Instant,
+    /// Another one is to take its place.
+    outdated: Cell<bool>,
+    /// It was retired in order: its end is no loss.
+    retired: Cell<bool>,
+    /// Why this side does not trust it any more.
+    distrusted: Cell<Option<SessionEnd>>,
+    distrusted_wake: Notify,
+    place: Option<Place>,
+    /// Each stream and each open on it has one more.
+    streams: Rc<()>,
+    task: RefCell<Option<AbortHandle>>,
+}
+
+impl<L: Link> Member<L> {
+    pub(super) fn state(&self) -> State {
+        *self.state.borrow()
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.state() == State::Up
+    }
+
+    /// What its other end has proved.
+    pub(super) fn proof(&self) -> Option<&Proof> {
+        self.transport.proof()
+    }
+
+    /// Ends it at once, as if it had failed.
+    pub(super) fn distrust(&self, end: SessionEnd) {
+        self.distrusted.set(Some(end));
+        self.distrusted_wake.notify_one();
+    }
+
+    /// The peer has opened something.
+    pub(super) fn heard(&self) {
+        if let Some(place) = &self.place {
+            place.heard();
+        }
+    }
+
+    async fn evicted(&self) {
+        match &self.place {
+            Some(place) => place.evicted().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// One more stream on it, until what is returned is dropped.
+    pub(super) fn hold(&self) -> Rc<()> {
+        Rc::clone(&self.streams)
+    }
+
+    /// Streams on it that are open or being opened.
+    pub(super) fn stream_count(&self) -> usize {
+        Rc::strong_count(&self.streams) - 1
+    }
+
+    /// Says how many streams it has, and how much of what came waits.
+    pub(super) fn publish(&self) {
+        let streams = self.stream_count() as u64;
+        self.stats.set_session(streams, self.link.held());
+    }
+
+    /// Waits until the peer has answered; returns whether it is up.
+    pub(super) async fn settled(&self) -> bool {
+        let mut state = self.state.subscribe();
+        // It cannot fail: the sender is in `self`.
+        let _ = state.wait_for(|state| *state != State::Hello).await;
+        self.is_up()
+    }
+}
+
+/// The latest link, which may be gone.
+#[derive(Default)]
+pub(super) struct Latest {
+    peer: Option<Rc<str>>,
+    proof: Option<Proof>,
+    /// Who the other end of each has to be, as the first one proved it; `None`: there was none.
+    identity: Option<Option<Rc<str>>>,
+}
+
+impl<L: Link> Bridge<L> {
+    /// Adds a connection: to begin with, or as one more.
+    ///
+    /// # Errors
+    /// [`NoCarrier`]; the session goes on without it.
+    pub(super) fn add(
+        self: &Rc<Self>,
+        transport: Box<dyn Transport>,
+        unread: Vec<u8>,
+        place: Option<Place>,
+    ) -> Result<Rc<Member<L>>, NoCarrier> {
+        if self.has_ended() || self.links.borrow().len() >= LINKS_MAX {
+            return Err(NoCarrier::Refused(transport));
+        }
+        let identity: Option<Rc<str>> = transport.identity().map(Into::into);
+        if !self.is_first_or_of(&identity) {
+            return Err(NoCarrier::Stranger(transport));
+        }
+        let transport: Rc<dyn Transport> = transport.into();
+        let probe = transport.path().map(Path::probe).transpose()?;
+        let peer = transport.peer();
+        let stats = self.telemetry.carrier(peer.clone(), probe);
+        let below = Below {
+            transport: Rc::clone(&transport),
+            unread,
+            stats: Arc::clone(&stats),
+        };
+        let link = (self.make)(below, &self.config)?;
+        {
+            let mut latest = self.latest.borrow_mut();
+            latest.peer = Some(peer.into());
+            latest.proof = transport.proof().cloned();
+            latest.identity.get_or_insert(identity);
+        }
+        let member = Rc::new(Member {
+            id: self.number(),
+            link,
+            transport,
+            stats,
+            state: watch::Sender::new(State::Hello),
+            counted: Cell::new(false),
+            since: Instant::now(),
+            outdated: Cell::new(false),
+            retired: Cell::new(false),
+            distrusted: Cell::new(None),
+            distrusted_wake: Notify::new(),
+            place,
+            streams: Rc::default(),
+            task: RefCell::default(),
+        });
+        self.links
+            .borrow_mut()
+            .insert(member.id, Rc::clone(&member));
+        self.share.suffice_for(self.links.borrow().len());
+        let (bridge, added) = (Rc::clone(self), Rc::clone(&member));
+        let task = Rc::clone(self).guard(async move { bridge.run_link(&added).await });
+        let task = tokio::task::spawn_local(task);
+        member.task.replace(Some(task.abort_handle()));
+        Ok(member)
+    }
+
+    fn is_first_or_of(&self, identity: &Option<Rc<str>>) -> bool {
+        let latest = self.latest.borrow();
+        latest
+            .identity
+            .as_ref()
+            .is_none_or(|known| known == identity)
+    }
+
+    async fn run_link(self: Rc<Self>, member: &Rc<Member<L>>) {
+        let hears = Hearing {
+            bridge: &self,
+            member,
+        };
+        let end = tokio::select! {
+            biased;
+            end = member.link.run(&hears) => end,
+            () = member.evicted() => {
+                self.telemetry.streams.refused(Code::TooManyCarriers);
+                SessionEnd::Evicted
+            }
+            () = member.distrusted_wake.notified() => {
+                member.distrusted.take().unwrap_or(SessionEnd::ShutDown)
+            }
+        };
+        self.link_ended(member, end);
+    }
+
+    /// Its streams end with it, and the session with the last one.
+    fn link_ended(&self, member: &Member<L>, end: SessionEnd) {
+        member.state.send_replace(State::Gone);
+        if matches!(end, SessionEnd::Revoked(_)) {
+            let streams = self.all_streams().into_iter();
+            for io in streams.filter(|io| io.link == member.id) {
+                io.abandon(Reason::Revoked, None);
+            }
+        }
+        // The others hear it from their halves, behind what had come.
+        let text = end.to_string();
+        self.remove(member);
+        let is_last = self.links.borrow().is_empty();
+        if is_last && !member.retired.get() {
+            self.end(end);
+        } else if is_last {
+            self.end(SessionEnd::Closed);
+        } else if !member.retired.get() && !self.has_ended() {
+            let (code, peer) = (Code::CarrierLost, &member.stats.peer);
+            tracing::warn!(%code, %peer, carrier = member.id, reason = %text, "Carrier ended before its session");
+        }
+        self.count_up();
+    }
+
+    fn remove(&self, member: &Member<L>) {
+        if member.counted.replace(false) {
+            self.telemetry
+                .remove_carrier(&member.stats, member.retired.get());
+        }
+        member.transport.shut();
+        self.links.borrow_mut().remove(&member.id);
+        self.idle_wake.notify_waiters();
+    }
+
+    /// What is left of them after the last word.
+    pub(super) fn drop_links(&self) {
+        for member in self.all_links() {
+            if let Some(task) = member.task.take() {
+                task.abort();
+            }
+            self.remove(&member);
+        }
+    }
+
+    pub(super) async fn without_links(&self) {
+        loop {
+            let woken = self.idle_wake.notified();
+            if self.links.borrow().is_empty() {
+                break;
+            }
+            woken.await;
+        }
+    }
+
+    pub(super) fn all_links(&self) -> Vec<Rc<Member<L>>> {
+        self.links.borrow().values().cloned().collect()
+    }
+
+    /// The link that a stream goes on: of those that are up and have room for it, the one with the fewest.
+    ///
+    /// # Errors
+    /// None has; the number is what the peer allows on all of them.
+    pub(super) fn link_for_stream(&self) -> Result<Rc<Member<L>>, usize> {
+        let links = self.links.borrow();
+        let up = links.values().filter(|member| member.is_up());
+        let has_room = |member: &&Rc<Member<L>>| member.stream_count() < member.link.streams_max();
+        let best = up.clone().filter(has_room);
+        let best = best.min_by_key(|member| member.stream_count()).cloned();
+        best.ok_or_else(|| up.map(|member| member.link.streams_max()).sum())
+    }
+
+    /// Counts them again.
+    pub(super) fn count_up(&self) {
+        let links = self.links.borrow();
+        let counts = links
+            .values()
+            .filter(|member| matches!(member.state(), State::Up | State::Leaving))
+            .filter(|member| !member.retired.get());
+        let up = counts.clone().count();
+        let room: usize = counts.clone().map(|member| member.link.streams_max()).sum();
+        let outdated = counts.filter(|member| member.outdated.get()).count();
+        let sends = links_wanted(self.streams.borrow().len(), room, up);
+        self.numbers.send_if_modified(|numbers| {
+            let before = *numbers;
+            (numbers.up, numbers.outdated, numbers.sends) = (up, outdated, sends);
+            *numbers != before
+        });
+    }
+
+    /// Begins to take one link out in order. Returns whether it does.
+    pub(super) fn retire_one(&self) -> bool {
+        let links = self.links.borrow();
+        let up = links.values().filter(|member| member.is_up());
+        let chosen = up.max_by_key(|member| (member.outdated.get(), member.id));
+        let Some(member) = chosen.cloned() else {
+            return false;
+        };
+        drop(links);
+        member.retired.set(true);
+        self.take_no_more(&member);
+        self.count_up();
+        true
+    }
+
+    /// It takes no more streams, and ends with the last one that it has.
+    pub(super) fn take_no_more(&self, member: &Rc<Member<L>>) {
+        member.state.send_replace(State::Leaving);
+        member.link.go_away();
+        self.end_empty(member);
+    }
+
+    /// A link that takes no more streams ends without one.
+    pub(super) fn end_empty(&self, member: &Member<L>) {
+        let leaves = member.state() == State::Leaving && member.retired.get();
+        if leaves && member.stream_count() == 0 {
+            member.link.shut_down();
+        }
+    }
+
+    pub(super) fn outdate(&self, renewed: Instant) {
+        for member in self.links.borrow().values() {
+            let outdated = member.outdated.get() || member.since < renewed;
+            member.outdated.set(outdated);
+        }
+        self.count_up();
+    }
+
+    pub(super) fn peer(&self) -> Rc<str> {
+        self.latest.borrow().peer.clone().unwrap_or_default()
+    }
+
+    pub(super) fn identity(&self) -> Option<Rc<str>> {
+        self.latest.borrow().identity.clone().flatten()
+    }
+
+    /// What the other end of the latest has proved.
+    pub(super) fn proof(&self) -> Option<Proof> {
+        self.latest.borrow().proof.clone()
+    }
+
+    pub(super) fn numbers(&self) -> PoolState {
+        *self.numbers.borrow()
+    }
+}
+
+/// How many links could be used for `streams`, where `up` of them have `room` for as many: one more once a quarter is
+/// left, one fewer once less than half of the others would be used.
+fn links_wanted(streams: usize, room: usize, up: usize) -> usize {
+    let each = room / up.max(1);
+    let wanted = if streams > room / 4 * 3 {
+        up + 1
+    } else if up > 1 && streams < each.saturating_mul(up - 1) / 2 {
+        up - 1
+    } else {
+        up
+    };
+    wanted.max(1)
+}
+
+/// What is heard of one link.
+struct Hearing<'a, L: Link> {
+    bridge: &'a Rc<Bridge<L>>,
+    member: &'a Rc<Member<L>>,
+}
+
+impl<L: Link> Hears<L> for Hearing<'_, L> {
+    fn ready(&self) {
+        let (bridge, member) = (self.bridge, self.member);
+        if member.state() != State::Hello {
+            return;
+        }
+        member.state.send_replace(State::Up);
+        member.counted.set(true);
+        bridge.telemetry.add_carrier(&member.stats);
+        let peer = &member.stats.peer;
+        tracing::info!(%peer, carrier = member.id, "Carrier is up");
+        bridge.count_up();
+        bridge.advance(Progress::Ready);
+    }
+
+    fn going_away(&self) {
+        if self.member.is_up() {
+            self.member.state.send_replace(State::Leaving);
+        }
+        let links = self.bridge.links.borrow();
+        if !links.values().any(|member| member.is_up()) {
+            drop(links);
+            self.bridge.advance(Progress::GoingAway);
+        }
+    }
+
+    fn asked(&self, ask: L::Ask) {
+        self.bridge.asked(self.member, ask);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_more_is_wanted_before_the_last_place_is_taken_and_fewer_once_most_are_free() {
+        assert_eq!(links_wanted(0, 0, 0), 1);
+        assert_eq!(links_wanted(0, 100, 1), 1);
+        assert_eq!(links_wanted(75, 100, 1), 1);
+        assert_eq!(links_wanted(76, 100, 1), 2);
+        assert_eq!(links_wanted(76, 200, 2), 2);
+        assert_eq!(links_wanted(50, 200, 2), 2);
+        assert_eq!(links_wanted(49, 200, 2), 1);
+        assert_eq!(links_wanted(10, usize::MAX, 1), 1);
+    }
+}

@@ -1,0 +1,144 @@
+//! The bridge as a [`Mux`].
+
+use std::rc::Rc;
+use std::time::Instant;
+
+use muxtunnel_proto::Priority;
+
+use super::Bridge;
+use super::link::Link;
+use crate::io::local_socket::LocalAddress;
+use crate::io::transport::{Proof, Standing, Transport};
+use crate::session::end::SessionEnd;
+use crate::session::handover::Place;
+use crate::session::mux::{
+    CarrierPool, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState, Progress, Refused,
+};
+use crate::stream::early_data::Connection;
+
+impl<L: Link> Mux for Rc<Bridge<L>> {
+    fn open(
+        &self,
+        target: &str,
+        _: Priority,
+        client: Connection,
+        refused: Refused,
+    ) -> Result<(), Box<NotOpened>> {
+        Bridge::open(self, target, client, refused)
+    }
+
+    fn run(&self) -> Local<'_, SessionEnd> {
+        Box::pin(Bridge::run(self))
+    }
+
+    fn guard<'a>(&'a self, task: Local<'a, ()>) -> Local<'a, ()> {
+        Box::pin(Bridge::guard(Self::clone(self), task))
+    }
+
+    fn go_away(&self) {
+        for member in self.all_links() {
+            self.take_no_more(&member);
+        }
+    }
+
+    fn leave(&self) {
+        self.advance(Progress::GoingAway);
+    }
+
+    fn shut_down(&self) {
+        self.end(SessionEnd::ShutDown);
+    }
+
+    fn give_up(&self, reason: String) {
+        self.end(SessionEnd::GivenUp(reason));
+    }
+
+    fn progress(&self) -> Progress {
+        *self.progress.borrow()
+    }
+
+    fn reached(&self, wanted: Progress) -> Local<'_, ()> {
+        Box::pin(Bridge::reached(self, wanted))
+    }
+
+    fn has_ended(&self) -> bool {
+        Bridge::has_ended(self)
+    }
+
+    fn stream_count(&self) -> usize {
+        Bridge::stream_count(self)
+    }
+
+    fn idle(&self) -> Local<'_, ()> {
+        Box::pin(Bridge::idle(self))
+    }
+
+    fn streams_gone(&self) -> Local<'_, ()> {
+        Box::pin(Bridge::streams_gone(self))
+    }
+
+    fn peer(&self) -> Rc<str> {
+        Bridge::peer(self)
+    }
+
+    fn identity(&self) -> Option<Rc<str>> {
+        Bridge::identity(self)
+    }
+
+    /// A session ends with its last link.
+    fn waits(&self) -> bool {
+        false
+    }
+
+    fn verify_again(&self, standing: &dyn Fn(&Proof) -> Standing) {
+        Bridge::verify_again(self, standing);
+    }
+
+    fn cut_denied(&self, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
+        Bridge::cut_denied(self, denied);
+    }
+
+    fn carriers(&self) -> Option<&dyn CarrierPool> {
+        Some(self)
+    }
+
+    fn listeners(&self) -> Option<&dyn Listeners> {
+        None
+    }
+}
+
+impl<L: Link> CarrierPool for Rc<Bridge<L>> {
+    fn add(
+        &self,
+        transport: Box<dyn Transport>,
+        unread: Vec<u8>,
+        place: Option<Place>,
+    ) -> Result<Local<'static, bool>, NoCarrier> {
+        let member = Bridge::add(self, transport, unread, place)?;
+        Ok(Box::pin(async move { member.settled().await }))
+    }
+
+    fn retire_one(&self) -> bool {
+        Bridge::retire_one(self)
+    }
+
+    fn outdate(&self, renewed: Instant) {
+        Bridge::outdate(self, renewed);
+    }
+
+    fn resumes(&self) -> bool {
+        false
+    }
+
+    fn numbers(&self) -> PoolState {
+        Bridge::numbers(self)
+    }
+
+    fn until<'a>(&'a self, is: &'a dyn Fn(&PoolState) -> bool) -> Local<'a, ()> {
+        Box::pin(async move {
+            let mut numbers = self.numbers.subscribe();
+            // It cannot fail: the sender is in `self`.
+            let _ = numbers.wait_for(is).await;
+        })
+    }
+}

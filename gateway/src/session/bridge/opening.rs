@@ -1,0 +1,141 @@
+//! Streams that this side opens: until the peer has answered, a client's connection only waits.
+//!
+//! Nothing of what the client sends leaves before the answer, so an open that nobody took goes elsewhere as it came.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use muxtunnel_proto::{OpenError, Reason, Refusal};
+
+use super::Bridge;
+use super::link::{Link, NoStream, Opened};
+use super::links::Member;
+use super::stream::Joined;
+use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused};
+use crate::stream::early_data::Connection;
+
+/// How long the answer to an open may take.
+const OPEN_MAX: Duration = Duration::from_secs(15);
+
+impl<L: Link> Bridge<L> {
+    /// [`Mux::open`](crate::session::mux::Mux::open).
+    ///
+    /// # Errors
+    /// There is no stream, for a reason on this side.
+    pub(super) fn open(
+        self: &Rc<Self>,
+        target: &str,
+        client: Connection,
+        refused: Refused,
+    ) -> Result<(), Box<NotOpened>> {
+        let member = match self.link_for_open(&client) {
+            Ok(member) => member,
+            Err(error) => {
+                let connection = client;
+                return Err(Box::new(NotOpened { error, connection }));
+            }
+        };
+        let number = self.number();
+        let open = member.link.open(target);
+        let place = (number, member.id, member.hold());
+        let bridge = Rc::clone(self);
+        self.asking.borrow_mut().insert(number, None);
+        drop(tokio::task::spawn_local(Rc::clone(self).guard(
+            async move {
+                let asked = bridge.ask(open, client, refused).await;
+                bridge.asking.borrow_mut().remove(&number);
+                match asked {
+                    Some((client, opened)) => bridge.join(place, client, opened).await,
+                    None => {
+                        let (_, link, hold) = place;
+                        drop(hold);
+                        bridge.stream_ended(link);
+                    }
+                }
+            },
+        )));
+        Ok(())
+    }
+
+    fn link_for_open(&self, client: &Connection) -> Result<Rc<Member<L>>, OpenError> {
+        match *self.progress.borrow() {
+            _ if self.has_ended() => return Err(OpenError::GoingAway),
+            Progress::Hello => return Err(OpenError::NotReady),
+            Progress::GoingAway => return Err(OpenError::GoingAway),
+            Progress::Ready => {}
+        }
+        let streams_max = self.config.streams_max;
+        if self.stream_count() >= streams_max as usize {
+            return Err(OpenError::TooManyStreams { streams_max });
+        }
+        if client.source.is_some() {
+            return Err(OpenError::NoSources);
+        }
+        self.link_for_stream()
+            .map_err(|allowed| OpenError::PeerStreamLimit {
+                streams_max: allowed as u64,
+            })
+    }
+
+    /// Waits for the answer, and tells the client where there is no stream.
+    async fn ask(
+        &self,
+        open: impl Future<Output = Result<Opened<L>, NoStream>>,
+        client: Connection,
+        refused: Refused,
+    ) -> Option<(Connection, Opened<L>)> {
+        let mut ended = self.ended.subscribe();
+        let asked = tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
+            asked = tokio::time::timeout(OPEN_MAX, open) => asked.unwrap_or_else(|_| {
+                let text = format!("no answer to the open within {} s", OPEN_MAX.as_secs());
+                Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
+            }),
+            // Nobody is left to be told.
+            () = client.socket.failed() => {
+                refused(OpenEnd::Abandoned);
+                return None;
+            }
+        };
+        match asked {
+            Ok(opened) => return Some((client, opened)),
+            Err(NoStream::Refused(refusal)) => {
+                let answer = client.answer.refused(Some(refusal.reason));
+                refused(OpenEnd::Refused(refusal));
+                client.socket.end_with(&answer).await;
+            }
+            Err(NoStream::Lost) => {
+                let answer = client.answer.refused(None);
+                refused(OpenEnd::Abandoned);
+                client.socket.end_with(&answer).await;
+            }
+            Err(NoStream::NotTaken) => refused(OpenEnd::Returned(client)),
+        }
+        None
+    }
+
+    /// The client is told that it has its stream, before it gets payload.
+    async fn join(
+        self: &Rc<Self>,
+        place: (u64, u64, Rc<()>),
+        client: Connection,
+        opened: Opened<L>,
+    ) {
+        let answer = client.answer.granted(&opened.address);
+        // Its socket is empty, so one that takes no answer is broken, which the source sees.
+        let told = answer.is_empty() || client.socket.send_at_once(&answer);
+        let io = Joined::new(
+            place,
+            &self.unsent,
+            client.socket,
+            client.local,
+            client.early,
+        );
+        if !told {
+            io.abandon(io.account.local_reset(), None);
+        }
+        let halves = (opened.sender, opened.receiver);
+        self.run_stream(Rc::new(io), halves).await;
+    }
+}

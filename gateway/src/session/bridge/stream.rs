@@ -1,0 +1,196 @@
+//! One stream: a local end joined to what the link has of it, in both directions ([`source`], [`sink`]).
+//!
+//! One that is cut delivers what came and then resets its local end, so that no application takes a cut for an end of file.
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::{Outcome, ResetCode};
+use tokio::sync::Notify;
+
+use super::link::{Link, Receiver, Sender, Unsent};
+use super::{Bridge, sink, source};
+use crate::base::closing::Reason;
+use crate::io::local_end::LocalEnd;
+use crate::stream::account::{Account, Local};
+use crate::stream::life::{Cut, Life};
+
+/// How long a cut stream's local end may take to accept what had come for it.
+const CUT_DELIVERY_MAX: Duration = Duration::from_secs(10);
+
+/// How one direction ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Clean,
+    Cut,
+}
+
+/// An open stream.
+pub(super) struct Joined {
+    pub(super) id: u64,
+    /// The number of its link.
+    pub(super) link: u64,
+    pub(super) socket: Box<dyn LocalEnd>,
+    /// What was read of the client before, and is to be sent first.
+    pub(super) early: Cell<Vec<u8>>,
+    pub(super) life: Life,
+    pub(super) account: Account,
+    /// What it sent and is not with the kernel.
+    pub(super) unsent: Rc<Unsent>,
+    cut_wake: Notify,
+    /// Its place on its link.
+    _place: Rc<()>,
+}
+
+impl Joined {
+    /// Both sides agree on it.
+    pub(super) fn new(
+        (id, link, place): (u64, u64, Rc<()>),
+        unsent: &Rc<Unsent>,
+        socket: Box<dyn LocalEnd>,
+        local: Local,
+        early: Vec<u8>,
+    ) -> Self {
+        let life = Life::new(false);
+        life.open();
+        Self {
+            id,
+            link,
+            socket,
+            early: Cell::new(early),
+            life,
+            account: Account::new(local),
+            unsent: Unsent::part_of(unsent),
+            cut_wake: Notify::new(),
+            _place: place,
+        }
+    }
+
+    /// The peer cut it, or its link ended: what came is still delivered.
+    pub(super) fn cut(&self, outcome: Outcome) {
+        tracing::debug!(stream = self.id, ?outcome, "Stream was cut");
+        self.end(Cut {
+            deliver: true,
+            ..Cut::at_once(outcome.into())
+        });
+    }
+
+    /// Cuts it from this side. `error`: what the local end failed with.
+    pub(super) fn abandon(&self, reason: Reason, error: Option<ErrorKind>) {
+        self.end(Cut {
+            error,
+            ..Cut::at_once(reason)
+        });
+    }
+
+    /// The local end failed: the peer must learn that the stream was cut.
+    pub(super) fn fail(&self, error: &std::io::Error) -> End {
+        tracing::debug!(stream = self.id, %error, "Local end failed");
+        self.abandon(self.account.local_reset(), Some(error.kind()));
+        End::Cut
+    }
+
+    fn end(&self, cut: Cut) {
+        self.life.cut(cut);
+        self.cut_wake.notify_waiters();
+    }
+
+    /// Waits until it is cut.
+    pub(super) async fn is_cut(&self) {
+        loop {
+            let woken = self.cut_wake.notified();
+            if self.life.is_over() {
+                break;
+            }
+            woken.await;
+        }
+    }
+
+    fn delivers(&self) -> bool {
+        self.life.why_cut().is_some_and(|cut| cut.deliver)
+    }
+
+    pub(super) fn half_open(&self) -> bool {
+        self.life.has_source_ended() || self.life.has_peer_finished()
+    }
+
+    /// How long, as far as was asked before, nothing has happened: no byte and no end of a half.
+    pub(super) fn quiet_for(&self, now: Instant) -> Duration {
+        self.account.quiet_for(now, self.life.steps())
+    }
+}
+
+impl<L: Link> Bridge<L> {
+    /// Runs an open stream to its end.
+    pub(super) async fn run_stream(
+        &self,
+        io: Rc<Joined>,
+        (mut sender, mut receiver): (L::Sender, L::Receiver),
+    ) {
+        io.account.opened(&self.telemetry);
+        self.streams.borrow_mut().insert(io.id, Rc::clone(&io));
+        self.count_up();
+        self.idle_wake.notify_waiters();
+        let sink = async {
+            tokio::select! {
+                biased;
+                end = sink::run(self, &io, &mut receiver) => end,
+                () = overdue(&io) => End::Cut,
+            }
+        };
+        let (source, sink) = tokio::join!(source::run(self, &io, &mut sender), sink);
+        let clean = source == End::Clean && sink == End::Clean && !io.life.is_over();
+        if !clean {
+            if io.life.why_cut().is_some_and(|cut| cut.error.is_some()) {
+                // What the local end had sent before it failed arrives before the cut.
+                let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.unsent.none()).await;
+            }
+            let reset = |cut: Cut| cut.reason.reset_code();
+            let code = io.life.why_cut().map_or(ResetCode::Cancelled, reset);
+            sender.reset(code);
+            receiver.stop(code);
+        }
+        self.report(&io, clean);
+        if clean {
+            io.socket.end_in_order();
+        } else if io.delivers() {
+            let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;
+        }
+        self.streams.borrow_mut().remove(&io.id);
+        let link = io.link;
+        drop(io);
+        self.stream_ended(link);
+    }
+
+    fn report(&self, io: &Joined, clean: bool) {
+        let cut = io.life.why_cut();
+        let reason = match cut {
+            Some(cut) => cut.reason,
+            None if clean => Reason::Completed,
+            None => Reason::CarrierLost,
+        };
+        let error = cut.and_then(|cut| cut.error);
+        let (telemetry, peer) = (&self.telemetry, self.peer());
+        io.account.closed(telemetry, &peer, reason, error);
+    }
+
+    /// There is one stream fewer.
+    pub(super) fn stream_ended(&self, link: u64) {
+        let member = self.links.borrow().get(&link).cloned();
+        if let Some(member) = member {
+            self.end_empty(&member);
+        }
+        self.count_up();
+        self.idle_wake.notify_waiters();
+    }
+}
+
+/// Waits until nothing more of a stream that was cut is to be delivered.
+async fn overdue(io: &Joined) {
+    io.is_cut().await;
+    if io.delivers() {
+        tokio::time::sleep(CUT_DELIVERY_MAX).await;
+    }
+}

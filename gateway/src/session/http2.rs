@@ -1,0 +1,283 @@
+//! HTTP/2 (RFC 9113): each stream is a CONNECT (section 8.5).
+//!
+//! The h2 crate does the framing and judges what a peer may send; here is what a tunnel needs of it: the target as
+//! `:authority`, refusals as a status with Proxy-Status (RFC 9209), windows that follow the path ([`windows`]), PING as
+//! liveness ([`pinger`]), and that a cut is RST_STREAM and never an end.
+//!
+//! Memory: a peer may send what its connection's window allows, `memory.receive` in all; see docs/limits.md.
+
+mod answer;
+mod ask;
+mod carried;
+mod connection;
+mod halves;
+mod pinger;
+mod windows;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::rc::Rc;
+use std::time::Duration;
+
+use h2::FlowControl;
+use h2::client::SendRequest;
+use http::{Method, Request, Uri};
+use muxtunnel_gateway_config::SessionConfig;
+use muxtunnel_proto::{Reason, Refusal};
+use tokio::sync::Notify;
+
+use crate::io::socket::KeepaliveConfig;
+use crate::io::transport::{Side, Transport};
+use crate::session::backlog::Backlog;
+use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Payload};
+use crate::session::end::SessionEnd;
+use crate::session::mux::Local;
+use ask::Asked;
+use carried::Carried;
+use connection::{Connection, Event};
+use halves::{Receiving, Sending};
+use pinger::{Pinger, Pong};
+use windows::Windows;
+
+/// The connection preface (section 3.4), with which a client begins.
+pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// SETTINGS without any, and a GOAWAY behind no stream with NO_ERROR (sections 6.5 and 6.8): no streams are taken here.
+pub(crate) const GOES_AWAY: [u8; 26] = [
+    0, 0, 0, 4, 0, 0, 0, 0, 0, //
+    0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0,
+];
+/// Longest frame that is taken: what one read of ours sends, and more of it where a peer has more.
+const FRAME_BYTES_MAX: u32 = 1 << 20;
+/// Payload of a stream that waits in the library: two batches, so that one is read while the other leaves.
+const SEND_BUFFER_BYTES: usize = 512 << 10;
+/// The header fields of one request or answer.
+const HEADER_BYTES_MAX: u32 = 16 << 10;
+/// Streams that the peer has reset and nobody has looked at yet; more end the connection (CVE-2023-44487).
+const RESETS_PENDING_MAX: usize = 32;
+/// Streams that this side has reset for what the peer did wrong; more end the connection (CVE-2025-8671).
+const ERROR_RESETS_MAX: usize = 64;
+/// Streams that this side has reset and whose frames may still come.
+const RESETS_REMEMBERED_MAX: usize = 1024;
+/// They are remembered for so long.
+const RESETS_REMEMBERED_FOR: Duration = Duration::from_secs(5);
+/// Streams at once before the peer has said how many it takes.
+const STREAMS_AT_FIRST: usize = 100;
+
+/// One connection.
+pub(crate) struct Http2 {
+    /// To be run.
+    connection: RefCell<Option<Connection>>,
+    /// Asks for streams; `None`: the peer asks, or this side has ended it.
+    requests: RefCell<Option<SendRequest<Payload>>>,
+    traffic: Rc<Traffic>,
+    windows: RefCell<Windows>,
+    going_away: Notify,
+    closing: Notify,
+}
+
+/// What all streams of one connection share.
+pub(super) struct Traffic {
+    transport: Rc<dyn Transport>,
+    backlog: Backlog,
+    /// Payload that came.
+    received: Cell<u64>,
+    received_wake: Notify,
+    /// What the peer has of credit, by stream.
+    credits: RefCell<BTreeMap<u32, FlowControl>>,
+}
+
+impl Http2 {
+    /// The side that dialled or accepted the connection.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
+        let transport = below.transport;
+        if let Some(path) = transport.path() {
+            path.prepare(config.congestion_control, KeepaliveConfig::of(config))?;
+        }
+        let traffic = Rc::new(Traffic {
+            backlog: Backlog::new(transport.path())?,
+            transport: Rc::clone(&transport),
+            received: Cell::new(0),
+            received_wake: Notify::new(),
+            credits: RefCell::default(),
+        });
+        let windows = Windows::new(config.memory.receive.0);
+        let carried = Carried::new(transport, below.unread, below.stats);
+        let connection = Connection::new(side, carried, &windows, config);
+        Ok(Self {
+            connection: RefCell::new(Some(connection)),
+            requests: RefCell::default(),
+            traffic,
+            windows: RefCell::new(windows),
+            going_away: Notify::new(),
+            closing: Notify::new(),
+        })
+    }
+
+    async fn drive(&self, mut connection: Connection, hears: &dyn Hears<Self>) -> SessionEnd {
+        let mut pinger = Pinger::new(connection.pings());
+        loop {
+            tokio::select! {
+                biased;
+                event = connection.next() => match event {
+                    Event::Asked(asked) => {
+                        let (request, answer) = *asked;
+                        if let Some(asked) = Asked::read(request, answer, &self.traffic) {
+                            hears.asked(asked);
+                        }
+                    }
+                    Event::Greeted(requests) => {
+                        pinger = Pinger::new(connection.pings());
+                        self.requests.replace(requests);
+                    }
+                    Event::GoingAway => hears.going_away(),
+                    Event::Ended(end) => return end,
+                },
+                pong = pinger.next(&self.traffic) => match pong {
+                    Ok(pong) => {
+                        hears.ready();
+                        self.fit_windows(&mut connection, pong);
+                    }
+                    Err(end) => return end,
+                },
+                () = self.going_away.notified() => connection.go_away(),
+                () = self.closing.notified() => {
+                    connection.go_away();
+                    self.requests.take();
+                }
+            }
+        }
+    }
+
+    fn fit_windows(&self, connection: &mut Connection, pong: Pong) {
+        let mut windows = self.windows.borrow_mut();
+        if let Some(bytes) = windows.fit(pong.received, self.traffic.held()) {
+            connection.set_window(bytes);
+        }
+    }
+}
+
+impl Link for Http2 {
+    type Sender = Sending;
+    type Receiver = Receiving;
+    type Ask = Asked;
+
+    fn open(&self, target: &str) -> Local<'static, Result<Opened<Self>, NoStream>> {
+        let requests = self.requests.borrow().clone();
+        let request = connect_to(target);
+        let traffic = Rc::clone(&self.traffic);
+        Box::pin(async move {
+            let mut requests = requests.ok_or(NoStream::NotTaken)?;
+            let request = request.map_err(NoStream::Refused)?;
+            let room = std::future::poll_fn(|context| requests.poll_ready(context)).await;
+            room.map_err(not_opened)?;
+            let (answer, sender) = requests.send_request(request, false).map_err(not_opened)?;
+            let answer = answer.await.map_err(not_opened)?;
+            let (head, body) = answer.into_parts();
+            answer::read(&head).map_err(NoStream::Refused)?;
+            Ok(Opened {
+                address: answer::address(&head),
+                sender: Sending::new(sender, Rc::clone(&traffic)),
+                receiver: Receiving::new(body, traffic),
+            })
+        })
+    }
+
+    fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {
+        Box::pin(async move {
+            let connection = self.connection.take();
+            match connection {
+                Some(connection) => self.drive(connection, hears).await,
+                None => SessionEnd::Closed,
+            }
+        })
+    }
+
+    fn streams_max(&self) -> usize {
+        let requests = self.requests.borrow();
+        requests
+            .as_ref()
+            .map_or(0, SendRequest::current_max_send_streams)
+    }
+
+    fn held(&self) -> u64 {
+        self.traffic.held()
+    }
+
+    fn go_away(&self) {
+        self.going_away.notify_one();
+    }
+
+    fn shut_down(&self) {
+        self.closing.notify_one();
+    }
+}
+
+/// A CONNECT to `target` (`tcp://host:port`).
+fn connect_to(target: &str) -> Result<Request<()>, Refusal> {
+    let refusal = |text: String| Refusal::new(Reason::AddressType, text);
+    let Some(address) = target.strip_prefix("tcp://") else {
+        return Err(refusal(format!(
+            "{target:?} is no host and port, which is all that HTTP/2 leads to"
+        )));
+    };
+    let split = address.rsplit_once(':');
+    let Some((host, port)) = split
+        .filter(|(host, _)| !host.is_empty())
+        .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
+    else {
+        return Err(refusal(format!("{target:?} is no host and port")));
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let authority = if host.contains(':') {
+        format!("[{host}]:{port}")
+    } else {
+        format!("{host}:{port}")
+    };
+    let uri = Uri::try_from(authority).map_err(|error| refusal(format!("{target:?}: {error}")))?;
+    let mut request = Request::new(());
+    *request.method_mut() = Method::CONNECT;
+    *request.uri_mut() = uri;
+    Ok(request)
+}
+
+/// Why there is no stream, where the peer did not answer.
+fn not_opened(error: h2::Error) -> NoStream {
+    let (remote, reason) = (error.is_remote(), error.reason());
+    if error.is_io() {
+        return NoStream::Lost;
+    }
+    match reason {
+        // Section 8.7: it was not processed.
+        Some(h2::Reason::REFUSED_STREAM) => NoStream::NotTaken,
+        Some(h2::Reason::NO_ERROR) if error.is_go_away() && remote => NoStream::NotTaken,
+        _ if error.is_go_away() => NoStream::Lost,
+        _ => {
+            let text = format!("the other side reset the request: {error}");
+            NoStream::Refused(Refusal::new(Reason::General, text))
+        }
+    }
+}
+
+/// Why a connection ended.
+fn end_of(error: h2::Error) -> SessionEnd {
+    if let Some(io) = error.get_io()
+        && matches!(io.kind(), ErrorKind::UnexpectedEof | ErrorKind::BrokenPipe)
+    {
+        return SessionEnd::Closed;
+    }
+    let text = error.to_string();
+    match error.into_io() {
+        Some(io) => SessionEnd::Io(io),
+        None => SessionEnd::Protocol(muxtunnel_proto::SessionError::Violation {
+            code: None,
+            problem: text,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,159 @@
+//! The two halves of a stream.
+
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use h2::{Reason, RecvStream, SendStream};
+use muxtunnel_proto::{Outcome, ResetCode};
+
+use super::Traffic;
+use crate::session::bridge::link::{Payload, Receiver, Sender};
+
+/// What this side sends.
+pub(crate) struct Sending {
+    stream: SendStream<Payload>,
+    traffic: Rc<Traffic>,
+    finished: bool,
+}
+
+impl Sending {
+    pub(super) fn new(stream: SendStream<Payload>, traffic: Rc<Traffic>) -> Self {
+        Self {
+            stream,
+            traffic,
+            finished: false,
+        }
+    }
+}
+
+impl Sender for Sending {
+    async fn capacity(&mut self, wanted: usize) -> Result<usize, Outcome> {
+        let wanted = wanted.min(self.traffic.backlog.batch_max());
+        self.stream.reserve_capacity(wanted);
+        loop {
+            let capacity = self.stream.capacity();
+            if capacity > 0 {
+                return Ok(capacity.min(wanted));
+            }
+            match poll_fn(|context| self.stream.poll_capacity(context)).await {
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(outcome(&error)),
+                None => return Err(Outcome::PeerReset(ResetCode::Cancelled)),
+            }
+        }
+    }
+
+    async fn send(&mut self, payload: Payload) -> Result<(), Outcome> {
+        let sent = self.stream.send_data(payload, false);
+        self.traffic.sample();
+        sent.map_err(|error| outcome(&error))
+    }
+
+    fn rest(&mut self) {
+        // What is reserved is taken from other streams of the connection.
+        self.stream.reserve_capacity(0);
+    }
+
+    fn finish(&mut self) -> Result<(), Outcome> {
+        self.finished = true;
+        let end = Payload::empty();
+        let finished = self.stream.send_data(end, true);
+        finished.map_err(|error| outcome(&error))
+    }
+
+    async fn stopped(&mut self) -> Outcome {
+        match poll_fn(|context| self.stream.poll_reset(context)).await {
+            Ok(reason) => Outcome::PeerReset(reset_code(reason)),
+            Err(error) => outcome(&error),
+        }
+    }
+
+    fn reset(&mut self, _: ResetCode) {
+        // Section 8.5: an error of the TCP connection, a reset of it as well.
+        self.stream.send_reset(Reason::CONNECT_ERROR);
+    }
+}
+
+/// What the peer sends.
+pub(crate) struct Receiving {
+    stream: RecvStream,
+    traffic: Rc<Traffic>,
+}
+
+impl Receiving {
+    pub(super) fn new(mut stream: RecvStream, traffic: Rc<Traffic>) -> Self {
+        let credit = stream.flow_control().clone();
+        let mut credits = traffic.credits.borrow_mut();
+        credits.insert(stream.stream_id().as_u32(), credit);
+        drop(credits);
+        Self { stream, traffic }
+    }
+}
+
+impl Drop for Receiving {
+    fn drop(&mut self) {
+        let id = self.stream.stream_id().as_u32();
+        self.traffic.credits.borrow_mut().remove(&id);
+    }
+}
+
+impl Receiver for Receiving {
+    async fn receive(&mut self) -> Result<Option<Bytes>, Outcome> {
+        match self.stream.data().await {
+            Some(Ok(payload)) => {
+                self.traffic.came(payload.len());
+                Ok(Some(payload))
+            }
+            Some(Err(error)) => Err(outcome(&error)),
+            None => Ok(None),
+        }
+    }
+
+    fn took(&mut self, bytes: usize) {
+        // It fails where the stream has ended, and credit is of no use any more.
+        let _ = self.stream.flow_control().release_capacity(bytes);
+    }
+
+    fn stop(&mut self, _: ResetCode) {
+        // The stream has one reset, which the other half sends.
+    }
+}
+
+impl Traffic {
+    fn came(&self, bytes: usize) {
+        self.received.set(self.received.get() + bytes as u64);
+        self.received_wake.notify_one();
+    }
+
+    /// Payload that came and that no local end has taken, bytes.
+    pub(super) fn held(&self) -> u64 {
+        let credits = self.credits.borrow();
+        let held = credits.values().map(|credit| credit.used_capacity() as u64);
+        held.sum()
+    }
+
+    /// Something is on its way: what may wait in front of the network follows its rate.
+    fn sample(&self) {
+        if let Some(path) = self.transport.path() {
+            // A path that cannot be asked fails by itself.
+            let _ = self.backlog.sample(path, Instant::now());
+        }
+    }
+}
+
+/// What cut a stream.
+fn outcome(error: &h2::Error) -> Outcome {
+    match error.reason() {
+        Some(reason) if !error.is_go_away() => Outcome::PeerReset(reset_code(reason)),
+        _ => Outcome::CarrierLost,
+    }
+}
+
+fn reset_code(reason: Reason) -> ResetCode {
+    match reason {
+        Reason::CONNECT_ERROR | Reason::CANCEL | Reason::NO_ERROR => ResetCode::Cancelled,
+        reason => ResetCode::Other(u32::from(reason).try_into().unwrap_or(u16::MAX)),
+    }
+}
