@@ -39,6 +39,7 @@ const LAYERS: [&[&str]; 6] = [
 /// reconciliation, which is none.
 const STEPS: [&[&str]; 9] = [
     &[
+        "access",
         "cert_manager",
         "certifier",
         "config_file",

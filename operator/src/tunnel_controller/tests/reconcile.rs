@@ -75,7 +75,7 @@ fn operator(
         Healthy(api.clone()),
         Tunnels::default(),
     );
-    context.certifier = Certifier::with_clock(client, &settings(), clock.clone());
+    context.access.certifier = Certifier::with_clock(client, &settings(), clock.clone());
     (RefCell::new(watches), Arc::new(context))
 }
 
@@ -158,7 +158,7 @@ impl Bench {
 
     /// The tunnel as the operator knows it.
     pub(super) fn known(&self) -> Arc<MuxTunnel> {
-        let tunnels = &self.context.cluster.caches.tunnels;
+        let tunnels = &self.context.access.cluster.caches.tunnels;
         tunnels.get("site", "office").unwrap().unwrap()
     }
 
