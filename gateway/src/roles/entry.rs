@@ -5,6 +5,7 @@
 //! that come while there is no session wait for one in the backlog.
 
 mod carriers;
+mod dial_context;
 mod exit_liveness;
 mod exits;
 mod http;
@@ -40,8 +41,8 @@ use crate::session::hello;
 use crate::session::mux::{Mux, NoCarrier, Progress};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
-use carriers::DialContext;
 pub(crate) use carriers::pause;
+use dial_context::DialContext;
 use exits::{Connected, EXITS_MAX, Link, Links};
 use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};

@@ -9,7 +9,7 @@ use std::future::pending;
 
 use tokio::sync::watch;
 
-use super::carriers::DialContext;
+use super::dial_context::DialContext;
 use super::exits::is_ipv4;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Exits, Protocol};
 
-use super::{Entry, carriers};
+use super::{Entry, dial_context};
 use crate::io::transport::Transport;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
@@ -158,7 +158,7 @@ impl Entry {
         for at in chosen.addresses {
             let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, at.clone());
             self.exits.send_modify(take);
-            match carriers::connect(&at, &self.dial_context).await {
+            match dial_context::connect(&at, &self.dial_context).await {
                 Ok(carrier) => return Ok(Some(Connected { carrier, at, exits })),
                 Err(error) => last = Some(error),
             }
