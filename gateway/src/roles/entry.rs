@@ -29,7 +29,7 @@ use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::UnixListeners;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
-use crate::io::transport::{Side, command_name};
+use crate::io::transport::Side;
 use crate::net::dns::Lookups;
 use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
@@ -62,7 +62,6 @@ const MEMORY_MIN: u64 = 1 << 20;
 struct Entry {
     worker: usize,
     session: SessionConfig,
-    reaches: Exits,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
@@ -155,10 +154,7 @@ enum Next {
 
 /// Dials, runs, waits, dials again: the session of one place.
 async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
-    let exit = match &entry.reaches {
-        Exits::Addresses { connect, .. } => connect.clone(),
-        Exits::Command(words) => command_name(words),
-    };
+    let exit = entry.dial_context.label();
     let mut failures = 0;
     let mut discoveries = 0;
     loop {
@@ -225,7 +221,7 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
     asked.hear(&driver);
     driver.add_carrier(carrier, Vec::new(), None)?;
     // Only where a name leads to one exit it is known to lead there when the address has changed.
-    let exit = match &entry.reaches {
+    let exit = match &entry.dial_context.exits {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
             Address::unresolved(connect)
         }
@@ -258,11 +254,11 @@ impl Entry {
         Self {
             worker: worker.index,
             session: configured.session,
-            reaches: configured.exits,
             reloadable: worker.reloadable,
             dial_context: DialContext {
                 credentials: worker.credentials,
                 web_socket: configured.web_socket,
+                exits: configured.exits,
                 egress: worker.egress,
                 leaf: worker.rendezvous_role.leaf,
             },

@@ -193,6 +193,10 @@ mod tests {
         let dial_context = DialContext {
             credentials: worker.credentials,
             web_socket: None,
+            exits: config::Exits::Addresses {
+                connect: "far:1".to_owned(),
+                fallback: None,
+            },
             egress: worker.egress,
             leaf: None,
         };
