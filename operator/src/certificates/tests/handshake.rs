@@ -8,13 +8,13 @@ use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, DistinguishedName,
-    Error, RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
+    CertificateError, ClientConfig, ClientConnection, CommonState, DigitallySignedStruct, Error,
+    RootCertStore, ServerConfig, ServerConnection, SignatureScheme,
 };
 use webpki::EndEntityCert;
 
@@ -28,6 +28,39 @@ pub(crate) struct Files {
     pub(crate) peer: String,
 }
 
+impl Files {
+    fn own(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        let certificates = CertificateDer::pem_slice_iter(self.certificate.as_bytes());
+        let key = PrivateKeyDer::from_pem_slice(self.key.as_bytes()).unwrap();
+        (certificates.map(Result::unwrap).collect(), key)
+    }
+
+    fn roots(&self) -> Arc<RootCertStore> {
+        let mut roots = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(self.ca.as_bytes()) {
+            roots.add(certificate.unwrap()).unwrap();
+        }
+        Arc::new(roots)
+    }
+
+    /// Verifies the chains of clients.
+    fn clients(&self) -> Arc<dyn ClientCertVerifier> {
+        let provider = Arc::new(default_provider());
+        let clients = WebPkiClientVerifier::builder_with_provider(self.roots(), provider);
+        clients.build().unwrap()
+    }
+
+    /// Whether the other end of `connection` has the name that is taken.
+    fn takes(&self, connection: &CommonState) -> Result<(), Error> {
+        let chain = connection.peer_certificates().unwrap();
+        let parsed = EndEntityCert::try_from(&chain[0]).unwrap();
+        match parsed.valid_uri_names().any(|uri| uri == self.peer) {
+            true => Ok(()),
+            false => Err(Error::InvalidCertificate(CertificateError::NotValidForName)),
+        }
+    }
+}
+
 #[derive(Debug)]
 struct At(i64);
 
@@ -38,69 +71,14 @@ impl TimeProvider for At {
     }
 }
 
+/// Verifies the chains of servers, whatever their names; of signatures it knows what `clients` does.
 #[derive(Debug)]
-struct Judge {
+struct Servers {
     roots: Arc<RootCertStore>,
     clients: Arc<dyn ClientCertVerifier>,
-    peer: String,
 }
 
-impl Judge {
-    fn new(files: &Files) -> Arc<Self> {
-        let mut roots = RootCertStore::empty();
-        for certificate in CertificateDer::pem_slice_iter(files.ca.as_bytes()) {
-            roots.add(certificate.unwrap()).unwrap();
-        }
-        let roots = Arc::new(roots);
-        let provider = Arc::new(default_provider());
-        let clients = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider);
-        Arc::new(Self {
-            roots,
-            clients: clients.build().unwrap(),
-            peer: files.peer.clone(),
-        })
-    }
-
-    fn name(&self, certificate: &CertificateDer<'_>) -> Result<(), Error> {
-        let parsed = EndEntityCert::try_from(certificate).unwrap();
-        if parsed.valid_uri_names().any(|uri| uri == self.peer) {
-            Ok(())
-        } else {
-            Err(Error::InvalidCertificate(CertificateError::NotValidForName))
-        }
-    }
-}
-
-/// What both sorts of verifier ask of signatures: the methods of the one for clients.
-macro_rules! signatures {
-    () => {
-        fn verify_tls12_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            let verifier = &self.clients;
-            verifier.verify_tls12_signature(message, certificate, signature)
-        }
-
-        fn verify_tls13_signature(
-            &self,
-            message: &[u8],
-            certificate: &CertificateDer<'_>,
-            signature: &DigitallySignedStruct,
-        ) -> Result<HandshakeSignatureValid, Error> {
-            let verifier = &self.clients;
-            verifier.verify_tls13_signature(message, certificate, signature)
-        }
-
-        fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-            self.clients.supported_verify_schemes()
-        }
-    };
-}
-
-impl ServerCertVerifier for Judge {
+impl ServerCertVerifier for Servers {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -110,46 +88,34 @@ impl ServerCertVerifier for Judge {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         let all = default_provider().signature_verification_algorithms.all;
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            all,
-        )?;
-        self.name(end_entity)?;
+        let server = ParsedCertificate::try_from(end_entity)?;
+        verify_server_cert_signed_by_trust_anchor(&server, &self.roots, intermediates, now, all)?;
         Ok(ServerCertVerified::assertion())
     }
 
-    signatures!();
-}
-
-impl ClientCertVerifier for Judge {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.clients.root_hint_subjects()
-    }
-
-    fn verify_client_cert(
+    fn verify_tls12_signature(
         &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        now: UnixTime,
-    ) -> Result<ClientCertVerified, Error> {
-        let verified = self
-            .clients
-            .verify_client_cert(end_entity, intermediates, now)?;
-        self.name(end_entity)?;
-        Ok(verified)
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let verifier = &self.clients;
+        verifier.verify_tls12_signature(message, certificate, signature)
     }
 
-    signatures!();
-}
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let verifier = &self.clients;
+        verifier.verify_tls13_signature(message, certificate, signature)
+    }
 
-fn own(files: &Files) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
-    let certificates = CertificateDer::pem_slice_iter(files.certificate.as_bytes());
-    let key = PrivateKeyDer::from_pem_slice(files.key.as_bytes()).unwrap();
-    (certificates.map(Result::unwrap).collect(), key)
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.clients.supported_verify_schemes()
+    }
 }
 
 /// Lets an entry and an exit shake hands at `now`, in seconds since 1970.
@@ -158,16 +124,20 @@ fn own(files: &Files) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) 
 /// What one of them has against the other.
 pub(crate) fn shake_hands(entry: &Files, exit: &Files, now: i64) -> Result<(), Error> {
     let provider = Arc::new(default_provider());
-    let (certificates, key) = own(entry);
+    let servers = Servers {
+        roots: entry.roots(),
+        clients: entry.clients(),
+    };
+    let (certificates, key) = entry.own();
     let client = ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(At(now)))
         .with_protocol_versions(&[&TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(Judge::new(entry))
+        .with_custom_certificate_verifier(Arc::new(servers))
         .with_client_auth_cert(certificates, key)?;
-    let (certificates, key) = own(exit);
+    let (certificates, key) = exit.own();
     let server = ServerConfig::builder_with_details(provider, Arc::new(At(now)))
         .with_protocol_versions(&[&TLS13])?
-        .with_client_cert_verifier(Judge::new(exit))
+        .with_client_cert_verifier(exit.clients())
         .with_single_cert(certificates, key)?;
     let name = ServerName::try_from("exit").unwrap();
     let mut client = ClientConnection::new(Arc::new(client), name)?;
@@ -182,5 +152,6 @@ pub(crate) fn shake_hands(entry: &Files, exit: &Files, now: i64) -> Result<(), E
         client.read_tls(&mut &bytes[..]).unwrap();
         client.process_new_packets()?;
     }
-    Ok(())
+    entry.takes(&client)?;
+    exit.takes(&server)
 }
