@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use muxtunnel_testkit::handshake::{Files, shake_hands};
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::reconcile::{MADE, SEED, TUNNEL};
 use super::*;
 use crate::certificates::join::date;
-use crate::certificates::tests::handshake::{Files, shake_hands};
 use crate::grants::tests::known;
 use crate::testing::Failure;
 use crate::testing::kubelet::OFFER;

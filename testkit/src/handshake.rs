@@ -20,12 +20,15 @@ use webpki::EndEntityCert;
 
 /// What one end of a handshake has.
 #[derive(Clone)]
-pub(crate) struct Files {
-    pub(crate) certificate: String,
-    pub(crate) key: String,
-    pub(crate) ca: String,
-    /// Whom it takes at the other end.
-    pub(crate) peer: String,
+pub struct Files {
+    /// Its chain, PEM.
+    pub certificate: String,
+    /// Its key, PEM.
+    pub key: String,
+    /// The authorities of the other end, PEM.
+    pub ca: String,
+    /// Whom it takes at the other end: a URI in the certificate.
+    pub peer: String,
 }
 
 impl Files {
@@ -122,7 +125,10 @@ impl ServerCertVerifier for Servers {
 ///
 /// # Errors
 /// What one of them has against the other.
-pub(crate) fn shake_hands(entry: &Files, exit: &Files, now: i64) -> Result<(), Error> {
+///
+/// # Panics
+/// Where what one of them has is not in order.
+pub fn shake_hands(entry: &Files, exit: &Files, now: i64) -> Result<(), Error> {
     let provider = Arc::new(default_provider());
     let servers = Servers {
         roots: entry.roots(),
