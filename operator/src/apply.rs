@@ -37,7 +37,7 @@ pub use settled::Settled;
 
 /// Annotation with the hash of what was built. Without it a field that is no longer built would not be
 /// noticed.
-pub(crate) const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
+const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
 /// Why children could not be made what was built.
 #[derive(Debug, thiserror::Error)]

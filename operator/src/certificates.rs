@@ -14,9 +14,6 @@ pub mod offer;
 pub mod seal;
 pub mod seed;
 
-#[cfg(test)]
-pub(crate) mod tests;
-
 /// A certificate could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {

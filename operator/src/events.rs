@@ -1,5 +1,8 @@
 //! Events, on transitions of conditions alone. Equal ones become one series, as events.k8s.io has it; how often one
 //! is written is [`series`]' to decide.
+//!
+//! kube's recorder ([`kube::runtime::events`]) makes the same series, but writes each repetition, and bounds neither how
+//! many an object begins nor how many it keeps: objects that flap would fill the API server, and this process.
 
 mod series;
 

@@ -6,6 +6,7 @@
 //! certificates of gateways that run are renewed, what is no longer permitted is taken from them, and the status says why.
 //! Builders of children see only the [`validate::ValidatedTunnel`].
 
+pub mod access;
 pub mod apply;
 pub mod build;
 mod cert_manager;
@@ -54,6 +55,7 @@ use crate::metrics::tunnels::Tunnels;
 use crate::settings::Settings;
 use crate::watch_clock::WatchClock;
 use crate::watches;
+use access::Access;
 pub use dereference::PAUSED;
 pub use error::Error;
 use hindrance::Hindrance;
@@ -77,21 +79,13 @@ const CONCURRENCY: u16 = 16;
 
 /// What every reconciliation has at hand.
 pub struct Context<G = observe::HttpGateways> {
-    cluster: Cluster,
-    targets: Targets,
-    settings: Arc<Settings>,
-    grants: Grants,
-    api_server: ApiServer,
+    access: Access,
     events: Events,
     prober: observe::Prober<G>,
     debounce: update_status::StatusDebounce,
-    certifier: certifier::Certifier,
-    rollouts: rollouts::Rollouts,
     backoffs: Backoffs,
     /// Of tunnels that are not ready.
     pending: Backoffs,
-    figures: Tunnels,
-    watches: Arc<WatchClock>,
 }
 
 impl<G: observe::Gateways> Context<G> {
@@ -108,44 +102,22 @@ impl<G: observe::Gateways> Context<G> {
     ) -> Self {
         figures.follow(cluster.caches.tunnels.clone());
         Self {
-            certifier: certifier::Certifier::new(cluster.client.clone(), &settings),
-            cluster,
-            targets,
-            settings,
-            grants,
-            api_server,
+            access: Access {
+                certifier: certifier::Certifier::new(cluster.client.clone(), &settings),
+                cluster,
+                targets,
+                grants,
+                api_server,
+                rollouts: rollouts::Rollouts::default(),
+                figures,
+                watches: Arc::default(),
+                settings,
+            },
             events,
             prober: observe::Prober::new(gateways),
             debounce: update_status::StatusDebounce::default(),
-            rollouts: rollouts::Rollouts::default(),
             backoffs: Backoffs::default(),
             pending: Backoffs::beginning_with(PENDING_FIRST),
-            figures,
-            watches: Arc::default(),
-        }
-    }
-
-    /// Where everything is read.
-    fn sources(&self) -> dereference::Sources<'_> {
-        dereference::Sources {
-            cluster: &self.cluster,
-            targets: &self.targets,
-            grants: &self.grants,
-            api_server: &self.api_server,
-            certifier: &self.certifier,
-            rollouts: &self.rollouts,
-            watches: &self.watches,
-            settings: &self.settings,
-        }
-    }
-
-    /// Where things are published.
-    fn places(&self) -> publish::Places<'_> {
-        publish::Places {
-            cluster: &self.cluster,
-            certifier: &self.certifier,
-            rollouts: &self.rollouts,
-            figures: &self.figures,
         }
     }
 }
@@ -159,15 +131,15 @@ pub async fn run<G: observe::Gateways>(
     metrics: Metrics,
     clock: Arc<WatchClock>,
 ) {
-    context.watches = clock.clone();
+    context.access.watches = clock.clone();
     let store = feeds.tunnels.cache().store();
     metrics.say_tunnels(store.clone());
-    let client = context.cluster.client.clone();
+    let client = context.access.cluster.client.clone();
     let objects = triggers::all(&client, namespace.as_deref(), feeds, &clock);
     let others = [
         leadership.requeues(&store),
         context.prober.wakes(),
-        triggers::granted(&context.grants, &store),
+        triggers::granted(&context.access.grants, &store),
     ];
     let triggers = stream::select_all(objects.into_iter().chain(others));
     let config = Config::default().concurrency(CONCURRENCY);
@@ -180,11 +152,11 @@ impl<G: observe::Gateways + 'static> Reconciler for Context<G> {
     type Error = Error;
 
     fn cluster(&self) -> &Cluster {
-        &self.cluster
+        &self.access.cluster
     }
 
     fn cache(&self) -> &Cache<MuxTunnel> {
-        &self.cluster.caches.tunnels
+        &self.access.cluster.caches.tunnels
     }
 
     fn backoffs(&self) -> &Backoffs {
@@ -253,8 +225,9 @@ async fn pass<G: observe::Gateways>(
     context: &Context<G>,
     failures: u32,
 ) -> (Outcome, Vec<String>) {
-    let (cluster, certifier, settings) = (&context.cluster, &context.certifier, &context.settings);
-    let found = dereference::dereference(context.sources(), tunnel, holder).await;
+    let access = &context.access;
+    let (cluster, certifier, settings) = (&access.cluster, &access.certifier, &access.settings);
+    let found = dereference::dereference(access, tunnel, holder).await;
     let named = &found.named;
     let plan = match found.hindrance {
         Some(hindrance) => Err(hindrance),
@@ -265,7 +238,7 @@ async fn pass<G: observe::Gateways>(
     let asks = named.certificates.asks;
     let observed = observe::observe_all(cluster, &context.prober, reached.children, asks).await;
     let certified = reached.certified;
-    let outcome = publish::publish(context.places(), holder, named, observed, certified).await;
+    let outcome = publish::publish(access, holder, named, observed, certified).await;
     (outcome, found.stale)
 }
 
@@ -275,8 +248,8 @@ async fn report<G: observe::Gateways>(
     context: &Context<G>,
     told: (&Outcome, &[String]),
 ) -> Result<MuxTunnelStatus, Error> {
-    let status =
-        update_status::update_status(&context.cluster, tunnel, told, &context.debounce).await?;
+    let (cluster, debounce) = (&context.access.cluster, &context.debounce);
+    let status = update_status::update_status(cluster, tunnel, told, debounce).await?;
     let old = tunnel.status.as_ref().map(|status| &status.conditions[..]);
     context
         .events
@@ -315,8 +288,9 @@ fn requeue_after<G: observe::Gateways>(
     };
     let due = match outcome {
         Outcome::Observed(valid, ..) => {
-            let (uid, now) = (&valid.owner.uid, context.certifier.now());
-            context.rollouts.due(uid, &valid.rollouts, now)
+            let (access, uid) = (&context.access, &valid.owner.uid);
+            let now = access.certifier.now();
+            access.rollouts.due(uid, &valid.rollouts, now)
         }
         _ => None,
     };

@@ -39,6 +39,7 @@ const LAYERS: [&[&str]; 6] = [
 /// reconciliation, which is none.
 const STEPS: [&[&str]; 9] = [
     &[
+        "access",
         "cert_manager",
         "certifier",
         "config_file",
@@ -64,7 +65,7 @@ const STEPS: [&[&str]; 9] = [
     &["triggers"],
 ];
 /// What holds tests alone, which may use any layer, and what is above all of them.
-const BESIDE: [&str; 4] = ["chart", "lib", "main", "testing"];
+const BESIDE: [&str; 3] = ["lib", "main", "testing"];
 /// Modules of tests inside a controller.
 const TESTS: [&str; 3] = ["scenarios", "test_support", "tests"];
 

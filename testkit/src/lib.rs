@@ -11,6 +11,8 @@
 #[cfg(feature = "api-server")]
 pub mod api_server;
 pub mod generated;
+#[cfg(feature = "handshake")]
+pub mod handshake;
 pub mod hex;
 pub mod layers;
 #[cfg(feature = "namespaces")]

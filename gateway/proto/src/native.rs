@@ -50,7 +50,7 @@ use std::time::{Duration, Instant};
 
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
-use crate::session::{CarrierId, Event, ResetCode, StreamId};
+use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ResetCode, StreamId};
 use carrier::Carrier;
 use codec::{Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
 use departure::Departure;
@@ -70,8 +70,6 @@ pub const CARRIERS_MAX: usize = 16;
 /// Bytes of memory that a batch takes beyond its payload while it may be wanted again, rounded up: its entries in
 /// the tables of the session and of the driver, and the allocator's. They count, so that small frames have a bound.
 pub const RETAINED_OVERHEAD_BYTES: u64 = 256;
-/// Session credit, bytes, for which one stream that waits is woken: what a stream reads at first.
-const WOKEN_BYTES: u64 = 16 << 10;
 
 /// Which side of the carrier this is. The dialler's streams have even ids, the acceptor's odd ones.
 #[derive(Debug, Clone, Copy)]
@@ -335,7 +333,7 @@ impl NativeSession {
     /// There is session credit again, or room in `retain`: as many streams as it is for may take it, in the order in which
     /// they asked.
     fn wake_blocked(&mut self) {
-        self.wake(self.session_credit().div_ceil(WOKEN_BYTES));
+        self.wake(self.session_credit().div_ceil(FIRST_READ_BYTES as u64));
     }
 
     /// A stream that may have been woken has taken what it takes, or nothing: what it leaves is for the next one.

@@ -1,4 +1,4 @@
-//! How carriers reach their other end: a TCP port, directly or through a proxy, a Unix socket, or a command.
+//! How carriers reach their other end by an address: a TCP port, directly or through a proxy, or a Unix socket.
 //!
 //! In: what the configuration and the environment specify. Out: a connection to a peer that has not proved its
 //! identity yet; [`crate::io::security`] verifies it.
@@ -19,8 +19,7 @@ use rand::seq::SliceRandom;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::io::security::PROOF_MAX;
-use crate::io::transport::{self, Tcp, Transport, Unix};
+use crate::io::transport::{Tcp, Transport, Unix};
 pub(crate) use address::{Address, bare};
 
 /// One attempt to connect by a name, to a proxy or to a Unix socket, or to find a name's addresses.
@@ -38,8 +37,6 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
-    /// The program and its arguments; empty: there is none.
-    command: Arc<[String]>,
 }
 
 impl Egress {
@@ -58,7 +55,6 @@ impl Egress {
         }
         Ok(Self {
             proxy: proxy.map(Arc::new),
-            command: config.connect_command.clone().into(),
         })
     }
 
@@ -68,11 +64,6 @@ impl Egress {
     /// # Errors
     /// None of them leads anywhere.
     pub(crate) async fn addresses(&self, exits: &str) -> std::io::Result<Vec<Address>> {
-        if !self.command.is_empty() {
-            return Ok(vec![Address::unresolved(&transport::command_name(
-                &self.command,
-            ))]);
-        }
         let (mut addresses, mut last) = (Vec::new(), None);
         for exit in exits.split(',') {
             if self.proxy.is_some() || exit.starts_with(UNIX_PREFIX) {
@@ -98,25 +89,14 @@ impl Egress {
     pub(crate) fn is_single(&self, exits: &str) -> bool {
         let one = |exit: &str| exit.starts_with(UNIX_PREFIX) || self.proxy.is_some();
         let literal = exits.parse::<std::net::SocketAddr>().is_ok();
-        literal || !self.command.is_empty() || (!exits.contains(',') && one(exits))
-    }
-
-    /// How long the other end may take to prove who it is.
-    pub(crate) fn proof_timeout(&self) -> Duration {
-        match self.command.is_empty() {
-            true => PROOF_MAX,
-            false => COMMAND_TIMEOUT,
-        }
+        literal || (!exits.contains(',') && one(exits))
     }
 
     /// Connects to `address`.
     ///
     /// # Errors
-    /// Nobody answers there, or the proxy does not lead there, or the command cannot be started.
+    /// Nobody answers there, or the proxy does not lead there.
     pub(crate) async fn open(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
-        if !self.command.is_empty() {
-            return transport::start_command(&self.command);
-        }
         if let Some(path) = address.name().strip_prefix(UNIX_PREFIX) {
             let socket = in_time(UnixStream::connect(path)).await?;
             return Ok(Unix::boxed(socket, path));

@@ -5,6 +5,7 @@
 //! that come while there is no session wait for one in the backlog.
 
 mod carriers;
+mod dial_context;
 mod exit_liveness;
 mod exits;
 mod http;
@@ -28,7 +29,7 @@ use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::UnixListeners;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
-use crate::io::transport::{Side, command_name};
+use crate::io::transport::Side;
 use crate::net::dns::Lookups;
 use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
@@ -39,8 +40,8 @@ use crate::session::hello;
 use crate::session::mux::{Dial, Mux, NoCarrier, Progress};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
-use carriers::DialContext;
 pub(crate) use carriers::pause;
+use dial_context::DialContext;
 use exits::{Connected, EXITS_MAX, Link, Links};
 use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};
@@ -60,7 +61,6 @@ const MEMORY_MIN: u64 = 1 << 20;
 struct Entry {
     worker: usize,
     session: SessionConfig,
-    reaches: Exits,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     dial_context: DialContext,
     telemetry: Arc<Telemetry>,
@@ -153,10 +153,7 @@ enum Next {
 
 /// Dials, runs, waits, dials again: the session of one place.
 async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
-    let exit = match &entry.reaches {
-        Exits::Addresses { connect, .. } => connect.clone(),
-        Exits::Command(words) => command_name(words),
-    };
+    let exit = entry.dial_context.label();
     let mut failures = 0;
     let mut discoveries = 0;
     loop {
@@ -226,7 +223,7 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
     // Only where a name leads to one exit it is known to lead there when the address has changed.
-    let exit = match &entry.reaches {
+    let exit = match &entry.dial_context.exits {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
             Address::unresolved(connect)
         }
@@ -258,12 +255,12 @@ impl Entry {
     ) -> Self {
         Self {
             worker: worker.index,
-            reaches: configured.exits,
             reloadable: worker.reloadable,
             dial_context: DialContext {
                 credentials: worker.credentials,
                 protocol: configured.session.protocol,
                 web_socket: configured.web_socket,
+                exits: configured.exits,
                 egress: worker.egress,
                 leaf: worker.rendezvous_role.leaf,
             },

@@ -10,12 +10,13 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use muxtunnel_proto::FIRST_READ_BYTES;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::pipe::Pipes;
 
-/// Bytes of a small buffer: four packets of JMUX's default size.
-pub(crate) const SMALL_BYTES: usize = 16 << 10;
+/// Bytes of a small buffer, into which a stream's first read goes: four packets of JMUX's default size.
+pub(crate) const SMALL_BYTES: usize = FIRST_READ_BYTES;
 /// Bytes of a large buffer. Runs with 128 KiB took a tenth more CPU time; 512 KiB gained nothing more.
 pub(crate) const LARGE_BYTES: usize = 256 << 10;
 /// Small buffers that the sources of a session hold for each carrier: 1 MiB.

@@ -157,19 +157,3 @@ pub fn environment_labels(
     labels.insert(ENVIRONMENT.to_owned(), environment(index));
     labels
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_names_fit_their_limits() {
-        let benchmark = "b".repeat(28);
-        let last = 8 * 8 - 1;
-        assert!(tunnel(&benchmark, last, "Native").len() <= 40);
-        for agent in Agent::ALL {
-            assert!(agent.name(&benchmark, last).len() <= 63);
-            assert!(ENVIRONMENT_COMPONENTS.contains(&agent.component()));
-        }
-    }
-}

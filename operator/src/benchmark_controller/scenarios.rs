@@ -13,7 +13,7 @@ use muxtunnel_crds::{MuxBenchmark, MuxBenchmarkStatus};
 use serde_json::{Value, json};
 
 use super::operator_key::OperatorKey;
-use super::test_support::{FakeRunner, NAME, NAMESPACE, benchmark, noon, settings};
+use super::test_support::{FakeRunner, noon};
 use super::{Context, reconcile};
 use crate::apply::Settled;
 use crate::backoff::Backoffs;
@@ -21,6 +21,7 @@ use crate::caches::Cluster;
 use crate::events::Events;
 use crate::settings::Settings;
 use crate::testing::FakeApi;
+use crate::testing::benchmark::{NAME, NAMESPACE, benchmark, settings};
 use crate::testing::watching::Watches;
 
 const SPEC: &str = "
@@ -393,7 +394,7 @@ impl World {
         let matrix = super::validate::validate(&benchmark);
         let runner = match matrix {
             Ok(_) => FakeRunner::new(&benchmark),
-            Err(_) => FakeRunner::new(&super::test_support::benchmark(SPEC)),
+            Err(_) => FakeRunner::new(&crate::testing::benchmark::benchmark(SPEC)),
         };
         Self {
             cluster,

@@ -26,44 +26,19 @@ use k8s_openapi::api::core::v1::Service;
 use kube::ResourceExt;
 use muxtunnel_crds::MuxTunnel;
 
-use super::certifier::Certifier;
+use super::access::Access;
 use super::end::End;
 use super::error::DereferenceError;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::problem::Problem;
 use super::references::{ServiceName, references};
-use super::rollouts::{Refusal, Rollouts};
-use crate::api_server::ApiServer;
-use crate::caches::{Cluster, Endpoints, Targets};
-use crate::grants::Grants;
-use crate::settings::Settings;
-use crate::watch_clock::WatchClock;
+use super::rollouts::Refusal;
+use crate::caches::Endpoints;
 
 /// Annotation: `"true"` leaves everything as it is, whatever the spec says; but what another namespace permits no more
 /// goes, and certificates are renewed.
 pub const PAUSED: &str = "muxtunnel.dev/paused";
-
-/// Where everything is read.
-#[derive(Clone, Copy)]
-pub struct Sources<'a> {
-    /// The children, and what no watch may bring.
-    pub cluster: &'a Cluster,
-    /// The Services that forwards lead to.
-    pub targets: &'a Targets,
-    /// What other namespaces permit.
-    pub grants: &'a Grants,
-    /// Where the API server is.
-    pub api_server: &'a ApiServer,
-    /// What is remembered of certificates, and the seed.
-    pub certifier: &'a Certifier,
-    /// What is remembered of ends that were refused.
-    pub rollouts: &'a Rollouts,
-    /// Which watches bring nothing.
-    pub watches: &'a WatchClock,
-    /// How the operator was installed.
-    pub settings: &'a Settings,
-}
 
 /// What was read.
 #[derive(Debug)]
@@ -106,48 +81,48 @@ pub(super) fn is_paused(tunnel: &MuxTunnel) -> bool {
 }
 
 /// Reads what `tunnel` names, each object once, and what there is of it. Of a paused one only the latter.
-pub async fn dereference(sources: Sources<'_>, tunnel: &MuxTunnel, holder: &Holder) -> Found {
+pub async fn dereference(access: &Access, tunnel: &MuxTunnel, holder: &Holder) -> Found {
     let mut named = Dereferenced {
-        certificates: CertificateFacts::remembered(sources.certifier, tunnel),
+        certificates: CertificateFacts::remembered(&access.certifier, tunnel),
         ..Dereferenced::default()
     };
-    let read = read(sources, tunnel, holder, &mut named).await;
+    let read = read(access, tunnel, holder, &mut named).await;
     Found {
         named,
         hindrance: read.err(),
-        stale: sources.watches.stale(&holder.namespace),
+        stale: access.watches.stale(&holder.namespace),
     }
 }
 
 async fn read(
-    sources: Sources<'_>,
+    access: &Access,
     tunnel: &MuxTunnel,
     holder: &Holder,
     named: &mut Dereferenced,
 ) -> Result<(), Hindrance> {
-    let live = live::live(sources, holder);
+    let live = live::live(access, holder);
     // Gateways that run need certificates, whatever else is not known.
-    let certificates = certificates::read(sources, tunnel, holder, live.as_ref().ok(), named).await;
+    let certificates = certificates::read(access, tunnel, holder, live.as_ref().ok(), named).await;
     named.live = live?;
     certificates?;
     if is_paused(tunnel) {
         return Err(Hindrance::Paused);
     }
     let (uid, now) = (&holder.owner.uid, named.certificates.now);
-    named.refusals = sources.rollouts.refusals(uid, now);
+    named.refusals = access.rollouts.refusals(uid, now);
     if named.refusals.values().any(|refusal| refusal.rests) {
-        named.live.replica_sets = live::replica_sets(sources, holder)?;
+        named.live.replica_sets = live::replica_sets(access, holder)?;
     }
-    named.api_server = sources.api_server.addresses();
-    let probes = probes::probes(sources.cluster, holder).await;
+    named.api_server = access.api_server.addresses();
+    let probes = probes::probes(&access.cluster, holder).await;
     named.probes = probes.map_err(DereferenceError::from)?;
-    Ok(services(sources, tunnel, holder, named)?)
+    Ok(services(access, tunnel, holder, named)?)
 }
 
 fn services(
-    Sources {
+    Access {
         targets, grants, ..
-    }: Sources<'_>,
+    }: &Access,
     tunnel: &MuxTunnel,
     Holder { namespace, .. }: &Holder,
     found: &mut Dereferenced,

@@ -15,18 +15,15 @@ pub use rollouts::refused_pods;
 
 use muxtunnel_codes::Code;
 
+use super::access::Access;
 use super::apply::Applied;
 use super::build::Certified;
-use super::certifier::Certifier;
 use super::dereference::Dereferenced;
 use super::error::CertifyError;
 use super::hindrance::Hindrance;
 use super::holder::Holder;
 use super::observe::{Observed, Seen};
-use super::rollouts::Rollouts;
 use super::validate::ValidatedTunnel;
-use crate::caches::Cluster;
-use crate::metrics::tunnels::Tunnels;
 
 /// How far a reconciliation came.
 #[derive(Debug)]
@@ -39,22 +36,9 @@ pub enum Outcome {
     Observed(Box<ValidatedTunnel>, Applied, Seen, Box<Certified>),
 }
 
-/// Where things are published.
-#[derive(Clone, Copy)]
-pub struct Places<'a> {
-    /// Secrets and ConfigMaps.
-    pub cluster: &'a Cluster,
-    /// What is remembered of certificates.
-    pub certifier: &'a Certifier,
-    /// What is remembered of ends that were refused.
-    pub rollouts: &'a Rollouts,
-    /// The figures of the metrics.
-    pub figures: &'a Tunnels,
-}
-
 /// Publishes what follows from `observed`.
 pub async fn publish(
-    places: Places<'_>,
+    access: &Access,
     holder: &Holder,
     named: &Dereferenced,
     observed: Result<Observed, Hindrance>,
@@ -66,10 +50,10 @@ pub async fn publish(
         Err(hindrance) => return Outcome::Hindered(hindrance, Box::new(certified)),
     };
     let (namespace, name) = (&holder.namespace, &holder.name);
-    places.figures.seen(namespace, name, &seen.gateways());
-    rollouts::learn(places.rollouts, &tunnel, &seen, named.certificates.now);
+    access.figures.seen(namespace, name, &seen.gateways());
+    rollouts::learn(&access.rollouts, &tunnel, &seen, named.certificates.now);
     let facts = (&*tunnel, &applied, &seen);
-    match certificates(places, holder, named, facts, &mut certified).await {
+    match certificates(access, holder, named, facts, &mut certified).await {
         Ok(()) => Outcome::Observed(tunnel, applied, seen, Box::new(certified)),
         Err(error) => Outcome::Hindered(Hindrance::from(error), Box::new(certified)),
     }
@@ -77,7 +61,7 @@ pub async fn publish(
 
 /// Keeps what the exit elsewhere offers, and publishes the bundle of one's own.
 async fn certificates(
-    places: Places<'_>,
+    access: &Access,
     holder: &Holder,
     named: &Dereferenced,
     (tunnel, applied, seen): (&ValidatedTunnel, &Applied, &Seen),
@@ -91,11 +75,11 @@ async fn certificates(
         return Ok(());
     }
     if let Some(Ok(joined)) = &named.join {
-        let heard = offer::hear(places, holder, joined, seen.offer.as_ref());
+        let heard = offer::hear(access, holder, joined, seen.offer.as_ref());
         certified.not_renewed = heard.await?;
     }
     join::publish(
-        places,
+        access,
         holder,
         (tunnel, applied),
         &named.certificates,

@@ -146,6 +146,9 @@ pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
 /// Bytes of the smallest packets that bulk comes in, in any protocol: JMUX's default.
 pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
 
+/// Bytes that whoever drives a session reads of a stream at first: session credit wakes one stream for each of these.
+pub const FIRST_READ_BYTES: usize = 16 << 10;
+
 /// The header of a payload frame, in place: every protocol's fits [`HEADER_BYTES_MAX`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FrameHeader {

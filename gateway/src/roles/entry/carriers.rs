@@ -2,7 +2,6 @@
 //! holds all of them up, and retires what is of no use.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
@@ -10,11 +9,9 @@ use muxtunnel_gateway_config as config;
 use rand::RngExt;
 use tokio::sync::watch;
 
+use super::dial_context::{DialContext, connect};
 use super::exit_liveness;
-use crate::io::security::Credentials;
-use crate::io::transport::{Side, Transport};
-use crate::net::egress::{Address, Egress};
-use crate::roles::rendezvous::leaf::Leaf;
+use crate::net::egress::Address;
 use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 
 /// First pause before a carrier is dialled again; doubles up to [`BACKOFF_MAX`].
@@ -48,37 +45,6 @@ fn backoff(failures: u32, most: Duration, random: f64) -> Duration {
         .saturating_mul(1 << failures.saturating_sub(1).min(10))
         .min(most);
     pause.mul_f64(0.5 + random / 2.0)
-}
-
-/// What every carrier of an entry is made with.
-#[derive(Clone)]
-pub(super) struct DialContext {
-    pub(super) credentials: watch::Receiver<Arc<Credentials>>,
-    pub(super) protocol: config::Protocol,
-    pub(super) web_socket: Option<config::WebSocket>,
-    pub(super) egress: Egress,
-    /// The exit is visited at a rendezvous.
-    pub(super) leaf: Option<Leaf>,
-}
-
-/// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is.
-pub(super) async fn connect(
-    exit: &Address,
-    dial_context: &DialContext,
-) -> std::io::Result<Box<dyn Transport>> {
-    let below = match &dial_context.leaf {
-        Some(leaf) => {
-            let mut tcp = dial_context.egress.tcp(exit).await?;
-            leaf.visit(&mut tcp).await?;
-            dial_context.egress.carried(tcp, exit)
-        }
-        None => dial_context.egress.open(exit).await?,
-    };
-    let credentials = Arc::clone(&dial_context.credentials.borrow());
-    let runs = (dial_context.protocol, dial_context.web_socket.as_ref());
-    let within = dial_context.egress.proof_timeout();
-    let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);
-    secured.await
 }
 
 /// Has carriers replaced that were made before this end's certificate was renewed, so that none outlives its
@@ -228,6 +194,10 @@ mod tests {
             credentials: worker.credentials,
             protocol: config::Protocol::Native,
             web_socket: None,
+            exits: config::Exits::Addresses {
+                connect: "far:1".to_owned(),
+                fallback: None,
+            },
             egress: worker.egress,
             leaf: None,
         };

@@ -9,7 +9,7 @@ use std::future::pending;
 
 use tokio::sync::watch;
 
-use super::carriers::DialContext;
+use super::dial_context::DialContext;
 use super::exits::is_ipv4;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
@@ -24,7 +24,7 @@ pub(super) async fn until_gone(
     failures: &mut watch::Receiver<u32>,
     dial_context: &DialContext,
 ) {
-    let no_name = exit.ip().is_none() || dial_context.egress.is_single(exit.name());
+    let no_name = exit.ip().is_none() || dial_context.is_single(exit.name());
     if no_name || dial_context.leaf.is_some() {
         return pending().await;
     }
@@ -35,7 +35,7 @@ pub(super) async fn until_gone(
             continue;
         }
         // One that leads nowhere, or whose servers do not answer, says nothing of this exit.
-        let Ok(found) = dial_context.egress.addresses(exit.name()).await else {
+        let Ok(found) = dial_context.addresses(exit.name()).await else {
             continue;
         };
         // It may have come back meanwhile.

@@ -9,9 +9,8 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::Exits;
 
-use super::{Entry, carriers};
+use super::{Entry, dial_context};
 use crate::io::transport::Transport;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
@@ -121,7 +120,7 @@ impl Entry {
     /// # Errors
     /// The name has no address, or the last of those that were tried does not answer.
     pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
-        let (exit, fallback) = self.names();
+        let (exit, fallback) = self.dial_context.names();
         let tried = self.connect_to(place, exit).await;
         let (error, fallback) = match (tried, fallback) {
             (Err(error), Some(fallback)) if place == 0 => (error, fallback),
@@ -131,16 +130,8 @@ impl Entry {
         self.connect_to(place, fallback).await
     }
 
-    /// What exits are dialled by, and what else where none of them answers; of a command, which needs no name, nothing.
-    fn names(&self) -> (&str, Option<&str>) {
-        match &self.reaches {
-            Exits::Addresses { connect, fallback } => (connect, fallback.as_deref()),
-            Exits::Command(_) => ("", None),
-        }
-    }
-
     async fn connect_to(&self, place: usize, exit: &str) -> std::io::Result<Option<Connected>> {
-        let addresses = match self.dial_context.egress.addresses(exit).await {
+        let addresses = match self.dial_context.addresses(exit).await {
             // The first place says so.
             Err(_) if place > 0 => return Ok(None),
             resolved => resolved?,
@@ -158,7 +149,7 @@ impl Entry {
         for at in chosen.addresses {
             let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, at.clone());
             self.exits.send_modify(take);
-            match carriers::connect(&at, &self.dial_context).await {
+            match dial_context::connect(&at, &self.dial_context).await {
                 Ok(carrier) => return Ok(Some(Connected { carrier, at, exits })),
                 Err(error) => last = Some(error),
             }
@@ -189,8 +180,8 @@ impl Entry {
 
     /// Waits until it is worth trying again whether there is an exit for `place`.
     pub(super) async fn may_be_for(&self, place: usize) {
-        let (address, _) = self.names();
-        let one = self.dial_context.egress.is_single(address) || self.dial_context.leaf.is_some();
+        let (address, _) = self.dial_context.names();
+        let one = self.dial_context.is_single(address) || self.dial_context.leaf.is_some();
         if one || !self.session.protocol.can().several_exits {
             return std::future::pending().await;
         }

@@ -10,10 +10,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use muxtunnel_crds::{CertificateStatus, CertificatesStatus, MuxTunnel};
 
-use super::{Dereferenced, Joined, Live, Sources, is_paused, join};
+use super::{Dereferenced, Joined, Live, is_paused, join};
 use crate::certificates::authority::Seed;
 use crate::certificates::cert_manager::Certificate;
 use crate::certificates::seed::SeedError;
+use crate::tunnel_controller::access::Access;
 use crate::tunnel_controller::cert_manager;
 use crate::tunnel_controller::certifier::Certifier;
 use crate::tunnel_controller::end::End;
@@ -78,7 +79,7 @@ impl CertificateFacts {
 
 /// `live`: `None`: it is not known.
 pub(super) async fn read(
-    sources: Sources<'_>,
+    access: &Access,
     tunnel: &MuxTunnel,
     holder: &Holder,
     live: Option<&Live>,
@@ -96,7 +97,7 @@ pub(super) async fn read(
     let joined = facts.known.joined.as_ref();
     let joined = joined.filter(|_| !facts.running.is_empty());
     if let Some(former) = joined.filter(|joined| from != Some(&joined.secret_name)) {
-        match join::join(sources, holder, &former.secret_name).await {
+        match join::join(access, holder, &former.secret_name).await {
             Err(error) if is_paused => return Err(error),
             // It counts only where the spec does not.
             former => facts.former = former.ok(),
@@ -104,21 +105,21 @@ pub(super) async fn read(
     }
     let issues = issuer == Some(Issuer::Operator);
     if issues || !facts.running.is_empty() && joined.is_none() {
-        match seed(sources.certifier).await {
+        match seed(&access.certifier).await {
             Err(error) if issues || is_paused => return Err(error.into()),
             seed => facts.seed = seed.unwrap_or_default(),
         }
     }
     if let Some(from) = from {
-        let joined = join::join(sources, holder, from).await?;
+        let joined = join::join(access, holder, from).await?;
         facts.asks = joined.as_ref().is_ok_and(|joined| {
             let uid = &holder.owner.uid;
-            sources.certifier.asks(uid, joined.pause())
+            access.certifier.asks(uid, joined.pause())
         });
         named.join = Some(joined);
     }
     for end in asked_of_cert_manager(tunnel, issuer, &facts.known) {
-        let found = certificate(sources, holder, end).await?;
+        let found = certificate(access, holder, end).await?;
         facts.of_cert_manager.insert(end, found);
     }
     Ok(())
@@ -203,11 +204,11 @@ fn asked_of_cert_manager(
 }
 
 async fn certificate(
-    sources: Sources<'_>,
+    access: &Access,
     holder: &Holder,
     end: End,
 ) -> Result<Result<Option<Certificate>, Problem>, CertifyError> {
-    let client = sources.cluster.client.clone();
+    let client = access.cluster.client.clone();
     let api: Api<Certificate> = Api::namespaced(client, &holder.namespace);
     match api.get_opt(&end.child_of(&holder.name)).await {
         Ok(found) => Ok(Ok(found)),

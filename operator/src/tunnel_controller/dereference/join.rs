@@ -10,12 +10,12 @@ use muxtunnel_codes::Code;
 use muxtunnel_crds::JoinedStatus;
 use tracing::warn;
 
-use super::Sources;
 use crate::apply::is_owned;
 use crate::certificates::join::Bundle;
 use crate::certificates::offer::Kept;
 use crate::certificates::seed::SeedError;
 use crate::settings::Settings;
+use crate::tunnel_controller::access::Access;
 use crate::tunnel_controller::certifier::{ASKED_SECONDS_MAX, time};
 use crate::tunnel_controller::error::{CertifyError, Error, JoinError};
 use crate::tunnel_controller::holder::Holder;
@@ -79,15 +79,15 @@ pub(in crate::tunnel_controller) fn kept_in(name: &str) -> String {
 
 /// The bundle in the Secret `secret_name`, or the one that followed it; or why neither is good.
 pub(super) async fn join(
-    sources: Sources<'_>,
+    access: &Access,
     holder: &Holder,
     secret_name: &str,
 ) -> Result<Result<Joined, Problem>, Error> {
-    let copy = match copy(sources, &holder.namespace, secret_name).await? {
+    let copy = match copy(access, &holder.namespace, secret_name).await? {
         Ok(copy) => copy,
         Err(problem) => return Ok(Err(problem)),
     };
-    let config_maps = &sources.cluster.caches.config_maps;
+    let config_maps = &access.cluster.caches.config_maps;
     let known = config_maps.get(&holder.namespace, &kept_in(&holder.name))?;
     let is_own = known
         .as_ref()
@@ -95,7 +95,7 @@ pub(super) async fn join(
     let sealed = known.as_ref().filter(|_| is_own);
     let sealed = sealed.and_then(|known| known.data.as_ref()?.get(KEPT_KEY));
     let kept = match sealed {
-        Some(sealed) => kept(sources, holder, &copy, sealed).await?,
+        Some(sealed) => kept(access, holder, &copy, sealed).await?,
         None => None,
     };
     let kept = kept.filter(|kept| kept.expires() >= copy.expires());
@@ -107,7 +107,7 @@ pub(super) async fn join(
         joined.bundle = kept;
         joined.is_renewed = true;
     }
-    Ok(match joined.bundle.good_at(sources.certifier.now()) {
+    Ok(match joined.bundle.good_at(access.certifier.now()) {
         Ok(()) => Ok(joined),
         Err(expired) => Err(Problem {
             code: expired.code,
@@ -118,12 +118,12 @@ pub(super) async fn join(
 
 /// The bundle in `sealed`, if it follows `copy`.
 async fn kept(
-    sources: Sources<'_>,
+    access: &Access,
     holder: &Holder,
     copy: &Bundle,
     sealed: &str,
 ) -> Result<Option<Bundle>, CertifyError> {
-    let seed = match sources.certifier.seed().await {
+    let seed = match access.certifier.seed().await {
         Ok(seed) => seed,
         Err(SeedError::Unavailable(detail)) => {
             warn!(detail, "the newer join bundle that was kept cannot be read");
@@ -138,12 +138,12 @@ async fn kept(
 /// The bundle in the Secret `name`, good or expired, or why it has none. An API server that does not answer is an error;
 /// not one that refuses, nor a missing Secret.
 async fn copy(
-    sources: Sources<'_>,
+    access: &Access,
     namespace: &str,
     name: &str,
 ) -> Result<Result<Bundle, Problem>, JoinError> {
     let problem = |code, detail| Ok(Err(Problem { code, detail }));
-    let api: Api<Secret> = Api::namespaced(sources.cluster.client.clone(), namespace);
+    let api: Api<Secret> = Api::namespaced(access.cluster.client.clone(), namespace);
     let secret = match api.get_opt(name).await {
         Ok(Some(secret)) => secret,
         Ok(None) => {
@@ -153,7 +153,7 @@ async fn copy(
             return problem(Code::JoinBundleMissing, detail);
         }
         Err(kube::Error::Api(status)) if status.code == 403 => {
-            let detail = forbidden(sources.settings, namespace, name);
+            let detail = forbidden(&access.settings, namespace, name);
             return problem(Code::JoinBundleForbidden, detail);
         }
         Err(source) => {

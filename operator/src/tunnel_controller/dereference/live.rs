@@ -7,10 +7,10 @@ use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use muxtunnel_gateway_config::Config;
 
-use super::Sources;
 use crate::apply::is_owned;
 use crate::caches::{Cache, Cached, NotKnown};
 use crate::grants::{self, Grants};
+use crate::tunnel_controller::access::Access;
 use crate::tunnel_controller::config_file::config_in;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::holder::Holder;
@@ -41,8 +41,8 @@ pub struct LiveConfig {
     pub config: Option<Config>,
 }
 
-pub(super) fn live(sources: Sources<'_>, holder: &Holder) -> Result<Live, NotKnown> {
-    let caches = &sources.cluster.caches;
+pub(super) fn live(access: &Access, holder: &Holder) -> Result<Live, NotKnown> {
+    let caches = &access.cluster.caches;
     let config_maps: BTreeMap<_, _> = own(&caches.config_maps, holder)?
         .into_iter()
         .map(|(end, config_map)| {
@@ -53,20 +53,20 @@ pub(super) fn live(sources: Sources<'_>, holder: &Holder) -> Result<Live, NotKno
     let (namespace, name) = (&*holder.namespace, &*holder.name);
     Ok(Live {
         deployments: own(&caches.deployments, holder)?,
-        withdrawn: withdrawn(&config_maps, sources.grants, namespace).ok(),
+        withdrawn: withdrawn(&config_maps, &access.grants, namespace).ok(),
         config_maps,
         replica_sets: Vec::new(),
         // Whatever pods there are, children that do not depend on them are applied.
-        pods: own_pods(sources.cluster, (namespace, name), &holder.owner).ok(),
+        pods: own_pods(&access.cluster, (namespace, name), &holder.owner).ok(),
     })
 }
 
 pub(super) fn replica_sets(
-    sources: Sources<'_>,
+    access: &Access,
     holder: &Holder,
 ) -> Result<Vec<Arc<ReplicaSet>>, NotKnown> {
     let components = End::ALL.map(End::component);
-    let sets = &sources.cluster.caches.replica_sets;
+    let sets = &access.cluster.caches.replica_sets;
     sets.children(&holder.namespace, &holder.name, &components)
 }
 

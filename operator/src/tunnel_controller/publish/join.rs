@@ -8,8 +8,8 @@ use muxtunnel_crds::{JoinStatus, ServiceType};
 use muxtunnel_gateway_config::CARRIER_PORT;
 use tracing::info;
 
-use super::Places;
 use crate::certificates::join::{date, is_address};
+use crate::tunnel_controller::access::Access;
 use crate::tunnel_controller::apply::{Applied, apply_secret};
 use crate::tunnel_controller::build::Certified;
 use crate::tunnel_controller::build::certificates::secret;
@@ -23,9 +23,9 @@ use crate::tunnel_controller::validate::{ValidatedCertificates, ValidatedTunnel,
 
 /// Publishes the bundle where it is another one than before.
 pub(super) async fn publish(
-    Places {
+    Access {
         cluster, certifier, ..
-    }: Places<'_>,
+    }: &Access,
     holder: &Holder,
     (valid, applied): (&ValidatedTunnel, &Applied),
     facts: &CertificateFacts,

@@ -10,10 +10,10 @@ use kube::api::{Patch, PatchParams};
 use kube::core::ObjectMeta;
 use tracing::info;
 
-use super::Places;
 use crate::certificates::join::{Bundle, date};
 use crate::certificates::offer::{self, Kept};
 use crate::labels::{self, MANAGER};
+use crate::tunnel_controller::access::Access;
 use crate::tunnel_controller::dereference::{Joined, KEPT_KEY, kept_in};
 use crate::tunnel_controller::error::CertifyError;
 use crate::tunnel_controller::holder::Holder;
@@ -21,20 +21,20 @@ use crate::tunnel_controller::holder::Holder;
 /// Keeps the bundle in `offer` where it is newer than what `joined` has. Returns why none came, if one was asked for in
 /// vain.
 pub(super) async fn hear(
-    places: Places<'_>,
+    access: &Access,
     holder: &Holder,
     joined: &Joined,
     offer: Option<&Result<String, String>>,
 ) -> Result<Option<String>, CertifyError> {
     let uid = &holder.owner.uid;
     let Some(offer) = offer else {
-        return Ok(places.certifier.failure(uid));
+        return Ok(access.certifier.failure(uid));
     };
     let newer = match offer {
         Ok(offer) => offer::accept(offer, &joined.bundle),
         Err(failure) => Err(failure.clone()),
     };
-    let now = places.certifier.now();
+    let now = access.certifier.now();
     let newer = newer.and_then(|newer| {
         let expired = newer.as_ref().and_then(|newer| newer.good_at(now).err());
         expired.map_or(Ok(newer), |expired| {
@@ -42,18 +42,18 @@ pub(super) async fn hear(
         })
     });
     let failure = match newer {
-        Ok(Some(newer)) => keep(places, holder, joined, &newer).await?.err(),
+        Ok(Some(newer)) => keep(access, holder, joined, &newer).await?.err(),
         Ok(None) => None,
         Err(failure) => Some(failure),
     };
-    places.certifier.asked(uid, failure.clone());
+    access.certifier.asked(uid, failure.clone());
     Ok(failure)
 }
 
 async fn keep(
-    Places {
+    Access {
         cluster, certifier, ..
-    }: Places<'_>,
+    }: &Access,
     holder: &Holder,
     joined: &Joined,
     newer: &Bundle,

@@ -6,20 +6,18 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use muxtunnel_testkit::handshake::{Files, shake_hands};
 use serde_json::json;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::reconcile::{MADE, SEED, TUNNEL};
 use super::*;
 use crate::certificates::join::date;
-use crate::certificates::tests::handshake::{Files, shake_hands};
 use crate::grants::tests::known;
 use crate::testing::Failure;
 use crate::testing::kubelet::OFFER;
 use crate::tunnel_controller::PAUSED;
-use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::certificates::due;
-use crate::tunnel_controller::publish::address;
 use crate::tunnel_controller::reconcile;
 
 const DAY: i64 = 24 * 3600;
@@ -288,14 +286,6 @@ async fn a_paused_entry_is_renewed_by_the_bundle_that_it_joined_by_and_says_wher
     assert_eq!(entry.condition("Ready")["reason"], "Paused");
 }
 
-#[test]
-fn tunnels_are_renewed_at_different_times() {
-    let due = |uid: &str| due(uid, MADE, MADE + DAY);
-    let times: std::collections::BTreeSet<_> =
-        (0..50).map(|number| due(&number.to_string())).collect();
-    assert!(times.len() > 40, "{times:?}");
-}
-
 #[tokio::test]
 async fn what_the_status_does_not_say_yet_is_not_issued_again() {
     let bench = Bench::new(MANAGED);
@@ -555,13 +545,6 @@ async fn published(spec: &str) -> (Bench, Value) {
     secret["metadata"] = json!({"name": "far"});
     (bench, secret)
 }
-
-const DIRECT: &str = "
-forwards:
-- name: web
-  listen: {port: 8080}
-  target: {address: {host: web.example.com, port: 80}}
-";
 
 /// An entry's cluster: another operator, with another seed.
 fn joining(bundle: Option<&Value>) -> Bench {
@@ -1069,18 +1052,6 @@ async fn the_bundle_says_where_the_exit_is_reached_from_outside() {
     }
 }
 
-#[test]
-fn a_node_port_that_is_not_there_yet_is_waited_for() {
-    let carrier = "exit: {service: {type: NodePort}}\ncarrier: {address: 192.0.2.1}";
-    let spec = format!("side: Exit\n{DIRECT}{carrier}");
-    let applied = Applied {
-        services: built(&spec).services,
-        ..Applied::default()
-    };
-    let missing = address(&valid(&spec), &applied).unwrap_err();
-    assert!(missing.contains("has no node port yet"), "{missing}");
-}
-
 #[tokio::test]
 async fn an_exit_that_is_met_at_a_rendezvous_publishes_who_it_is_and_not_where() {
     let meeting = "rendezvous: {address: 'meet.example.com:64000', name: web, secretName: meeting}";
@@ -1334,41 +1305,5 @@ async fn no_byte_of_a_key_is_anywhere_but_in_the_secrets() {
         assert!(!shows(&said, &key));
         let text = String::from_utf8_lossy(&key).into_owned();
         assert!(text.len() < 12 || !said.contains(&text[..]), "{text}");
-    }
-}
-
-#[test]
-fn the_schemas_rules_hold_for_what_was_stored_before_them() {
-    for (spec, says) in [
-        (format!("side: Entry\n{DIRECT}"), "side Entry needs carrier"),
-        (
-            format!("side: Entry\n{DIRECT}carrier: {{address: 'a:1'}}"),
-            "side Entry needs carrier.joinFrom",
-        ),
-        (
-            format!("side: Entry\n{DIRECT}carrier: {{address: a, security: {{mode: None}}}}"),
-            "is not host:port",
-        ),
-        (
-            format!("side: Exit\n{DIRECT}carrier: {{joinFrom: {{secretName: far}}}}"),
-            "is for side Entry alone",
-        ),
-        (
-            format!(
-                "side: Entry\n{DIRECT}carrier: {{joinFrom: {{secretName: far}}, security: {{mode: None}}}}"
-            ),
-            "do not go together",
-        ),
-        (
-            format!(
-                "{DIRECT}carrier: {{security: {{entry: {{peers: [a]}}, exit: {{peers: [b]}}}}}}"
-            ),
-            "secretName is missing",
-        ),
-    ] {
-        match validate(&tunnel(&spec), &Dereferenced::default(), &settings()) {
-            Err(Hindrance::Invalid(problem)) => assert!(problem.contains(says), "{problem}"),
-            other => panic!("{spec}: {other:?}"),
-        }
     }
 }

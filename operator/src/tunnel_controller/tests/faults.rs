@@ -255,7 +255,7 @@ async fn nothing_is_written_twice_while_the_watches_are_silent() {
         assert_eq!(bench.api.take_writes().len(), writes);
         for _ in 0..10 {
             // What is looked at is the newest that is known, as the controller does it.
-            let tunnels = &bench.context.cluster.caches.tunnels;
+            let tunnels = &bench.context.access.cluster.caches.tunnels;
             assert_eq!(*bench.known(), *tunnels.newest(bench.known()));
             bench.reconcile_known().await.unwrap();
         }

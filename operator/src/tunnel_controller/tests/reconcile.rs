@@ -43,6 +43,21 @@ pub(super) const MADE: i64 = 1_900_000_000;
 /// What all authorities are derived from.
 pub(super) const SEED: &str = "secrets/authorities@operators";
 
+/// What is behind the Service.
+fn slice_json(ready: bool) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "shop-1", "namespace": "site",
+            "labels": {"kubernetes.io/service-name": "shop"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.9.9.9"], "conditions": {"ready": ready}}],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    })
+}
+
 /// One tunnel, the API server, and an operator.
 pub(super) struct Bench {
     pub(super) api: FakeApi,
@@ -75,7 +90,7 @@ fn operator(
         Healthy(api.clone()),
         Tunnels::default(),
     );
-    context.certifier = Certifier::with_clock(client, &settings(), clock.clone());
+    context.access.certifier = Certifier::with_clock(client, &settings(), clock.clone());
     (RefCell::new(watches), Arc::new(context))
 }
 
@@ -158,7 +173,7 @@ impl Bench {
 
     /// The tunnel as the operator knows it.
     pub(super) fn known(&self) -> Arc<MuxTunnel> {
-        let tunnels = &self.context.cluster.caches.tunnels;
+        let tunnels = &self.context.access.cluster.caches.tunnels;
         tunnels.get("site", "office").unwrap().unwrap()
     }
 
@@ -205,6 +220,9 @@ async fn children_are_applied_in_the_order_in_which_they_need_each_other() {
         if !write.path.ends_with("/status") {
             let owner = &write.body["metadata"]["ownerReferences"][0];
             assert_eq!(owner["uid"], "uid-office");
+            // The chart's admission policies know this key.
+            let annotations = &write.body["metadata"]["annotations"];
+            assert!(annotations["muxtunnel.dev/applied-hash"].is_string());
         }
     }
 }

@@ -7,9 +7,11 @@ use kube_cel::{AdmissionRequest, GroupVersionResource, VapEvaluator, VapExpressi
 use serde_json::{Value, json};
 
 use super::{documents_of, golden, of_kind, read};
-use crate::apply::APPLIED_HASH;
-use crate::benchmark_controller::test_support::objects as of_benchmarks;
-use crate::tunnel_controller::tests::privileges::objects as of_tunnels;
+use crate::benchmark::objects as of_benchmarks;
+use crate::tunnel::privileges::objects as of_tunnels;
+
+/// The annotation that applying adds.
+const APPLIED_HASH: &str = "muxtunnel.dev/applied-hash";
 
 /// The images that tests build with, as the chart names them.
 const IMAGES: [&str; 3] = ["gateway", "netem", "bench"];
@@ -284,7 +286,7 @@ fn secrets_of_others_are_neither_written_nor_shown() {
         "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
         "metadata": {
             "name": "office-entry-tls", "namespace": "one",
-            "labels": crate::labels::child("office", "entry"),
+            "labels": muxtunnel_operator::labels::child("office", "entry"),
             "ownerReferences": [{
                 "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxTunnel", "name": "office", "uid": "u",
             }],

@@ -5,10 +5,10 @@ use muxtunnel_gateway_config::{
     BitRate, Config, CongestionControl, Direction, ForwardLimits, Pool, Priority, Protocol, Rule,
     Security, Timeouts, config_hash,
 };
+use muxtunnel_operator::tunnel_controller::build::config_map::expected_hash;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::tunnel_controller::build::config_map::expected_hash;
 
 pub(super) fn config(resources: &Resources, name: &str) -> Config {
     let text = child(&resources.config_maps, name)["data"]["config.yaml"]

@@ -1,19 +1,18 @@
 //! What authorities sign and who takes it, proved by handshakes; and bundles from one operator to another.
 
-pub(crate) mod handshake;
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::OFFER_BYTES_MAX;
+use muxtunnel_operator::certificates::authority::{Authority, Purpose, Schedule, Seed, Subject};
+use muxtunnel_operator::certificates::identity::{identity, trust_domain};
+use muxtunnel_operator::certificates::join::{
+    Bundle, ENTRY_AUTHORITY, ENTRY_KEY, EXIT_AUTHORITIES, date, is_address,
+};
+use muxtunnel_operator::certificates::offer::{Kept, accept, offer};
+use muxtunnel_testkit::handshake::{Files, shake_hands};
 use rustls::{CertificateError, Error};
-
-use super::authority::{Authority, Purpose, Schedule, Seed, Subject};
-use super::identity::{identity, trust_domain};
-use super::join::{Bundle, ENTRY_AUTHORITY, ENTRY_KEY, EXIT_AUTHORITIES, date, is_address};
-use super::offer::{Kept, accept, offer};
-use handshake::{Files, shake_hands};
 
 const MADE: i64 = 1_900_000_000;
 const DAY: i64 = 24 * 3600;

@@ -190,7 +190,7 @@ fn the_alert_on_stale_watches_does_not_fire_for_a_back_off() {
         found += 1;
         let (_, threshold) = alert.expr.rsplit_once("> ").unwrap();
         let threshold: u64 = threshold.parse().unwrap();
-        let quiet = u64::from(crate::watches::WATCH_SECONDS) + BACKOFF;
+        let quiet = u64::from(muxtunnel_operator::watches::WATCH_SECONDS) + BACKOFF;
         assert!(threshold >= quiet, "{}: fires for a back-off", alert.alert);
     }
     assert_eq!(found, 1);
@@ -283,7 +283,7 @@ fn monitors_name_ports_that_pods_and_services_have() {
     // The name that the operator gives the gateways' admin port.
     let monitor = of_kind(&documents, "PodMonitor")[0];
     assert_eq!(monitor["spec"]["podMetricsEndpoints"][0]["port"], "admin");
-    let labels = crate::labels::child("t", "entry");
+    let labels = muxtunnel_operator::labels::child("t", "entry");
     for (key, value) in monitor["spec"]["selector"]["matchLabels"]
         .as_object()
         .unwrap()

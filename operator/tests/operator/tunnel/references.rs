@@ -1,25 +1,12 @@
 //! Services of other namespaces: what is looked up, what is refused, and what is said of it.
 
-use kube::runtime::reflector::{self, ObjectRef, Store};
-use kube::runtime::watcher::Event;
 use muxtunnel_crds::{AddressTarget, MuxTunnelSpec};
+use muxtunnel_operator::tunnel_controller::references::{
+    canonical_host, references, services_of_host,
+};
+use muxtunnel_operator::tunnel_controller::validate::ListenPort;
 
 use super::*;
-use crate::tunnel_controller::references::{canonical_host, references, services_of_host};
-use crate::tunnel_controller::triggers::{tunnels_into_other_namespaces, tunnels_naming};
-use crate::tunnel_controller::validate::ListenPort;
-
-/// A Service of namespace `shops` as the target.
-const FAR: &str = "
-forwards:
-- name: web
-  listen: {port: 8080}
-  target: {service: {name: shop, namespace: shops, port: http}}
-- name: db
-  listen: {port: 443}
-  target: {address: {host: db.example.com, port: 5432}}
-carrier: {protocol: Jmux, security: {mode: None}}
-";
 
 const REFUSAL: &str = "forward web: namespace shops does not permit MuxTunnels of namespace site to refer to a Service \
      shop: it takes a ReferenceGrant or MuxGrant there";
@@ -321,53 +308,6 @@ carrier: {address: 'far.example.com:64000', security: {mode: None}}
 }
 
 /// What the controller knows: three tunnels of namespace site, one of which leads to a Service of shops.
-fn known_tunnels() -> Store<MuxTunnel> {
-    let (store, mut writer) = reflector::store();
-    let by_address = FAR.replace(
-        "{service: {name: shop, namespace: shops, port: http}}",
-        "{address: {host: db, port: 80}}",
-    );
-    for (name, spec) in [
-        ("far", FAR),
-        ("near", SMALLEST),
-        ("by-address", &by_address),
-    ] {
-        let mut tunnel = tunnel(spec);
-        tunnel.metadata.name = Some(name.to_owned());
-        writer.apply_watcher_event(&Event::Apply(tunnel));
-    }
-    store
-}
-
-fn names(references: Vec<ObjectRef<MuxTunnel>>) -> Vec<String> {
-    references.into_iter().map(|found| found.name).collect()
-}
-
-#[test]
-fn a_changed_service_is_a_matter_of_the_tunnels_that_name_it() {
-    let known = known_tunnels();
-    let changed = |namespace: &str, name: &str| {
-        let mut service = shop_json();
-        service["metadata"]["namespace"] = json!(namespace);
-        service["metadata"]["name"] = json!(name);
-        let service: Service = serde_json::from_value(service).unwrap();
-        names(tunnels_naming(&known, name, &service))
-    };
-    assert_eq!(changed("shops", "shop"), ["far"]);
-    assert_eq!(changed("site", "shop"), ["near"]);
-    assert_eq!(changed("site", "db"), ["by-address"]);
-    assert!(changed("site", "other").is_empty());
-    assert!(changed("other", "shop").is_empty());
-}
-
-#[test]
-fn a_changed_grant_is_a_matter_of_the_tunnels_that_leave_their_namespace() {
-    assert_eq!(
-        names(tunnels_into_other_namespaces(&known_tunnels())),
-        ["far"]
-    );
-}
-
 /// Where the forward `web` of [`SMALLEST`] leads, or what is said of it.
 fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     let mut service = shop_json();
@@ -378,7 +318,7 @@ fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     named
         .services
         .insert(name.clone(), serde_json::from_value(service).unwrap());
-    let endpoints = crate::caches::Endpoints {
+    let endpoints = muxtunnel_operator::caches::Endpoints {
         ready: true,
         ports: [("http".to_owned(), ports.iter().copied().collect())].into(),
     };
@@ -490,7 +430,7 @@ fn a_pattern_needs_a_grant_for_the_whole_namespace() {
             serde_json::from_value(json!({"group": "", "kind": "Service", "name": name})).unwrap(),
         ],
     };
-    let every = crate::tunnel_controller::references::EVERY;
+    let every = muxtunnel_operator::tunnel_controller::references::EVERY;
     assert!(spec(None).permits("site", every));
     assert!(!spec(Some("web")).permits("site", every));
 }

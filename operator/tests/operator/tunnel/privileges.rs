@@ -7,12 +7,12 @@ use std::path::Path;
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::ResourceExt;
+use muxtunnel_operator::tunnel_controller::dereference::{Joined, ProbeOutcome, SeenProbe};
+use muxtunnel_operator::tunnel_controller::end::End;
 use muxtunnel_testkit::pod_security::violations;
 
 use super::*;
-use crate::certificates::tests::any_bundle;
-use crate::tunnel_controller::dereference::{Joined, ProbeOutcome, SeenProbe};
-use crate::tunnel_controller::end::End;
+use crate::certificates::any_bundle;
 
 /// The fields of a pod's spec that anything is said in, and no others.
 const POD_FIELDS: [&str; 15] = [

@@ -12,25 +12,24 @@ use muxtunnel_gateway_config::status::{
     Carrier, Certificate, Credit, Forward, Limit, Process, Resume, Splice, Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
+use muxtunnel_operator::apply::Settled;
+use muxtunnel_operator::caches::{Cluster, Feeds};
+use muxtunnel_operator::certificates::join::date;
+use muxtunnel_operator::conditions::Verdict;
+use muxtunnel_operator::tunnel_controller::apply::Applied;
+use muxtunnel_operator::tunnel_controller::build::Certified;
+use muxtunnel_operator::tunnel_controller::build::config_map::expected_hash;
+use muxtunnel_operator::tunnel_controller::end::End;
+use muxtunnel_operator::tunnel_controller::observe::{Seen, SeenPod, Wan};
+use muxtunnel_operator::tunnel_controller::problem::Problem;
+use muxtunnel_operator::tunnel_controller::publish::Outcome;
+use muxtunnel_operator::tunnel_controller::update_status::bottleneck::bottleneck;
+use muxtunnel_operator::tunnel_controller::update_status::facts::facts;
+use muxtunnel_operator::tunnel_controller::update_status::verdicts::verdicts;
+use muxtunnel_operator::tunnel_controller::update_status::{StatusDebounce, update_status};
+use muxtunnel_testkit::api_server::FakeApi;
 
 use super::*;
-use crate::apply::Settled;
-use crate::caches::Cluster;
-use crate::certificates::join::date;
-use crate::conditions::Verdict;
-use crate::testing::FakeApi;
-use crate::testing::watching::Watches;
-use crate::tunnel_controller::apply::Applied;
-use crate::tunnel_controller::build::Certified;
-use crate::tunnel_controller::build::config_map::expected_hash;
-use crate::tunnel_controller::end::End;
-use crate::tunnel_controller::observe::{Seen, SeenPod, Wan};
-use crate::tunnel_controller::problem::Problem;
-use crate::tunnel_controller::publish::Outcome;
-use crate::tunnel_controller::update_status::bottleneck::bottleneck;
-use crate::tunnel_controller::update_status::facts::facts;
-use crate::tunnel_controller::update_status::verdicts::verdicts;
-use crate::tunnel_controller::update_status::{StatusDebounce, update_status};
 
 /// A tunnel and all facts of it when all is well; tests spoil one of them.
 struct Case {
@@ -623,7 +622,7 @@ async fn what_limits_it_is_written_when_it_is_seen_again() {
     );
     let cluster = Cluster {
         client: api.client(),
-        caches: Watches::new().caches(),
+        caches: Feeds::default().caches(),
         settled: Settled::default(),
     };
     let debounce = StatusDebounce::default();

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_operator::labels;
 
 use super::*;
-use crate::labels;
 
 type Labels = BTreeMap<String, String>;
 

@@ -1,0 +1,97 @@
+//! How an entry makes a carrier: the connection, and the proof of who is at its other end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::{Exits, Protocol, WebSocket};
+use tokio::sync::watch;
+
+use crate::io::security::{Credentials, PROOF_MAX};
+use crate::io::transport::{self, Side, Transport};
+use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
+use crate::roles::rendezvous::leaf::Leaf;
+
+/// What every carrier of an entry is made with.
+#[derive(Clone)]
+pub(super) struct DialContext {
+    pub(super) credentials: watch::Receiver<Arc<Credentials>>,
+    pub(super) protocol: Protocol,
+    pub(super) web_socket: Option<WebSocket>,
+    pub(super) exits: Exits,
+    /// How connections to their addresses are made.
+    pub(super) egress: Egress,
+    /// The exit is visited at a rendezvous.
+    pub(super) leaf: Option<Leaf>,
+}
+
+impl DialContext {
+    /// What exits are dialled by, and what else where none of them answers; of a command, which needs no name, nothing.
+    pub(super) fn names(&self) -> (&str, Option<&str>) {
+        match &self.exits {
+            Exits::Addresses { connect, fallback } => (connect, fallback.as_deref()),
+            Exits::Command(_) => ("", None),
+        }
+    }
+
+    /// What the exits are called in the log.
+    pub(super) fn label(&self) -> String {
+        match &self.exits {
+            Exits::Addresses { connect, .. } => connect.clone(),
+            Exits::Command(words) => transport::command_name(words),
+        }
+    }
+
+    /// The addresses of all of `names`, which are of [`Self::names`].
+    ///
+    /// # Errors
+    /// As [`Egress::addresses`].
+    pub(super) async fn addresses(&self, names: &str) -> std::io::Result<Vec<Address>> {
+        match &self.exits {
+            Exits::Addresses { .. } => self.egress.addresses(names).await,
+            Exits::Command(_) => Ok(vec![Address::unresolved(&self.label())]),
+        }
+    }
+
+    /// Whether all of `names` is one place that no name server knows more of.
+    pub(super) fn is_single(&self, names: &str) -> bool {
+        match self.exits {
+            Exits::Addresses { .. } => self.egress.is_single(names),
+            Exits::Command(_) => true,
+        }
+    }
+
+    async fn open(&self, exit: &Address) -> std::io::Result<Box<dyn Transport>> {
+        match &self.exits {
+            Exits::Addresses { .. } => self.egress.open(exit).await,
+            Exits::Command(words) => transport::start_command(words),
+        }
+    }
+
+    /// How long the other end may take to prove who it is.
+    const fn proof_timeout(&self) -> Duration {
+        match self.exits {
+            Exits::Addresses { .. } => PROOF_MAX,
+            Exits::Command(_) => COMMAND_TIMEOUT,
+        }
+    }
+}
+
+/// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is.
+pub(super) async fn connect(
+    exit: &Address,
+    dial_context: &DialContext,
+) -> std::io::Result<Box<dyn Transport>> {
+    let below = match &dial_context.leaf {
+        Some(leaf) => {
+            let mut tcp = dial_context.egress.tcp(exit).await?;
+            leaf.visit(&mut tcp).await?;
+            dial_context.egress.carried(tcp, exit)
+        }
+        None => dial_context.open(exit).await?,
+    };
+    let credentials = Arc::clone(&dial_context.credentials.borrow());
+    let runs = (dial_context.protocol, dial_context.web_socket.as_ref());
+    let within = dial_context.proof_timeout();
+    let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);
+    secured.await
+}

@@ -1,0 +1,216 @@
+//! What is built for an environment, for the runner, and of the results.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use muxtunnel_crds::{CongestionControl, MuxTunnel, Pool, Protocol};
+use muxtunnel_operator::benchmark_controller::build::{
+    EnvironmentObjects, environment, results, runner,
+};
+use muxtunnel_operator::benchmark_controller::validate::validate;
+use muxtunnel_testkit::pod_security::violations;
+use serde_json::{Value, json};
+
+use crate::fixtures::benchmark::{benchmark, settings};
+
+const SPEC: &str = "
+tunnel:
+  carrier: {security: {mode: None}}
+  exit: {template: {nodeSelector: {zone: far}}}
+delays: [50ms, 0ms]
+tunings: [Wan]
+ttlSecondsAfterFinished: 600
+duration: 5s
+warmUp: 2s
+";
+
+/// Environment `index` of the benchmark `spec` as JSON: tunnels, services, deployments by name.
+fn built(spec: &str, index: usize) -> (EnvironmentObjects, BTreeMap<String, Value>) {
+    let valid = validate(&benchmark(spec)).unwrap();
+    let objects = environment(&settings(), &valid, &valid.environments[index]).unwrap();
+    let agents = objects.agents.iter().map(|agent| {
+        let pod = serde_json::to_value(&agent.spec.as_ref().unwrap().template).unwrap();
+        (agent.name_any(), pod)
+    });
+    let agents = agents.collect();
+    (objects, agents)
+}
+
+#[test]
+fn the_direct_pair_has_the_sysctls_and_the_delay_of_the_gateways() {
+    let (_, agents) = built(SPEC, 0);
+    for name in ["probe-e1-direct-client", "probe-e1-direct-server"] {
+        let spec = &agents[name]["spec"];
+        let sysctls = spec["securityContext"]["sysctls"].as_array().unwrap();
+        let rmem = json!({"name": "net.ipv4.tcp_rmem", "value": "4096 131072 134217728"});
+        assert!(sysctls.contains(&rmem), "{sysctls:?}");
+        let wan = &spec["initContainers"][0];
+        assert_eq!(wan["image"], "example.com/netem:1");
+        assert_eq!(
+            wan["securityContext"]["capabilities"]["add"],
+            json!(["NET_ADMIN"])
+        );
+        let args = wan["args"].as_array().unwrap();
+        let args: Vec<_> = args.iter().filter_map(Value::as_str).collect();
+        let args = args.join(" ");
+        assert!(args.contains("--delay 50ms"), "{args}");
+        assert!(args.contains("--port 5001 --port 5002"), "{args}");
+        assert!(!args.contains("64000"), "{args}");
+        let mounted = &wan["volumeMounts"][0]["name"];
+        let volumes = spec["volumes"].as_array().unwrap();
+        assert!(
+            volumes.iter().any(|volume| volume["name"] == *mounted),
+            "{volumes:?}"
+        );
+    }
+}
+
+#[test]
+fn the_tunnel_pair_keeps_the_kernels_defaults_and_no_privilege() {
+    let (_, agents) = built(SPEC, 0);
+    for name in ["probe-e1-tunnel-client", "probe-e1-tunnel-server"] {
+        let spec = &agents[name]["spec"];
+        assert_eq!(spec["securityContext"]["sysctls"], Value::Null);
+        assert_eq!(spec["initContainers"], Value::Null);
+        assert_eq!(spec["automountServiceAccountToken"], false);
+        assert_eq!(spec["securityContext"]["runAsNonRoot"], true);
+        let security = &spec["containers"][0]["securityContext"];
+        assert_eq!(security["capabilities"], json!({"drop": ["ALL"]}));
+    }
+}
+
+#[test]
+fn every_pod_fits_into_restricted_but_for_the_emulation() {
+    let valid = validate(&benchmark(SPEC)).unwrap();
+    let runner = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+    let found = violations(&runner["spec"]["template"]["spec"]);
+    assert!(found.is_empty(), "{found:?}");
+    for index in [0, 1] {
+        let (_, agents) = built(SPEC, index);
+        for (name, pod) in agents {
+            let mut found = violations(&pod["spec"]);
+            found.retain(|control| !control.ends_with(": wan"));
+            assert!(found.is_empty(), "{name}: {found:?}");
+        }
+    }
+}
+
+#[test]
+fn servers_stand_where_the_exit_stands() {
+    let (_, agents) = built(SPEC, 0);
+    let zone = |name: &str| agents[name]["spec"]["nodeSelector"]["zone"].clone();
+    assert_eq!(zone("probe-e1-direct-server"), "far");
+    assert_eq!(zone("probe-e1-tunnel-server"), "far");
+    assert_eq!(zone("probe-e1-direct-client"), Value::Null);
+}
+
+#[test]
+fn without_a_delay_nothing_is_emulated() {
+    let (objects, agents) = built(SPEC, 1);
+    assert_eq!(objects.tunnels[0].spec.wan, None);
+    assert!(
+        agents
+            .values()
+            .all(|pod| pod["spec"]["initContainers"].is_null())
+    );
+}
+
+#[test]
+fn the_tunnel_leads_iperf_and_echo_to_the_server_agent() {
+    let (objects, agents) = built(SPEC, 0);
+    let tunnel = serde_json::to_value(&objects.tunnels[0]).unwrap();
+    assert_eq!(tunnel["metadata"]["name"], "probe-e1-native");
+    assert_eq!(tunnel["metadata"]["ownerReferences"][0]["name"], "probe");
+    assert_eq!(tunnel["spec"]["wan"], json!({"delay": "50ms"}));
+    assert_eq!(tunnel["spec"]["tuning"], json!({"profile": "Wan"}));
+    let service = serde_json::to_value(&objects.services[0]).unwrap();
+    for (forward, port) in [(0, 5001), (1, 5002)] {
+        let forward = &tunnel["spec"]["forwards"][forward];
+        assert_eq!(forward["listen"]["port"], port);
+        let target = json!({"name": service["metadata"]["name"], "port": port});
+        assert_eq!(forward["target"]["service"], target);
+    }
+    let labels = &agents["probe-e1-tunnel-server"]["metadata"]["labels"];
+    assert_eq!(service["spec"]["selector"], *labels);
+}
+
+#[test]
+fn each_protocol_has_a_tunnel_of_its_own_to_the_same_server() {
+    let (objects, agents) = built(&format!("{SPEC}protocols: [Jmux, Native]\n"), 0);
+    let names: Vec<_> = objects.tunnels.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(names, ["probe-e1-jmux", "probe-e1-native"]);
+    let [jmux, native] = objects.tunnels.try_into().unwrap();
+    let protocol = |tunnel: &MuxTunnel| tunnel.spec.carrier.as_ref().map(|c| c.protocol);
+    assert_eq!(protocol(&jmux), Some(Protocol::Jmux));
+    assert_eq!(protocol(&native), Some(Protocol::Native));
+    assert_eq!(jmux.spec.forwards, native.spec.forwards);
+    assert_eq!((objects.services.len(), agents.len()), (1, 4));
+}
+
+#[test]
+fn tunnels_have_what_is_asked_of_carriers_as_far_as_their_protocol_has_it() {
+    let carrier = "carrier: {congestionControl: Cubic, pool: {min: 2, max: 8}, resume: true, ";
+    let spec = SPEC.replace("carrier: {", carrier);
+    let (objects, _) = built(&format!("{spec}protocols: [Jmux, Native]\n"), 0);
+    let carriers = objects
+        .tunnels
+        .into_iter()
+        .map(|tunnel| tunnel.spec.carrier.unwrap());
+    let [jmux, native] = carriers.collect::<Vec<_>>().try_into().unwrap();
+    let cubic = Some(CongestionControl::Cubic);
+    assert_eq!((jmux.congestion_control, jmux.pool), (cubic, None));
+    assert_eq!(jmux.resume, None);
+    let pool = Pool {
+        min: 2,
+        max: Some(8),
+    };
+    assert_eq!(
+        (native.congestion_control, native.pool),
+        (cubic, Some(pool))
+    );
+    assert_eq!(native.resume, Some(true));
+}
+
+#[test]
+fn a_path_that_is_not_measured_has_no_objects() {
+    let (objects, agents) = built(&format!("{SPEC}paths: [Direct]\n"), 0);
+    assert!(objects.tunnels.is_empty() && objects.services.is_empty());
+    let names: Vec<_> = agents.keys().collect();
+    assert_eq!(names, ["probe-e1-direct-client", "probe-e1-direct-server"]);
+}
+
+#[test]
+fn the_runner_is_one_pod_once_and_knows_the_whole_matrix() {
+    let valid = validate(&benchmark(SPEC)).unwrap();
+    let job = serde_json::to_value(runner::job(&settings(), &valid)).unwrap();
+    assert_eq!(job["spec"]["backoffLimit"], 0);
+    assert_eq!(job["spec"]["ttlSecondsAfterFinished"], 600);
+    let pod = &job["spec"]["template"]["spec"];
+    assert_eq!(pod["restartPolicy"], "Never");
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    let args: Vec<_> = pod["containers"][0]["args"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .collect();
+    for arg in [
+        "run",
+        "--delays=50ms,0ms",
+        "--tunings=Wan",
+        "--duration=5s",
+        "--warm-up=2s",
+    ] {
+        assert!(args.contains(&&json!(arg)), "{arg} in {args:?}");
+    }
+}
+
+#[test]
+fn results_are_read_as_they_were_written() {
+    let valid = validate(&benchmark(SPEC)).unwrap();
+    let summary = muxtunnel_bench_api::result::Summary {
+        cells: 6,
+        ..Default::default()
+    };
+    let written = results::config_map(&valid, &[], Some(&summary));
+    assert_eq!(results::read(&written), (vec![], Some(summary)));
+}

@@ -1,0 +1,70 @@
+//! YAML -> validate -> build -> assert, and judgements of made-up facts. The fixture is called `office`, not `muxtunnel`, so
+//! that a label that is mixed up with another shows.
+
+mod build;
+mod carriers;
+mod certificates;
+mod listeners;
+mod network_policy;
+pub(crate) mod privileges;
+mod probe;
+mod references;
+mod replicas;
+mod verdicts;
+
+use k8s_openapi::api::core::v1::Service;
+use muxtunnel_crds::MuxTunnel;
+use muxtunnel_operator::settings::Settings;
+use muxtunnel_operator::tunnel_controller::build::{Resources, build};
+use muxtunnel_operator::tunnel_controller::dereference::Dereferenced;
+use muxtunnel_operator::tunnel_controller::hindrance::Hindrance;
+use muxtunnel_operator::tunnel_controller::references::ServiceName;
+use muxtunnel_operator::tunnel_controller::validate::{ValidatedTunnel, validate};
+use serde_json::{Value, json};
+
+use crate::fixtures::tunnel::{
+    DIRECT, FAR, MANAGED, SMALLEST, settings, shop_json, tuned, tunnel_json,
+};
+
+fn tunnel(spec: &str) -> MuxTunnel {
+    serde_json::from_value(tunnel_json(spec)).unwrap()
+}
+
+fn named(namespace: &str, name: &str) -> ServiceName {
+    ServiceName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+fn shop() -> Dereferenced {
+    let service: Service = serde_json::from_value(shop_json()).unwrap();
+    Dereferenced {
+        services: [(named("site", "shop"), service)].into(),
+        ..Dereferenced::default()
+    }
+}
+
+fn valid_with(spec: &str, named: &Dereferenced, settings: &Settings) -> ValidatedTunnel {
+    match validate(&tunnel(spec), named, settings) {
+        Ok(valid) => *valid,
+        Err(hindrance) => panic!("{hindrance:?}"),
+    }
+}
+
+fn valid(spec: &str) -> ValidatedTunnel {
+    valid_with(spec, &shop(), &settings())
+}
+
+fn built(spec: &str) -> Resources {
+    build(&valid(spec), &settings()).unwrap()
+}
+
+/// The child of that name, as JSON.
+fn child<K: serde::Serialize>(children: &[K], name: &str) -> Value {
+    children
+        .iter()
+        .map(|child| serde_json::to_value(child).unwrap())
+        .find(|child| child["metadata"]["name"] == name)
+        .unwrap_or_else(|| panic!("no child {name}"))
+}

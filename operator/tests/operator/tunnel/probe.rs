@@ -1,0 +1,149 @@
+//! What tries the sysctls that a spec names.
+
+use muxtunnel_operator::tunnel_controller::build::probe::{Verdict, verdict};
+use muxtunnel_operator::tunnel_controller::dereference::{ProbeOutcome, SeenProbe};
+use serde_json::json;
+
+use super::*;
+
+#[test]
+fn a_job_has_the_sysctls_and_the_nodes_of_the_gateways_and_one_try() {
+    let template = "{nodeSelector: {zone: a}, tolerations: [{key: edge, operator: Exists}], priorityClassName: high, \
+                    imagePullSecrets: [{name: registry}], affinity: {nodeAffinity: {}}}";
+    let resources = built(&format!(
+        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
+        tuned()
+    ));
+    assert!(resources.is_held && resources.deployments.is_empty());
+    let [job] = &resources.probe_jobs[..] else {
+        panic!("{:?}", resources.probe_jobs);
+    };
+    let job = serde_json::to_value(job).unwrap();
+    let name = job["metadata"]["name"].as_str().unwrap();
+    assert!(name.starts_with("office-sysctl-probe-"), "{name}");
+    assert_eq!(job["metadata"]["ownerReferences"][0]["uid"], "uid-office");
+    assert_eq!(job["spec"]["backoffLimit"], 0);
+    assert_eq!(job["spec"]["activeDeadlineSeconds"], 600);
+    assert!(job["spec"]["ttlSecondsAfterFinished"].is_null());
+    let labels = &job["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(labels["app.kubernetes.io/component"], "sysctl-probe");
+
+    let tried = &job["spec"]["template"]["spec"];
+    let mut passed = valid(&format!(
+        "{}entry: {{template: {template}}}\nexit: {{template: {template}}}\n",
+        tuned()
+    ));
+    passed.probes = vec![SeenProbe {
+        name: name.to_owned(),
+        uid: None,
+        outcome: ProbeOutcome::Passed,
+    }];
+    let gateways = build(&passed, &settings()).unwrap();
+    assert!(!gateways.is_held);
+    assert_eq!(gateways.probe_jobs.len(), 1, "it is what remembers");
+    let gateway = &super::build::pod(&gateways, "office-exit")["spec"];
+    for same in [
+        "securityContext",
+        "nodeSelector",
+        "tolerations",
+        "priorityClassName",
+        "imagePullSecrets",
+    ] {
+        assert_eq!(tried[same], gateway[same], "{same}");
+        assert!(!tried[same].is_null(), "{same}");
+    }
+    assert_eq!(
+        tried["affinity"]["nodeAffinity"],
+        gateway["affinity"]["nodeAffinity"]
+    );
+    assert_eq!(tried["restartPolicy"], "Never");
+    assert_eq!(tried["automountServiceAccountToken"], false);
+    let container = &tried["containers"][0];
+    assert_eq!(container["image"], gateway["containers"][0]["image"]);
+    assert_eq!(
+        container["command"],
+        json!(["/usr/local/bin/muxgate", "--version"])
+    );
+    // Where a quota is on limits, a pod without them is not admitted.
+    assert_eq!(
+        container["resources"]["limits"],
+        json!({"cpu": "100m", "memory": "64Mi"})
+    );
+    assert_eq!(
+        container["securityContext"],
+        gateway["containers"][0]["securityContext"]
+    );
+}
+
+#[test]
+fn the_longest_name_still_fits_into_a_label() {
+    let mut tunnel = valid(&tuned());
+    tunnel.name = "n".repeat(40);
+    let resources = build(&tunnel, &settings()).unwrap();
+    let name = resources.probe_jobs[0].metadata.name.clone().unwrap();
+    assert!(name.len() <= 63, "{name}");
+}
+
+#[test]
+fn nothing_is_tried_where_the_spec_names_no_sysctl() {
+    for tuning in [
+        "",
+        "tuning: {profile: Wan}\n",
+        "tuning: {allowUnsafe: true}\n",
+    ] {
+        let resources = built(&format!("{SMALLEST}{tuning}"));
+        assert!(
+            resources.probe_jobs.is_empty() && !resources.is_held,
+            "{tuning}"
+        );
+        assert_eq!(resources.deployments.len(), 2);
+    }
+}
+
+fn name_of_probe(spec: &str) -> String {
+    built(spec).probe_jobs[0].metadata.name.clone().unwrap()
+}
+
+#[test]
+fn what_is_changed_is_tried_again_and_what_is_not_is_not() {
+    let before = name_of_probe(&tuned());
+    for same in [
+        tuned().replace("8080", "9090"),
+        format!("{}exit: {{replicas: 3, drainSeconds: 60}}\n", tuned()),
+    ] {
+        assert_eq!(name_of_probe(&same), before, "{same}");
+    }
+    for changed in [
+        tuned().replace("value: '1'", "value: '2'"),
+        format!(
+            "{}exit: {{template: {{nodeSelector: {{zone: b}}}}}}\n",
+            tuned()
+        ),
+    ] {
+        assert_ne!(name_of_probe(&changed), before, "{changed}");
+    }
+}
+
+#[test]
+fn ends_that_are_placed_otherwise_are_tried_one_after_the_other() {
+    let spec = format!(
+        "{}entry: {{template: {{nodeSelector: {{zone: b}}}}}}\n",
+        tuned()
+    );
+    let mut tunnel = valid(&spec);
+    let mut names = Vec::new();
+    for number in 1..=2 {
+        let jobs = build(&tunnel, &settings()).unwrap().probe_jobs;
+        assert_eq!(jobs.len(), number);
+        assert!(matches!(verdict(&tunnel), Verdict::Pending(_)));
+        let name = jobs[number - 1].metadata.name.clone().unwrap();
+        tunnel.probes.push(SeenProbe {
+            name: name.clone(),
+            uid: None,
+            outcome: ProbeOutcome::Passed,
+        });
+        names.push(name);
+    }
+    assert_ne!(names[0], names[1]);
+    assert_eq!(verdict(&tunnel), Verdict::Passed);
+}
