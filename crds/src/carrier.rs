@@ -16,12 +16,17 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::http_speaks_no_noise(),
     validation = rules::http_does_not_join(),
     validation = rules::pool_needs_resume(),
+    validation = rules::kcp_is_native(),
+    validation = rules::kcp_is_no_tcp(),
     validation = rules::join_has_its_own_security()
 )]
 pub struct Carrier {
     /// The mux protocol spoken on them; both sides must have the same.
     #[serde(default)]
     pub protocol: Protocol,
+    /// What they run on; both sides must have the same. Default: TCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub transport: Option<Transport>,
     /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there; with
     /// `joinFrom` instead of what the bundle says. Side Exit: the same, as entries elsewhere have to dial it, for
     /// the join bundle; without a port that of the Service. Default there: what the Service says.
@@ -128,6 +133,18 @@ pub enum Protocol {
     /// HBONE, with a proxy of an Istio mesh at the other end. `security.mode: None` is plaintext HBONE.
     #[serde(rename = "HBONE")]
     Hbone,
+}
+
+/// What carriers run on.
+#[derive(JsonSchema, Serialize, Deserialize, Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// TCP connections.
+    #[default]
+    #[serde(rename = "TCP")]
+    Tcp,
+    /// KCP over UDP, for paths that lose packets; the exit's port is one of UDP then.
+    #[serde(rename = "KCP")]
+    Kcp,
 }
 
 /// How the kernel paces carriers.

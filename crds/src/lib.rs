@@ -29,7 +29,7 @@ pub use benchmark::{
     BenchmarkCarrier, BenchmarkCells, BenchmarkSummary, BenchmarkTunnel, MuxBenchmark,
     MuxBenchmarkSpec, MuxBenchmarkStatus, Path, Tool,
 };
-pub use carrier::{Carrier, CongestionControl, Meeting, Pool, Protocol, WebSocket};
+pub use carrier::{Carrier, CongestionControl, Meeting, Pool, Protocol, Transport, WebSocket};
 pub use duration::{Duration, DurationError};
 pub use forward::{
     AddressTarget, Auth, Forward, ForwardDirection, ForwardLimits, Listen, ListenFrom,

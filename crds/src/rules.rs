@@ -320,6 +320,33 @@ pub(crate) fn native_measured(field: &str) -> Rule {
     )
 }
 
+pub(crate) fn kcp_is_native() -> Rule {
+    rule(
+        "!has(self.transport) || self.transport != 'KCP' || self.protocol == 'Native'",
+        "'carrier.transport KCP is for protocol Native; ' + self.protocol + ' is spoken over TCP'",
+    )
+}
+
+pub(crate) fn kcp_is_no_tcp() -> Rule {
+    let other = "(has(self.webSocket) || has(self.rendezvous) || (has(self.congestionControl) && \
+                 self.congestionControl != 'Auto'))";
+    rule(
+        format!("!has(self.transport) || self.transport != 'KCP' || !{other}"),
+        "'carrier.transport KCP has no TCP connections: leave ' + (has(self.webSocket) ? 'carrier.webSocket' : \
+         has(self.rendezvous) ? 'carrier.rendezvous' : 'carrier.congestionControl') + ' out'",
+    )
+}
+
+/// They name their clients at the beginning of a TCP connection.
+pub(crate) fn kcp_has_no_trusted_proxies() -> Rule {
+    rule(
+        "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || !has(self.carrier.transport) || \
+         self.carrier.transport != 'KCP'",
+        "'exit.trustedProxies name their clients at the beginning of a TCP connection, and carrier.transport KCP has \
+         none'",
+    )
+}
+
 pub(crate) fn pool_needs_resume() -> Rule {
     rule(
         "!has(self.resume) || self.resume || !has(self.pool) || self.pool.min == 1 && \

@@ -51,6 +51,7 @@ use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Re
     validation = rules::reverse_service_is_of_the_exit(),
     validation = rules::trusted_proxies_are_of_the_exit(),
     validation = rules::trusted_proxies_need_a_port(),
+    validation = rules::kcp_has_no_trusted_proxies(),
     validation = rules::keys_of_each_end(),
     validation = rules::reverse_is_native(),
     validation = rules::sources_are_native(),

@@ -15,6 +15,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use muxtunnel_gateway_config::{
     Cidr, Config, CongestionControl, Drain, HALF_OPEN_SECONDS_DEFAULT, LISTEN_STDIO, Leaf, Limits,
     ListenRule, Memory, Policy, Pool, Protocol, ProxyError, Role, Rule, Security, Timeouts,
+    Transport,
 };
 
 use crate::process::Source;
@@ -55,6 +56,10 @@ Examples:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow-listen 8080
     muxgate entry --security none --connect far.example.com:64000 \\
       --reverse 8080:localhost:3000
+  Over UDP, by KCP, where the path loses packets:
+    muxgate exit --transport kcp --security none --listen 0.0.0.0:64000 --allow db.internal:5432
+    muxgate entry --transport kcp --security none --connect far.example.com:64000 \\
+      --forward 5432:db.internal:5432
   Over ssh, which says who may come in; nothing runs on the far side before:
     muxgate entry --connect-command 'ssh far muxgate exit --stdio --allow db.internal:5432' \\
       --forward 5432:db.internal:5432
@@ -184,6 +189,9 @@ struct Common {
     /// The mux protocol; both ends must have the same.
     #[arg(long, value_enum, default_value = "native")]
     protocol: ProtocolArg,
+    /// What carriers run on; both ends must have the same.
+    #[arg(long, value_enum, default_value = "tcp")]
+    transport: TransportArg,
     #[command(flatten)]
     security: SecurityArgs,
     /// Serve /healthz, /readyz, /metrics and /status here.
@@ -225,6 +233,14 @@ enum ProtocolArg {
     Http2,
     /// As Istio's proxies speak it: HTTP/2 with --security mtls; plaintext HBONE with none.
     Hbone,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum TransportArg {
+    /// TCP, or what --connect and --listen say besides.
+    Tcp,
+    /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
+    Kcp,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -380,6 +396,7 @@ fn plain(role: Role) -> Config {
     Config {
         role,
         protocol: Protocol::Native,
+        transport: Transport::Tcp,
         packet_bytes: None,
         security: Security::None {},
         web_socket: None,
@@ -416,6 +433,10 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             ProtocolArg::Native => Protocol::Native,
             ProtocolArg::Http2 => Protocol::Http2,
             ProtocolArg::Hbone => Protocol::Hbone,
+        },
+        transport: match common.transport {
+            TransportArg::Tcp => Transport::Tcp,
+            TransportArg::Kcp => Transport::Kcp,
         },
         security: common.security.security(role, is_piped)?,
         // Here, since clap repeats what it cannot parse, which may have a password.

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use crate::base::sys;
 use crate::base::telemetry::Telemetry;
 use crate::io::security::Credentials;
+use crate::io::transport::{KcpListener, KcpPeers};
 use crate::net::bind::{ListenError, check_free, listen_alone};
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
@@ -145,6 +146,7 @@ fn serve(
         rendezvous_role,
         egress,
         unix_listeners: Arc::default(),
+        kcp_peers: KcpPeers::of(&config),
     };
     workers::run(&gateway, config.limits.carriers as usize, &first, asked)
 }
@@ -173,8 +175,15 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
     let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
     let carriers = config.listen.iter();
     let carriers = carriers.filter(|listen| listen.parse::<SocketAddr>().is_ok());
+    let mut carriers = carriers.map(|address| match config.transport {
+        config::Transport::Tcp => check_free(address),
+        config::Transport::Kcp => {
+            KcpListener::check_free(address).map_err(|error| ListenError::new(address, error))
+        }
+    });
+    carriers.try_for_each(|free| free)?;
     ports
-        .chain(carriers)
+        .into_iter()
         .try_for_each(|address| check_free(address))
 }
 

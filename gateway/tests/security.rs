@@ -148,6 +148,28 @@ fn bulk_arrives_exactly_over_web_sockets_alone_over_tls_and_below_noise() {
     }
 }
 
+#[test]
+fn bulk_arrives_exactly_over_kcp_with_certificates_of_both_or_one_and_with_noise() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let (own, _, mutual) = tls(dir.path(), &authority);
+    let noise_dir = tempfile::tempdir().unwrap();
+    let one = Ends {
+        exit: format!(
+            "{{mode: ServerTls, certificate: '{}', key: '{}', allowAnonymous: true}}",
+            own.certificate.display(),
+            own.key.display()
+        ),
+        entry: format!(
+            "{{mode: ServerTls, ca: '{}', serverName: {EXIT}}}",
+            own.ca.display()
+        ),
+    };
+    for ends in [&mutual, &noise(noise_dir.path(), false, true), &one] {
+        carries_bulk_without_splicing(OVER_KCP, ends);
+    }
+}
+
 /// The answer to a request for an upgrade, with `frames` behind it.
 fn web_socket(carrier: SocketAddr, path: &str, frames: &[u8]) -> Vec<u8> {
     let tcp = connect(carrier);

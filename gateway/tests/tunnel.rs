@@ -17,7 +17,7 @@ use common::*;
 
 const MIB: usize = 1 << 20;
 
-/// Runs each of the tests with each protocol.
+/// Runs each of the tests with each protocol, and with the native one over KCP.
 macro_rules! with_each_protocol {
     ($($test:ident),* $(,)?) => {
         mod jmux {
@@ -36,6 +36,12 @@ macro_rules! with_each_protocol {
             $(#[test]
             fn $test() {
                 super::$test("HTTP2");
+            })*
+        }
+        mod kcp {
+            $(#[test]
+            fn $test() {
+                super::$test(crate::common::OVER_KCP);
             })*
         }
     };

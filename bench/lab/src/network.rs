@@ -135,7 +135,7 @@ impl Network {
     /// up a peer's one carrier.
     pub(crate) fn listens(&self, place: Place, port: u16) -> Result<bool> {
         self.namespace(place).enter(|| {
-            ["tcp", "tcp6"].iter().any(|table| {
+            ["tcp", "tcp6", "udp", "udp6"].iter().any(|table| {
                 fs::read_to_string(format!("/proc/thread-self/net/{table}"))
                     .is_ok_and(|table| lists_listener(&table, port))
             })
@@ -198,13 +198,13 @@ fn impairments(topology: Topology) -> String {
     }
 }
 
-/// `table`: `/proc/net/tcp` or `tcp6`, where state 0A is LISTEN.
+/// `table`: one of `/proc/net`, where state 0A is LISTEN, and 07 a UDP socket that is connected to nobody.
 fn lists_listener(table: &str, port: u16) -> bool {
     table.lines().any(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let local = fields.get(1).and_then(|address| address.rsplit_once(':'));
         local.is_some_and(|(_, hex)| u16::from_str_radix(hex, 16) == Ok(port))
-            && fields.get(3) == Some(&"0A")
+            && matches!(fields.get(3), Some(&("0A" | "07")))
     })
 }
 
@@ -231,6 +231,11 @@ mod tests {
         let table = "  sl  local_address rem_address   st tx_queue\n\
                         0: 0100007F:1838 00000000:0000 0A 00000000:00000000\n\
                         1: 0100007F:1839 0100007F:1838 01 00000000:00000000\n";
+        assert!(lists_listener(table, 6200));
+        assert!(!lists_listener(table, 6201));
+        let table = "   sl  local_address rem_address   st tx_queue\n\
+                     2121: 0100007F:1838 00000000:0000 07 00000000:00000000\n\
+                     2122: 0100007F:1839 0100007F:1838 01 00000000:00000000\n";
         assert!(lists_listener(table, 6200));
         assert!(!lists_listener(table, 6201));
     }

@@ -68,6 +68,10 @@ pub(crate) enum System {
     MuxgateNoResume,
     /// The native protocol without splicing: what encryption is compared with.
     MuxgateCopy,
+    /// Over KCP, which is over UDP.
+    MuxgateKcp,
+    /// The same, and mutual TLS 1.3 over it.
+    MuxgateKcpTls,
     /// Over mutual TLS 1.3.
     MuxgateTls,
     /// The same, clients asking a SOCKS 5 proxy at the entry.
@@ -136,6 +140,8 @@ impl System {
             Self::MuxgateNativeX4 => "muxgate-native-x4",
             Self::MuxgateNoResume => "muxgate-no-resume",
             Self::MuxgateCopy => "muxgate-copy",
+            Self::MuxgateKcp => "muxgate-kcp",
+            Self::MuxgateKcpTls => "muxgate-kcp-tls",
             Self::MuxgateTls => "muxgate-tls",
             Self::MuxgateTlsSocks5 => "muxgate-tls-socks5",
             Self::MuxgateTlsReverse => "muxgate-tls-reverse",
@@ -217,6 +223,8 @@ impl System {
                 splice: false,
                 ..plain
             },
+            Self::MuxgateKcp => plain.over("Kcp"),
+            Self::MuxgateKcpTls => tls.over("Kcp"),
             Self::MuxgateTls => tls,
             Self::MuxgateTlsSocks5 => tls.by(Way::Dynamic(Proxy::Socks5)),
             Self::MuxgateTlsReverse => tls.by(Way::Reverse),

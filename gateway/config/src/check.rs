@@ -3,7 +3,8 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
     RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, trusted_proxies,
+    forward, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, transport,
+    trusted_proxies,
 };
 
 impl Config {
@@ -28,6 +29,7 @@ impl Config {
         offer::check(self)?;
         rendezvous::check(self)?;
         trusted_proxies::check(self)?;
+        transport::check(self)?;
         self.check_sources()?;
         self.check_memory()?;
         self.check_pool()?;

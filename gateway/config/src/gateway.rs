@@ -3,7 +3,7 @@
 
 use crate::{
     Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Policy, Pool,
-    Protocol, Role, Security, Timeouts, WebSocket,
+    Protocol, Role, Security, Timeouts, Transport, WebSocket,
 };
 
 /// What a gateway is, with what its role needs and nothing that is another role's. A change of it needs a restart.
@@ -62,6 +62,8 @@ pub struct Exit {
 pub enum Arrivals {
     /// `addr:port` or `unix:/path`, where it listens.
     Socket(String),
+    /// `addr:port`, where it listens for KCP.
+    Kcp(String),
     /// Its standard input and output are the one carrier.
     Stdio,
     /// `host:port` of the rendezvous where it is visited.
@@ -151,7 +153,10 @@ impl Config {
                 } else if self.is_stdio() {
                     Arrivals::Stdio
                 } else {
-                    Arrivals::Socket(listen()?)
+                    match self.transport {
+                        Transport::Tcp => Arrivals::Socket(listen()?),
+                        Transport::Kcp => Arrivals::Kcp(listen()?),
+                    }
                 },
                 web_socket,
                 carriers_max,
@@ -223,6 +228,8 @@ mod tests {
             (addresses(Some("other:2")), false, Pool::GROWING)
         );
         let command = Exits::Command(vec!["ssh".to_owned(), "far".to_owned()]);
+        let by_kcp = exits("connect: far:1\ntransport: Kcp\n");
+        assert_eq!(by_kcp, (addresses(None), false, Pool::ONE));
         let by_command = exits("connectCommand: [ssh, far]\n");
         assert_eq!(by_command, (command, true, Pool::ONE));
     }
@@ -238,6 +245,11 @@ mod tests {
         // Its one carrier ends with the process.
         let stdio = format!("listen: {}\n", crate::LISTEN_STDIO);
         assert_eq!(arrivals(&stdio), (Arrivals::Stdio, false));
+        let kcp = Arrivals::Kcp("0.0.0.0:64000".to_owned());
+        assert_eq!(
+            arrivals("listen: 0.0.0.0:64000\ntransport: Kcp\n"),
+            (kcp, true)
+        );
         let visited = "connect: middle:1\nrendezvous: {name: site, secretFile: /secret}\n";
         let rendezvous = Arrivals::Rendezvous("middle:1".to_owned());
         assert_eq!(arrivals(visited), (rendezvous, true));

@@ -25,6 +25,7 @@ mod server_tls;
 mod size;
 pub mod status;
 mod target;
+mod transport;
 mod trusted_proxies;
 mod web_socket;
 
@@ -54,6 +55,7 @@ pub use security::{
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
+pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
 pub use web_socket::{ORIGINS_MAX, WebSocket};
 
@@ -113,6 +115,9 @@ pub struct Config {
     /// 2024.3.2 and later take all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packet_bytes: Option<u16>,
+    /// What carriers run on; both ends must have the same.
+    #[serde(default, skip_serializing_if = "Transport::is_default")]
+    pub transport: Transport,
     /// How carriers are secured.
     pub security: Security,
     /// Carriers are WebSocket connections; absent: TCP ones.
@@ -396,12 +401,13 @@ impl Config {
     }
 
     /// Carriers of each session: as configured, or else [`Pool::GROWING`] for an entry that may have several, unless that
-    /// is a command or its streams could outlive them and are not to, and [`Pool::ONE`].
+    /// is a command or KCP, or its streams could outlive them and are not to, and [`Pool::ONE`].
     #[must_use]
     pub fn pool(&self) -> Pool {
         let can = self.protocol.can();
         let grows = self.role == Role::Entry
             && can.several_carriers
+            && self.transport == Transport::Tcp
             && (self.resume || !can.resume)
             && self.connect_command.is_empty();
         self.pool

@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -271,6 +271,12 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         "policy: {}",
         "policy: {}\noffer: text",
         "11:8: offer: is for entries that show a certificate: it needs security.mode MutualTls",
+    ),
+    (
+        ENTRY,
+        "limits:",
+        "transport: Kcp\nproxy: socks5h://proxy.example.com:1080\nlimits:",
+        "15:8: proxy: leads TCP connections on, not the datagrams of transport Kcp",
     ),
     (
         ENTRY,

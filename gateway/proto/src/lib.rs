@@ -22,6 +22,7 @@
 //! their wires in `jmux/codec.rs` and `native/codec.rs`.
 
 pub mod jmux;
+pub mod kcp;
 pub mod native;
 pub mod rendezvous;
 mod session;

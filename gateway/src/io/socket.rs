@@ -17,11 +17,11 @@ use crate::io::local_socket::Socket;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct KeepaliveConfig {
     /// Without an acknowledgement for what is on its way, or with the peer's window closed, for this long.
-    dead_after: Duration,
+    pub(in crate::io) dead_after: Duration,
     /// An idle carrier is probed at this interval...
-    interval: Duration,
+    pub(in crate::io) interval: Duration,
     /// ...and given up after as many probes without an answer.
-    retries: u32,
+    pub(in crate::io) retries: u32,
 }
 
 impl KeepaliveConfig {

@@ -7,6 +7,7 @@
 
 mod buffer;
 mod command;
+mod kcp;
 mod noise;
 mod pipes;
 mod sealed;
@@ -26,6 +27,7 @@ use crate::base::path::{PathInfo, PathProbe};
 use crate::io::duplex::Duplex;
 use crate::io::socket::KeepaliveConfig;
 pub(crate) use command::{Released, name as command_name, start as start_command};
+pub(crate) use kcp::{Kcp, KcpListener, KcpPeers, KcpWindows};
 pub(crate) use noise::Noise;
 pub(crate) use pipes::Pipes;
 pub(crate) use tcp::Tcp;

@@ -1,4 +1,4 @@
-//! How carriers reach their other end by an address: a TCP port, directly or through a proxy, or a Unix socket.
+//! How carriers reach their other end by an address: a TCP port, directly or through a proxy, a UDP port, or a Unix socket.
 //!
 //! In: what the configuration and the environment specify. Out: a connection to a peer that has not proved its
 //! identity yet; [`crate::io::security`] verifies it.
@@ -13,13 +13,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX};
+use muxtunnel_gateway_config::{
+    self as config, Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX,
+};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::io::transport::{Tcp, Transport, Unix};
+use crate::io::transport::{Kcp, KcpWindows, Tcp, Transport, Unix};
 pub(crate) use address::{Address, bare};
 
 /// One attempt to connect by a name, to a proxy or to a Unix socket, or to find a name's addresses.
@@ -37,6 +39,8 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
+    /// Carriers are KCP.
+    kcp: Option<KcpWindows>,
 }
 
 impl Egress {
@@ -55,6 +59,8 @@ impl Egress {
         }
         Ok(Self {
             proxy: proxy.map(Arc::new),
+            kcp: (config.transport == config::Transport::Kcp)
+                .then(|| KcpWindows::of(&config.memory)),
         })
     }
 
@@ -100,6 +106,9 @@ impl Egress {
         if let Some(path) = address.name().strip_prefix(UNIX_PREFIX) {
             let socket = in_time(UnixStream::connect(path)).await?;
             return Ok(Unix::boxed(socket, path));
+        }
+        if let (Some(windows), Some(ip)) = (self.kcp, address.ip()) {
+            return within(DIAL_TIMEOUT, Kcp::connect(ip, windows)).await;
         }
         let tcp = self.tcp(address).await?;
         Ok(self.carried(tcp, address))

@@ -61,7 +61,7 @@ pub(crate) async fn run(
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
-    let arrivals = Arrivals::of(&worker, configured.arrivals)?;
+    let arrivals = Arrivals::of(&worker, configured.arrivals, &configured.session.memory)?;
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
         reverse: Reverse::new(&worker),

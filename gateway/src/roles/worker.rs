@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::{UnixListeners, UsersError};
 use crate::io::security::Credentials;
+use crate::io::transport::KcpPeers;
 use crate::net::bind::ListenError;
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
@@ -43,6 +44,8 @@ pub(crate) struct Worker {
     pub(crate) egress: Egress,
     /// Shared by all workers.
     pub(crate) unix_listeners: Arc<UnixListeners>,
+    /// Those of an exit, over all workers.
+    pub(crate) kcp_peers: Arc<KcpPeers>,
 }
 
 #[cfg(test)]
@@ -63,6 +66,7 @@ impl Worker {
             rendezvous_role: RendezvousRole::of(&config).unwrap(),
             egress: Egress::of(&config).unwrap(),
             unix_listeners: Arc::default(),
+            kcp_peers: KcpPeers::of(&config),
             reloadable: watch::channel(Arc::new(config.reloadable())).1,
         }
     }

@@ -26,6 +26,9 @@ pub use muxtunnel_testkit::wait::{PATIENCE, until};
 
 use namespace::Namespace;
 
+/// The native protocol over KCP, where a test is told the protocol.
+pub const OVER_KCP: &str = "Native\ntransport: Kcp";
+
 const CONFIG: &str = "config.yaml";
 const LOG: &str = "log";
 
@@ -64,12 +67,14 @@ impl Gate {
 
     /// An exit whose carriers arrive on `carrier` of loopback and that may dial `allow`.
     pub fn exit(protocol: &str, carrier: u16, allow: &[&str]) -> Self {
-        let protocol = protocol.to_lowercase();
+        let (protocol, transport) = flags_of(protocol);
         let listen = format!("127.0.0.1:{carrier}");
         let mut args = vec![
             "exit",
             "--protocol",
             &protocol,
+            "--transport",
+            &transport,
             "--security",
             "none",
             "--listen",
@@ -83,7 +88,7 @@ impl Gate {
 
     /// An entry to the exit on `carrier`; port and target of each forward.
     pub fn entry(protocol: &str, carrier: u16, forwards: &[(u16, SocketAddr)]) -> Self {
-        let protocol = protocol.to_lowercase();
+        let (protocol, transport) = flags_of(protocol);
         let connect = format!("127.0.0.1:{carrier}");
         let forwards: Vec<_> = forwards
             .iter()
@@ -93,6 +98,8 @@ impl Gate {
             "entry",
             "--protocol",
             &protocol,
+            "--transport",
+            &transport,
             "--security",
             "none",
             "--connect",
@@ -253,6 +260,14 @@ impl Drop for Gate {
             eprintln!("{}", self.log());
         }
     }
+}
+
+/// `--protocol` and `--transport` of a protocol as a file says it, such as [`OVER_KCP`].
+fn flags_of(protocol: &str) -> (String, String) {
+    let (protocol, transport) = protocol
+        .split_once("\ntransport: ")
+        .unwrap_or((protocol, "tcp"));
+    (protocol.to_lowercase(), transport.to_lowercase())
 }
 
 /// `host:port`, IPv6 in brackets.

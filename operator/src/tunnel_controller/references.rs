@@ -119,6 +119,7 @@ fn of_forward(forward: &Forward, side: Side, namespace: &str, found: &mut Refere
 fn of_carrier(carrier: &Carrier) {
     let Carrier {
         protocol: _,
+        transport: _,
         address: _,
         rendezvous: _,
         web_socket: _,

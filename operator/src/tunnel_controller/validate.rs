@@ -29,7 +29,8 @@ use kube::{Resource, ResourceExt};
 use muxtunnel_contract::{defaults, sysctls};
 use muxtunnel_crds::{
     Backend, Carrier, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxBenchmark,
-    MuxTunnel, MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Tuning, Wan,
+    MuxTunnel, MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Transport,
+    Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
@@ -93,6 +94,8 @@ pub struct ValidatedTunnel {
     pub offer: Option<String>,
     /// Carriers are WebSocket connections.
     pub web_socket: Option<WebSocket>,
+    /// What carriers run on.
+    pub transport: Transport,
     /// The mux protocol of the carriers.
     pub protocol: Protocol,
     /// How the kernel paces the carriers.
@@ -258,6 +261,7 @@ fn valid(
         connect_fallback,
         leaf: carrier.rendezvous.as_ref().map(ValidatedLeaf::of),
         web_socket: carrier.web_socket.as_ref().map(carrier::web_socket),
+        transport: carrier.transport.unwrap_or_default(),
         protocol: carrier.protocol,
         congestion_control: carrier.congestion_control.unwrap_or_default(),
         pool: carrier::pool(&carrier),

@@ -51,6 +51,8 @@ pub(super) enum Way {
 pub(super) struct Gateways {
     /// As the configuration file names it.
     pub(super) protocol: &'static str,
+    /// The same of what carriers run on.
+    pub(super) transport: &'static str,
     /// Of the session.
     pub(super) carriers: u8,
     /// Whether streams outlive them.
@@ -65,6 +67,7 @@ impl Gateways {
     /// The native protocol over one plain carrier.
     pub(super) const PLAIN: Self = Self {
         protocol: "Native",
+        transport: "Tcp",
         carriers: 1,
         resume: true,
         splice: true,
@@ -88,6 +91,11 @@ impl Gateways {
     /// The same another way.
     pub(super) const fn by(self, way: Way) -> Self {
         Self { way, ..self }
+    }
+
+    /// The same over another transport.
+    pub(super) const fn over(self, transport: &'static str) -> Self {
+        Self { transport, ..self }
     }
 
     pub(super) fn launches(self, setup: &Setup<'_>) -> Result<Vec<Launch>> {
@@ -149,6 +157,7 @@ impl Gateways {
     /// What both ends are told.
     fn complete(self, own: &mut Value, security: &Value, setup: &Setup<'_>) {
         own["protocol"] = json!(self.protocol);
+        own["transport"] = json!(self.transport);
         own["security"] = security.clone();
         own["memory"] = json!({
             "receive": setup.limits.receive_bytes.to_string(),

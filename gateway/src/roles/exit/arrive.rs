@@ -1,23 +1,25 @@
-//! Where carriers come from: a port, a Unix socket, this process's own pipes, or a rendezvous.
+//! Where carriers come from: a TCP or a UDP port, a Unix socket, this process's own pipes, or a rendezvous.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use muxtunnel_gateway_config::{self as config, LISTEN_STDIO};
+use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, Memory};
 use tokio::net::TcpStream;
 
 use super::{Exit, greet, registered};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::trusted_proxies;
 use crate::io::local_end::LocalEnd;
-use crate::io::local_socket::{LocalAddress, LocalSocket};
-use crate::io::transport::{Pipes, Released, Tcp, Transport, Unix};
+use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
+use crate::io::transport::{KcpListener, KcpWindows, Pipes, Released, Tcp, Transport, Unix};
 use crate::net::bind::{ACCEPT_RETRY, ListenError};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 
 /// One worker's part in it.
 pub(super) enum Arrivals {
     Socket(ListeningSocket),
+    Kcp(KcpListener),
     /// The one carrier of the process.
     Stdio(Box<dyn Transport>, Released),
     /// At this `host:port`.
@@ -29,7 +31,11 @@ impl Arrivals {
     ///
     /// # Errors
     /// There can be none.
-    pub(super) fn of(worker: &Worker, configured: config::Arrivals) -> Result<Self, WorkerError> {
+    pub(super) fn of(
+        worker: &Worker,
+        configured: config::Arrivals,
+        memory: &Memory,
+    ) -> Result<Self, WorkerError> {
         let (arrivals, address) = match configured {
             config::Arrivals::Rendezvous(address) => return Ok(Self::Rendezvous(address)),
             config::Arrivals::Stdio => {
@@ -42,6 +48,12 @@ impl Arrivals {
                 let socket = ListeningSocket::bind(&address, &worker.unix_listeners)?;
                 (Self::Socket(socket), address)
             }
+            config::Arrivals::Kcp(address) => {
+                let (peers, windows) = (Arc::clone(&worker.kcp_peers), KcpWindows::of(memory));
+                let listener = KcpListener::bind(&address, peers, windows)
+                    .map_err(|error| ListenError::new(&address, error))?;
+                (Self::Kcp(listener), address)
+            }
         };
         tracing::info!(listen = %address, "Listening for carriers");
         worker.telemetry.set_listening(worker.index, true);
@@ -52,6 +64,7 @@ impl Arrivals {
     pub(super) async fn come(self, exit: &Rc<Exit>) {
         match self {
             Self::Socket(socket) => accept_in_turn(accept(Rc::clone(exit), socket)).await,
+            Self::Kcp(listener) => accept_in_turn(accept_kcp(Rc::clone(exit), listener)).await,
             Self::Stdio(carrier, released) => {
                 greet(Rc::clone(exit), carrier, None, exit.says_hello()).await;
                 // Nothing is ever sent.
@@ -77,6 +90,23 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
         };
         match accepted {
             Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, says_hello),
+            Err(error) => {
+                tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+}
+
+/// The same of connections over UDP, which all say hello.
+async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((carrier, address)) => {
+                let source = Some(canonical(address).ip());
+                let greet = greet(Rc::clone(&exit), carrier, source, exit.says_hello());
+                drop(tokio::task::spawn_local(greet));
+            }
             Err(error) => {
                 tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;

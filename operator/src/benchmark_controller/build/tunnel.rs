@@ -48,6 +48,7 @@ pub fn tunnel(
         rendezvous: None,
         carrier: Some(Carrier {
             protocol,
+            transport: None,
             address: None,
             join_from: None,
             rendezvous: None,

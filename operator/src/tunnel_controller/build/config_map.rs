@@ -10,7 +10,7 @@ use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
     ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy, Ports, Priority,
-    ProxyProtocol, Role, Rule, Security, Target, WebSocket, config_hash,
+    ProxyProtocol, Role, Rule, Security, Target, Transport, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
@@ -39,6 +39,10 @@ pub(super) fn config(
     let protocol = configured(tunnel.protocol);
     let can = protocol.can();
     let config = Config {
+        transport: match tunnel.transport {
+            crds::Transport::Tcp => Transport::Tcp,
+            crds::Transport::Kcp => Transport::Kcp,
+        },
         packet_bytes: None,
         role: match end {
             End::Entry => Role::Entry,

@@ -21,6 +21,7 @@ use muxtunnel_contract::annotations::JOIN_GENERATION;
 use muxtunnel_crds::{PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
+use super::service::carrier_protocol;
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::pods;
@@ -372,7 +373,10 @@ fn container(
 ) -> Container {
     let mut ports = vec![port("admin", ADMIN_PORT)];
     if end.is_dialled(tunnel) {
-        ports.push(port("carrier", CARRIER_PORT));
+        ports.push(ContainerPort {
+            protocol: Some(carrier_protocol(tunnel).to_owned()),
+            ..port("carrier", CARRIER_PORT)
+        });
     }
     Container {
         name: CONTAINER.to_owned(),

@@ -14,18 +14,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
+use super::service::carrier_protocol;
 use super::{End, metadata};
 use crate::labels;
 use crate::settings::AdminPeers;
 use crate::tunnel_controller::validate::{Clients, ValidatedTunnel};
 
+const TCP: &str = "TCP";
 /// Label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> NetworkPolicy {
-    let carriers = end
-        .is_dialled(tunnel)
-        .then(|| rule(carrier_peers(tunnel), [CARRIER_PORT]));
+    let carriers = end.is_dialled(tunnel).then(|| {
+        let protocol = carrier_protocol(tunnel);
+        rule(carrier_peers(tunnel), [CARRIER_PORT], protocol)
+    });
     // Ports with the same clients share a rule. Without ports there is none: one without ports would be all of them.
     let mut listened: BTreeMap<&Clients, Vec<u16>> = BTreeMap::new();
     for port in &tunnel.listen_ports {
@@ -35,8 +38,8 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
     }
     let listened = listened
         .into_iter()
-        .map(|(clients, ports)| rule(client_peers(clients), ports));
-    let admin = rule(admin_peers(tunnel, peers), [ADMIN_PORT]);
+        .map(|(clients, ports)| rule(client_peers(clients), ports, TCP));
+    let admin = rule(admin_peers(tunnel, peers), [ADMIN_PORT], TCP);
     NetworkPolicy {
         metadata: metadata(tunnel, end),
         spec: Some(NetworkPolicySpec {
@@ -136,10 +139,11 @@ fn having(labels: BTreeMap<String, String>) -> LabelSelector {
 fn rule(
     from: Vec<NetworkPolicyPeer>,
     ports: impl IntoIterator<Item = u16>,
+    protocol: &str,
 ) -> NetworkPolicyIngressRule {
     let port = |number: u16| NetworkPolicyPort {
         port: Some(IntOrString::Int(i32::from(number))),
-        protocol: Some("TCP".to_owned()),
+        protocol: Some(protocol.to_owned()),
         end_port: None,
     };
     NetworkPolicyIngressRule {

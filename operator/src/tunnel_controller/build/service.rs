@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muxtunnel_crds::{GatewayService, ServiceType};
+use muxtunnel_crds::{GatewayService, ServiceType, Transport};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, metadata};
@@ -102,7 +102,16 @@ fn carrier_port(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Service
     };
     ServicePort {
         app_protocol: tunnel.web_socket.as_ref().map(|_| protocol.to_owned()),
+        protocol: Some(carrier_protocol(tunnel).to_owned()),
         ..port("carrier", CARRIER_PORT)
+    }
+}
+
+/// The protocol of the carrier port, as Kubernetes names it.
+pub(super) fn carrier_protocol(tunnel: &ValidatedTunnel) -> &'static str {
+    match tunnel.transport {
+        Transport::Tcp => "TCP",
+        Transport::Kcp => "UDP",
     }
 }
 

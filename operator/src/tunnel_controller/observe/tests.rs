@@ -37,6 +37,7 @@ fn tunnel() -> ValidatedTunnel {
         certificates: crate::tunnel_controller::validate::ValidatedCertificates::None,
         offer: None,
         web_socket: None,
+        transport: muxtunnel_crds::Transport::Tcp,
         protocol: muxtunnel_crds::Protocol::Jmux,
         congestion_control: muxtunnel_crds::CongestionControl::Auto,
         pool: muxtunnel_gateway_config::Pool::ONE,

@@ -1,6 +1,8 @@
 //! How carriers come about: where they lead, what they run on, and how they are secured. Pure.
 
-use muxtunnel_crds::{Carrier, Meeting, MuxTunnelSpec, Security, SecurityMode, Side, WebSocket};
+use muxtunnel_crds::{
+    Carrier, Meeting, MuxTunnelSpec, Protocol, Security, SecurityMode, Side, Transport, WebSocket,
+};
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{CARRIER_PORT, Cidr, CidrError, Pool, PublicKey};
 
@@ -63,7 +65,8 @@ impl ValidatedSecurity {
 /// The carriers of `spec`; a rendezvous has none of its own, so nothing of them matters there.
 pub(super) fn of(spec: &MuxTunnelSpec) -> Carrier {
     spec.carrier.clone().unwrap_or_else(|| Carrier {
-        protocol: muxtunnel_crds::Protocol::default(),
+        protocol: Protocol::default(),
+        transport: None,
         address: None,
         rendezvous: None,
         web_socket: None,
@@ -133,10 +136,12 @@ pub(super) fn web_socket(asked: &WebSocket) -> config::WebSocket {
     }
 }
 
-/// As asked; else several, where a session may have them and its streams may outlive them if they can.
+/// As asked; else several, where a session may have them, the kernel paces them, and its streams may outlive them if they
+/// can.
 pub(super) fn pool(carrier: &Carrier) -> Pool {
     let can = configured(carrier.protocol).can();
-    let grows = can.several_carriers && (!can.resume || carrier.resume.unwrap_or(true));
+    let is_tcp = carrier.transport.unwrap_or_default() == Transport::Tcp;
+    let grows = is_tcp && can.several_carriers && (!can.resume || carrier.resume.unwrap_or(true));
     match carrier.pool {
         Some(asked) => Pool {
             min: asked.min,

@@ -1,6 +1,6 @@
 //! What carriers run on, and where entries and exits meet that cannot dial each other.
 
-use muxtunnel_gateway_config::{Role, Security, WebSocket};
+use muxtunnel_gateway_config::{Pool, Role, Security, Transport, WebSocket};
 use serde_json::{Value, json};
 
 use super::build::{config, pod};
@@ -69,6 +69,38 @@ fn services_say_that_their_carriers_are_web_socket_connections() {
         assert_eq!(protocol(&tls, name), "kubernetes.io/wss");
     }
     assert_eq!(protocol(&built(SMALLEST), "office-exit"), Value::Null);
+}
+
+#[test]
+fn carriers_over_udp_have_a_port_of_udp_wherever_one_is_named() {
+    let tunnel = built(&format!(
+        "{FORWARDS}carrier: {{transport: KCP, security: {{mode: None}}}}"
+    ));
+    for name in ["office-entry", "office-exit"] {
+        assert_eq!(config(&tunnel, name).transport, Transport::Kcp, "{name}");
+    }
+    assert_eq!(config(&tunnel, "office-entry").pool, Some(Pool::ONE));
+    for name in ["office-exit", "office-exit-headless"] {
+        let service = child(&tunnel.services, name);
+        assert_eq!(service["spec"]["ports"][0]["protocol"], "UDP", "{name}");
+    }
+    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    assert_eq!(ports[0]["protocol"], "TCP", "of the admin endpoint");
+    assert_eq!(ports[1]["protocol"], "UDP");
+    let policy = child(&tunnel.network_policies, "office-exit");
+    let ingress = &policy["spec"]["ingress"];
+    assert_eq!(
+        ingress[0]["ports"][0],
+        json!({"port": 64000, "protocol": "UDP"})
+    );
+    assert_eq!(
+        ingress[1]["ports"][0],
+        json!({"port": 64001, "protocol": "TCP"})
+    );
+    let over_tcp = built(&format!("{FORWARDS}carrier: {{security: {{mode: None}}}}"));
+    assert_eq!(config(&over_tcp, "office-exit").transport, Transport::Tcp);
+    let service = child(&over_tcp.services, "office-exit");
+    assert_eq!(service["spec"]["ports"][0]["protocol"], "TCP");
 }
 
 fn assert_mounts_what_is_shown_there(tunnel: &Resources, name: &str, secret: &str) {

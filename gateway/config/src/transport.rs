@@ -1,0 +1,190 @@
+//! What carriers run on.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, UNIX_PREFIX,
+};
+
+/// What carriers run on; both ends must have the same.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Transport {
+    /// TCP connections, Unix sockets, commands: whatever `connect` and `listen` say.
+    #[default]
+    Tcp,
+    /// KCP over UDP, for paths that lose packets.
+    Kcp,
+}
+
+impl Transport {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// KCP carries the native protocol between two addresses.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    match problem(config) {
+        Some((field, problem)) if config.transport == Transport::Kcp => {
+            Err(ConfigError::field(field, problem))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn problem(config: &Config) -> Option<(&'static str, &'static str)> {
+    let is_unix = |field: &Option<String>| {
+        let mut exits = field.iter().flat_map(|exits| exits.split(','));
+        exits.any(|exit| exit.starts_with(UNIX_PREFIX))
+    };
+    let problem = if config.role == Role::Rendezvous {
+        ("transport", "a rendezvous joins TCP connections, not KCP")
+    } else if config.protocol != Protocol::Native {
+        (
+            "transport",
+            "Kcp carries protocol Native alone: others speak theirs over TCP",
+        )
+    } else if config.web_socket.is_some() {
+        (
+            "webSocket",
+            "is a request over TCP, and transport Kcp has none: leave one of them out",
+        )
+    } else if config.rendezvous.is_some() {
+        (
+            "rendezvous",
+            "joins TCP connections, and transport Kcp has none: leave one of them out",
+        )
+    } else if matches!(config.proxy, Some(Proxy::Server(_))) {
+        (
+            "proxy",
+            "leads TCP connections on, not the datagrams of transport Kcp",
+        )
+    } else if !config.connect_command.is_empty() {
+        (
+            "connectCommand",
+            "is the carrier itself, so transport Kcp does not go with it",
+        )
+    } else if is_unix(&config.connect) {
+        (
+            "connect",
+            "transport Kcp needs HOST:PORT, not a Unix socket",
+        )
+    } else if is_unix(&config.connect_fallback) {
+        (
+            "connectFallback",
+            "transport Kcp needs HOST:PORT, not a Unix socket",
+        )
+    } else if is_unix(&config.listen) {
+        (
+            "listen",
+            "transport Kcp needs ADDRESS:PORT, not a Unix socket",
+        )
+    } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
+        (
+            "listen",
+            "transport Kcp needs ADDRESS:PORT, not standard input and output",
+        )
+    } else if !config.trusted_proxies.is_empty() {
+        (
+            "trustedProxies",
+            "name their clients at the beginning of a TCP connection, and transport Kcp has none",
+        )
+    } else if config.congestion_control != CongestionControl::Auto {
+        (
+            "congestionControl",
+            "is the kernel's, for TCP; transport Kcp has one of its own",
+        )
+    } else {
+        return None;
+    };
+    Some(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENTRY: &str = "role: Entry\nsecurity: {mode: None}\ntransport: Kcp\n";
+    const EXIT: &str = "role: Exit\nsecurity: {mode: None}\ntransport: Kcp\n";
+
+    #[test]
+    fn what_is_of_tcp_does_not_go_with_kcp() {
+        let cases = [
+            (ENTRY, "connect: far:1\n", None),
+            (
+                ENTRY,
+                "connect: far:1\nproxy: none\nconnectFallback: far:2\n",
+                None,
+            ),
+            (EXIT, "listen: 0.0.0.0:1\n", None),
+            (
+                EXIT,
+                "listen: 0.0.0.0:1\nprotocol: Jmux\n",
+                Some("transport"),
+            ),
+            (
+                EXIT,
+                "listen: 0.0.0.0:1\nwebSocket: {path: /a}\n",
+                Some("webSocket"),
+            ),
+            (
+                EXIT,
+                "listen: 0.0.0.0:1\ntrustedProxies: [192.0.2.0/28]\n",
+                Some("trustedProxies"),
+            ),
+            (EXIT, "listen: unix:/run/a\n", Some("listen")),
+            (EXIT, "listen: stdio\n", Some("listen")),
+            (
+                EXIT,
+                "listen: 0.0.0.0:1\ncongestionControl: Bbr\n",
+                Some("congestionControl"),
+            ),
+            (
+                EXIT,
+                "connect: far:1\nrendezvous: {name: a, secretFile: /a}\n",
+                Some("rendezvous"),
+            ),
+            (ENTRY, "connect: far:1,unix:/run/a\n", Some("connect")),
+            (
+                ENTRY,
+                "connect: far:1\nconnectFallback: unix:/run/a\n",
+                Some("connectFallback"),
+            ),
+            (
+                ENTRY,
+                "connect: far:1\nproxy: http://proxy:3128\n",
+                Some("proxy"),
+            ),
+            (
+                ENTRY,
+                "connectCommand: [ssh, far]\n",
+                Some("connectCommand"),
+            ),
+            (
+                "role: Rendezvous\nsecurity: {mode: None}\ntransport: Kcp\n",
+                "listen: 0.0.0.0:1\nsecretsFile: /a\n",
+                Some("transport"),
+            ),
+        ];
+        for (head, rest, expected) in cases {
+            let over = |text: &str| Config::from_yaml(&format!("{text}{rest}"));
+            let tcp = over(&head.replace("transport: Kcp", "transport: Tcp"));
+            assert!(tcp.is_ok(), "{rest}: {tcp:?}");
+            let said = over(head).err().map(|error| error.to_string());
+            let field = said.as_deref().and_then(|said| said.split(": ").nth(1));
+            assert_eq!(field, expected, "{rest}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn tcp_is_not_written_down() {
+        let config = Config::from_yaml(&format!("{ENTRY}connect: far:1\n")).unwrap();
+        assert!(config.to_yaml().unwrap().contains("transport: Kcp"));
+        let config = Config {
+            transport: Transport::Tcp,
+            ..config
+        };
+        assert!(!config.to_yaml().unwrap().contains("transport"));
+    }
+}

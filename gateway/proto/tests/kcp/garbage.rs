@@ -1,0 +1,167 @@
+//! Datagrams of strangers and of hostile peers: no panic, no unbounded memory, and no harm to others.
+
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::kcp::{
+    self, CHALLENGE, Command, Connection, Failure, Header, Keepalive, Opening, Settings,
+};
+
+use super::world::{Path, Random, World};
+
+const KEEPALIVE: Keepalive = Keepalive {
+    dead_after: Duration::from_secs(15),
+    interval: Duration::from_secs(5),
+    retries: 2,
+};
+
+fn connection(now: Instant) -> Connection {
+    let settings = Settings {
+        send_bytes: 1 << 20,
+        receive_bytes: 1 << 20,
+    };
+    Connection::new(7, settings, KEEPALIVE, now, 0)
+}
+
+/// Any segments of conversation 7, with numbers that are near the ends of their range as often as not.
+fn hostile(random: &mut Random) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let number = |random: &mut Random| match random.below(4) {
+        0 => random.below(300) as u32,
+        1 => u32::MAX - random.below(300) as u32,
+        2 => (1 << 31) - 150 + random.below(300) as u32,
+        _ => random.next() as u32,
+    };
+    for _ in 0..=random.below(20) {
+        let commands = [Command::Push, Command::Ack, Command::Ask, Command::Tell];
+        let header = Header {
+            conversation: 7,
+            command: commands[random.below(4) as usize],
+            window: random.next() as u16,
+            time: number(random),
+            serial: number(random),
+            next: number(random),
+        };
+        let length = random.below(60) as usize;
+        header.encode(length, &mut bytes);
+        bytes.resize(bytes.len() + length, 0);
+    }
+    if random.chance(200) {
+        let at = random.below(bytes.len() as u64) as usize;
+        bytes[at] = random.next() as u8;
+    }
+    bytes
+}
+
+#[test]
+fn a_hostile_peer_harms_nobody() {
+    for seed in 0..200 {
+        let mut random = Random::new(seed);
+        let mut now = Instant::now();
+        let mut connection = connection(now);
+        for _ in 0..500 {
+            now += Duration::from_micros(random.below(20_000));
+            connection.handle(now, &hostile(&mut random));
+            connection.handle_timeout(now);
+            let bytes = [1; 3000];
+            connection.write(&[std::io::IoSlice::new(&bytes)]);
+            if random.chance(500) {
+                connection.read(&mut [0; 5000]);
+            }
+            let mut out = Vec::new();
+            let mut datagrams = 0;
+            while connection.poll_transmit(now, &mut out) {
+                datagrams += 1;
+                assert!(datagrams < 10_000, "it sends without end");
+            }
+            if let Some(at) = connection.poll_timeout() {
+                assert!(at + Duration::from_secs(60) > now);
+            }
+        }
+    }
+}
+
+#[test]
+fn datagrams_of_others_change_nothing() {
+    let run = |strange: bool| {
+        let mut world = World::new(5, Path::FAR.losing(20), [500_000, 500_000]);
+        let mut random = Random::new(1);
+        while !world.is_done() {
+            world.step();
+            if strange {
+                let now = world.now;
+                let mut datagram = hostile(&mut random);
+                datagram[..4].copy_from_slice(&8_u32.to_le_bytes());
+                world.ends[1].connection.handle(now, &datagram);
+                world.ends[0].connection.handle(now, &datagram[..10]);
+            }
+        }
+        (world.elapsed(), world.datagrams)
+    };
+    assert_eq!(run(false), run(true));
+}
+
+#[test]
+fn who_begins_is_challenged_and_answers() {
+    let now = Instant::now();
+    let mut near = connection(now);
+    near.ask();
+    let mut ask = Vec::new();
+    assert!(near.poll_transmit(now, &mut ask));
+    assert_eq!(
+        kcp::opening(&ask),
+        Some(Opening::Begins { conversation: 7 })
+    );
+    let challenge = kcp::challenge(7, 0xfeed);
+    assert!(challenge.len() <= ask.len(), "no more than was asked with");
+    assert!(!near.is_met());
+    near.handle(now, &challenge);
+    assert!(near.is_met() && near.failure().is_none());
+    near.write(&[std::io::IoSlice::new(b"hello")]);
+    let mut answer = Vec::new();
+    assert!(near.poll_transmit(now, &mut answer));
+    let answers = Opening::Answers {
+        conversation: 7,
+        answer: 0xfeed,
+    };
+    assert_eq!(kcp::opening(&answer), Some(answers));
+    // It is lost, so the next one is challenged again: all is said again.
+    near.handle(now, &challenge);
+    let mut again = Vec::new();
+    assert!(near.poll_transmit(now, &mut again));
+    assert_eq!(kcp::opening(&again), Some(answers));
+    let mut far = connection(now);
+    far.handle(now, &again);
+    let mut read = [0; 8];
+    assert_eq!(far.read(&mut read), Some(5));
+    assert_eq!(&read[..5], b"hello");
+    // A challenge that was on its way for long.
+    let mut reply = Vec::new();
+    far.write(&[std::io::IoSlice::new(b"hello to you")]);
+    assert!(far.poll_transmit(now, &mut reply));
+    near.handle(now, &reply);
+    near.handle(now, &challenge);
+    assert_eq!(near.failure(), None);
+    assert_eq!(near.read(&mut [0; 100]), Some(12));
+    near.write(&[std::io::IoSlice::new(b"more")]);
+    let mut more = Vec::new();
+    assert!(near.poll_transmit(now, &mut more));
+    assert_eq!(
+        kcp::opening(&more),
+        Some(Opening::GoesOn { conversation: 7 })
+    );
+    near.handle(now, &kcp::reset(7));
+    assert_eq!(near.failure(), Some(Failure::Reset));
+    assert!(!near.poll_transmit(now, &mut more));
+}
+
+#[test]
+fn a_reset_of_what_has_not_begun_is_nothing() {
+    let now = Instant::now();
+    let mut near = connection(now);
+    near.handle(now, &kcp::reset(7));
+    near.handle(now, &kcp::reset(8));
+    assert_eq!(near.failure(), None);
+    assert_eq!(kcp::opening(b"anything that is no segment of KCP's"), None);
+    assert_eq!(kcp::opening(&[]), None);
+    assert_eq!(CHALLENGE, u32::MAX);
+}

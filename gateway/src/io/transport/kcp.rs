@@ -1,0 +1,285 @@
+//! KCP over UDP: carriers for paths that lose, where UDP passes. The protocol is `muxtunnel_proto::kcp`.
+//!
+//! Each connection has a UDP socket of its own, connected to its peer, also at an exit ([`listener`]): it moves to another
+//! worker like a TCP socket, the kernel finds it by both addresses, and a flood of strangers fills the listener's buffer
+//! and not those of carriers. What it was sent before it had its socket comes through [`peers`].
+//!
+//! An end is said (`finish`), a transport that is dropped goes on for a while until all of it has arrived, and a peer that
+//! has vanished is noticed by the protocol, as [`Path::prepare`] says.
+
+mod driven;
+mod listener;
+mod peers;
+mod socket;
+
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use muxtunnel_gateway_config::{CongestionControl, Memory};
+use muxtunnel_proto::kcp::{Connection, Keepalive, PAYLOAD_BYTES_MAX, Settings};
+use parking_lot::Mutex;
+
+use super::{Detached, Path, Transport};
+use crate::base::path::{PathInfo, PathProbe};
+use crate::io::duplex::Duplex;
+use crate::io::local_socket::canonical;
+use crate::io::socket::KeepaliveConfig;
+use driven::{Driven, State};
+pub(crate) use listener::KcpListener;
+use listener::UNPROVED;
+pub(crate) use peers::KcpPeers;
+use socket::Socket;
+
+/// Received bytes of who has proved nothing: KCP's least window.
+const UNPROVED_BYTES: usize = 128 * PAYLOAD_BYTES_MAX;
+/// Each way, whatever the configuration says: all that a window of 16 bits can count is 90 MB.
+const WINDOW_BYTES_MIN: u64 = 1 << 20;
+const WINDOW_BYTES_MAX: u64 = 64 << 20;
+/// The first question of a dialler is lost as easily as anything else.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+/// Windows of a connection. Both are of memory beside that of its session.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KcpWindows {
+    send: usize,
+    receive: usize,
+}
+
+impl KcpWindows {
+    /// Half of what a session retains, and an eighth of what it receives: 32 MiB each with the defaults, which is twice
+    /// what 1 Gbit/s has on its way in 100 ms.
+    pub(crate) fn of(memory: &Memory) -> Self {
+        let bytes = |of: u64| of.clamp(WINDOW_BYTES_MIN, WINDOW_BYTES_MAX) as usize;
+        Self {
+            send: bytes(memory.retain.0 / 2),
+            receive: bytes(memory.receive.0 / 8),
+        }
+    }
+
+    fn settings(self) -> Settings {
+        Settings {
+            send_bytes: self.send,
+            receive_bytes: UNPROVED_BYTES,
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Kcp {
+    driven: Rc<Driven>,
+    peer: SocketAddr,
+    windows: KcpWindows,
+}
+
+impl Kcp {
+    fn of(state: State, windows: KcpWindows) -> Self {
+        Self {
+            peer: state.peer,
+            driven: Driven::start(state),
+            windows,
+        }
+    }
+
+    /// Connects to `address`, once somebody answers there.
+    ///
+    /// # Errors
+    /// The system's, or that of the network that nobody is there.
+    pub(crate) async fn connect(
+        address: SocketAddr,
+        windows: KcpWindows,
+    ) -> Result<Box<dyn Transport>> {
+        let any: SocketAddr = match address {
+            SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
+            SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+        };
+        let udp = socket::bind(any, false)?;
+        udp.connect(address)?;
+        let conversation = rand::random();
+        let began = driven::now();
+        let mut connection = Connection::new(conversation, windows.settings(), UNPROVED, began, 0);
+        connection.ask();
+        let state = State::new(connection, Socket::new(udp)?, address, None);
+        let kcp = Self::of(state, windows);
+        let mut is_first = true;
+        loop {
+            let met = poll_fn(|context| kcp.driven.poll_met(context));
+            match tokio::time::timeout(ASK_AGAIN, met).await {
+                Ok(met) => {
+                    met?;
+                    break;
+                }
+                Err(_) => {
+                    is_first = false;
+                    kcp.driven.update(|state| state.connection.ask())?;
+                }
+            }
+        }
+        if is_first {
+            let rtt = driven::now().saturating_duration_since(began);
+            kcp.driven.update(|state| state.connection.measured(rtt))?;
+        }
+        Ok(Box::new(kcp))
+    }
+}
+
+impl Drop for Kcp {
+    fn drop(&mut self) {
+        self.driven.abandon();
+    }
+}
+
+impl Duplex for Kcp {
+    fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.driven.poll_readable(context)
+    }
+
+    fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.driven.poll_writable(context)
+    }
+
+    fn try_read(&self, bytes: &mut [u8]) -> Result<usize> {
+        let read = self.driven.with(|state| {
+            if state.shut {
+                return Ok((0, false));
+            }
+            match state.connection.read(bytes) {
+                Some(length) => Ok((length, state.connection.is_to_tell())),
+                None => Err(state
+                    .failure()
+                    .unwrap_or_else(|| ErrorKind::WouldBlock.into())),
+            }
+        });
+        let (length, tells) = read.ok_or(ErrorKind::NotConnected)??;
+        if tells {
+            self.driven.update(|_| ())?;
+        }
+        Ok(length)
+    }
+
+    fn try_write(&self, slices: &[IoSlice<'_>]) -> Result<usize> {
+        let write = |state: &mut State| -> Result<usize> {
+            if let Some(failure) = state.failure() {
+                return Err(failure);
+            }
+            if state.connection.is_finished() {
+                return Err(ErrorKind::BrokenPipe.into());
+            }
+            match state.connection.write(slices) {
+                0 => Err(ErrorKind::WouldBlock.into()),
+                length => Ok(length),
+            }
+        };
+        self.driven.update(write)?
+    }
+
+    fn finish(&self) -> Result<()> {
+        self.driven.update(|state| state.connection.finish())
+    }
+}
+
+impl Transport for Kcp {
+    fn shut(&self) {
+        // Where it is over there is nothing to shut.
+        let _ = self.driven.update(|state| {
+            state.connection.finish();
+            state.shut = true;
+        });
+    }
+
+    fn path(&self) -> Option<&dyn Path> {
+        Some(self)
+    }
+
+    fn peer(&self) -> String {
+        canonical(self.peer).to_string()
+    }
+
+    fn detach(self: Box<Self>) -> Result<Box<dyn Detached>> {
+        let State {
+            connection,
+            socket,
+            peer,
+            known,
+            ..
+        } = self.driven.take()?;
+        Ok(Box::new(DetachedKcp {
+            connection,
+            socket: socket.into_std()?,
+            peer,
+            known,
+            windows: self.windows,
+        }))
+    }
+}
+
+impl Path for Kcp {
+    fn info(&self) -> Result<PathInfo> {
+        let info = self.driven.with(|state| state.info());
+        info.ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    /// There is one congestion control.
+    fn prepare(&self, _: CongestionControl, keepalive: KeepaliveConfig) -> Result<()> {
+        self.driven.update(|state| {
+            state.connection.keep_alive(Keepalive {
+                dead_after: keepalive.dead_after,
+                interval: keepalive.interval,
+                retries: keepalive.retries,
+            });
+            state.connection.receive_up_to(self.windows.receive);
+            state.lingers = true;
+        })
+    }
+
+    fn bound_queue(&self, bytes: u32) -> Result<()> {
+        let bytes = bytes as usize;
+        self.driven
+            .update(|state| state.connection.bound_queue(bytes))
+    }
+
+    fn probe(&self) -> Result<Box<dyn PathProbe>> {
+        let figures = self.driven.with(|state| Arc::clone(&state.figures));
+        let figures = figures.ok_or_else(|| Error::from(ErrorKind::NotConnected))?;
+        Ok(Box::new(KcpProbe(figures)))
+    }
+}
+
+/// What a connection said of its path last.
+#[derive(Debug)]
+struct KcpProbe(Arc<Mutex<PathInfo>>);
+
+impl PathProbe for KcpProbe {
+    fn info(&self) -> Option<PathInfo> {
+        Some(*self.0.lock())
+    }
+
+    fn congestion_control(&self) -> Option<String> {
+        Some("kcp".to_owned())
+    }
+}
+
+#[derive(Debug)]
+struct DetachedKcp {
+    connection: Connection,
+    socket: std::net::UdpSocket,
+    peer: SocketAddr,
+    known: Option<peers::Known>,
+    windows: KcpWindows,
+}
+
+impl Detached for DetachedKcp {
+    fn attach(self: Box<Self>) -> Result<Box<dyn Transport>> {
+        let socket = Socket::new(self.socket)?;
+        let state = State::new(self.connection, socket, self.peer, self.known);
+        Ok(Box::new(Kcp::of(state, self.windows)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

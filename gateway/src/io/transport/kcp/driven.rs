@@ -1,0 +1,385 @@
+//! A connection with its socket, and the task that moves both: it receives, keeps time, and sends whatever is to be sent,
+//! once for all that was written since its last turn.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::future::poll_fn;
+use std::io::{Error, ErrorKind, Result};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use muxtunnel_proto::kcp::{Connection, Failure, SEGMENT_PAYLOAD_BYTES};
+use parking_lot::Mutex;
+use tokio::time::Sleep;
+
+use super::peers::Known;
+use super::socket::Socket;
+use crate::base::path::PathInfo;
+
+/// Calls of recvmmsg(2) in one turn.
+const RECEIVES_MAX: usize = 4;
+/// Datagrams that are made in one turn, and those of one round of it.
+const DATAGRAMS_MAX: usize = 512;
+const ROUND_MAX: usize = 128;
+/// How long a connection that nobody holds goes on, for what was written to arrive.
+const LINGER: Duration = Duration::from_secs(3);
+/// Between two looks at the clock while the kernel takes nothing.
+const PAUSE_FULL: Duration = Duration::from_millis(10);
+/// How often the figures of the path are said to other threads.
+const PUBLISH_EVERY: Duration = Duration::from_millis(100);
+
+thread_local! {
+    /// Datagrams on their way to the kernel.
+    static SENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The clock of the event loop's timers.
+pub(super) fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+/// A connection and what it runs on.
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) connection: Connection,
+    pub(super) socket: Socket,
+    pub(super) peer: SocketAddr,
+    /// Among those of an exit.
+    pub(super) known: Option<Known>,
+    /// The socket failed before the peer said anything.
+    pub(super) error: Option<ErrorKind>,
+    /// It is a carrier: what was written to it is to arrive though nobody holds it any more.
+    pub(super) lingers: bool,
+    /// Nobody reads or writes any more.
+    pub(super) shut: bool,
+    /// Nobody holds it; it ends by then.
+    abandoned: Option<Instant>,
+    pub(super) figures: Arc<Mutex<PathInfo>>,
+    published: Option<Instant>,
+}
+
+impl State {
+    pub(super) fn new(
+        connection: Connection,
+        socket: Socket,
+        peer: SocketAddr,
+        known: Option<Known>,
+    ) -> Self {
+        Self {
+            connection,
+            socket,
+            peer,
+            known,
+            error: None,
+            lingers: false,
+            shut: false,
+            abandoned: None,
+            figures: Arc::default(),
+            published: None,
+        }
+    }
+
+    /// Why it has failed, if it has.
+    pub(super) fn failure(&self) -> Option<Error> {
+        if let Some(kind) = self.error {
+            return Some(kind.into());
+        }
+        self.connection.failure().map(|failure| match failure {
+            Failure::Vanished => Error::new(ErrorKind::TimedOut, "the other end has vanished"),
+            Failure::Reset => Error::new(
+                ErrorKind::ConnectionReset,
+                "the other end does not know the connection any more",
+            ),
+        })
+    }
+
+    fn receive(&mut self, context: &mut Context<'_>) {
+        let now = now();
+        if let Some(known) = &self.known {
+            while let Some(datagram) = known.inbox.pop(context.waker()) {
+                self.connection.handle(now, &datagram);
+            }
+        }
+        for _ in 0..RECEIVES_MAX {
+            match self.socket.poll_readable(context) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => return self.failed(&error),
+                Poll::Pending => return,
+            }
+            let (connection, peer) = (&mut self.connection, self.peer);
+            let received = self.socket.receive(|from, _, datagram| {
+                // Before it was connected, others may have sent to it.
+                if from == peer {
+                    connection.handle(now, datagram);
+                }
+            });
+            match received {
+                Err(error) if error.kind() != ErrorKind::WouldBlock => self.failed(&error),
+                _ => {}
+            }
+        }
+        // There may be more.
+        context.waker().wake_by_ref();
+    }
+
+    /// A word of the network that nobody is there is believed before anybody was: later it may be forged, or be over soon.
+    fn failed(&mut self, error: &Error) {
+        if !self.connection.is_met() {
+            self.error = Some(error.kind());
+        }
+    }
+
+    /// Sends what is to be sent now; returns whether there is more.
+    pub(super) fn send(&mut self) -> bool {
+        let now = now();
+        SENT.with_borrow_mut(|bytes| {
+            for _ in 0..DATAGRAMS_MAX / ROUND_MAX {
+                if self.socket.is_full() {
+                    return false;
+                }
+                let (mut lengths, mut count, mut before) = ([0; ROUND_MAX], 0, 0);
+                bytes.clear();
+                for length in &mut lengths {
+                    if !self.connection.poll_transmit(now, bytes) {
+                        break;
+                    }
+                    *length = bytes.len() - before;
+                    before = bytes.len();
+                    count += 1;
+                }
+                self.socket.send(self.peer, bytes, &lengths[..count]);
+                if count < ROUND_MAX {
+                    return false;
+                }
+            }
+            true
+        })
+    }
+
+    /// Whether nothing is left to be done for it.
+    fn is_over(&mut self) -> bool {
+        let Some(until) = self.abandoned else {
+            return false;
+        };
+        let mut discarded = [0; 4096];
+        while let Some(1..) = self.connection.read(&mut discarded) {}
+        let has_ended = self.connection.read(&mut discarded) == Some(0);
+        self.failure().is_some()
+            || now() >= until
+            || (self.connection.is_settled() && has_ended && !self.socket.is_full())
+    }
+
+    pub(super) fn info(&self) -> PathInfo {
+        let path = self.connection.path();
+        let segments = path.window / SEGMENT_PAYLOAD_BYTES as u64;
+        PathInfo {
+            rtt: path.rtt,
+            rtt_min: path.rtt_min,
+            rate: path.rate,
+            app_limited: path.app_limited,
+            queued: u32::try_from(path.queued).unwrap_or(u32::MAX),
+            congestion_window: u32::try_from(segments).unwrap_or(u32::MAX),
+            retransmits: path.resent,
+            unacknowledged: u32::try_from(path.unacknowledged).unwrap_or(u32::MAX),
+            acknowledged: path.acknowledged,
+            sending: None,
+        }
+    }
+
+    fn publish(&mut self) {
+        let now = now();
+        let due = |before: Instant| now.saturating_duration_since(before) >= PUBLISH_EVERY;
+        if self.published.is_none_or(due) {
+            self.published = Some(now);
+            *self.figures.lock() = self.info();
+        }
+    }
+}
+
+/// A connection in this thread's event loop, held by its transport and its task.
+#[derive(Default)]
+pub(super) struct Driven {
+    /// `None`: it went to another thread, or is over.
+    state: RefCell<Option<State>>,
+    reader: Cell<Option<Waker>>,
+    writer: Cell<Option<Waker>>,
+    task: Cell<Option<Waker>>,
+    /// Of who waits for the peer's first word.
+    meeting: Cell<Option<Waker>>,
+}
+
+impl fmt::Debug for Driven {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driven")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+fn wake(waker: &Cell<Option<Waker>>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}
+
+impl Driven {
+    /// Starts its task.
+    pub(super) fn start(state: State) -> Rc<Self> {
+        let driven = Rc::new(Self {
+            state: RefCell::new(Some(state)),
+            ..Self::default()
+        });
+        let this = Rc::clone(&driven);
+        drop(tokio::task::spawn_local(async move {
+            let mut timer = Box::pin(tokio::time::sleep(Duration::ZERO));
+            poll_fn(|context| this.turn(context, timer.as_mut())).await;
+            // Its socket is closed, though somebody may hold it.
+            if this.state.take().is_some() {
+                wake(&this.reader);
+                wake(&this.writer);
+            }
+        }));
+        driven
+    }
+
+    /// Does something with the state; `None`: there is none any more.
+    pub(super) fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> Option<T> {
+        self.state.borrow_mut().as_mut().map(act)
+    }
+
+    /// The same, and then what follows from it is done.
+    ///
+    /// # Errors
+    /// There is none any more.
+    pub(super) fn update<T>(&self, act: impl FnOnce(&mut State) -> T) -> Result<T> {
+        let result = self.with(act).ok_or(ErrorKind::NotConnected)?;
+        wake(&self.task);
+        Ok(result)
+    }
+
+    /// Takes the state out of this thread.
+    ///
+    /// # Errors
+    /// There is none any more.
+    pub(super) fn take(&self) -> Result<State> {
+        let state = self.state.take();
+        wake(&self.task);
+        state.ok_or_else(|| ErrorKind::NotConnected.into())
+    }
+
+    /// Nobody holds the connection any more.
+    pub(super) fn abandon(&self) {
+        let ended = self.with(|state| {
+            state.connection.finish();
+            if state.connection.is_met() && state.failure().is_none() {
+                // Whether or not the process goes on, it is said once.
+                state.send();
+            }
+            let linger = if state.lingers {
+                LINGER
+            } else {
+                Duration::ZERO
+            };
+            state.abandoned = Some(now() + linger);
+        });
+        if ended.is_some() {
+            wake(&self.task);
+        }
+    }
+
+    pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.poll(context, &self.reader, |state| {
+            state.shut || state.connection.is_readable()
+        })
+    }
+
+    pub(super) fn poll_writable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.poll(context, &self.writer, |state| {
+            state.connection.is_finished() || state.connection.is_writable()
+        })
+    }
+
+    /// Ready once the peer has said anything, or never will.
+    pub(super) fn poll_met(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let met = self.poll(context, &self.meeting, |state| state.connection.is_met());
+        met.map(|result| {
+            result?;
+            let failure = self.with(|state| state.failure()).flatten();
+            failure.map_or(Ok(()), Err)
+        })
+    }
+
+    fn poll(
+        &self,
+        context: &mut Context<'_>,
+        waker: &Cell<Option<Waker>>,
+        is_ready: impl FnOnce(&State) -> bool,
+    ) -> Poll<Result<()>> {
+        match &*self.state.borrow() {
+            None => Poll::Ready(Err(ErrorKind::NotConnected.into())),
+            Some(state) if state.failure().is_some() || is_ready(state) => Poll::Ready(Ok(())),
+            Some(_) => {
+                waker.set(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        }
+    }
+
+    /// One turn of its task; ready where it is over.
+    fn turn(&self, context: &mut Context<'_>, mut timer: Pin<&mut Sleep>) -> Poll<()> {
+        let mut held = self.state.borrow_mut();
+        let Some(state) = held.as_mut() else {
+            return Poll::Ready(());
+        };
+        self.task.set(Some(context.waker().clone()));
+        state.receive(context);
+        state.connection.handle_timeout(now());
+        let peer = state.peer;
+        if state.socket.poll_send(context, peer).is_ready() && state.send() {
+            context.waker().wake_by_ref();
+        }
+        // What the kernel took no more of wakes the task by its readiness.
+        let _ = state.socket.poll_send(context, peer);
+        if state.socket.was_refused() {
+            state.failed(&ErrorKind::ConnectionRefused.into());
+        }
+        state.publish();
+        let failed = state.failure().is_some();
+        if failed || state.shut || state.connection.is_readable() {
+            wake(&self.reader);
+        }
+        if failed || state.connection.is_met() {
+            wake(&self.meeting);
+        }
+        if failed || state.connection.is_finished() || state.connection.is_writable() {
+            wake(&self.writer);
+        }
+        if state.is_over() {
+            return Poll::Ready(());
+        }
+        let at = [state.connection.poll_timeout(), state.abandoned];
+        let Some(at) = at.into_iter().flatten().min() else {
+            return Poll::Pending;
+        };
+        // What is due cannot be done while the kernel takes nothing.
+        let at = match state.socket.is_full() {
+            true => at.max(now() + PAUSE_FULL),
+            false => at,
+        };
+        if at <= now() {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if timer.deadline().into_std() != at {
+            timer.as_mut().reset(at.into());
+        }
+        if timer.poll(context).is_ready() {
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,260 @@
+//! A UDP socket that sends and receives many datagrams by one call (UDP_SEGMENT, UDP_GRO, recvmmsg(2)), by quinn-udp.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{ErrorKind, IoSliceMut, Result};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::task::{Context, Poll, ready};
+
+use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
+use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
+use socket2::{Domain, SockRef, Type};
+use tokio::io::Interest;
+use tokio::net::UdpSocket;
+
+/// What is asked for of the kernel, each way; net.core.rmem_max and wmem_max bound it (208 KiB unless set).
+const KERNEL_BYTES: usize = 4 << 20;
+/// Datagrams that the kernel hands on as one, at most.
+const GATHERED_BYTES: usize = 64 << 10;
+/// Such that are received by one call.
+const GATHERED_MAX: usize = 8;
+const _: () = assert!(GATHERED_MAX <= BATCH_SIZE);
+/// Bytes of one call of sendmsg(2): below what UDP's length can say.
+const RUN_BYTES_MAX: usize = 65_000;
+
+thread_local! {
+    /// Shared by all sockets of a worker: it is used up before another task runs.
+    static RECEIVED: RefCell<Vec<u8>> = RefCell::new(vec![0; GATHERED_MAX * GATHERED_BYTES]);
+}
+
+/// Datagrams of one length, the last one of which may be shorter, behind each other.
+#[derive(Debug)]
+struct Run {
+    bytes: Vec<u8>,
+    length: usize,
+}
+
+/// A socket in this thread's event loop.
+#[derive(Debug)]
+pub(super) struct Socket {
+    udp: UdpSocket,
+    state: UdpSocketState,
+    /// What the kernel had no room for.
+    unsent: VecDeque<Run>,
+    /// The network said that nobody is there.
+    refused: Cell<bool>,
+}
+
+impl Socket {
+    /// # Errors
+    /// The system's.
+    pub(super) fn new(udp: std::net::UdpSocket) -> Result<Self> {
+        let state = UdpSocketState::new((&udp).into())?;
+        // Where the path takes less than a whole datagram, fragments are better than nothing.
+        if let Err(error) = set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DONT) {
+            tracing::debug!(%error, "Datagrams are not fragmented");
+        }
+        // They do not fail, but take what they get.
+        SockRef::from(&udp).set_recv_buffer_size(KERNEL_BYTES)?;
+        SockRef::from(&udp).set_send_buffer_size(KERNEL_BYTES)?;
+        Ok(Self {
+            udp: UdpSocket::from_std(udp)?,
+            state,
+            unsent: VecDeque::new(),
+            refused: Cell::new(false),
+        })
+    }
+
+    /// Bytes that the kernel holds of what has come.
+    pub(super) fn kernel_bytes(&self) -> usize {
+        // It reports twice what was set, of which half is for its own book-keeping.
+        SockRef::from(&self.udp).recv_buffer_size().unwrap_or(0) / 2
+    }
+
+    pub(super) fn local_address(&self) -> Result<SocketAddr> {
+        self.udp.local_addr()
+    }
+
+    /// Takes it from this thread's event loop.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn into_std(self) -> Result<std::net::UdpSocket> {
+        self.udp.into_std()
+    }
+
+    /// Hands on the datagrams that are there, with where each one comes from and what it was sent to; returns how many.
+    ///
+    /// # Errors
+    /// As recvmmsg(2); `WouldBlock`: there is none.
+    pub(super) fn receive(
+        &self,
+        each: impl FnMut(SocketAddr, Option<IpAddr>, &[u8]),
+    ) -> Result<usize> {
+        self.received(each, |receive| self.udp.try_io(Interest::READABLE, receive))
+    }
+
+    /// The same, before the event loop knows the socket.
+    ///
+    /// # Errors
+    /// As above.
+    pub(super) fn receive_now(
+        &self,
+        each: impl FnMut(SocketAddr, Option<IpAddr>, &[u8]),
+    ) -> Result<usize> {
+        self.received(each, |receive| receive())
+    }
+
+    fn received(
+        &self,
+        mut each: impl FnMut(SocketAddr, Option<IpAddr>, &[u8]),
+        attempt: impl FnOnce(&mut dyn FnMut() -> Result<usize>) -> Result<usize>,
+    ) -> Result<usize> {
+        RECEIVED.with_borrow_mut(|buffer| {
+            let mut metas = [RecvMeta::default(); GATHERED_MAX];
+            let mut receive = || {
+                let mut parts = buffer.chunks_exact_mut(GATHERED_BYTES);
+                let mut slices: [IoSliceMut<'_>; GATHERED_MAX] =
+                    std::array::from_fn(|_| IoSliceMut::new(parts.next().unwrap_or_default()));
+                let udp = (&self.udp).into();
+                self.state.recv(udp, &mut slices, &mut metas)
+            };
+            let count = attempt(&mut receive)?;
+            let mut datagrams = 0;
+            for (meta, bytes) in metas[..count]
+                .iter()
+                .zip(buffer.chunks_exact(GATHERED_BYTES))
+            {
+                let bytes = &bytes[..meta.len.min(bytes.len())];
+                for datagram in bytes.chunks(meta.stride.max(1)) {
+                    each(meta.addr, meta.dst_ip, datagram);
+                    datagrams += 1;
+                }
+            }
+            Ok(datagrams)
+        })
+    }
+
+    pub(super) fn poll_readable(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.udp.poll_recv_ready(context)
+    }
+
+    /// Waits until there may be something to receive.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) async fn readable(&self) -> Result<()> {
+        self.udp.readable().await
+    }
+
+    /// Sends one datagram, if the kernel takes it.
+    pub(super) fn send_one(&self, to: SocketAddr, from: Option<IpAddr>, bytes: &[u8]) {
+        let transmit = Transmit {
+            destination: to,
+            ecn: None,
+            contents: bytes,
+            segment_size: None,
+            src_ip: from,
+        };
+        let send = || self.state.try_send((&self.udp).into(), &transmit);
+        if let Err(error) = self.udp.try_io(Interest::WRITABLE, send) {
+            tracing::trace!(%error, "A datagram is not sent");
+        }
+    }
+
+    /// Whether the network said that nobody is there, since this was asked last.
+    pub(super) fn was_refused(&self) -> bool {
+        self.refused.take()
+    }
+
+    /// Whether what was to be sent waits for the kernel.
+    pub(super) fn is_full(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    /// Sends what waits for the kernel; ready once nothing does.
+    pub(super) fn poll_send(&mut self, context: &mut Context<'_>, to: SocketAddr) -> Poll<()> {
+        while let Some(run) = self.unsent.front() {
+            if self.try_send(to, &run.bytes, run.length) {
+                self.unsent.pop_front();
+            } else {
+                // A socket that has failed fails again, and is done with.
+                let _ = ready!(self.udp.poll_send_ready(context));
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Sends datagrams of `lengths` that are behind each other in `bytes`. What the kernel has no room for waits.
+    pub(super) fn send(&mut self, to: SocketAddr, bytes: &[u8], lengths: &[usize]) {
+        let (mut at, mut rest) = (0, lengths);
+        while let Some((&length, _)) = rest.split_first() {
+            let most = self
+                .state
+                .max_gso_segments()
+                .min(RUN_BYTES_MAX / length.max(1));
+            let mut count = rest.iter().take_while(|next| **next == length).count();
+            count += usize::from(rest.get(count).is_some_and(|next| *next < length));
+            let count = count.min(most.max(1));
+            let total: usize = rest[..count].iter().sum();
+            let run = &bytes[at..at + total];
+            if self.is_full() || !self.try_send(to, run, length) {
+                let bytes = run.to_vec();
+                self.unsent.push_back(Run { bytes, length });
+            }
+            at += total;
+            rest = &rest[count..];
+        }
+    }
+
+    /// Whether the kernel took it, or will not take it at all, which is a loss like any other.
+    fn try_send(&self, to: SocketAddr, bytes: &[u8], length: usize) -> bool {
+        let transmit = Transmit {
+            destination: to,
+            ecn: None,
+            contents: bytes,
+            segment_size: (bytes.len() > length).then_some(length),
+            src_ip: None,
+        };
+        let send = || self.state.try_send((&self.udp).into(), &transmit);
+        match self.udp.try_io(Interest::WRITABLE, send) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => false,
+            Err(error) => {
+                if error.kind() == ErrorKind::ConnectionRefused {
+                    self.refused.set(true);
+                }
+                tracing::trace!(%error, "Datagrams are not sent");
+                true
+            }
+            Ok(()) => true,
+        }
+    }
+}
+
+/// A socket that many may be bound to, on `address`; `[::]` is all addresses of both families.
+///
+/// # Errors
+/// The system's.
+pub(super) fn bind(address: SocketAddr, shared: bool) -> Result<std::net::UdpSocket> {
+    let all = address.ip() == Ipv6Addr::UNSPECIFIED;
+    match bind_to(address, shared) {
+        Err(_) if all => bind_to((Ipv4Addr::UNSPECIFIED, address.port()).into(), shared),
+        bound => bound,
+    }
+}
+
+fn bind_to(address: SocketAddr, shared: bool) -> Result<std::net::UdpSocket> {
+    let domain = Domain::for_address(address);
+    let socket = socket2::Socket::new(
+        domain,
+        Type::DGRAM.nonblocking(),
+        Some(socket2::Protocol::UDP),
+    )?;
+    if domain == Domain::IPV6 {
+        socket.set_only_v6(false)?;
+    }
+    // SO_REUSEADDR would let another process have the port as well.
+    socket.set_reuse_port(shared)?;
+    socket.bind(&address.into())?;
+    Ok(socket.into())
+}

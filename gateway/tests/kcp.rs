@@ -1,0 +1,369 @@
+//! Two muxgate processes with KCP between them, over a path that loses datagrams and is flooded by strangers.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use common::*;
+use muxtunnel_proto::kcp::{self, Command, Header, Opening};
+
+const MIB: usize = 1 << 20;
+
+/// What a path does, which a test may change.
+#[derive(Default)]
+struct Does {
+    /// Loses so many of 1,000 datagrams each way.
+    loses: AtomicU64,
+    is_cut: AtomicBool,
+    passed: AtomicU64,
+}
+
+/// A way to a UDP port.
+struct Path {
+    address: SocketAddr,
+    does: Arc<Does>,
+}
+
+impl Path {
+    fn to(exit: SocketAddr, loses: u64) -> Self {
+        let near = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+        let address = near.local_addr().unwrap();
+        let does = Arc::new(Does::default());
+        does.loses.store(loses, Relaxed);
+        let this = Arc::clone(&does);
+        std::thread::spawn(move || {
+            let clients = Mutex::new(BTreeMap::<SocketAddr, Arc<UdpSocket>>::new());
+            let mut datagram = vec![0; 1 << 16];
+            let mut state = 1;
+            loop {
+                let Ok((length, client)) = near.recv_from(&mut datagram) else {
+                    continue;
+                };
+                let mut clients = clients.lock().unwrap();
+                let far = clients.entry(client).or_insert_with(|| {
+                    let far = Arc::new(UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
+                    far.connect(exit).unwrap();
+                    back(&far, &near, client, &this);
+                    far
+                });
+                if this.lets(&mut state) {
+                    let _ = far.send(&datagram[..length]);
+                }
+            }
+        });
+        Self { address, does }
+    }
+}
+
+/// Passes on what comes back for `client`.
+fn back(far: &Arc<UdpSocket>, near: &Arc<UdpSocket>, client: SocketAddr, does: &Arc<Does>) {
+    let (far, near, does) = (Arc::clone(far), Arc::clone(near), Arc::clone(does));
+    std::thread::spawn(move || {
+        let mut datagram = vec![0; 1 << 16];
+        let mut state = 2;
+        loop {
+            if let Ok(length) = far.recv(&mut datagram)
+                && does.lets(&mut state)
+            {
+                let _ = near.send_to(&datagram[..length], client);
+            }
+        }
+    });
+}
+
+impl Does {
+    /// Whether the next one passes.
+    fn lets(&self, state: &mut u64) -> bool {
+        *state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let passes = (*state >> 33) % 1000 >= self.loses.load(Relaxed);
+        let passes = passes && !self.is_cut.load(Relaxed);
+        self.passed.fetch_add(u64::from(passes), Relaxed);
+        passes
+    }
+}
+
+fn exit(carrier: SocketAddr, allow: SocketAddr, more: &str) -> Gate {
+    Gate::with_file(&format!(
+        "role: Exit\ntransport: Kcp\nsecurity: {{mode: None}}\nlisten: {carrier}\nadmin: ADMIN\nallow: ['{allow}']\n\
+         drain: {{acceptSeconds: 0, deadlineSeconds: 5}}\n{more}"
+    ))
+    .until_ready()
+}
+
+fn entry(connect: SocketAddr, to: SocketAddr, more: &str) -> (Gate, SocketAddr) {
+    let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let gate = Gate::with_file(&format!(
+        "role: Entry\ntransport: Kcp\nsecurity: {{mode: None}}\nconnect: {connect}\nadmin: ADMIN\n{more}forwards:\n\
+         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        to.port()
+    ));
+    (gate, forward)
+}
+
+fn carrier_address() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
+}
+
+struct Tunnel {
+    exit: Gate,
+    entry: Gate,
+    path: Path,
+    forward: SocketAddr,
+    listener: TcpListener,
+    carrier: SocketAddr,
+}
+
+/// Over a path that loses so many of 1,000.
+fn tunnel(loses: u64, of_exit: &str, of_entry: &str) -> Tunnel {
+    let (listener, address) = target();
+    let carrier = carrier_address();
+    let exit = exit(carrier, address, of_exit);
+    let path = Path::to(carrier, loses);
+    let (entry, forward) = entry(path.address, address, of_entry);
+    Tunnel {
+        exit,
+        entry: entry.until_ready(),
+        path,
+        forward,
+        listener,
+        carrier,
+    }
+}
+
+#[test]
+fn bytes_arrive_exactly_over_a_path_that_loses_one_five_or_twenty_percent() {
+    for (loses, bytes) in [(10, 16 * MIB), (50, 8 * MIB), (200, 2 * MIB)] {
+        let tunnel = tunnel(loses, "", "");
+        let clients: Vec<_> = (0..3).map(|_| connect(tunnel.forward)).collect();
+        let servers: Vec<_> = clients.iter().map(|_| accept(&tunnel.listener)).collect();
+        std::thread::scope(|scope| {
+            for (client, server) in clients.iter().zip(servers) {
+                scope.spawn(move || assert_bulk(client, server, bytes));
+            }
+        });
+        let again = tunnel.entry.status()["carriers"][0]["retransmits"].clone();
+        assert!(again.as_u64().unwrap() > 0, "{again}");
+    }
+}
+
+#[test]
+fn workers_at_both_ends_share_what_comes_to_one_port() {
+    let more = "workers: 3\n";
+    let tunnel = tunnel(5, more, "workers: 3\npool: {min: 3, max: 3}\n");
+    until("all carriers are up", || {
+        [&tunnel.entry, &tunnel.exit]
+            .iter()
+            .all(|gate| gate.status()["carriers"].as_array().unwrap().len() == 9)
+    });
+    for _ in 0..6 {
+        let client = connect(tunnel.forward);
+        assert_bulk(&client, accept(&tunnel.listener), 2 * MIB);
+    }
+}
+
+#[test]
+fn streams_outlive_an_exit_that_cannot_be_reached_for_a_while() {
+    let tunnel = tunnel(0, "", "");
+    let mut client = connect(tunnel.forward);
+    let mut server = accept(&tunnel.listener);
+    client.write_all(b"before ").unwrap();
+    let mut read = [0; 7];
+    server.read_exact(&mut read).unwrap();
+    tunnel.path.does.is_cut.store(true, Relaxed);
+    let cut = Instant::now();
+    until("the entry notices", || tunnel.entry.get("/readyz").0 == 503);
+    assert!(
+        cut.elapsed() < Duration::from_secs(8),
+        "{:?}",
+        cut.elapsed()
+    );
+    client.write_all(b"after").unwrap();
+    tunnel.path.does.is_cut.store(false, Relaxed);
+    until("it is back", || tunnel.entry.get("/readyz").0 == 200);
+    drop(client);
+    assert_eq!(read_all(&server), b"after");
+}
+
+#[test]
+fn an_exit_that_was_restarted_says_that_it_knows_nobody() {
+    let tunnel = tunnel(0, "", "");
+    let client = connect(tunnel.forward);
+    let _server = accept(&tunnel.listener);
+    let address = tunnel.listener.local_addr().unwrap();
+    tunnel.exit.signal("KILL");
+    drop(tunnel.exit);
+    let killed = Instant::now();
+    let _exit = exit(tunnel.carrier, address, "");
+    assert_reset(&client);
+    let entry = tunnel.entry.until_ready();
+    assert!(
+        killed.elapsed() < Duration::from_secs(6),
+        "{:?}",
+        killed.elapsed()
+    );
+    let client = connect(tunnel.forward);
+    assert_bulk(&client, accept(&tunnel.listener), MIB);
+    drop(entry);
+}
+
+/// Sends `datagram`s of strangers until dropped.
+struct Flood(Arc<AtomicBool>, Option<std::thread::JoinHandle<u64>>);
+
+impl Flood {
+    fn of(to: SocketAddr, make: impl Fn(u64) -> Vec<u8> + Send + 'static) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || {
+            let sockets: Vec<_> = (0..50)
+                .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap())
+                .collect();
+            let mut sent = 0;
+            while !stopped.load(Relaxed) {
+                for socket in &sockets {
+                    let _ = socket.send_to(&make(sent), to);
+                    sent += 1;
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            sent
+        });
+        Self(stop, Some(thread))
+    }
+
+    fn end(mut self) -> u64 {
+        self.0.store(true, Relaxed);
+        self.1.take().unwrap().join().unwrap()
+    }
+}
+
+fn push(conversation: u32, serial: u32, next: u32, payload: &[u8]) -> Vec<u8> {
+    let header = Header {
+        conversation,
+        command: Command::Push,
+        window: 128,
+        time: 0,
+        serial,
+        next,
+    };
+    let mut datagram = Vec::new();
+    header.encode(payload.len(), &mut datagram);
+    datagram.extend_from_slice(payload);
+    datagram
+}
+
+#[test]
+fn strangers_cost_no_memory_and_no_carrier() {
+    let tunnel = tunnel(0, "limits: {carriers: 4}\n", "");
+    let before = tunnel.exit.status()["process"]["maxRssBytes"]
+        .as_u64()
+        .unwrap();
+    let floods = [
+        Flood::of(tunnel.carrier, |sent| {
+            pattern(sent, 1 + (sent as usize * 37) % 1400)
+        }),
+        Flood::of(tunnel.carrier, |sent| push(sent as u32, 0, 0, &[7; 1000])),
+        Flood::of(tunnel.carrier, |sent| {
+            push(sent as u32, sent as u32, 1, &[7; 1000])
+        }),
+    ];
+    let client = connect(tunnel.forward);
+    assert_bulk(&client, accept(&tunnel.listener), 8 * MIB);
+    std::thread::sleep(Duration::from_secs(1));
+    let sent: u64 = floods.into_iter().map(Flood::end).sum();
+    assert!(sent > 10_000, "only {sent} datagrams");
+    let status = tunnel.exit.status();
+    let grown = status["process"]["maxRssBytes"].as_u64().unwrap() - before;
+    assert!(
+        grown < 64 * MIB as u64,
+        "{grown} bytes for {sent} datagrams"
+    );
+    assert_eq!(status["carriers"].as_array().unwrap().len(), 1);
+    assert_eq!(
+        tunnel.entry.status()["carriers"].as_array().unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn an_answer_is_no_longer_than_what_it_answers_and_a_wrong_one_gets_nothing_but_a_challenge() {
+    let tunnel = tunnel(0, "", "");
+    let stranger = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    stranger.connect(tunnel.carrier).unwrap();
+    stranger.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut answer = [0; 2000];
+    let begin = push(7, 0, 0, b"");
+    stranger.send(&begin).unwrap();
+    let length = stranger.recv(&mut answer).unwrap();
+    assert!(length <= begin.len());
+    let ack = |time| {
+        let header = Header {
+            conversation: 7,
+            command: Command::Ack,
+            window: 128,
+            time,
+            serial: kcp::CHALLENGE,
+            next: 0,
+        };
+        let mut datagram = Vec::new();
+        header.encode(0, &mut datagram);
+        datagram
+    };
+    let challenge = u32::from_le_bytes(answer[8..12].try_into().unwrap());
+    assert_eq!(answer[..length], kcp::challenge(7, challenge));
+    // Of another address, or none at all.
+    let other = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    other.connect(tunnel.carrier).unwrap();
+    other.set_read_timeout(Some(PATIENCE)).unwrap();
+    for wrong in [challenge, challenge.wrapping_add(1)] {
+        other.send(&ack(wrong)).unwrap();
+        let length = other.recv(&mut answer).unwrap();
+        assert!(matches!(
+            kcp::opening(&answer[..length]),
+            Some(Opening::Begins { conversation: 7 })
+        ));
+    }
+    // What goes on with something is reset.
+    other.send(&push(7, 5, 3, b"more")).unwrap();
+    let length = other.recv(&mut answer).unwrap();
+    assert_eq!(answer[..length], kcp::reset(7));
+}
+
+/// A stream that lasts while others come and go, whose clients reset, and whose targets do.
+#[test]
+fn resets_of_streams_pass_and_leave_others_alone() {
+    let tunnel = tunnel(20, "", "");
+    let mut lasting = connect(tunnel.forward);
+    let mut at_server = accept(&tunnel.listener);
+    let reset = |tcp: TcpStream| {
+        let socket = socket2::SockRef::from(&tcp);
+        socket.set_linger(Some(Duration::ZERO)).unwrap();
+    };
+    for _ in 0..10 {
+        let client = connect(tunnel.forward);
+        let server = accept(&tunnel.listener);
+        reset(client);
+        assert_reset(&server);
+        let client = connect(tunnel.forward);
+        let server = accept(&tunnel.listener);
+        reset(server);
+        assert_reset(&client);
+    }
+    lasting.write_all(b"still there").unwrap();
+    let mut read = [0; 11];
+    at_server.read_exact(&mut read).unwrap();
+    assert_eq!(&read, b"still there");
+}
