@@ -233,6 +233,8 @@ enum ProtocolArg {
     Http2,
     /// As Istio's proxies speak it: HTTP/2 with --security mtls; plaintext HBONE with none.
     Hbone,
+    /// QUIC, over UDP; with --security tls or mtls.
+    Quic,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -433,6 +435,7 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             ProtocolArg::Native => Protocol::Native,
             ProtocolArg::Http2 => Protocol::Http2,
             ProtocolArg::Hbone => Protocol::Hbone,
+            ProtocolArg::Quic => Protocol::Quic,
         },
         transport: match common.transport {
             TransportArg::Tcp => Transport::Tcp,

@@ -1,6 +1,7 @@
 //! Which addresses are listened on and dialled: ports, names, proxies, and the policy about targets.
 
 pub(crate) mod bind;
+pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod dns;
 pub(crate) mod egress;

@@ -13,10 +13,11 @@ use crate::io::transport::web_socket_oracle;
 pub type Oracle = fn(&[u8]);
 
 /// All of them, by the name of target and corpus.
-pub const ALL: [(&str, Oracle); 7] = [
+pub const ALL: [(&str, Oracle); 8] = [
     ("detect", oracle::detect),
     ("http", oracle::http),
     ("proxy", crate::io::proxy_header::oracle),
+    ("quic", crate::session::quic::wire::oracle),
     ("rendezvous", rendezvous),
     ("socks4", oracle::socks4),
     ("socks5", oracle::socks5),

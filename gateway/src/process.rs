@@ -147,6 +147,7 @@ fn serve(
         egress,
         unix_listeners: Arc::default(),
         kcp_peers: KcpPeers::of(&config),
+        datagram_sockets: Arc::default(),
     };
     workers::run(&gateway, config.limits.carriers as usize, &first, asked)
 }
@@ -173,7 +174,8 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
     let ports = forwards.map(|forward| &forward.listen);
     // A Unix socket is one for all workers, so nothing can be shared with another process.
     let ports = ports.filter(|address| !address.starts_with(UNIX_PREFIX));
-    let carriers = config.listen.iter();
+    // Nobody shares the port of UDP sockets without having asked for that.
+    let carriers = config.listen.iter().filter(|_| config.protocol.can().bytes);
     let carriers = carriers.filter(|listen| listen.parse::<SocketAddr>().is_ok());
     let mut carriers = carriers.map(|address| match config.transport {
         config::Transport::Tcp => check_free(address),

@@ -10,4 +10,5 @@ pub(crate) mod hello;
 pub(crate) mod http2;
 pub(crate) mod mux;
 pub(crate) mod new_session;
+pub(crate) mod quic;
 pub(crate) mod sessions;

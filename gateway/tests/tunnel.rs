@@ -44,6 +44,12 @@ macro_rules! with_each_protocol {
                 super::$test(crate::common::OVER_KCP);
             })*
         }
+        mod quic {
+            $(#[test]
+            fn $test() {
+                super::$test("QUIC");
+            })*
+        }
     };
 }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, ConfigError, Forward, Security, Target};
+use crate::{Config, ConfigError, Forward, Proxy, Security, Target, UNIX_PREFIX};
 
 /// The mux protocol on a carrier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +18,9 @@ pub enum Protocol {
     /// HBONE, as Istio's proxies speak it: HTTP/2 with mutual TLS, and a CONNECT for each stream.
     #[serde(rename = "HBONE")]
     Hbone,
+    /// QUIC (RFC 9000), between two gateways of ours: over UDP, with a stream of its own for each of ours.
+    #[serde(rename = "QUIC")]
+    Quic,
 }
 
 /// What a protocol can do. docs/protocol.md has the same as a table.
@@ -49,13 +52,21 @@ pub struct Capabilities {
     pub offer: bool,
     /// Carriers may be WebSocket connections.
     pub web_socket: bool,
+    /// It runs on bytes in order, whatever carries them: TCP, proxies, Unix sockets, commands, a rendezvous. Else on UDP.
+    pub bytes: bool,
     /// A library allocates what payload is read into.
     pub library_buffers: bool,
 }
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Native, Self::Jmux, Self::Http2, Self::Hbone];
+    pub const ALL: [Self; 5] = [
+        Self::Native,
+        Self::Jmux,
+        Self::Http2,
+        Self::Hbone,
+        Self::Quic,
+    ];
 
     /// What it can do.
     #[must_use]
@@ -74,6 +85,7 @@ impl Protocol {
             unix_targets: false,
             offer: false,
             web_socket: false,
+            bytes: true,
             library_buffers: true,
         };
         match self {
@@ -91,6 +103,7 @@ impl Protocol {
                 unix_targets: true,
                 offer: true,
                 web_socket: true,
+                bytes: true,
                 library_buffers: false,
             },
             Self::Jmux => Capabilities {
@@ -108,11 +121,17 @@ impl Protocol {
                 unix_targets: true,
                 offer: true,
                 web_socket: true,
+                bytes: true,
                 library_buffers: false,
             },
             Self::Http2 => HTTP2,
             Self::Hbone => Capabilities {
                 name: "HBONE",
+                ..HTTP2
+            },
+            Self::Quic => Capabilities {
+                name: "QUIC",
+                bytes: false,
                 ..HTTP2
             },
         }
@@ -134,16 +153,26 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         ));
     }
     if config.web_socket.is_some() && !can.web_socket {
-        let problem = format!("protocol {name} is HTTP itself: it runs on TCP or TLS");
+        let problem = match config.protocol {
+            Protocol::Quic => "protocol QUIC runs on UDP: no WebSocket carries it".to_owned(),
+            _ => format!("protocol {name} is HTTP itself: it runs on TCP or TLS"),
+        };
         return Err(ConfigError::field("webSocket", problem));
     }
     if config.offer.is_some() && !can.offer {
         let problem = format!("protocol {name} has no word for it");
         return Err(ConfigError::field("offer", problem));
     }
+    if !can.bytes {
+        check_datagrams(config)?;
+    }
     let has_its_security = match config.protocol {
         Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
         Protocol::Http2 => !matches!(config.security, Security::Noise(_)),
+        Protocol::Quic => matches!(
+            config.security,
+            Security::MutualTls(_) | Security::ServerTls(_)
+        ),
         Protocol::Native | Protocol::Jmux => true,
     };
     if !has_its_security {
@@ -151,11 +180,40 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             Protocol::Hbone => {
                 "protocol HBONE has mutual TLS, or None for a peer that has none either"
             }
+            Protocol::Quic => "protocol QUIC has TLS inside: MutualTls or ServerTls",
             _ => "protocol HTTP2 has TLS, or None: no other HTTP/2 speaks Noise",
         };
         return Err(ConfigError::field("security.mode", problem));
     }
     Ok(())
+}
+
+/// What leads bytes leads no datagrams.
+fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
+    let is_unix = |address: &Option<String>| {
+        let address = address.as_deref().unwrap_or_default();
+        address.split(',').any(|one| one.starts_with(UNIX_PREFIX))
+    };
+    let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
+        ("proxy", "it leads to TCP ports alone")
+    } else if !config.connect_command.is_empty() {
+        ("connectCommand", "a command carries bytes, no datagrams")
+    } else if config.rendezvous.is_some() {
+        ("rendezvous", "a rendezvous joins TCP connections")
+    } else if !config.trusted_proxies.is_empty() {
+        ("trustedProxies", "datagrams have no PROXY header")
+    } else if is_unix(&config.connect) {
+        ("connect", "it is dialled by UDP: HOST:PORT")
+    } else if config.is_stdio() || is_unix(&config.listen) {
+        ("listen", "it is listened for by UDP: ADDRESS:PORT")
+    } else {
+        return Ok(());
+    };
+    let name = config.protocol.can().name;
+    Err(ConfigError::field(
+        field,
+        format!("protocol {name} runs on UDP: {problem}"),
+    ))
 }
 
 #[cfg(test)]
@@ -165,7 +223,7 @@ mod tests {
     /// The table of docs/protocol.md.
     fn table() -> String {
         type Row = (&'static str, fn(Capabilities) -> bool);
-        let rows: [Row; 12] = [
+        let rows: [Row; 13] = [
             ("each half of a stream ends by itself", |can| can.half_close),
             ("a cut is told from an end", |can| can.reset),
             ("a client's first payload goes along with the open", |can| {
@@ -190,6 +248,10 @@ mod tests {
             ("targets that are Unix sockets", |can| can.unix_targets),
             ("joins by an offer", |can| can.offer),
             ("WebSocket carriers", |can| can.web_socket),
+            (
+                "proxies, Unix sockets, commands and a rendezvous on the way",
+                |can| can.bytes,
+            ),
         ];
         let names = Protocol::ALL.map(|protocol| format!(" `{}` |", protocol.can().name));
         let mut table = format!(
@@ -246,6 +308,8 @@ mod tests {
             ),
             (format!("protocol: HTTP2\n{noise}"), "security.mode"),
             (format!("protocol: HBONE\n{noise}"), "security.mode"),
+            (format!("protocol: QUIC\n{noise}"), "security.mode"),
+            (format!("protocol: QUIC\n{none}"), "security.mode"),
             (
                 format!("protocol: HTTP2\n{none}{}", forward(web))
                     .replace("}}]", "}, direction: ExitToEntry}]"),
@@ -258,6 +322,39 @@ mod tests {
         for protocol in ["HTTP2", "HBONE"] {
             let good = format!("{entry}protocol: {protocol}\n{none}{}", forward(web));
             assert!(Config::from_yaml(&good).is_ok());
+        }
+    }
+
+    #[test]
+    fn quic_runs_on_udp_with_certificates_and_nothing_between() {
+        let tls = "security: {mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+        let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
+        let config = |rest: &str| Config::from_yaml(&format!("protocol: QUIC\n{tls}{rest}"));
+        let entry = format!("role: Entry\nconnect: far:1,near:2\n{web}");
+        assert!(config(&entry).is_ok());
+        assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());
+        for (rest, field) in [
+            (format!("{entry}webSocket: {{path: /}}\n"), "webSocket"),
+            (format!("{entry}proxy: 'http://proxy:3128'\n"), "proxy"),
+            (entry.replace("near:2", "unix:/a"), "connect"),
+            (
+                "role: Entry\nconnectCommand: [ssh, far]\n".to_owned(),
+                "connectCommand",
+            ),
+            ("role: Exit\nlisten: unix:/a\n".to_owned(), "listen"),
+            ("role: Exit\nlisten: stdio\n".to_owned(), "listen"),
+            (
+                "role: Exit\nlisten: '[::]:1'\ntrustedProxies: [10.0.0.0/8]\n".to_owned(),
+                "trustedProxies",
+            ),
+            (
+                format!("{entry}rendezvous: {{name: site, secretFile: /secret}}\n")
+                    .replace("far:1,near:2", "far:1"),
+                "rendezvous",
+            ),
+        ] {
+            let error = config(&rest).unwrap_err();
+            assert!(error.to_string().contains(field), "{rest}: {error}");
         }
     }
 }

@@ -155,7 +155,7 @@ fn bad_fields_are_named_by_path() {
         (
             "admin: 0.0.0.0:64001",
             "pool: {min: 2, max: 4}",
-            "pool: only protocol Native has several carriers a session",
+            "pool: protocol Jmux has one carrier a session",
         ),
         (
             "protocol: Jmux",

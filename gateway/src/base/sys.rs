@@ -181,6 +181,54 @@ pub(crate) fn watched(file: File, interest: Interest) -> std::io::Result<AsyncFd
     watched.map_err(Into::into)
 }
 
+/// An instruction of the classic packet filter (linux/filter.h).
+pub(crate) fn statement(code: u32, value: u32) -> libc::sock_filter {
+    jump(code, value, 0, 0)
+}
+
+/// The same that skips so many of the next ones where it holds, and where it does not.
+pub(crate) fn jump(code: u32, value: u32, holds: u8, fails: u8) -> libc::sock_filter {
+    libc::sock_filter {
+        // All codes have 8 bits.
+        code: code as u16,
+        jt: holds,
+        jf: fails,
+        k: value,
+    }
+}
+
+/// Has `program` choose among the sockets that share the port of `socket` (SO_ATTACH_REUSEPORT_CBPF, socket(7)): it reads the
+/// datagram from its first byte, and returns a number, by the order in which the sockets were bound.
+///
+/// # Errors
+/// The system's.
+#[allow(unsafe_code)]
+pub(crate) fn choose_socket_by(
+    socket: BorrowedFd<'_>,
+    program: &[libc::sock_filter],
+) -> std::io::Result<()> {
+    let program = libc::sock_fprog {
+        len: u16::try_from(program.len()).unwrap_or(u16::MAX),
+        // The kernel only reads it.
+        filter: program.as_ptr().cast_mut(),
+    };
+    // SAFETY: `program` is a sock_fprog that outlives the call, with its size, and points to as many instructions as it
+    // says, which the kernel copies.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_ATTACH_REUSEPORT_CBPF,
+            std::ptr::from_ref(&program).cast(),
+            size_of::<libc::sock_fprog>() as libc::socklen_t,
+        )
+    };
+    match result {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

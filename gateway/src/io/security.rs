@@ -10,6 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::{Protocol, Reloadable, Security, WebSocket, status};
+use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
 use crate::base::files::{self, Unusable};
@@ -96,6 +98,57 @@ impl Credentials {
                 Err(Error::new(ErrorKind::TimedOut, text))
             })
     }
+}
+
+/// The same for QUIC, whose handshake is its library's.
+impl Credentials {
+    /// What the side that dials `host` needs, and whom it asks for.
+    ///
+    /// # Errors
+    /// The credentials are no certificates, or those of the other side.
+    pub(crate) fn quic_client(&self, host: &str) -> Result<(ClientConfig, String)> {
+        match self {
+            Self::Tls(tls) => Ok(tls.quic_client()),
+            Self::ServerTls(tls) => tls.quic_client(host),
+            Self::None | Self::Noise(_) => Err(no_certificates()),
+        }
+    }
+
+    /// What the side that accepts needs.
+    ///
+    /// # Errors
+    /// The credentials are no certificates, or those of the other side.
+    pub(crate) fn quic_server(&self) -> Result<Arc<ServerConfig>> {
+        match self {
+            Self::Tls(tls) => Ok(tls.quic_server()),
+            Self::ServerTls(tls) => tls.quic_server(),
+            Self::None | Self::Noise(_) => Err(no_certificates()),
+        }
+    }
+
+    /// What an other end that has shown `chain` in a handshake has proved, on the side that dialled `name` or accepted it;
+    /// `None`: it was not asked.
+    ///
+    /// # Errors
+    /// None of its names is a peer's.
+    pub(crate) fn quic_proof(
+        &self,
+        side: Side,
+        name: &str,
+        chain: Option<Vec<CertificateDer<'static>>>,
+    ) -> Result<Option<Proof>> {
+        match (self, side) {
+            (Self::Tls(tls), _) => tls.proof(chain.unwrap_or_default()).map(Some),
+            (Self::ServerTls(_), Side::Dials) => Ok(Some(Proof::of(name.to_owned()))),
+            (Self::ServerTls(_), Side::Accepts) => Ok(None),
+            (Self::None | Self::Noise(_), _) => Err(no_certificates()),
+        }
+    }
+}
+
+fn no_certificates() -> Error {
+    let text = "QUIC needs certificates: security mode MutualTls or ServerTls";
+    Error::new(ErrorKind::InvalidInput, text)
 }
 
 /// Sends what changed files and changed peers make of the credentials, for ever. Files that cannot be used change

@@ -1,9 +1,10 @@
-//! TCP ports that this process listens on, shared between its workers or for the process alone.
+//! Ports that this process listens on, shared between its workers or for the process alone.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use muxtunnel_codes::Code;
+use socket2::Type;
 use tokio::net::TcpListener;
 
 use crate::io::local_socket::canonical;
@@ -36,7 +37,7 @@ impl ListenError {
 /// connections; must be called on the worker.
 pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, ListenError> {
     let listen = || {
-        let socket = bind(address, true)?;
+        let socket = bind(address, Type::STREAM, true)?;
         // What it accepts inherits it.
         socket.set_tcp_nodelay(true)?;
         socket.listen(BACKLOG.cast_signed())?;
@@ -47,7 +48,7 @@ pub(crate) fn listen_shared(address: &str) -> Result<TcpListener, ListenError> {
 
 pub(crate) fn listen_alone(address: &str) -> Result<std::net::TcpListener, ListenError> {
     let listen = || {
-        let socket = bind(address, false)?;
+        let socket = bind(address, Type::STREAM, false)?;
         socket.listen(BACKLOG.cast_signed())?;
         Ok(socket.into())
     };
@@ -57,36 +58,53 @@ pub(crate) fn listen_alone(address: &str) -> Result<std::net::TcpListener, Liste
 /// Whether the port is free of other processes: with another muxgate of the same user a shared one
 /// would be shared without a word.
 pub(crate) fn check_free(address: &str) -> Result<(), ListenError> {
-    bind(address, false)
+    bind(address, Type::STREAM, false)
         .map(drop)
         .map_err(|source| ListenError::new(address, source))
 }
 
-fn bind(address: &str, shared: bool) -> std::io::Result<socket2::Socket> {
+/// As many UDP sockets as workers on `address` (`addr:port`), in the order in which the kernel numbers them. No other
+/// process has the port.
+pub(crate) fn datagram_sockets(
+    address: &str,
+    workers: usize,
+) -> Result<Vec<UdpSocket>, ListenError> {
+    let wrong = |source| ListenError::new(address, source);
+    drop(bind(address, Type::DGRAM, false).map_err(wrong)?);
+    let first = bind(address, Type::DGRAM, true).map_err(wrong)?;
+    // Where the system chooses the port it is one for all.
+    let bound = first.local_addr().map_err(wrong)?.as_socket();
+    let bound = bound.map_or_else(|| address.to_owned(), |bound| bound.to_string());
+    let mut sockets = vec![UdpSocket::from(first)];
+    while sockets.len() < workers {
+        let socket = bind(&bound, Type::DGRAM, true).map_err(wrong)?;
+        sockets.push(socket.into());
+    }
+    Ok(sockets)
+}
+
+fn bind(address: &str, kind: Type, shared: bool) -> std::io::Result<socket2::Socket> {
     let parsed: SocketAddr = address
         .parse()
         .map_err(|_| std::io::Error::new(std::io::ErrorKind::InvalidInput, "not ADDRESS:PORT"))?;
     let all = parsed.ip() == Ipv6Addr::UNSPECIFIED;
-    match bind_to(canonical(parsed), shared) {
+    match bind_to(canonical(parsed), kind, shared) {
         Err(error) if all && lacks_ipv6(&error) => {
-            bind_to((Ipv4Addr::UNSPECIFIED, parsed.port()).into(), shared)
+            bind_to((Ipv4Addr::UNSPECIFIED, parsed.port()).into(), kind, shared)
         }
         bound => bound,
     }
 }
 
 /// `[::]` is all addresses of both families.
-fn bind_to(address: SocketAddr, shared: bool) -> std::io::Result<socket2::Socket> {
+fn bind_to(address: SocketAddr, kind: Type, shared: bool) -> std::io::Result<socket2::Socket> {
     let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(
-        domain,
-        socket2::Type::STREAM.nonblocking(),
-        Some(socket2::Protocol::TCP),
-    )?;
+    let socket = socket2::Socket::new(domain, kind.nonblocking(), None)?;
     if domain == socket2::Domain::IPV6 {
         socket.set_only_v6(false)?;
     }
-    socket.set_reuse_address(true)?;
+    // Of UDP sockets it would share the port with anybody.
+    socket.set_reuse_address(kind == Type::STREAM)?;
     socket.set_reuse_port(shared)?;
     socket.bind(&address.into())?;
     Ok(socket)

@@ -29,6 +29,7 @@ use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::UnixListeners;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
+use crate::io::quic;
 use crate::io::transport::Side;
 use crate::net::dns::Lookups;
 use crate::net::egress::Address;
@@ -261,6 +262,7 @@ impl Entry {
                 protocol: configured.session.protocol,
                 web_socket: configured.web_socket,
                 exits: configured.exits,
+                quic: quic::Settings::new(&configured.session),
                 egress: worker.egress,
                 leaf: worker.rendezvous_role.leaf,
             },

@@ -6,6 +6,7 @@
 
 mod arrive;
 mod offer;
+mod quic;
 mod registered;
 mod reverse;
 
@@ -21,6 +22,7 @@ use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
 use crate::base::handshake_limiter::has_gone;
+use crate::io::carrier::Carrier;
 use crate::io::proxy_header;
 use crate::io::security::PROOF_MAX;
 use crate::io::transport::{Side, Standing, Transport};
@@ -61,7 +63,8 @@ pub(crate) async fn run(
     handover: Arc<Handover>,
     handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
-    let arrivals = Arrivals::of(&worker, configured.arrivals, &configured.session.memory)?;
+    let bounds = (&configured.session, configured.carriers_max as usize);
+    let arrivals = Arrivals::of(&worker, configured.arrivals, bounds)?;
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
         reverse: Reverse::new(&worker),
@@ -179,7 +182,7 @@ fn report(peer: &str, ready: bool, reason: &SessionEnd, protocol: Protocol) {
     }
 }
 
-fn refuse(carrier: Box<dyn Transport>) {
+fn refuse(carrier: Carrier) {
     tracing::info!(
         peer = carrier.peer(),
         "Carrier refused: it asks for a session that is not known here, or not any more"
@@ -188,7 +191,7 @@ fn refuse(carrier: Box<dyn Transport>) {
 }
 
 /// It begins a session, and none is taken any more.
-fn turn_away(carrier: Box<dyn Transport>, protocol: Protocol) {
+fn turn_away(carrier: Carrier, protocol: Protocol) {
     drop(tokio::task::spawn_local(hello::turn_away(
         carrier, protocol,
     )));
@@ -237,7 +240,7 @@ impl Exit {
     fn pass_on(&self, carrier: Box<dyn Transport>, greeting: Greeting, place: Place) {
         let Greeting { unread, joins, .. } = greeting;
         if joins.is_none() && self.is_closed() {
-            return turn_away(carrier, self.session.protocol);
+            return turn_away(carrier.into(), self.session.protocol);
         }
         let passed = carrier.detach().and_then(|carrier| match joins {
             None => {
@@ -248,7 +251,7 @@ impl Exit {
                 let worker = new_session::worker_of(&id);
                 match self.handover.join(worker, id, carrier, unread, place) {
                     Ok(()) => Ok(()),
-                    Err(carrier) => carrier.attach().map(refuse),
+                    Err(carrier) => carrier.attach().map(|carrier| refuse(carrier.into())),
                 }
             }
         });
@@ -269,7 +272,7 @@ impl Exit {
     }
 
     /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
-    fn is_trusted(&self, carrier: &dyn Transport) -> bool {
+    fn is_trusted(&self, carrier: &Carrier) -> bool {
         let credentials = self.worker.credentials.borrow();
         let proof = carrier.proof();
         proof.is_none_or(|proof| credentials.standing(proof, Side::Accepts) == Standing::Good)
@@ -287,8 +290,18 @@ impl Exit {
             joins,
             place,
         } = handed;
-        let carrier = carrier.attach()?;
-        if !self.is_trusted(&*carrier) {
+        self.take_up(carrier.attach()?.into(), unread, joins, place)
+    }
+
+    /// Has a carrier join its session, or begin one.
+    fn take_up(
+        self: &Rc<Self>,
+        carrier: Carrier,
+        unread: Vec<u8>,
+        joins: Option<[u8; 16]>,
+        place: Place,
+    ) -> std::io::Result<()> {
+        if !self.is_trusted(&carrier) {
             self.worker.telemetry.streams.refused(Code::PeerRevoked);
             tracing::warn!(code = %Code::PeerRevoked, peer = carrier.peer(), "Carrier refused");
             return Ok(());

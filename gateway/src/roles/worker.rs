@@ -14,6 +14,7 @@ use crate::ingress::listener::{UnixListeners, UsersError};
 use crate::io::security::Credentials;
 use crate::io::transport::KcpPeers;
 use crate::net::bind::ListenError;
+use crate::net::datagrams::DatagramSockets;
 use crate::net::egress::Egress;
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::net::shared_ports::SharedPorts;
@@ -46,6 +47,8 @@ pub(crate) struct Worker {
     pub(crate) unix_listeners: Arc<UnixListeners>,
     /// Those of an exit, over all workers.
     pub(crate) kcp_peers: Arc<KcpPeers>,
+    /// Shared by all workers.
+    pub(crate) datagram_sockets: Arc<DatagramSockets>,
 }
 
 #[cfg(test)]
@@ -67,6 +70,7 @@ impl Worker {
             egress: Egress::of(&config).unwrap(),
             unix_listeners: Arc::default(),
             kcp_peers: KcpPeers::of(&config),
+            datagram_sockets: Arc::default(),
             reloadable: watch::channel(Arc::new(config.reloadable())).1,
         }
     }

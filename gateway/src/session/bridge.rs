@@ -63,7 +63,7 @@ pub(crate) struct Bridge<L: Link> {
     /// The next number of a link, a stream or an open.
     next: Cell<u64>,
     share: Share,
-    unsent: Rc<Unsent>,
+    unsent: Arc<Unsent>,
     progress: watch::Sender<Progress>,
     end: RefCell<Option<SessionEnd>>,
     ended: watch::Sender<bool>,
@@ -93,7 +93,7 @@ impl<L: Link> Bridge<L> {
             asking: RefCell::default(),
             next: Cell::new(0),
             share: Share::new(buffers),
-            unsent: Rc::default(),
+            unsent: Arc::default(),
             progress: watch::Sender::new(Progress::Hello),
             end: RefCell::default(),
             ended: watch::Sender::new(false),

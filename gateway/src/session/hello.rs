@@ -10,7 +10,9 @@ use muxtunnel_proto::SessionError;
 use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Decoded, Frame, HEADER_BYTES};
 
+use crate::io::carrier::Carrier;
 use crate::io::duplex;
+use crate::io::quic::CloseCode;
 use crate::io::transport::Transport;
 use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
@@ -30,6 +32,9 @@ pub(crate) const fn advice(protocol: Protocol) -> &'static str {
              (--protocol jmux; carrier.protocol: Jmux)"
         }
         Protocol::Jmux => "is the other end a jetsocat, or does it have protocol Jmux, too?",
+        Protocol::Quic => {
+            "does the other end list a name of this end's certificate among its peers, and have protocol QUIC, too?"
+        }
         Protocol::Http2 | Protocol::Hbone => {
             "does the other end speak HTTP/2, and take CONNECT? With security None at both ends it needs to begin \
              without an upgrade"
@@ -60,7 +65,7 @@ pub(crate) async fn read(
         match protocol {
             Protocol::Native => native(carrier).await,
             Protocol::Http2 | Protocol::Hbone => preface(carrier).await,
-            Protocol::Jmux => Ok(Greeting::default()),
+            Protocol::Jmux | Protocol::Quic => Ok(Greeting::default()),
         }
     };
     match tokio::time::timeout(HELLO_MAX, read).await {
@@ -129,19 +134,27 @@ async fn native(carrier: &dyn Transport) -> Result<Greeting, SessionEnd> {
 }
 
 /// There is no such session to join.
-pub(crate) async fn refuse_unknown(carrier: Box<dyn Transport>) {
+pub(crate) async fn refuse_unknown(carrier: Carrier) {
     let text = "there is no such session to join";
-    refuse(&*carrier, SessionCode::UnknownSession, text).await;
+    match carrier {
+        Carrier::Bytes(carrier) => refuse(&*carrier, SessionCode::UnknownSession, text).await,
+        Carrier::Quic(connection) => connection.close(CloseCode::Refused, text),
+    }
 }
 
 /// No more sessions are taken here.
-pub(crate) async fn turn_away(carrier: Box<dyn Transport>, protocol: Protocol) {
+pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
-    match protocol {
-        Protocol::Native => refuse(&*carrier, SessionCode::NoError, text).await,
-        Protocol::Http2 | Protocol::Hbone => say(&*carrier, &GOES_AWAY).await,
+    match (carrier, protocol) {
+        (Carrier::Quic(connection), _) => connection.close(CloseCode::GoingAway, text),
+        (Carrier::Bytes(carrier), Protocol::Native) => {
+            refuse(&*carrier, SessionCode::NoError, text).await;
+        }
+        (Carrier::Bytes(carrier), Protocol::Http2 | Protocol::Hbone) => {
+            say(&*carrier, &GOES_AWAY).await;
+        }
         // It has no word for it.
-        Protocol::Jmux => {}
+        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic) => {}
     }
 }
 

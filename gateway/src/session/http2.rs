@@ -24,13 +24,13 @@ use h2::FlowControl;
 use h2::client::SendRequest;
 use http::{Method, Request, Uri};
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{Reason, Refusal};
+use muxtunnel_proto::{Priority, Reason, Refusal};
 use tokio::sync::Notify;
 
 use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Side, Transport};
 use crate::session::backlog::Backlog;
-use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Payload};
+use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Payload, Under};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use ask::Asked;
@@ -93,7 +93,10 @@ impl Http2 {
     /// # Errors
     /// The system's.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
-        let transport = below.transport;
+        let Under::Bytes(transport) = below.under else {
+            let text = "HTTP/2 runs on bytes in order";
+            return Err(std::io::Error::new(ErrorKind::InvalidInput, text));
+        };
         if let Some(path) = transport.path() {
             path.prepare(config.congestion_control, KeepaliveConfig::of(config))?;
         }
@@ -165,7 +168,8 @@ impl Link for Http2 {
     type Receiver = Receiving;
     type Ask = Asked;
 
-    fn open(&self, target: &str) -> Local<'static, Result<Opened<Self>, NoStream>> {
+    /// HTTP/2's priorities (RFC 9113, section 5.3) are deprecated.
+    fn open(&self, target: &str, _: Priority) -> Local<'static, Result<Opened<Self>, NoStream>> {
         let requests = self.requests.borrow().clone();
         let request = connect_to(target);
         let traffic = Rc::clone(&self.traffic);

@@ -15,8 +15,9 @@ use std::time::Instant;
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source};
 
 use super::handover::Place;
+use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing, Transport};
+use crate::io::transport::{Proof, Standing};
 use crate::net::dial::Dialled;
 use crate::session::end::SessionEnd;
 use crate::stream::early_data::Connection;
@@ -72,10 +73,10 @@ pub(crate) enum Progress {
 pub(crate) enum NoCarrier {
     /// The session takes no more, or has ended.
     #[error("the session takes no more carriers")]
-    Refused(Box<dyn Transport>),
+    Refused(Carrier),
     /// Its other end is somebody else than that of the session's first carrier.
     #[error("the other end is not who the session's first carrier led to")]
-    Stranger(Box<dyn Transport>),
+    Stranger(Carrier),
     /// The connection failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
@@ -208,7 +209,7 @@ pub(crate) trait CarrierPool {
     /// [`NoCarrier`]; the session goes on without it.
     fn add(
         &self,
-        transport: Box<dyn Transport>,
+        carrier: Carrier,
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier>;

@@ -14,6 +14,7 @@ use super::bridge::Bridge;
 use super::driver::Driver;
 use super::http2::Http2;
 use super::mux::{Dialler, Mux};
+use super::quic::Quic;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
@@ -37,6 +38,7 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
             driven(Box::new(session), context, dialler)
         }
         Protocol::Http2 | Protocol::Hbone => http2(Side::Dials, context, dialler),
+        Protocol::Quic => quic(Side::Dials, context, dialler),
     }
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
             driven(Box::new(session), context, dialler)
         }
         Protocol::Http2 | Protocol::Hbone => http2(Side::Accepts, context, dialler),
+        Protocol::Quic => quic(Side::Accepts, context, dialler),
     }
 }
 
@@ -76,6 +79,18 @@ fn http2(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     } = context;
     let configured = (config, reloadable);
     let make = Box::new(move |below, config: &_| Http2::new(side, below, config));
+    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
+}
+
+fn quic(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+    let Context {
+        config,
+        reloadable,
+        telemetry,
+        buffers,
+    } = context;
+    let configured = (config, reloadable);
+    let make = Box::new(move |below, config: &_| Quic::new(side, below, config));
     Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
 }
 

@@ -12,6 +12,7 @@
 pub mod namespace;
 pub mod path;
 pub mod peer;
+pub mod secured;
 pub mod spellings;
 pub mod tools;
 
@@ -69,17 +70,10 @@ impl Gate {
     pub fn exit(protocol: &str, carrier: u16, allow: &[&str]) -> Self {
         let (protocol, transport) = flags_of(protocol);
         let listen = format!("127.0.0.1:{carrier}");
-        let mut args = vec![
-            "exit",
-            "--protocol",
-            &protocol,
-            "--transport",
-            &transport,
-            "--security",
-            "none",
-            "--listen",
-            &listen,
-        ];
+        let security = secured::flags(&protocol, "exit");
+        let mut args = vec!["exit", "--protocol", &protocol, "--listen", &listen];
+        args.extend(["--transport", &transport]);
+        args.extend(security.iter().map(String::as_str));
         allow
             .iter()
             .for_each(|target| args.extend(["--allow", target]));
@@ -94,17 +88,10 @@ impl Gate {
             .iter()
             .map(|(port, target)| format!("{port}:{target}"))
             .collect();
-        let mut args = vec![
-            "entry",
-            "--protocol",
-            &protocol,
-            "--transport",
-            &transport,
-            "--security",
-            "none",
-            "--connect",
-            &connect,
-        ];
+        let security = secured::flags(&protocol, "entry");
+        let mut args = vec!["entry", "--protocol", &protocol, "--connect", &connect];
+        args.extend(["--transport", &transport]);
+        args.extend(security.iter().map(String::as_str));
         forwards
             .iter()
             .for_each(|forward| args.extend(["--forward", forward.as_str()]));
@@ -284,6 +271,7 @@ fn filled_in(yaml: &str, admin: u16) -> String {
     } else {
         "workers: 1\n"
     };
+    let yaml = secured::filled_in(yaml);
     workers.to_owned() + &yaml.replace("ADMIN", &format!("127.0.0.1:{admin}"))
 }
 

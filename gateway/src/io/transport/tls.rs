@@ -40,6 +40,7 @@ pub(crate) enum Inside {
     Carrier,
     WebSocket,
     Http2,
+    Quic,
 }
 
 impl Inside {
@@ -49,6 +50,7 @@ impl Inside {
             _ if web_socket => Self::WebSocket,
             Protocol::Native | Protocol::Jmux => Self::Carrier,
             Protocol::Http2 | Protocol::Hbone => Self::Http2,
+            Protocol::Quic => Self::Quic,
         }
     }
 
@@ -57,6 +59,7 @@ impl Inside {
             Self::Carrier => b"muxtunnel/1",
             Self::WebSocket => b"http/1.1",
             Self::Http2 => b"h2",
+            Self::Quic => b"muxtunnel-quic/1",
         };
         vec![name.to_vec()]
     }
@@ -68,6 +71,7 @@ pub(crate) struct Servers {
     carrier: Arc<ServerConfig>,
     web_socket: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
+    quic: Arc<ServerConfig>,
 }
 
 impl Servers {
@@ -81,6 +85,7 @@ impl Servers {
             carrier: with(Inside::Carrier),
             web_socket: with(Inside::WebSocket),
             http2: with(Inside::Http2),
+            quic: with(Inside::Quic),
         }
     }
 
@@ -89,6 +94,7 @@ impl Servers {
             Inside::Carrier => &self.carrier,
             Inside::WebSocket => &self.web_socket,
             Inside::Http2 => &self.http2,
+            Inside::Quic => &self.quic,
         })
     }
 }
@@ -174,25 +180,46 @@ impl Tls {
                 handshake::run(&*below, connection.map_err(invalid)?).await?
             }
         };
-        let chain = std::mem::take(&mut made.chain);
+        let proof = self.proof(std::mem::take(&mut made.chain))?;
+        Ok(sealed(below, made, Some(proof)))
+    }
+
+    /// What an other end that has shown `chain` has proved.
+    ///
+    /// # Errors
+    /// It has none, or none of its names is a peer's.
+    pub(crate) fn proof(&self, chain: Vec<CertificateDer<'static>>) -> Result<Proof> {
         let certificate = chain.first();
         let certificate = certificate.ok_or_else(|| invalid("the other end has no certificate"))?;
-        let proof = Proof {
-            identity: self
-                .verifier
-                .name_of(certificate)
-                .map_err(invalid)?
-                .to_owned(),
+        let name = self.verifier.name_of(certificate).map_err(invalid)?;
+        Ok(Proof {
+            identity: name.to_owned(),
             not_after: not_after(certificate),
             chain,
-        };
-        Ok(sealed(below, made, Some(proof)))
+        })
+    }
+
+    /// What a QUIC handshake of the side that dials needs, and whom it asks for.
+    pub(crate) fn quic_client(&self) -> (ClientConfig, String) {
+        (for_quic(&self.client), self.server_name.to_str().into())
+    }
+
+    /// The same of the side that accepts.
+    pub(crate) fn quic_server(&self) -> Arc<ServerConfig> {
+        self.servers.of(Inside::Quic)
     }
 
     /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
     pub(crate) fn standing(&self, proof: &Proof, side: Side) -> Standing {
         self.verifier.standing(proof, side, UnixTime::now())
     }
+}
+
+/// `client`, for QUIC.
+fn for_quic(client: &ClientConfig) -> ClientConfig {
+    let mut client = client.clone();
+    client.alpn_protocols = Inside::Quic.alpn();
+    client
 }
 
 /// What anybody may know of a certificate.

@@ -3,8 +3,6 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-use crate::io::transport::Transport;
-
 /// A name as it is configured, and one of the addresses that it leads to, where it was looked up here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
@@ -28,10 +26,10 @@ impl Address {
         }
     }
 
-    /// Where `carrier` leads, which was dialled by the name alone.
-    pub(crate) fn at(&self, carrier: &dyn Transport) -> Self {
+    /// Where a carrier leads that was dialled by the name alone, and whose other end is at `peer`.
+    pub(crate) fn at(&self, peer: &str) -> Self {
         // Behind a proxy it is the name that leads there.
-        let ip = carrier.peer().parse().ok();
+        let ip = peer.parse().ok();
         Self {
             ip,
             name: self.name.clone(),

@@ -175,7 +175,7 @@ async fn add(
     let at_peer = carriers.numbers().up > 0 || failures <= 1;
     let carrier = connect(if at_peer { at } else { exit }, dial_context).await?;
     if !at_peer {
-        *at = exit.at(&*carrier);
+        *at = exit.at(&carrier.peer());
     }
     Ok(carriers.add(carrier, Vec::new(), None)?.await)
 }
@@ -188,8 +188,9 @@ mod tests {
 
     /// Dials that come to nothing within 20 s, where one more carrier than `up` is wanted.
     async fn dials(up: usize) -> u32 {
-        let worker =
-            Worker::of("role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n");
+        let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
+        let session = config::Config::from_yaml(yaml).unwrap().session();
+        let worker = Worker::of(yaml);
         let dial_context = DialContext {
             credentials: worker.credentials,
             protocol: config::Protocol::Native,
@@ -198,6 +199,7 @@ mod tests {
                 connect: "far:1".to_owned(),
                 fallback: None,
             },
+            quic: crate::io::quic::Settings::new(&session),
             egress: worker.egress,
             leaf: None,
         };

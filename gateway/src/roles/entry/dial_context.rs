@@ -6,6 +6,8 @@ use std::time::Duration;
 use muxtunnel_gateway_config::{Exits, Protocol, WebSocket};
 use tokio::sync::watch;
 
+use crate::io::carrier::Carrier;
+use crate::io::quic;
 use crate::io::security::{Credentials, PROOF_MAX};
 use crate::io::transport::{self, Side, Transport};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
@@ -17,6 +19,8 @@ pub(super) struct DialContext {
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
     pub(super) protocol: Protocol,
     pub(super) web_socket: Option<WebSocket>,
+    /// How QUIC connections send and receive.
+    pub(super) quic: quic::Settings,
     pub(super) exits: Exits,
     /// How connections to their addresses are made.
     pub(super) egress: Egress,
@@ -80,7 +84,10 @@ impl DialContext {
 pub(super) async fn connect(
     exit: &Address,
     dial_context: &DialContext,
-) -> std::io::Result<Box<dyn Transport>> {
+) -> std::io::Result<Carrier> {
+    if !dial_context.protocol.can().bytes {
+        return datagrams(exit, dial_context).await;
+    }
     let below = match &dial_context.leaf {
         Some(leaf) => {
             let mut tcp = dial_context.egress.tcp(exit).await?;
@@ -93,5 +100,17 @@ pub(super) async fn connect(
     let runs = (dial_context.protocol, dial_context.web_socket.as_ref());
     let within = dial_context.proof_timeout();
     let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);
-    secured.await
+    secured.await.map(Carrier::Bytes)
+}
+
+/// The same by UDP.
+async fn datagrams(exit: &Address, dial_context: &DialContext) -> std::io::Result<Carrier> {
+    let to = exit.ip().ok_or_else(|| {
+        let text = format!("{exit} is no host and port, which is all that QUIC is dialled by");
+        std::io::Error::new(std::io::ErrorKind::InvalidInput, text)
+    })?;
+    let credentials = Arc::clone(&dial_context.credentials.borrow());
+    let (settings, within) = (&dial_context.quic, dial_context.proof_timeout());
+    let dialled = quic::dial(to, exit.host(), &credentials, settings, within);
+    dialled.await.map(Carrier::Quic)
 }

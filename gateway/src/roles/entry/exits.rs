@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use muxtunnel_codes::Code;
 
 use super::{Entry, dial_context};
-use crate::io::transport::Transport;
+use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
 use crate::session::mux::{Mux, Progress};
 
@@ -213,7 +213,7 @@ fn discovery_pause(discoveries: u32) -> Duration {
 
 /// A connection to an exit.
 pub(super) struct Connected {
-    pub(super) carrier: Box<dyn Transport>,
+    pub(super) carrier: Carrier,
     pub(super) at: Address,
     /// How many exits there are.
     pub(super) exits: usize,

@@ -4,14 +4,15 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, Memory};
+use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, SessionConfig};
 use tokio::net::TcpStream;
 
-use super::{Exit, greet, registered};
+use super::{Exit, greet, quic, registered};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::trusted_proxies;
 use crate::io::local_end::LocalEnd;
 use crate::io::local_socket::{LocalAddress, LocalSocket, canonical};
+use crate::io::quic::Listener;
 use crate::io::transport::{KcpListener, KcpWindows, Pipes, Released, Tcp, Transport, Unix};
 use crate::net::bind::{ACCEPT_RETRY, ListenError};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
@@ -24,6 +25,8 @@ pub(super) enum Arrivals {
     Stdio(Box<dyn Transport>, Released),
     /// At this `host:port`.
     Rendezvous(String),
+    /// QUIC connections.
+    Quic(Listener),
 }
 
 impl Arrivals {
@@ -34,9 +37,13 @@ impl Arrivals {
     pub(super) fn of(
         worker: &Worker,
         configured: config::Arrivals,
-        memory: &Memory,
+        (session, carriers_max): (&SessionConfig, usize),
     ) -> Result<Self, WorkerError> {
         let (arrivals, address) = match configured {
+            config::Arrivals::Socket(address) if !session.protocol.can().bytes => {
+                let listener = quic::listen(worker, &address, (session, carriers_max))?;
+                (Self::Quic(listener), address)
+            }
             config::Arrivals::Rendezvous(address) => return Ok(Self::Rendezvous(address)),
             config::Arrivals::Stdio => {
                 let process = Pipes::of_process();
@@ -49,7 +56,10 @@ impl Arrivals {
                 (Self::Socket(socket), address)
             }
             config::Arrivals::Kcp(address) => {
-                let (peers, windows) = (Arc::clone(&worker.kcp_peers), KcpWindows::of(memory));
+                let (peers, windows) = (
+                    Arc::clone(&worker.kcp_peers),
+                    KcpWindows::of(&session.memory),
+                );
                 let listener = KcpListener::bind(&address, peers, windows)
                     .map_err(|error| ListenError::new(&address, error))?;
                 (Self::Kcp(listener), address)
@@ -71,6 +81,9 @@ impl Arrivals {
                 let _ = released.await;
             }
             Self::Rendezvous(address) => registered::keep(exit, &address).await,
+            Self::Quic(listener) => {
+                accept_in_turn(quic::accept(Rc::clone(exit), listener)).await;
+            }
         }
     }
 }

@@ -2,16 +2,19 @@
 //!
 //! A protocol implements these traits in a module of its own and knows no local end, account or role.
 
-use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-use bytes::{Buf, Bytes};
-use muxtunnel_proto::{Outcome, Refusal, ResetCode};
+use bytes::Buf;
+use muxtunnel_proto::{Outcome, Priority, Refusal, ResetCode};
 use tokio::sync::Notify;
 
+use crate::base::path::PathProbe;
 use crate::base::telemetry::CarrierStats;
-use crate::io::transport::Transport;
+use crate::io::carrier::Carrier;
+use crate::io::quic;
+use crate::io::transport::{Path, Proof, Transport};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use crate::stream::buffers::Buffer;
@@ -25,9 +28,13 @@ pub(crate) trait Link: 'static {
     /// The peer asks for a stream.
     type Ask: Ask<Sender = Self::Sender, Receiver = Self::Receiver>;
 
-    /// Asks the peer for a stream to `target` (`tcp://host:port`), and waits for the answer. A future that is dropped takes
-    /// the question back.
-    fn open(&self, target: &str) -> Local<'static, Result<Opened<Self>, NoStream>>;
+    /// Asks the peer for a stream of `priority` to `target` (`tcp://host:port`), and waits for the answer. A future that is
+    /// dropped takes the question back.
+    fn open(
+        &self,
+        target: &str,
+        priority: Priority,
+    ) -> Local<'static, Result<Opened<Self>, NoStream>>;
 
     /// Runs it to its end. To be called once.
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd>;
@@ -47,10 +54,57 @@ pub(crate) trait Link: 'static {
 
 /// What a link is made of.
 pub(crate) struct Below {
-    pub(crate) transport: Rc<dyn Transport>,
+    pub(crate) under: Under,
     /// What has been read of it.
     pub(crate) unread: Vec<u8>,
     pub(crate) stats: Arc<CarrierStats>,
+    /// What the session has sent and the library has not passed on.
+    pub(crate) unsent: Arc<Unsent>,
+}
+
+/// A carrier that a link and its session share.
+#[derive(Clone)]
+pub(crate) enum Under {
+    Bytes(Rc<dyn Transport>),
+    Quic(quic::Connection),
+}
+
+impl From<Carrier> for Under {
+    fn from(carrier: Carrier) -> Self {
+        match carrier {
+            Carrier::Bytes(transport) => Self::Bytes(transport.into()),
+            Carrier::Quic(connection) => Self::Quic(connection),
+        }
+    }
+}
+
+impl Under {
+    /// What its other end has proved.
+    pub(crate) fn proof(&self) -> Option<&Proof> {
+        match self {
+            Self::Bytes(transport) => transport.proof(),
+            Self::Quic(connection) => connection.proof(),
+        }
+    }
+
+    /// Asks for the path below from another thread; `None`: nothing is known of it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn probe(&self) -> std::io::Result<Option<Box<dyn PathProbe>>> {
+        match self {
+            Self::Bytes(transport) => transport.path().map(Path::probe).transpose(),
+            Self::Quic(connection) => Ok(Some(connection.probe())),
+        }
+    }
+
+    /// Ends it for good.
+    pub(crate) fn shut(&self) {
+        match self {
+            Self::Bytes(transport) => transport.shut(),
+            Self::Quic(connection) => connection.shut(),
+        }
+    }
 }
 
 /// Hears of one connection.
@@ -138,11 +192,13 @@ pub(crate) trait Sender: 'static {
 
 /// The half of a stream that the peer sends. All that waits may be dropped and called again.
 pub(crate) trait Receiver: 'static {
+    type Payload: Buf;
+
     /// Waits for payload, in order; `None`: there is no more.
     ///
     /// # Errors
     /// The stream was cut. What had come before was returned.
-    fn receive(&mut self) -> impl Future<Output = Result<Option<Bytes>, Outcome>>;
+    fn receive(&mut self) -> impl Future<Output = Result<Option<Self::Payload>, Outcome>>;
 
     /// The local end took so many bytes of what was received: the peer may send as many more.
     fn took(&mut self, bytes: usize);
@@ -157,7 +213,7 @@ pub(crate) struct Payload {
     buffer: Buffer,
     begin: usize,
     end: usize,
-    unsent: Option<Rc<Unsent>>,
+    held: Option<Held>,
 }
 
 impl Payload {
@@ -167,58 +223,71 @@ impl Payload {
             buffer: Vec::new().into(),
             begin: 0,
             end: 0,
-            unsent: None,
+            held: None,
         }
     }
 
     /// The first `length` bytes of `buffer`.
-    pub(crate) fn new(buffer: Buffer, length: usize, unsent: &Rc<Unsent>) -> Self {
-        unsent.add();
+    pub(crate) fn new(buffer: Buffer, length: usize, unsent: &Arc<Unsent>) -> Self {
         Self {
             begin: 0,
             end: length.min(buffer.len()),
             buffer,
-            unsent: Some(Rc::clone(unsent)),
+            held: Some(Unsent::hold(unsent)),
         }
+    }
+
+    /// The stream's part of what is unsent.
+    pub(crate) fn unsent(&self) -> Option<&Arc<Unsent>> {
+        self.held.as_ref().map(|held| &held.0)
     }
 }
 
-impl Drop for Payload {
-    fn drop(&mut self) {
-        if let Some(unsent) = &self.unsent {
-            unsent.remove();
-        }
-    }
-}
-
-/// The payload of a session, or of a stream, that libraries hold.
+/// The payload of a session, or of a stream, that libraries hold; some of them on another thread.
 #[derive(Debug, Default)]
 pub(crate) struct Unsent {
-    count: Cell<usize>,
+    count: AtomicUsize,
     wake: Notify,
     /// What it is a part of.
-    whole: Option<Rc<Self>>,
+    whole: Option<Arc<Self>>,
+}
+
+/// One that counts as unsent, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held(Arc<Unsent>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.remove();
+    }
 }
 
 impl Unsent {
     /// A stream's part of `whole`.
-    pub(crate) fn part_of(whole: &Rc<Self>) -> Rc<Self> {
-        Rc::new(Self {
-            whole: Some(Rc::clone(whole)),
+    pub(crate) fn part_of(whole: &Arc<Self>) -> Arc<Self> {
+        Arc::new(Self {
+            whole: Some(Arc::clone(whole)),
             ..Self::default()
         })
     }
 
+    /// One more.
+    pub(crate) fn hold(unsent: &Arc<Self>) -> Held {
+        unsent.add();
+        Held(Arc::clone(unsent))
+    }
+
     fn add(&self) {
-        self.count.set(self.count.get() + 1);
+        self.count.fetch_add(1, Relaxed);
         if let Some(whole) = &self.whole {
             whole.add();
         }
     }
 
     fn remove(&self) {
-        self.count.set(self.count.get() - 1);
-        self.wake.notify_waiters();
+        if self.count.fetch_sub(1, Relaxed) == 1 {
+            self.wake.notify_waiters();
+        }
         if let Some(whole) = &self.whole {
             whole.remove();
         }
@@ -227,8 +296,9 @@ impl Unsent {
     /// Waits until there is none.
     pub(crate) async fn none(&self) {
         loop {
-            let woken = self.wake.notified();
-            if self.count.get() == 0 {
+            let mut woken = std::pin::pin!(self.wake.notified());
+            woken.as_mut().enable();
+            if self.count.load(Relaxed) == 0 {
                 break;
             }
             woken.await;
@@ -256,16 +326,17 @@ mod tests {
 
     #[test]
     fn payload_is_read_to_its_end_and_no_further() {
-        let whole = Rc::new(Unsent::default());
+        let whole = Arc::new(Unsent::default());
         let unsent = Unsent::part_of(&whole);
+        let counts = || (unsent.count.load(Relaxed), whole.count.load(Relaxed));
         let mut payload = Payload::new(b"abcdef".to_vec().into(), 4, &unsent);
-        assert_eq!((unsent.count.get(), whole.count.get()), (1, 1));
+        assert_eq!(counts(), (1, 1));
         assert_eq!((payload.remaining(), payload.chunk()), (4, &b"abcd"[..]));
         payload.advance(3);
         assert_eq!((payload.remaining(), payload.chunk()), (1, &b"d"[..]));
         payload.advance(1);
         assert!(!payload.has_remaining());
         drop(payload);
-        assert_eq!((unsent.count.get(), whole.count.get()), (0, 0));
+        assert_eq!(counts(), (0, 0));
     }
 }

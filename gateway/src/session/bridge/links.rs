@@ -10,10 +10,11 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::Bridge;
-use super::link::{Below, Hears, Link};
+use super::link::{Below, Hears, Link, Under};
 use crate::base::closing::Reason;
 use crate::base::telemetry::CarrierStats;
-use crate::io::transport::{Path, Proof, Transport};
+use crate::io::carrier::Carrier;
+use crate::io::transport::Proof;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{NoCarrier, PoolState, Progress};
@@ -36,7 +37,7 @@ pub(super) enum State {
 pub(super) struct Member<L: Link> {
     pub(super) id: u64,
     pub(super) link: L,
-    pub(super) transport: Rc<dyn Transport>,
+    pub(super) under: Under,
     stats: Arc<CarrierStats>,
     state: watch::Sender<State>,
     /// It counts in the telemetry.
@@ -66,7 +67,7 @@ impl<L: Link> Member<L> {
 
     /// What its other end has proved.
     pub(super) fn proof(&self) -> Option<&Proof> {
-        self.transport.proof()
+        self.under.proof()
     }
 
     /// Ends it at once, as if it had failed.
@@ -130,37 +131,38 @@ impl<L: Link> Bridge<L> {
     /// [`NoCarrier`]; the session goes on without it.
     pub(super) fn add(
         self: &Rc<Self>,
-        transport: Box<dyn Transport>,
+        carrier: Carrier,
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Rc<Member<L>>, NoCarrier> {
         if self.has_ended() || self.links.borrow().len() >= LINKS_MAX {
-            return Err(NoCarrier::Refused(transport));
+            return Err(NoCarrier::Refused(carrier));
         }
-        let identity: Option<Rc<str>> = transport.identity().map(Into::into);
+        let identity: Option<Rc<str>> = carrier.identity().map(Into::into);
         if !self.is_first_or_of(&identity) {
-            return Err(NoCarrier::Stranger(transport));
+            return Err(NoCarrier::Stranger(carrier));
         }
-        let transport: Rc<dyn Transport> = transport.into();
-        let probe = transport.path().map(Path::probe).transpose()?;
-        let peer = transport.peer();
+        let peer = carrier.peer();
+        let under = Under::from(carrier);
+        let probe = under.probe()?;
         let stats = self.telemetry.carrier(peer.clone(), probe);
         let below = Below {
-            transport: Rc::clone(&transport),
+            under: under.clone(),
             unread,
             stats: Arc::clone(&stats),
+            unsent: Arc::clone(&self.unsent),
         };
         let link = (self.make)(below, &self.config)?;
         {
             let mut latest = self.latest.borrow_mut();
             latest.peer = Some(peer.into());
-            latest.proof = transport.proof().cloned();
+            latest.proof = under.proof().cloned();
             latest.identity.get_or_insert(identity);
         }
         let member = Rc::new(Member {
             id: self.number(),
             link,
-            transport,
+            under,
             stats,
             state: watch::Sender::new(State::Hello),
             counted: Cell::new(false),
@@ -240,7 +242,7 @@ impl<L: Link> Bridge<L> {
             self.telemetry
                 .remove_carrier(&member.stats, member.retired.get());
         }
-        member.transport.shut();
+        member.under.shut();
         self.links.borrow_mut().remove(&member.id);
         self.idle_wake.notify_waiters();
     }

@@ -7,8 +7,9 @@ use muxtunnel_proto::Priority;
 
 use super::Bridge;
 use super::link::Link;
+use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing, Transport};
+use crate::io::transport::{Proof, Standing};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{
@@ -20,11 +21,11 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
     fn open(
         &self,
         target: &str,
-        _: Priority,
+        priority: Priority,
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
-        Bridge::open(self, target, client, refused)
+        Bridge::open(self, (target, priority), client, refused)
     }
 
     fn run(&self) -> Local<'_, SessionEnd> {
@@ -110,11 +111,11 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
 impl<L: Link> CarrierPool for Rc<Bridge<L>> {
     fn add(
         &self,
-        transport: Box<dyn Transport>,
+        carrier: Carrier,
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier> {
-        let member = Bridge::add(self, transport, unread, place)?;
+        let member = Bridge::add(self, carrier, unread, place)?;
         Ok(Box::pin(async move { member.settled().await }))
     }
 

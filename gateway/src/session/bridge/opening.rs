@@ -5,7 +5,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use muxtunnel_proto::{OpenError, Reason, Refusal};
+use muxtunnel_proto::{OpenError, Priority, Reason, Refusal};
 
 use super::Bridge;
 use super::link::{Link, NoStream, Opened};
@@ -24,7 +24,7 @@ impl<L: Link> Bridge<L> {
     /// There is no stream, for a reason on this side.
     pub(super) fn open(
         self: &Rc<Self>,
-        target: &str,
+        (target, priority): (&str, Priority),
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
@@ -36,7 +36,7 @@ impl<L: Link> Bridge<L> {
             }
         };
         let number = self.number();
-        let open = member.link.open(target);
+        let open = member.link.open(target, priority);
         let place = (number, member.id, member.hold());
         let bridge = Rc::clone(self);
         self.asking.borrow_mut().insert(number, None);

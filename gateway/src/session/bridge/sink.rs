@@ -2,13 +2,17 @@
 
 use std::io::{ErrorKind, IoSlice};
 
-use bytes::{Buf, Bytes};
+use bytes::Buf;
+
+use muxtunnel_proto::Outcome;
 
 use super::Bridge;
 use super::link::{Link, Receiver};
 use super::stream::{End, Joined};
-use crate::base::pace::Turn;
 use crate::io::duplex;
+
+/// Pieces of payload that one write passes on.
+const SLICES_MAX: usize = 64;
 
 /// Until the stream has ended in this direction; one that was cut, until what came is delivered.
 pub(super) async fn run<L: Link>(
@@ -19,7 +23,10 @@ pub(super) async fn run<L: Link>(
     loop {
         let received = tokio::select! {
             biased;
-            received = receiver.receive() => received,
+            received = next(io, receiver) => match received {
+                Ok(received) => received,
+                Err(error) => return io.fail(&error),
+            },
             // Until it has ended, the source sees it.
             () = io.socket.failed(), if io.life.has_source_ended() => {
                 return io.fail(&io.socket.take_failure());
@@ -37,6 +44,16 @@ pub(super) async fn run<L: Link>(
             return io.fail(&error);
         }
     }
+}
+
+/// What comes next, once the local end takes something: what it does not take stays with the library, whose windows bound
+/// it.
+async fn next<R: Receiver>(
+    io: &Joined,
+    receiver: &mut R,
+) -> std::io::Result<Result<Option<R::Payload>, Outcome>> {
+    duplex::writable(&*io.socket).await?;
+    Ok(receiver.receive().await)
 }
 
 fn finish(io: &Joined) -> End {
@@ -59,7 +76,7 @@ async fn write<L: Link>(
     bridge: &Bridge<L>,
     io: &Joined,
     receiver: &mut L::Receiver,
-    mut payload: Bytes,
+    mut payload: <L::Receiver as Receiver>::Payload,
 ) -> std::io::Result<()> {
     while payload.has_remaining() {
         duplex::writable(&*io.socket).await?;
@@ -67,11 +84,16 @@ async fn write<L: Link>(
             Some(pace) => Some(pace.turn().await),
             None => None,
         };
-        let limit = turn
-            .as_ref()
-            .map_or(usize::MAX, Turn::most)
-            .min(payload.len());
-        let length = match io.socket.try_write(&[IoSlice::new(&payload[..limit])]) {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let count = match &turn {
+            Some(turn) => {
+                let chunk = payload.chunk();
+                slices[0] = IoSlice::new(&chunk[..chunk.len().min(turn.most())]);
+                1
+            }
+            None => payload.chunks_vectored(&mut slices),
+        };
+        let length = match io.socket.try_write(&slices[..count]) {
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
             Err(error) => return Err(error),

@@ -5,6 +5,7 @@
 use std::cell::Cell;
 use std::io::ErrorKind;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_proto::{Outcome, ResetCode};
@@ -38,7 +39,7 @@ pub(super) struct Joined {
     pub(super) life: Life,
     pub(super) account: Account,
     /// What it sent and is not with the kernel.
-    pub(super) unsent: Rc<Unsent>,
+    pub(super) unsent: Arc<Unsent>,
     cut_wake: Notify,
     /// Its place on its link.
     _place: Rc<()>,
@@ -48,7 +49,7 @@ impl Joined {
     /// Both sides agree on it.
     pub(super) fn new(
         (id, link, place): (u64, u64, Rc<()>),
-        unsent: &Rc<Unsent>,
+        unsent: &Arc<Unsent>,
         socket: Box<dyn LocalEnd>,
         local: Local,
         early: Vec<u8>,

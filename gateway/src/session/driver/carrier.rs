@@ -220,7 +220,7 @@ impl Driver {
     ) -> Result<Rc<Carrier>, NoCarrier> {
         let (now, first) = (super::now(), !self.carriers.has_begun());
         if !first && self.identity().as_deref() != transport.identity() {
-            return Err(NoCarrier::Stranger(transport));
+            return Err(NoCarrier::Stranger(transport.into()));
         }
         let id = if first {
             Some(CarrierId::FIRST)
@@ -230,7 +230,7 @@ impl Driver {
             self.update(|session| session.add_carrier(now))
         };
         let Some(id) = id else {
-            return Err(NoCarrier::Refused(transport));
+            return Err(NoCarrier::Refused(transport.into()));
         };
         let carrier = match Carrier::new(id, transport, &self.config, &self.telemetry, place) {
             Ok(carrier) => Rc::new(carrier),

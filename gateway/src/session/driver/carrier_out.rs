@@ -2,7 +2,7 @@
 //!
 //! It runs after the tasks that made something ready and stops when there is nothing more, so it
 //! flushes by itself and never by a timer. Frames are taken from the session only when the kernel has
-//! room, and no more than [`super::backlog`] allows: what is taken cannot be overtaken. A batch that the
+//! room, and no more than [`crate::session::backlog`] allows: what is taken cannot be overtaken. A batch that the
 //! session may want again is kept beside the queue until the session releases it.
 
 use std::collections::VecDeque;

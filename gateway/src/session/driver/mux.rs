@@ -6,8 +6,9 @@ use std::time::Instant;
 use muxtunnel_proto::{ListenError, ListenId, Priority, Refusal};
 
 use super::{Driver, SessionEnd};
+use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing, Transport};
+use crate::io::transport::{Proof, Standing};
 use crate::session::handover::Place;
 use crate::session::mux::{
     CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState, Progress, Refused,
@@ -105,10 +106,11 @@ impl Mux for Rc<Driver> {
 impl CarrierPool for Rc<Driver> {
     fn add(
         &self,
-        transport: Box<dyn Transport>,
+        carrier: Carrier,
         unread: Vec<u8>,
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier> {
+        let transport = carrier.into_bytes().map_err(NoCarrier::Refused)?;
         let carrier = self.add_carrier(transport, unread, place)?;
         Ok(Box::pin(async move { carrier.settled().await }))
     }

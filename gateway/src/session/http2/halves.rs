@@ -100,6 +100,8 @@ impl Drop for Receiving {
 }
 
 impl Receiver for Receiving {
+    type Payload = Bytes;
+
     async fn receive(&mut self) -> Result<Option<Bytes>, Outcome> {
         match self.stream.data().await {
             Some(Ok(payload)) => {

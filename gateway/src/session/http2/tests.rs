@@ -42,7 +42,11 @@ async fn sessions(dials: Dialler) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
     let (near, far) = pair().await;
     for (mux, tcp) in [(&entry, near), (&exit, far)] {
         let carriers = mux.carriers().unwrap();
-        drop(carriers.add(Tcp::boxed(tcp), Vec::new(), None).unwrap());
+        drop(
+            carriers
+                .add(Tcp::boxed(tcp).into(), Vec::new(), None)
+                .unwrap(),
+        );
         let mux = Rc::clone(mux);
         tokio::task::spawn_local(async move { mux.run().await });
     }

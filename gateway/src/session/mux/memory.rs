@@ -12,9 +12,10 @@ use super::{
     CarrierPool, Dial, Dialler, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, OpenEnd,
     PoolState, Progress, Refused,
 };
+use crate::io::carrier::Carrier;
 use crate::io::duplex::ByteStream;
 use crate::io::local_socket::LocalAddress;
-use crate::io::transport::{Proof, Standing, Transport};
+use crate::io::transport::{Proof, Standing};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::stream::early_data::Connection;
@@ -240,11 +241,11 @@ impl CarrierPool for Rc<Memory> {
     /// None comes up.
     fn add(
         &self,
-        transport: Box<dyn Transport>,
+        carrier: Carrier,
         _: Vec<u8>,
         _: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier> {
-        Err(NoCarrier::Refused(transport))
+        Err(NoCarrier::Refused(carrier))
     }
 
     fn retire_one(&self) -> bool {

@@ -11,7 +11,7 @@ use rustls::server::UnbufferedServerConnection;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 
-use super::{Inside, Servers, handshake, own, provider, roots, sealed};
+use super::{Inside, Servers, for_quic, handshake, own, provider, roots, sealed};
 use crate::base::files::Unusable;
 use crate::io::transport::{Proof, Side, Transport, invalid};
 
@@ -97,9 +97,40 @@ impl ServerTls {
                 let proof = Proof::of(name.to_owned());
                 Ok(sealed(below, made, Some(proof)))
             }
-            _ => Err(invalid("the credentials are those of the other side")),
+            _ => Err(other_side()),
         }
     }
+}
+
+impl ServerTls {
+    /// What a QUIC handshake of the side that dials `host` needs, and whom it asks for.
+    ///
+    /// # Errors
+    /// The credentials are those of the other side.
+    pub(crate) fn quic_client(&self, host: &str) -> Result<(ClientConfig, String)> {
+        match self {
+            Self::Client { config, name } => {
+                let name = name.as_deref().unwrap_or(host);
+                Ok((for_quic(config), name.to_owned()))
+            }
+            Self::Server(_) => Err(other_side()),
+        }
+    }
+
+    /// The same of the side that accepts.
+    ///
+    /// # Errors
+    /// The credentials are those of the other side.
+    pub(crate) fn quic_server(&self) -> Result<Arc<ServerConfig>> {
+        match self {
+            Self::Server(servers) => Ok(servers.of(Inside::Quic)),
+            Self::Client { .. } => Err(other_side()),
+        }
+    }
+}
+
+fn other_side() -> std::io::Error {
+    invalid("the credentials are those of the other side")
 }
 
 /// Those that the system trusts, and where they are from, as far as can be said.

@@ -1,0 +1,32 @@
+//! What a connection knows of its path.
+
+use crate::base::path::{PathInfo, PathProbe};
+
+/// Of one connection, by the thread that asks.
+#[derive(Debug)]
+pub(super) struct Probe {
+    pub(super) quic: quinn::Connection,
+    pub(super) congestion_control: &'static str,
+}
+
+impl PathProbe for Probe {
+    fn info(&self) -> Option<PathInfo> {
+        if self.quic.close_reason().is_some() {
+            return None;
+        }
+        let path = self.quic.stats().path;
+        let packet = u64::from(path.current_mtu.max(1));
+        Some(PathInfo {
+            rtt: path.rtt,
+            rtt_min: path.min_rtt,
+            congestion_window: u32::try_from(path.cwnd / packet).unwrap_or(u32::MAX),
+            // Each is sent again, as other packets.
+            retransmits: path.lost_packets,
+            ..PathInfo::default()
+        })
+    }
+
+    fn congestion_control(&self) -> Option<String> {
+        Some(self.congestion_control.to_owned())
+    }
+}

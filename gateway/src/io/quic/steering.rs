@@ -1,0 +1,91 @@
+//! Which worker's socket a datagram goes to.
+//!
+//! Each worker has a socket of its own on the port (SO_REUSEPORT), with the handshakes, the encryption and the streams of
+//! what comes there: one socket for all would have one core encrypt for all. The kernel would choose by the addresses, which
+//! change when an entry moves. So it chooses by the first byte of the connection id, modulo the number of sockets: the ids
+//! that a worker gives out have its own number there, and those that a client begins with are random.
+
+use std::io::Result;
+use std::net::UdpSocket;
+use std::os::fd::AsFd;
+
+use quinn::{ConnectionId, ConnectionIdGenerator};
+use rand::RngExt;
+
+use crate::base::sys;
+
+/// Bytes of a connection id.
+const ID_BYTES: usize = 8;
+/// Set in the first byte of a long header (RFC 9000, section 17.2)...
+const LONG_HEADER: u32 = 0x80;
+/// ...where the connection id of the destination begins here...
+const ID_OF_LONG: u32 = 6;
+/// ...and in a short header here (section 17.3).
+const ID_OF_SHORT: u32 = 1;
+
+/// Makes the ids of one worker's connections.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Ids {
+    pub(super) worker: u8,
+    /// At most 64.
+    pub(super) workers: u8,
+}
+
+impl ConnectionIdGenerator for Ids {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut random = rand::rng();
+        let mut id: [u8; ID_BYTES] = random.random();
+        let workers = self.workers.max(1);
+        let turns = u8::MAX / workers;
+        id[0] = random.random_range(0..turns) * workers + self.worker % workers;
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        ID_BYTES
+    }
+
+    fn cid_lifetime(&self) -> Option<std::time::Duration> {
+        None
+    }
+}
+
+/// Has the kernel choose among as many sockets, of which `socket` is one, in the order in which they were bound.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn steer(socket: &UdpSocket, sockets: u8) -> Result<()> {
+    let load = |offset| sys::statement(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, offset);
+    let is_long = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
+    let program = [
+        load(0),
+        sys::jump(is_long, LONG_HEADER, 0, 2),
+        load(ID_OF_LONG),
+        sys::jump(libc::BPF_JMP | libc::BPF_JA, 1, 0, 0),
+        load(ID_OF_SHORT),
+        sys::statement(
+            libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K,
+            sockets.max(1).into(),
+        ),
+        sys::statement(libc::BPF_RET | libc::BPF_A, 0),
+    ];
+    sys::choose_socket_by(socket.as_fd(), &program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_name_their_worker_and_are_as_random_as_can_be() {
+        for workers in 1..=64 {
+            for worker in 0..workers {
+                let mut ids = Ids { worker, workers };
+                let (one, other) = (ids.generate_cid(), ids.generate_cid());
+                assert_eq!(one[0] % workers, worker);
+                assert_eq!(other[0] % workers, worker);
+                assert_ne!(one[..], other[..]);
+            }
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Both ends of connections on loopback.
+
+use std::net::UdpSocket;
+
+use muxtunnel_gateway_config::{Config, MutualTls, Security, SessionConfig};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+
+use super::*;
+
+/// The session of this role.
+pub(crate) fn session(role: &str) -> SessionConfig {
+    config(role).session()
+}
+
+pub(crate) fn config(role: &str) -> Config {
+    let security = "{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [far]}";
+    let memory = "{receive: 16Mi, retain: 4Mi}";
+    let text = format!("{role}\nprotocol: QUIC\nsecurity: {security}\nmemory: {memory}\n");
+    Config::from_yaml(&text).unwrap()
+}
+
+pub(crate) const ENTRY: &str = "role: Entry\nconnect: far:1";
+pub(crate) const EXIT: &str = "role: Exit\nlisten: '127.0.0.1:1'";
+
+/// What `entry` and `exit` prove, each of whom may talk to whom it takes for the other.
+fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentials; 2] {
+    let dir = tempfile::tempdir().unwrap();
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let ca = dir.path().join("ca");
+    std::fs::write(&ca, params.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = Issuer::new(params, key);
+    [entry, exit].map(|(own, peer)| {
+        let params = CertificateParams::new([own.to_owned()]).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let config = MutualTls {
+            certificate: dir.path().join("certificate"),
+            key: dir.path().join("key"),
+            ca: ca.clone(),
+            peers: vec![peer.to_owned()],
+        };
+        let certificate = params.signed_by(&key, &issuer).unwrap();
+        std::fs::write(&config.certificate, certificate.pem()).unwrap();
+        std::fs::write(&config.key, key.serialize_pem()).unwrap();
+        Credentials::load(&Security::MutualTls(config)).unwrap()
+    })
+}
+
+/// What became of a dial at both ends. `retries`: the client first has to show where it is.
+async fn met(
+    [near, far]: [Credentials; 2],
+    retries: bool,
+) -> (Result<Connection>, Result<Connection>) {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let to = socket.local_addr().unwrap();
+    let listener = Listener::new(socket, (0, 1), (&session(EXIT), 1), &far).unwrap();
+    let within = Duration::from_secs(20);
+    let accepts = async {
+        let mut attempt = listener.next().await.unwrap();
+        assert!(!attempt.is_validated());
+        if retries {
+            attempt.retry();
+            attempt = listener.next().await.unwrap();
+            assert!(attempt.is_validated());
+        }
+        attempt.secure(&far, within).await
+    };
+    let settings = Settings::new(&session(ENTRY));
+    tokio::join!(dial(to, "far", &near, &settings, within), accepts)
+}
+
+/// A connection of an entry to an exit.
+pub(crate) async fn pair() -> (Connection, Connection) {
+    let (near, far) = met(credentials(("entry", "exit"), ("exit", "entry")), false).await;
+    (near.unwrap(), far.unwrap())
+}
+
+#[tokio::test]
+async fn each_end_knows_who_the_other_is() {
+    let (near, far) = pair().await;
+    let name = |connection: &Connection| connection.proof().map(|proof| proof.identity.clone());
+    assert_eq!(name(&near).as_deref(), Some("exit"));
+    assert_eq!(name(&far).as_deref(), Some("entry"));
+    assert_eq!(
+        near.peer(),
+        far.quic().local_ip().map_or_else(
+            || near.peer(),
+            |ip| SocketAddr::new(ip, near.quic().remote_address().port()).to_string()
+        )
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_has_to_show_where_it_is_comes_again() {
+    let (near, far) = met(credentials(("entry", "exit"), ("exit", "entry")), true).await;
+    assert!(near.is_ok() && far.is_ok());
+}
+
+#[tokio::test]
+async fn whoever_is_somebody_else_is_refused() {
+    for (entry, exit) in [
+        (("entry", "exit"), ("another", "entry")),
+        (("another", "exit"), ("exit", "entry")),
+    ] {
+        let (near, far) = met(credentials(entry, exit), false).await;
+        assert!(far.is_err(), "{entry:?} {exit:?}");
+        // A client has its side of the handshake before the other side has judged it.
+        if let Ok(near) = near {
+            near.quic().closed().await;
+        }
+    }
+}

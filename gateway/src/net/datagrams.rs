@@ -1,0 +1,111 @@
+//! The UDP sockets of the port that an exit's QUIC carriers come to: one for each worker.
+//!
+//! The kernel numbers them as they were bound, so whoever comes first binds all of them.
+
+use std::net::UdpSocket;
+
+use parking_lot::Mutex;
+
+use super::bind::{ListenError, datagram_sockets};
+use crate::io::quic::socket::{Buffers, enlarge};
+use crate::io::quic::steer;
+
+/// Below this the buffers lose packets that come while the loop is busy: what 5 Gbit/s bring in 3 ms.
+const BUFFER_BYTES_MIN: usize = 2 << 20;
+
+/// Shared by all workers.
+#[derive(Debug, Default)]
+pub(crate) struct DatagramSockets(Mutex<Vec<Option<UdpSocket>>>);
+
+impl DatagramSockets {
+    /// That of `worker`, of so many; to be called once by each of them with the same address.
+    ///
+    /// # Errors
+    /// The system's, with the address.
+    pub(crate) fn of(
+        &self,
+        address: &str,
+        (worker, workers): (usize, usize),
+    ) -> Result<UdpSocket, ListenError> {
+        let mut sockets = self.0.lock();
+        if sockets.is_empty() {
+            *sockets = bind(address, workers)?.into_iter().map(Some).collect();
+        }
+        let own = sockets.get_mut(worker).and_then(Option::take);
+        own.ok_or_else(|| {
+            let source = std::io::Error::other("its socket is taken");
+            ListenError::new(address, source)
+        })
+    }
+}
+
+fn bind(address: &str, workers: usize) -> Result<Vec<UdpSocket>, ListenError> {
+    let sockets = datagram_sockets(address, workers)?;
+    let wrong = |source| ListenError::new(address, source);
+    if let Some(first) = sockets.first() {
+        let count = u8::try_from(sockets.len()).unwrap_or(u8::MAX);
+        steer(first, count).map_err(wrong)?;
+    }
+    let mut least = Buffers {
+        receive: usize::MAX,
+        send: usize::MAX,
+    };
+    for socket in &sockets {
+        let buffers = enlarge(socket).map_err(wrong)?;
+        least.receive = least.receive.min(buffers.receive);
+        least.send = least.send.min(buffers.send);
+    }
+    let Buffers { receive, send } = least;
+    if receive < BUFFER_BYTES_MIN || send < BUFFER_BYTES_MIN {
+        tracing::warn!(listen = %address, receive, send, advice = ADVICE, "Small UDP buffers");
+    } else {
+        tracing::info!(listen = %address, receive, send, "UDP buffers in force, bytes");
+    }
+    Ok(sockets)
+}
+
+/// What to do about small buffers.
+const ADVICE: &str = "set net.core.rmem_max and net.core.wmem_max to 8388608 on the node: they cannot be set in a pod";
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn the_kernel_leads_each_datagram_to_the_socket_that_its_id_names() {
+        let sockets = bind("127.0.0.1:0", 3).unwrap();
+        for socket in &sockets {
+            socket.set_nonblocking(false).unwrap();
+            let patience = Some(Duration::from_secs(10));
+            socket.set_read_timeout(patience).unwrap();
+        }
+        let to = sockets[0].local_addr().unwrap();
+        // From another address each time, which does not matter.
+        for first in 0..=u8::MAX {
+            let from = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let of = &sockets[usize::from(first % 3)];
+            for datagram in [
+                &[0x40, first, 9, 9, 9, 9, 9, 9][..],
+                &[0xc0, 0, 0, 0, 1, 8, first, 9, 9],
+            ] {
+                from.send_to(datagram, to).unwrap();
+                let mut bytes = [0; 16];
+                let length = of.recv(&mut bytes).unwrap();
+                assert_eq!(&bytes[..length], datagram);
+            }
+        }
+    }
+
+    #[test]
+    fn each_worker_has_a_socket_of_its_own_and_no_other_process_has_the_port() {
+        let sockets = DatagramSockets::default();
+        let one = sockets.of("127.0.0.1:0", (1, 2)).unwrap();
+        let address = one.local_addr().unwrap();
+        let other = sockets.of("127.0.0.1:0", (0, 2)).unwrap();
+        assert_eq!(other.local_addr().unwrap(), address);
+        assert!(sockets.of("127.0.0.1:0", (0, 2)).is_err());
+        assert!(datagram_sockets(&address.to_string(), 1).is_err());
+    }
+}

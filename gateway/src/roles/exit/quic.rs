@@ -1,0 +1,101 @@
+//! Carriers that come by UDP.
+//!
+//! Each worker keeps those that come to its socket, so none is passed on. A datagram's source is what its sender wrote, so
+//! until a client has shown that it is there, nothing that becomes of its connection counts against that address, and once
+//! [`UNVALIDATED_MAX`] connections are in their handshake, clients have to show it before anything is kept of them (Retry,
+//! RFC 9000, section 8.1.2).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::SessionConfig;
+
+use super::{Exit, HandshakeError};
+use crate::io::carrier::Carrier;
+use crate::io::quic::{Attempt, CloseCode, Connection, Listener};
+use crate::io::security::PROOF_MAX;
+use crate::net::bind::ListenError;
+use crate::roles::worker::{Worker, WorkerError};
+use crate::session::handover::Use;
+
+/// Handshakes at once, of the limiter's, without a proof of where clients are: it costs them a round trip.
+const UNVALIDATED_MAX: usize = 32;
+
+/// One worker's listener on `address`.
+///
+/// # Errors
+/// The system's, with the address.
+pub(super) fn listen(
+    worker: &Worker,
+    address: &str,
+    (session, carriers_max): (&SessionConfig, usize),
+) -> Result<Listener, WorkerError> {
+    let place = (worker.index, worker.workers);
+    let socket = worker.datagram_sockets.of(address, place)?;
+    let credentials = Arc::clone(&worker.credentials.borrow());
+    let listener = Listener::new(socket, place, (session, carriers_max), &credentials);
+    listener.map_err(|source| ListenError::new(address, source).into())
+}
+
+/// Accepts carriers, and once the exit takes no more sessions tells those that come to go elsewhere; never ends.
+pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
+    while let Some(attempt) = listener.next().await {
+        let is_new = exit.handover.limiter.taken() >= UNVALIDATED_MAX && !attempt.is_validated();
+        if exit.is_closed() {
+            attempt.refuse();
+        } else if is_new {
+            attempt.retry();
+        } else {
+            drop(tokio::task::spawn_local(greet(Rc::clone(&exit), attempt)));
+        }
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Has a connection prove who it is.
+async fn greet(exit: Rc<Exit>, attempt: Attempt) {
+    let (peer, is_validated) = (attempt.peer(), attempt.is_validated());
+    let mut permit = match exit.handover.limiter.enter(Some(peer.ip())) {
+        Ok(permit) => permit,
+        Err(dropped) => {
+            attempt.refuse();
+            return exit.refused(&peer.to_string(), &dropped);
+        }
+    };
+    let credentials = Arc::clone(&exit.worker.credentials.borrow());
+    let secured = tokio::select! {
+        biased;
+        secured = attempt.secure(&credentials, PROOF_MAX) => {
+            secured.map_err(HandshakeError::Unproved)
+        }
+        () = permit.evicted() => Err(HandshakeError::Evicted),
+    };
+    match &secured {
+        Ok(_) => permit.succeeded(),
+        Err(error) if is_validated && error.is_failure() => permit.failed(),
+        Err(_) => {}
+    }
+    drop(permit);
+    match secured {
+        Ok(connection) => exit.admit(connection),
+        Err(error) => exit.refused(&peer.to_string(), &error),
+    }
+}
+
+impl Exit {
+    fn admit(self: &Rc<Self>, connection: Connection) {
+        let carrier = Carrier::Quic(connection.clone());
+        let source = connection.quic().remote_address().ip();
+        let use_of_place = match carrier.identity() {
+            Some(_) => Use::First,
+            None => Use::Silent(Some(source)),
+        };
+        let Ok(place) = self.handover.admit(carrier.identity(), use_of_place) else {
+            connection.close(CloseCode::Refused, "too many carriers");
+            return self.too_many();
+        };
+        if let Err(error) = self.take_up(carrier, Vec::new(), None, place) {
+            tracing::warn!(%error, "Carrier could not be set up");
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! QUIC: a bidirectional stream for each of ours, between two gateways of ours.
+//!
+//! [`crate::io::quic`] has the connections. Here is what both ends say on them: an open and its answer at the beginning of a
+//! stream ([`wire`]), payload as it is, and on a unidirectional stream of each side how many streams it takes, and that it
+//! goes away ([`control`]). A cut is RESET_STREAM and STOP_SENDING with the native protocol's codes, and never an end.
+//!
+//! Memory: a peer may send what the windows allow, `memory.receive` in all, and what local ends have not taken of one batch
+//! each; what was sent and is not acknowledged is bounded by `memory.retain`. See docs/limits.md.
+
+mod ask;
+mod control;
+mod halves;
+mod reading;
+pub(crate) mod wire;
+
+use std::cell::Cell;
+use std::io::{Error, ErrorKind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::SessionConfig;
+use muxtunnel_proto::{Priority, Reason, Refusal, ResetCode, SessionError};
+use quinn::{ConnectionError, VarInt};
+use tokio::sync::Notify;
+use tokio::task::JoinSet;
+
+use crate::io::quic::{CloseCode, Connection, window};
+use crate::io::transport::Side;
+use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Under, Unsent};
+use crate::session::end::SessionEnd;
+use crate::session::mux::Local;
+use ask::Asked;
+use control::{Control, Heard};
+use halves::{Receiving, Sending};
+use reading::Cut;
+use wire::Message;
+
+/// How long the first message on a stream may take, from its first byte.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+/// How long the last packet has to leave: the library sends it by a task of its own.
+const CLOSE_TIME: Duration = Duration::from_millis(20);
+
+/// One connection.
+pub(crate) struct Quic {
+    side: Side,
+    traffic: Rc<Traffic>,
+    /// This side's, and the peer's.
+    streams_max: u32,
+    peer_streams_max: Cell<u32>,
+    going_away: Notify,
+    closing: Notify,
+}
+
+/// What all streams of one connection share.
+pub(super) struct Traffic {
+    connection: Connection,
+    unsent: Arc<Unsent>,
+    /// Bytes that the library has not taken yet, of all streams.
+    rests: Cell<usize>,
+    /// Bytes that were received and no local end has taken.
+    held: Cell<u64>,
+}
+
+impl Quic {
+    /// The side that dialled or accepted the connection.
+    ///
+    /// # Errors
+    /// It is no QUIC connection.
+    pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
+        let Under::Quic(connection) = below.under else {
+            let text = "QUIC does not run on bytes in order";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        };
+        let quic = connection.quic();
+        quic.set_receive_window(window(config.memory.receive.0));
+        quic.set_send_window(config.memory.retain.0);
+        if side == Side::Accepts {
+            quic.set_max_concurrent_bi_streams(config.streams_max.into());
+        }
+        Ok(Self {
+            side,
+            traffic: Rc::new(Traffic {
+                connection,
+                unsent: below.unsent,
+                rests: Cell::new(0),
+                held: Cell::new(0),
+            }),
+            streams_max: config.streams_max,
+            peer_streams_max: Cell::new(0),
+            going_away: Notify::new(),
+            closing: Notify::new(),
+        })
+    }
+
+    async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, SessionEnd> {
+        let quic = self.traffic.connection.quic();
+        let streams_max = match self.side {
+            Side::Dials => 0,
+            Side::Accepts => self.streams_max,
+        };
+        let mut control = Control::begin(quic, streams_max).await?;
+        let mut asking = JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                heard = control.next() => match heard? {
+                    Heard::Hello { streams_max } => {
+                        self.peer_streams_max.set(streams_max);
+                        hears.ready();
+                    }
+                    Heard::GoingAway => hears.going_away(),
+                },
+                asked = asking.join_next(), if !asking.is_empty() => {
+                    if let Some(Ok(Some(asked))) = asked {
+                        hears.asked(asked);
+                    }
+                }
+                stream = quic.accept_bi() => {
+                    let (sender, receiver) = stream.map_err(end_of)?;
+                    let halves = self.traffic.halves(sender, receiver);
+                    asking.spawn_local(Asked::read(halves));
+                }
+                () = self.going_away.notified() => control.go_away().await?,
+                () = self.closing.notified() => {
+                    self.traffic.connection.close(CloseCode::Done, "");
+                    tokio::time::sleep(CLOSE_TIME).await;
+                    return Ok(SessionEnd::Closed);
+                }
+            }
+        }
+    }
+}
+
+impl Traffic {
+    fn halves(
+        self: &Rc<Self>,
+        sender: quinn::SendStream,
+        receiver: quinn::RecvStream,
+    ) -> (Sending, Receiving) {
+        (
+            Sending::new(sender, Rc::clone(self)),
+            Receiving::new(receiver, Rc::clone(self)),
+        )
+    }
+}
+
+impl Link for Quic {
+    type Sender = Sending;
+    type Receiver = Receiving;
+    type Ask = Asked;
+
+    fn open(
+        &self,
+        target: &str,
+        priority: Priority,
+    ) -> Local<'static, Result<Opened<Self>, NoStream>> {
+        let traffic = Rc::clone(&self.traffic);
+        let open = Message::Open {
+            priority,
+            target: target.to_owned(),
+        };
+        Box::pin(async move {
+            let stream = traffic.connection.quic().open_bi().await;
+            let (sender, receiver) = stream.map_err(not_opened)?;
+            let (mut sender, mut receiver) = traffic.halves(sender, receiver);
+            sender.set_priority(priority);
+            sender.say(&open).await.map_err(not_answered)?;
+            match receiver.message().await.map_err(not_answered)? {
+                Message::Opened { address } => Ok(Opened {
+                    sender,
+                    receiver,
+                    address,
+                }),
+                Message::Refused(refusal) => Err(NoStream::Refused(refusal)),
+                other => Err(NoStream::Refused(Refusal::new(
+                    Reason::General,
+                    format!("the other side answered an open by {other:?}"),
+                ))),
+            }
+        })
+    }
+
+    fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {
+        Box::pin(async move {
+            match self.drive(hears).await {
+                Ok(end) => end,
+                Err(end) => {
+                    if let SessionEnd::Protocol(error) = &end {
+                        let text = error.to_string();
+                        self.traffic.connection.close(CloseCode::Violation, &text);
+                        tokio::time::sleep(CLOSE_TIME).await;
+                    }
+                    end
+                }
+            }
+        })
+    }
+
+    fn streams_max(&self) -> usize {
+        self.peer_streams_max.get() as usize
+    }
+
+    fn held(&self) -> u64 {
+        self.traffic.held.get()
+    }
+
+    fn go_away(&self) {
+        self.going_away.notify_one();
+    }
+
+    fn shut_down(&self) {
+        self.closing.notify_one();
+    }
+}
+
+/// Why there is no stream, where the connection ended before it was asked for.
+fn not_opened(error: ConnectionError) -> NoStream {
+    match error {
+        ConnectionError::ApplicationClosed(close) if is_orderly(close.error_code) => {
+            NoStream::NotTaken
+        }
+        _ => NoStream::Lost,
+    }
+}
+
+/// Why there is no stream, where it was cut before the answer.
+fn not_answered(cut: Cut) -> NoStream {
+    match cut {
+        Cut::Peer(ResetCode::NotTaken) => NoStream::NotTaken,
+        Cut::Peer(ResetCode::Refused(reason)) => {
+            NoStream::Refused(Refusal::new(reason, "the other side refused the open"))
+        }
+        Cut::Peer(code) => {
+            let text = format!("the other side reset the open, code {}", code.code());
+            NoStream::Refused(Refusal::new(Reason::General, text))
+        }
+        Cut::Malformed(error) => {
+            let text = format!("the other side's answer is {error}");
+            NoStream::Refused(Refusal::new(Reason::General, text))
+        }
+        Cut::Connection(error) => not_opened(error),
+    }
+}
+
+/// Whether a connection that was closed so took no stream that it did not answer.
+fn is_orderly(code: VarInt) -> bool {
+    [CloseCode::Done, CloseCode::GoingAway]
+        .map(VarInt::from)
+        .contains(&code)
+}
+
+/// Why a connection ended.
+fn end_of(error: ConnectionError) -> SessionEnd {
+    match error {
+        ConnectionError::LocallyClosed => SessionEnd::Closed,
+        ConnectionError::ApplicationClosed(close) => {
+            let reason = String::from_utf8_lossy(&close.reason).into_owned();
+            let going_away = VarInt::from(CloseCode::GoingAway);
+            match close.error_code {
+                code if code == going_away => {
+                    SessionEnd::Finished(SessionError::ClosedByPeer { code: 0, reason })
+                }
+                code if code == VarInt::from(CloseCode::Done) => SessionEnd::Closed,
+                code if code == VarInt::from(CloseCode::Dropped) => SessionEnd::Closed,
+                code => SessionEnd::Protocol(SessionError::ClosedByPeer {
+                    code: code.into_inner(),
+                    reason,
+                }),
+            }
+        }
+        error => SessionEnd::Io(error.into()),
+    }
+}
+
+/// The peer broke the protocol.
+fn violation(problem: impl Into<String>) -> SessionEnd {
+    SessionEnd::Protocol(SessionError::Violation {
+        code: None,
+        problem: problem.into(),
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,82 @@
+//! A stream that the peer opened.
+
+use std::time::Duration;
+
+use muxtunnel_proto::{Outcome, Priority, Refusal, ResetCode};
+
+use super::OPEN_MAX;
+use super::halves::{Receiving, Sending};
+use super::wire::Message;
+use crate::session::bridge::link::{Ask, Receiver, Sender};
+
+/// How long the answer that there is no stream may wait for credit.
+const REFUSAL_MAX: Duration = Duration::from_secs(10);
+
+/// An open that waits for its answer.
+pub(crate) struct Asked {
+    target: String,
+    sender: Sending,
+    receiver: Receiving,
+}
+
+impl Asked {
+    /// What a new stream asks for; `None`: nothing that is known here, or not in time.
+    pub(super) async fn read((sender, mut receiver): (Sending, Receiving)) -> Option<Self> {
+        let message = tokio::time::timeout(OPEN_MAX, receiver.message()).await;
+        match message {
+            Ok(Ok(Message::Open { priority, target })) => {
+                sender.set_priority(priority);
+                Some(Self {
+                    target,
+                    sender,
+                    receiver,
+                })
+            }
+            other => {
+                tracing::debug!(?other, "Stream that is no open");
+                None
+            }
+        }
+    }
+}
+
+impl Ask for Asked {
+    type Sender = Sending;
+    type Receiver = Receiving;
+
+    fn target(&self) -> &str {
+        &self.target
+    }
+
+    fn accept(mut self, address: &str) -> Result<(Sending, Receiving), Outcome> {
+        self.sender.say_soon(&Message::Opened {
+            address: address.to_owned(),
+        });
+        Ok((self.sender, self.receiver))
+    }
+
+    fn refuse(mut self, refusal: &Refusal) {
+        let answer = Message::Refused(refusal.clone());
+        self.receiver.stop(ResetCode::Refused(refusal.reason));
+        drop(tokio::task::spawn_local(async move {
+            let said = tokio::time::timeout(REFUSAL_MAX, self.sender.say(&answer)).await;
+            if let Ok(Ok(())) = said {
+                // Whoever has gone needs no answer.
+                let _ = self.sender.finish();
+            }
+        }));
+    }
+
+    async fn abandoned(&mut self) {
+        self.sender.stopped().await;
+    }
+}
+
+/// As the library orders streams: the higher ones first.
+pub(super) const fn order(priority: Priority) -> i32 {
+    match priority {
+        Priority::Interactive => 1,
+        Priority::Auto => 0,
+        Priority::Bulk => -1,
+    }
+}

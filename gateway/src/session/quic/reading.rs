@@ -1,0 +1,105 @@
+//! Messages off a stream, and how a stream is cut.
+
+use muxtunnel_proto::{Outcome, ResetCode};
+use quinn::{ConnectionError, ReadError, RecvStream, StoppedError, VarInt, WriteError};
+
+use super::wire::{self, HEADER_BYTES, Malformed, Message};
+
+/// Why nothing more comes or goes on a stream.
+#[derive(Debug)]
+pub(super) enum Cut {
+    /// The peer cut it, or ended it too early.
+    Peer(ResetCode),
+    Malformed(Malformed),
+    Connection(ConnectionError),
+}
+
+impl From<Malformed> for Cut {
+    fn from(error: Malformed) -> Self {
+        Self::Malformed(error)
+    }
+}
+
+impl From<ReadError> for Cut {
+    fn from(error: ReadError) -> Self {
+        match error {
+            ReadError::Reset(code) => Self::Peer(reset_code(code)),
+            ReadError::ConnectionLost(error) => Self::Connection(error),
+            ReadError::ClosedStream
+            | ReadError::IllegalOrderedRead
+            | ReadError::ZeroRttRejected => Self::Peer(ResetCode::Cancelled),
+        }
+    }
+}
+
+impl From<WriteError> for Cut {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Stopped(code) => Self::Peer(reset_code(code)),
+            WriteError::ConnectionLost(error) => Self::Connection(error),
+            WriteError::ClosedStream | WriteError::ZeroRttRejected => {
+                Self::Peer(ResetCode::Cancelled)
+            }
+        }
+    }
+}
+
+impl From<StoppedError> for Cut {
+    fn from(error: StoppedError) -> Self {
+        match error {
+            StoppedError::ConnectionLost(error) => Self::Connection(error),
+            StoppedError::ZeroRttRejected => Self::Peer(ResetCode::Cancelled),
+        }
+    }
+}
+
+impl From<Cut> for Outcome {
+    fn from(cut: Cut) -> Self {
+        match cut {
+            Cut::Peer(code) => Self::PeerReset(code),
+            Cut::Malformed(_) => Self::PeerReset(ResetCode::Cancelled),
+            Cut::Connection(_) => Self::CarrierLost,
+        }
+    }
+}
+
+/// The native protocol's codes; the library sends 0 for a stream that is dropped.
+pub(super) fn reset_code(code: VarInt) -> ResetCode {
+    match u16::try_from(code.into_inner()) {
+        Ok(0) => ResetCode::Cancelled,
+        Ok(code) => ResetCode::from_code(code),
+        Err(_) => ResetCode::Other(u16::MAX),
+    }
+}
+
+/// A message that comes.
+#[derive(Debug, Default)]
+pub(super) struct Reading(Vec<u8>);
+
+impl Reading {
+    /// The next message. May be dropped and called again.
+    ///
+    /// # Errors
+    /// [`Cut`].
+    pub(super) async fn next(&mut self, stream: &mut RecvStream) -> Result<Message, Cut> {
+        loop {
+            let wanted = match self.0.split_first_chunk() {
+                None => HEADER_BYTES,
+                Some((head, body)) => {
+                    let (kind, length) = wire::header(*head)?;
+                    if body.len() == length {
+                        let message = wire::decode(kind, body)?;
+                        self.0.clear();
+                        return Ok(message);
+                    }
+                    HEADER_BYTES + length
+                }
+            };
+            let missing = wanted - self.0.len();
+            let Some(chunk) = stream.read_chunk(missing, true).await? else {
+                return Err(Cut::Peer(ResetCode::Cancelled));
+            };
+            self.0.extend_from_slice(&chunk.bytes);
+        }
+    }
+}

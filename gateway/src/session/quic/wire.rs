@@ -1,0 +1,288 @@
+//! Messages: what both ends say before payload on a stream, and on their control streams. docs/protocol.md has the wire.
+//!
+//! Each is a kind, a length and as many bytes. What follows the fields that are known here is of a later version and is
+//! ignored, as is a kind that is not known where it asks for no answer.
+
+use muxtunnel_proto::{Priority, Reason, Refusal, TARGET_LENGTH_MAX};
+
+/// The kind and the length.
+pub(super) const HEADER_BYTES: usize = 3;
+/// Of the longest message that is taken, without its header: the longest target, and room for what later versions say.
+pub(super) const BODY_BYTES_MAX: usize = 2 * TARGET_LENGTH_MAX;
+/// Of the words of a refusal that are passed on.
+const WORDS_BYTES_MAX: usize = 256;
+
+/// The version of what follows, in HELLO.
+pub(super) const VERSION: u8 = 1;
+
+const HELLO: u8 = 1;
+const GO_AWAY: u8 = 2;
+const OPEN: u8 = 3;
+const OPENED: u8 = 4;
+const REFUSED: u8 = 5;
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    /// The first on a control stream.
+    Hello {
+        /// The newest that the sender speaks.
+        version: u8,
+        /// Streams that it takes at once; 0: it takes none.
+        streams_max: u32,
+    },
+    /// On a control stream: the sender takes no more streams.
+    GoAway,
+    /// The first on a stream.
+    Open { priority: Priority, target: String },
+    /// The answer to an open: payload follows.
+    Opened {
+        /// What was reached; may be empty.
+        address: String,
+    },
+    /// The answer to an open: nothing follows.
+    Refused(Refusal),
+    /// Of a later version.
+    Unknown,
+}
+
+/// It cannot be what the peer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("a message of {0} bytes, at most {BODY_BYTES_MAX} are taken")]
+    TooLong(usize),
+    #[error("a message of kind {0} ends too early")]
+    TooShort(u8),
+    #[error("a text that is no UTF-8")]
+    Text,
+}
+
+/// The kind of a message, and how many bytes follow.
+///
+/// # Errors
+/// Too many.
+pub(super) fn header(bytes: [u8; HEADER_BYTES]) -> Result<(u8, usize), Malformed> {
+    let [kind, high, low] = bytes;
+    let length = usize::from(u16::from_be_bytes([high, low]));
+    match length <= BODY_BYTES_MAX {
+        true => Ok((kind, length)),
+        false => Err(Malformed::TooLong(length)),
+    }
+}
+
+/// A message of which `body` is all that follows the header.
+///
+/// # Errors
+/// [`Malformed`].
+pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
+    let mut body = Body { kind, left: body };
+    Ok(match kind {
+        HELLO => Message::Hello {
+            version: body.byte()?,
+            streams_max: u32::from_be_bytes(body.array()?),
+        },
+        GO_AWAY => Message::GoAway,
+        OPEN => Message::Open {
+            priority: Priority::from_code(body.byte()?),
+            target: body.text()?,
+        },
+        OPENED => Message::Opened {
+            address: body.text()?,
+        },
+        REFUSED => {
+            let reason = Reason::from_code(u16::from_be_bytes(body.array()?).into());
+            Message::Refused(Refusal::new(reason, body.text()?))
+        }
+        _ => Message::Unknown,
+    })
+}
+
+/// What is left of a message's bytes.
+struct Body<'a> {
+    kind: u8,
+    left: &'a [u8],
+}
+
+impl Body<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let (first, rest) = self
+            .left
+            .split_first_chunk()
+            .ok_or(Malformed::TooShort(self.kind))?;
+        self.left = rest;
+        Ok(*first)
+    }
+
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let [byte] = self.array()?;
+        Ok(byte)
+    }
+
+    fn text(&mut self) -> Result<String, Malformed> {
+        let length = u16::from_be_bytes(self.array()?).into();
+        let (text, rest) = self
+            .left
+            .split_at_checked(length)
+            .ok_or(Malformed::TooShort(self.kind))?;
+        self.left = rest;
+        let text = std::str::from_utf8(text).map_err(|_| Malformed::Text)?;
+        Ok(text.to_owned())
+    }
+}
+
+impl Message {
+    /// As it is written. Texts that do not fit are cut.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::new();
+        let kind = match self {
+            Self::Hello {
+                version,
+                streams_max,
+            } => {
+                body.push(*version);
+                body.extend(streams_max.to_be_bytes());
+                HELLO
+            }
+            Self::GoAway => GO_AWAY,
+            Self::Open { priority, target } => {
+                body.push(priority.code());
+                push_text(&mut body, target, TARGET_LENGTH_MAX);
+                OPEN
+            }
+            Self::Opened { address } => {
+                push_text(&mut body, address, TARGET_LENGTH_MAX);
+                OPENED
+            }
+            Self::Refused(refusal) => {
+                let code = u16::try_from(refusal.reason.code()).unwrap_or(u16::MAX);
+                body.extend(code.to_be_bytes());
+                push_text(&mut body, &refusal.description, WORDS_BYTES_MAX);
+                REFUSED
+            }
+            // Nobody says it.
+            Self::Unknown => u8::MAX,
+        };
+        let mut bytes = vec![kind];
+        bytes.extend(length(&body).to_be_bytes());
+        bytes.append(&mut body);
+        bytes
+    }
+}
+
+fn push_text(body: &mut Vec<u8>, text: &str, most: usize) {
+    let text = &text[..text.floor_char_boundary(most)];
+    body.extend(length(text.as_bytes()).to_be_bytes());
+    body.extend(text.as_bytes());
+}
+
+fn length(bytes: &[u8]) -> u16 {
+    u16::try_from(bytes.len()).unwrap_or(u16::MAX)
+}
+
+/// Any message is read as what would be written, and needs all of its bytes.
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) fn oracle(input: &[u8]) {
+    let Some((head, rest)) = input.split_first_chunk() else {
+        return;
+    };
+    let Ok((kind, length)) = header(*head) else {
+        return;
+    };
+    let Some(body) = rest.get(..length) else {
+        return;
+    };
+    let Ok(message) = decode(kind, body) else {
+        return;
+    };
+    if message == Message::Unknown {
+        return;
+    }
+    let written = message.encode();
+    let (head, rest) = written.split_at(HEADER_BYTES);
+    // A code is read as it was written, and only words of a refusal are cut.
+    assert_eq!(head[0], kind);
+    let again = decode(kind, rest);
+    match (&message, again) {
+        (Message::Refused(one), Ok(Message::Refused(other))) => {
+            assert_eq!(one.reason, other.reason);
+            assert!(one.description.starts_with(&other.description));
+        }
+        (Message::Open { target, .. } | Message::Opened { address: target }, Ok(again))
+            if target.len() > TARGET_LENGTH_MAX =>
+        {
+            assert!(again != message);
+        }
+        (message, again) => assert_eq!(again.as_ref(), Ok(message)),
+    }
+    for end in 0..rest.len() {
+        assert!(decode(kind, &rest[..end]).is_err(), "{kind} of {end} bytes");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(bytes: &[u8]) -> Result<Message, Malformed> {
+        let (head, body) = bytes.split_first_chunk().unwrap();
+        let (kind, length) = header(*head)?;
+        decode(kind, &body[..length])
+    }
+
+    #[test]
+    fn messages_are_read_as_they_were_written() {
+        for (message, bytes) in [
+            (
+                Message::Hello {
+                    version: VERSION,
+                    streams_max: 10_000,
+                },
+                &b"\x01\0\x05\x01\0\0\x27\x10"[..],
+            ),
+            (Message::GoAway, b"\x02\0\0"),
+            (
+                Message::Open {
+                    priority: Priority::Bulk,
+                    target: "tcp://web:80".to_owned(),
+                },
+                b"\x03\0\x0f\x02\0\x0ctcp://web:80",
+            ),
+            (
+                Message::Opened {
+                    address: "10.0.0.1:80".to_owned(),
+                },
+                b"\x04\0\x0d\0\x0b10.0.0.1:80",
+            ),
+            (
+                Message::Refused(Refusal::new(Reason::NotAllowed, "no")),
+                b"\x05\0\x06\0\x02\0\x02no",
+            ),
+        ] {
+            assert_eq!(message.encode(), bytes);
+            assert_eq!(read(bytes), Ok(message));
+            oracle(bytes);
+        }
+    }
+
+    #[test]
+    fn what_a_later_version_says_is_passed_over_and_what_nobody_says_is_refused() {
+        assert_eq!(read(b"\x63\0\x02??"), Ok(Message::Unknown));
+        assert_eq!(read(b"\x02\0\x02??"), Ok(Message::GoAway));
+        assert_eq!(read(b"\x03\0\x02\0\0"), Err(Malformed::TooShort(3)));
+        assert_eq!(read(b"\x04\0\x03\0\x01\xff"), Err(Malformed::Text));
+        let long = Malformed::TooLong(BODY_BYTES_MAX + 1);
+        assert_eq!(header([3, 8, 1]), Err(long));
+        assert_eq!(header([3, 8, 0]), Ok((3, BODY_BYTES_MAX)));
+    }
+
+    #[test]
+    fn words_are_cut_between_characters() {
+        let words = "ä".repeat(WORDS_BYTES_MAX);
+        let refusal = Refusal::new(Reason::General, words);
+        let written = Message::Refused(refusal).encode();
+        let Ok(Message::Refused(read)) = read(&written) else {
+            panic!("{written:?}");
+        };
+        assert_eq!(read.description, "ä".repeat(WORDS_BYTES_MAX / 2));
+    }
+}

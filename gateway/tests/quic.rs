@@ -1,0 +1,237 @@
+//! QUIC carriers: an entry that moves, datagrams that nobody asked for, and clients that prove nothing.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::namespace::Namespace;
+use common::*;
+use quinn::crypto::rustls::QuicClientConfig;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+const MIB: usize = 1 << 20;
+const HERE: &str = "10.207.0.1";
+const BEFORE: &str = "10.207.0.2";
+const AFTER: &str = "10.207.0.7";
+/// The entry's clients are on another network.
+const CLIENTS: &str = "10.208.0.1";
+const ENTRY: &str = "10.208.0.2";
+
+fn network(address: &str) -> String {
+    format!("{address}/24")
+}
+
+/// An entry in a network of its own whose exit is here; both ends of its streams come from what is returned.
+fn entry_elsewhere(
+    streams: usize,
+) -> (
+    Namespace,
+    [Gate; 2],
+    Vec<(std::net::TcpStream, std::net::TcpStream)>,
+) {
+    let namespace = Namespace::new(
+        &[&network(HERE), &network(CLIENTS)],
+        &[&network(BEFORE), &network(ENTRY)],
+    );
+    let listener = TcpListener::bind((HERE, 0)).unwrap();
+    let target = listener.local_addr().unwrap();
+    let (carrier, forward) = (free_port(), free_port());
+    let mut args = vec![
+        "exit".to_owned(),
+        "--protocol".to_owned(),
+        "quic".to_owned(),
+    ];
+    args.extend(secured::flags("QUIC", "exit"));
+    args.extend([
+        "--listen".to_owned(),
+        format!("{HERE}:{carrier}"),
+        "--allow".to_owned(),
+        target.to_string(),
+        // So that a packet from another address would come to another one.
+        "--workers".to_owned(),
+        "4".to_owned(),
+    ]);
+    let exit = Gate::with_flags(&args.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut args = vec![
+        "entry".to_owned(),
+        "--protocol".to_owned(),
+        "quic".to_owned(),
+    ];
+    args.extend(secured::flags("QUIC", "entry"));
+    args.extend([
+        "--connect".to_owned(),
+        format!("{HERE}:{carrier}"),
+        "--forward".to_owned(),
+        format!("{ENTRY}:{forward}:{target}"),
+    ]);
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let entry = Gate::within(&namespace, ENTRY, &args).until_ready();
+    let forward: SocketAddr = at(ENTRY, forward).parse().unwrap();
+    let streams = (0..streams)
+        .map(|_| (connect(forward), accept(&listener)))
+        .collect();
+    (namespace, [entry, exit], streams)
+}
+
+#[test]
+fn streams_go_on_where_the_address_of_the_entry_changes_under_load() {
+    let (namespace, [entry, exit], streams) = entry_elsewhere(8);
+    let before = exit.status()["carriers"].as_array().unwrap().len();
+    assert_eq!(before, 1);
+    let (client, server) = &streams[0];
+    let bytes = pattern(1, 192 * MIB);
+    let sender = send_in_background(client, bytes.clone(), true);
+    let receiver = {
+        let server = server.try_clone().unwrap();
+        std::thread::spawn(move || read_all(&server))
+    };
+    until("bytes are on their way", || {
+        exit.status()["streams"]["bytesReceived"].as_u64().unwrap() > 8 * MIB as u64
+    });
+    for (what, address) in [("delete", BEFORE), ("add", AFTER)] {
+        namespace.run(&["ip", "address", what, &network(address), "dev", "eth0"]);
+    }
+    assert!(receiver.join().unwrap() == bytes);
+    sender.join().unwrap();
+    for (seed, (client, server)) in (0..).zip(&streams[1..]) {
+        let bytes = pattern(seed, 100_000);
+        for (from, to) in [(client, server), (server, client)] {
+            let sender = send_in_background(from, bytes.clone(), true);
+            assert!(read_all(to) == bytes);
+            sender.join().unwrap();
+        }
+    }
+    for gate in [&entry, &exit] {
+        until("the streams are over in order", || {
+            gate.status()["streams"]["closed"]["completed"].as_u64() >= Some(7)
+        });
+    }
+}
+
+/// Whatever comes, an entry gets through, and what the exit keeps of it is bounded.
+#[test]
+fn datagrams_that_nobody_asked_for_change_nothing() {
+    let (listener, target) = target();
+    let carrier = free_port();
+    let exit = Gate::exit("QUIC", carrier, &[&target.to_string()]);
+    let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
+    let flood = UdpSocket::bind("127.0.0.1:0").unwrap();
+    flood.connect(("127.0.0.1", carrier)).unwrap();
+    let noise = pattern(7, 64 << 10);
+    for number in 0..20_000_usize {
+        let mut datagram = noise[number % 4096..][..1200 + number % 100].to_vec();
+        match number % 4 {
+            // As an Initial of version 1, of a version that is none, and as a packet of a connection.
+            0 => datagram[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]),
+            1 => datagram[..6].copy_from_slice(&[0xc3, 0xba, 0xba, 0xba, 0xba, 8]),
+            2 => datagram[0] = 0x40,
+            _ => datagram.truncate(number % 40),
+        }
+        // The socket may be told that a buffer is full.
+        let _ = flood.send(&datagram);
+    }
+    let forward = free_port();
+    let _entry = Gate::entry("QUIC", carrier, &[(forward, target)]).until_ready();
+    let mut client = connect(([127, 0, 0, 1], forward).into());
+    client.write_all(b"hello").unwrap();
+    drop(client);
+    assert_eq!(read_all(&accept(&listener)), b"hello");
+    let grown = exit.status()["process"]["maxRssBytes"].as_u64().unwrap() - before;
+    assert!(grown < 64 * MIB as u64, "{grown} bytes");
+}
+
+/// Clients without a certificate, which begin one handshake after another.
+#[test]
+fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
+    let (listener, target) = target();
+    let carrier = free_port();
+    let exit = Gate::exit("QUIC", carrier, &[&target.to_string()]);
+    let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
+    let mut roots = rustls::RootCertStore::empty();
+    let ca = std::fs::read(secured::ca()).unwrap();
+    roots
+        .add(CertificateDer::from_pem_slice(&ca).unwrap())
+        .unwrap();
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut crypto = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    crypto.alpn_protocols = vec![b"muxtunnel-quic/1".to_vec()];
+    let crypto = Arc::new(QuicClientConfig::try_from(crypto).unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let _entry = runtime.block_on(async {
+        let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = SocketAddr::from(([127, 0, 0, 1], carrier));
+        let mut connecting = tokio::task::JoinSet::new();
+        for _ in 0..1500 {
+            let config = quinn::ClientConfig::new(Arc::clone(&crypto) as Arc<_>);
+            let client = endpoint
+                .connect_with(config, to, "exit.example.com")
+                .unwrap();
+            connecting.spawn(async move {
+                if let Ok(connection) = client.await {
+                    // It has its side of the handshake, and is refused then.
+                    connection.closed().await;
+                }
+            });
+        }
+        let entry = tokio::task::spawn_blocking(move || {
+            let forward = free_port();
+            let entry = Gate::entry("QUIC", carrier, &[(forward, target)]).until_ready();
+            let mut client = connect(([127, 0, 0, 1], forward).into());
+            client.write_all(b"hello").unwrap();
+            drop(client);
+            assert_eq!(read_all(&accept(&listener)), b"hello");
+            entry
+        });
+        let entry = entry.await.unwrap();
+        let over = async { while connecting.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(Duration::from_secs(30), over).await;
+        entry
+    });
+    let status = exit.status();
+    let grown = status["process"]["maxRssBytes"].as_u64().unwrap() - before;
+    assert!(grown < 64 * MIB as u64, "{grown} bytes");
+    assert_eq!(status["carriers"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_entry_that_is_no_peer_any_more_is_cut_off() {
+    let (listener, target) = target();
+    let carrier = free_port();
+    let yaml = format!(
+        "role: Exit\nprotocol: QUIC\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\nallow: ['{target}']\n"
+    );
+    let exit = Gate::with_file(&yaml);
+    let forward = free_port();
+    let _entry = Gate::entry("QUIC", carrier, &[(forward, target)]).until_ready();
+    let client = connect(([127, 0, 0, 1], forward).into());
+    let mut server = accept(&listener);
+    (&client).write_all(b"x").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    let filled = secured::filled_in(&yaml);
+    exit.rewrite(&filled.replace("entry.example.com", "other.example.com"));
+    assert_reset(&client);
+    assert_reset(&server);
+    until("it is counted", || {
+        exit.status()["streams"]["refused"]["MT0112"].as_u64() > Some(0)
+            || exit.log().contains("no longer in security.peers")
+    });
+}
