@@ -14,6 +14,7 @@ const LAYERS: [&[&str]; 6] = [
         "labels",
         "observer",
         "pods",
+        "protocol",
         "quantity",
         "service_name",
         "settings",

@@ -2,7 +2,7 @@
 //! connections), in each cell the systems that are compared.
 //!
 //! Pure but for the look at which programs are installed. What is not chosen has a default that keeps a
-//! whole run below 75 minutes: not every system in every cell.
+//! whole run below 80 minutes: not every system in every cell.
 
 use crate::{
     scenario::{Scenario, Times},
@@ -180,8 +180,7 @@ const WAYS: [System; 22] = [
 ];
 
 /// The protocols of others, what they are compared with, and the programs that speak them.
-const PROTOCOLS: [System; 7] = [
-    System::MuxgateNative,
+const PROTOCOLS: [System; 6] = [
     System::MuxgateCopy,
     System::MuxgateTls,
     System::MuxgateH2c,
@@ -292,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn five_rounds_of_everything_take_at_most_75_minutes() {
+    fn five_rounds_of_everything_take_at_most_80_minutes() {
         // frp and chisel are in no distribution.
         let found = |system| !matches!(system, System::Frp | System::Chisel);
         let environments = environments(&default());
         let seconds: f64 = (1..=5)
             .map(|round| estimate(&environments, TIMES, round, found))
             .sum();
-        assert!(seconds < 75.0 * 60.0, "{seconds}");
+        assert!(seconds < 80.0 * 60.0, "{seconds}");
     }
 
     #[test]
