@@ -51,8 +51,8 @@ pub(super) enum Way {
 pub(super) struct Gateways {
     /// As the configuration file names it.
     pub(super) protocol: &'static str,
-    /// The same of what carriers run on.
-    pub(super) transport: &'static str,
+    /// The same of what carriers run on; `None`: it is not named, as older gateways do not know that field.
+    pub(super) transport: Option<&'static str>,
     /// Of the session.
     pub(super) carriers: u8,
     /// Whether streams outlive them.
@@ -67,7 +67,7 @@ impl Gateways {
     /// The native protocol over one plain carrier.
     pub(super) const PLAIN: Self = Self {
         protocol: "Native",
-        transport: "Tcp",
+        transport: None,
         carriers: 1,
         resume: true,
         splice: true,
@@ -95,7 +95,10 @@ impl Gateways {
 
     /// The same over another transport.
     pub(super) const fn over(self, transport: &'static str) -> Self {
-        Self { transport, ..self }
+        Self {
+            transport: Some(transport),
+            ..self
+        }
     }
 
     pub(super) fn launches(self, setup: &Setup<'_>) -> Result<Vec<Launch>> {
@@ -157,7 +160,9 @@ impl Gateways {
     /// What both ends are told.
     fn complete(self, own: &mut Value, security: &Value, setup: &Setup<'_>) {
         own["protocol"] = json!(self.protocol);
-        own["transport"] = json!(self.transport);
+        if let Some(transport) = self.transport {
+            own["transport"] = json!(transport);
+        }
         own["security"] = security.clone();
         own["memory"] = json!({
             "receive": setup.limits.receive_bytes.to_string(),
