@@ -11,6 +11,7 @@
 mod incoming;
 pub(crate) mod link;
 mod links;
+mod listeners;
 mod mux;
 mod opening;
 mod sink;
@@ -18,7 +19,7 @@ mod source;
 mod stream;
 mod trust;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::rc::Rc;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Reloadable, SessionConfig};
+use muxtunnel_proto::ListenId;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -34,7 +36,7 @@ use crate::base::closing::Reason;
 use crate::base::telemetry::Telemetry;
 use crate::base::unwind;
 use crate::session::end::SessionEnd;
-use crate::session::mux::{Dialler, PoolState, Progress};
+use crate::session::mux::{Dialler, Hears, PoolState, Progress};
 use crate::stream::buffers::{Pool, Share};
 use crate::stream::timeouts::{self, verdict};
 use link::{Below, Link, Unsent};
@@ -73,6 +75,12 @@ pub(crate) struct Bridge<L: Link> {
     telemetry: Arc<Telemetry>,
     reloadable: watch::Receiver<Arc<Reloadable>>,
     dialler: Dialler,
+    /// Hears of listeners.
+    hears: OnceCell<Hears>,
+    /// The listeners of either side, and the link that each is on.
+    listeners: RefCell<BTreeMap<ListenId, Rc<Member<L>>>>,
+    /// The last number of a listener that this side asked for.
+    listens: Cell<u32>,
 }
 
 impl<L: Link> Bridge<L> {
@@ -102,6 +110,9 @@ impl<L: Link> Bridge<L> {
             telemetry,
             reloadable,
             dialler,
+            hears: OnceCell::new(),
+            listeners: RefCell::default(),
+            listens: Cell::new(0),
         })
     }
 
@@ -163,6 +174,7 @@ impl<L: Link> Bridge<L> {
         self.end.replace(Some(end));
         self.ended.send_replace(true);
         self.share.close();
+        self.listeners.take();
         let dials = std::mem::take(&mut *self.asking.borrow_mut());
         for dial in dials.into_values().flatten() {
             dial.abort();

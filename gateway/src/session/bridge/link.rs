@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Buf;
-use muxtunnel_proto::{Outcome, Priority, Refusal, ResetCode};
+use muxtunnel_proto::{ListenError, ListenEvent, ListenId, Outcome, Priority, Refusal, ResetCode};
 use tokio::sync::Notify;
 
 use crate::base::path::PathProbe;
@@ -50,6 +50,35 @@ pub(crate) trait Link: 'static {
 
     /// Tells the peer, and ends [`Self::run`].
     fn shut_down(&self);
+
+    /// What it does of listeners; `None`: the protocol has no word for them.
+    fn listens(&self) -> Option<&dyn Listens> {
+        None
+    }
+}
+
+/// Listeners that one side asks the other for, as [`Listeners`](crate::session::mux::Listeners) has them. The stream of a
+/// connection that came asks for [`listen_target`](muxtunnel_proto::listen_target).
+pub(crate) trait Listens {
+    /// Asks the peer to listen on `address`; the answer is heard ([`Hears::listened`]).
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    fn listen(
+        &self,
+        listen: ListenId,
+        address: &str,
+        priority: Priority,
+    ) -> Result<(), ListenError>;
+
+    /// The peer need not listen any more.
+    fn unlisten(&self, listen: ListenId);
+
+    /// This side listens on `address`, as the peer asked.
+    fn listening(&self, listen: ListenId, address: &str);
+
+    /// This side does not listen, or not any more.
+    fn end_listen(&self, listen: ListenId, refusal: &Refusal);
 }
 
 /// What a link is made of.
@@ -117,6 +146,9 @@ pub(crate) trait Hears<L: Link + ?Sized> {
 
     /// The peer asks for a stream.
     fn asked(&self, ask: L::Ask);
+
+    /// The peer speaks of a listener.
+    fn listened(&self, event: ListenEvent);
 }
 
 /// A stream that the peer agreed on.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_codes::Code;
+use muxtunnel_proto::ListenEvent;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 
@@ -226,6 +227,9 @@ impl<L: Link> Bridge<L> {
         let text = end.to_string();
         self.remove(member);
         let is_last = self.links.borrow().is_empty();
+        if !is_last && !self.has_ended() {
+            self.listeners_ended(member);
+        }
         if is_last && !member.retired.get() {
             self.end(end);
         } else if is_last {
@@ -406,6 +410,10 @@ impl<L: Link> Hears<L> for Hearing<'_, L> {
 
     fn asked(&self, ask: L::Ask) {
         self.bridge.asked(self.member, ask);
+    }
+
+    fn listened(&self, event: ListenEvent) {
+        self.bridge.listened(self.member, event);
     }
 }
 

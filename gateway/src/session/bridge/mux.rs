@@ -104,7 +104,8 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
     }
 
     fn listeners(&self) -> Option<&dyn Listeners> {
-        None
+        let can = self.config.protocol.can();
+        can.listen.then_some(self as &dyn Listeners)
     }
 }
 
