@@ -233,15 +233,15 @@ pub(crate) fn traffic_policy_needs_exposure() -> Rule {
     )
 }
 
-/// Only the native protocol can ask the other side to listen.
-pub(crate) fn reverse_is_native() -> Rule {
+/// Not every protocol can ask the other side to listen.
+pub(crate) fn reverse_needs_a_word() -> Rule {
     rule(
         format!(
-            "!has(self.carrier) || self.carrier.protocol == 'Native' || self.forwards.all(f, {})",
+            "!has(self.carrier) || self.carrier.protocol in ['Native', 'HTTP2'] || self.forwards.all(f, {})",
             listens("entry")
         ),
         format!(
-            "'forward %s: direction ExitToEntry is for carrier.protocol Native'.format([self.forwards.filter(f, \
+            "'forward %s: direction ExitToEntry is for carrier.protocol Native or HTTP2'.format([self.forwards.filter(f, \
              {})[0].name])",
             listens("exit")
         ),

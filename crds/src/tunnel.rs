@@ -53,7 +53,7 @@ use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Re
     validation = rules::trusted_proxies_need_a_port(),
     validation = rules::kcp_has_no_trusted_proxies(),
     validation = rules::keys_of_each_end(),
-    validation = rules::reverse_is_native(),
+    validation = rules::reverse_needs_a_word(),
     validation = rules::sources_are_native(),
     validation = rules::forwards_needed(),
     validation = rules::dynamic_needs_policy(),

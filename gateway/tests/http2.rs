@@ -12,6 +12,8 @@ mod authority;
 mod common;
 #[path = "common/envoy.rs"]
 mod envoy;
+#[path = "common/frames.rs"]
+mod frames;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -21,6 +23,7 @@ use std::time::Duration;
 use authority::{Authority, Files};
 use common::*;
 use envoy::Envoy;
+use frames::{Peer, assert_small};
 
 const MIB: usize = 1 << 20;
 const EXIT: &str = "exit.example.com";
@@ -205,66 +208,6 @@ fn an_envoy_is_refused_what_the_policy_denies() {
 fn assert_reset_or_end(client: &TcpStream) {
     let mut client = client;
     assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
-}
-
-/// A peer that writes frames by hand.
-struct Peer(TcpStream);
-
-impl Peer {
-    fn new(carrier: SocketAddr) -> Self {
-        let mut peer = Self(connect(carrier));
-        peer.0
-            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-            .unwrap();
-        peer.frame(4, 0, 0, &[]);
-        peer
-    }
-
-    /// Fails without a sound once the exit has closed the connection.
-    fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
-        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
-        let mut frame = vec![length[1], length[2], length[3], kind, flags];
-        frame.extend(stream.to_be_bytes());
-        frame.extend(payload);
-        self.0.write_all(&frame).is_ok()
-    }
-
-    /// `CONNECT AUTHORITY`, as HPACK writes it without a table.
-    fn connect(&mut self, stream: u32, authority: SocketAddr) -> bool {
-        let mut block = vec![0x02, 7];
-        block.extend(b"CONNECT");
-        let authority = authority.to_string();
-        block.extend([0x01, u8::try_from(authority.len()).unwrap()]);
-        block.extend(authority.as_bytes());
-        self.frame(1, 4, stream, &block)
-    }
-
-    /// The error code of the GOAWAY that ends the connection.
-    fn end(mut self) -> u32 {
-        let mut all = Vec::new();
-        let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = self.0.read(&mut buffer) {
-            all.extend_from_slice(&buffer[..length]);
-        }
-        let (mut at, mut code) = (0, None);
-        while let Some(head) = all.get(at..at + 9) {
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
-            if head[3] == 7 {
-                let body = &all[at + 9..at + 9 + length];
-                code = Some(u32::from_be_bytes(body[4..8].try_into().unwrap()));
-            }
-            at += 9 + length;
-        }
-        code.expect("there is a GOAWAY")
-    }
-}
-
-/// It has never held more than 64 MiB.
-fn assert_small(gate: &Gate) {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.id())).unwrap();
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = peak.unwrap().trim().trim_end_matches(" kB").parse::<u64>();
-    assert!(kib.unwrap() < 64 << 10, "{status}");
 }
 
 const PROTOCOL_ERROR: u32 = 1;

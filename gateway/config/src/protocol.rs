@@ -80,7 +80,7 @@ impl Protocol {
             several_carriers: true,
             several_exits: true,
             go_away: true,
-            listen: false,
+            listen: true,
             source: false,
             unix_targets: false,
             offer: false,
@@ -127,15 +127,32 @@ impl Protocol {
             Self::Http2 => HTTP2,
             Self::Hbone => Capabilities {
                 name: "HBONE",
+                // No peer in a mesh knows what HTTP2 has for it.
+                listen: false,
                 ..HTTP2
             },
             Self::Quic => Capabilities {
                 name: "QUIC",
+                listen: false,
                 bytes: false,
                 ..HTTP2
             },
         }
     }
+}
+
+/// Why a protocol has no listeners for its peers.
+pub(crate) fn cannot_listen(protocol: Protocol) -> String {
+    let others = Protocol::ALL.iter().map(|protocol| protocol.can());
+    let others: Vec<&str> = others
+        .filter(|can| can.listen)
+        .map(|can| can.name)
+        .collect();
+    format!(
+        "protocol {} cannot ask an exit to listen: {} can",
+        protocol.can().name,
+        others.join(" and ")
+    )
 }
 
 /// Whether what the configuration asks for goes together with its protocol.
@@ -311,7 +328,7 @@ mod tests {
             (format!("protocol: QUIC\n{noise}"), "security.mode"),
             (format!("protocol: QUIC\n{none}"), "security.mode"),
             (
-                format!("protocol: HTTP2\n{none}{}", forward(web))
+                format!("protocol: HBONE\n{none}{}", forward(web))
                     .replace("}}]", "}, direction: ExitToEntry}]"),
                 "forwards[0].direction",
             ),

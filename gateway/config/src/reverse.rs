@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::listen::ListenProtocol;
 use crate::policy::split_peer;
+use crate::protocol::cannot_listen;
 use crate::target::UNIX_PREFIX;
 use crate::{Config, ConfigError, Ports, Role};
 
@@ -130,14 +131,14 @@ impl<'de> Deserialize<'de> for ListenRule {
     }
 }
 
-/// Only the native protocol asks the other side to listen, only an exit is asked, and not without bounds.
+/// Only some protocols have an entry ask its exit to listen, and an exit is not asked without bounds.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let listens = config.protocol.can().listen;
     let mut forwards = config.forwards.iter();
     let reverse = forwards.position(|forward| forward.direction == Direction::ExitToEntry);
     if let Some(index) = reverse.filter(|_| !listens) {
         let field = format!("forwards[{index}].direction");
-        let problem = "only protocol Native can ask an exit to listen";
+        let problem = cannot_listen(config.protocol);
         return Err(ConfigError::field(field, problem));
     }
     let odd = config.forwards.iter().position(|forward| {
@@ -153,7 +154,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = match config.allow_listen.len() {
         0 => return Ok(()),
         _ if config.role != Role::Exit => "only an exit listens for its peers".to_owned(),
-        _ if !listens => "only protocol Native can ask an exit to listen".to_owned(),
+        _ if !listens => cannot_listen(config.protocol),
         length if length > LISTEN_RULES_MAX => {
             format!("{length} entries, at most {LISTEN_RULES_MAX}")
         }

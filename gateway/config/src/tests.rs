@@ -801,11 +801,11 @@ fn what_cannot_listen_for_its_peer_says_so() {
     for (text, message) in [
         (
             format!("{ENTRY}  direction: ExitToEntry\n"),
-            "forwards[0].direction: only protocol Native",
+            "forwards[0].direction: protocol Jmux cannot ask an exit to listen: Native and HTTP2 can",
         ),
         (
             format!("{EXIT}protocol: Jmux\nallowListen: ['8080']\n"),
-            "allowListen: only protocol Native",
+            "allowListen: protocol Jmux cannot ask",
         ),
         (
             ENTRY.replace("forwards:", "allowListen: ['8080']\nforwards:"),

@@ -41,6 +41,7 @@ use crate::stream::buffers::{Pool, Share};
 use crate::stream::timeouts::{self, verdict};
 use link::{Below, Link, Unsent};
 use links::Member;
+use listeners::Listened;
 use stream::Joined;
 
 /// How long links have to say their last word.
@@ -77,8 +78,8 @@ pub(crate) struct Bridge<L: Link> {
     dialler: Dialler,
     /// Hears of listeners.
     hears: OnceCell<Hears>,
-    /// The listeners of either side, and the link that each is on.
-    listeners: RefCell<BTreeMap<ListenId, Rc<Member<L>>>>,
+    /// The listeners of either side.
+    listeners: RefCell<BTreeMap<ListenId, Listened<L>>>,
     /// The last number of a listener that this side asked for.
     listens: Cell<u32>,
 }

@@ -11,6 +11,9 @@ mod ask;
 mod carried;
 mod connection;
 mod halves;
+mod listeners;
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) mod oracle;
 mod pinger;
 mod windows;
 
@@ -24,19 +27,20 @@ use h2::FlowControl;
 use h2::client::SendRequest;
 use http::{Method, Request, Uri};
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{Priority, Reason, Refusal};
-use tokio::sync::Notify;
+use muxtunnel_proto::{ListenError, ListenId, Priority, Reason, Refusal, listen_of_target};
+use tokio::sync::{Notify, mpsc};
 
 use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Side, Transport};
 use crate::session::backlog::Backlog;
-use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Payload, Under};
+use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Payload, Under};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
-use ask::Asked;
+use ask::{Asked, Requested};
 use carried::Carried;
 use connection::{Connection, Event};
 use halves::{Receiving, Sending};
+use listeners::{Listeners, News};
 use pinger::{Pinger, Pong};
 use windows::Windows;
 
@@ -71,6 +75,9 @@ pub(crate) struct Http2 {
     /// Asks for streams; `None`: the peer asks, or this side has ended it.
     requests: RefCell<Option<SendRequest<Payload>>>,
     traffic: Rc<Traffic>,
+    listeners: Rc<Listeners>,
+    /// Connections that its listeners may open at once.
+    accepts_max: usize,
     windows: RefCell<Windows>,
     going_away: Notify,
     closing: Notify,
@@ -114,6 +121,11 @@ impl Http2 {
             connection: RefCell::new(Some(connection)),
             requests: RefCell::default(),
             traffic,
+            listeners: Listeners::new(config.protocol.can().listen),
+            accepts_max: match side {
+                Side::Accepts => config.streams_max as usize,
+                Side::Dials => 0,
+            },
             windows: RefCell::new(windows),
             going_away: Notify::new(),
             closing: Notify::new(),
@@ -122,14 +134,18 @@ impl Http2 {
 
     async fn drive(&self, mut connection: Connection, hears: &dyn Hears<Self>) -> SessionEnd {
         let mut pinger = Pinger::new(connection.pings());
+        let mut news = self.listeners.news();
         loop {
             tokio::select! {
                 biased;
                 event = connection.next() => match event {
                     Event::Asked(asked) => {
                         let (request, answer) = *asked;
-                        if let Some(asked) = Asked::read(request, answer, &self.traffic) {
-                            hears.asked(asked);
+                        let on = (&self.traffic, &*self.listeners);
+                        match Requested::read(request, answer, on) {
+                            Some(Requested::Stream(asked)) => hears.asked(asked),
+                            Some(Requested::Listener(event)) => hears.listened(event),
+                            None => {}
                         }
                     }
                     Event::Greeted(requests) => {
@@ -146,10 +162,16 @@ impl Http2 {
                     }
                     Err(end) => return end,
                 },
+                news = next(&mut news) => match news {
+                    News::Listener(event) => hears.listened(event),
+                    News::Arrived(asked) => hears.asked(asked),
+                },
+                never = self.listeners.fail() => match never {},
                 () = self.going_away.notified() => connection.go_away(),
                 () = self.closing.notified() => {
                     connection.go_away();
                     self.requests.take();
+                    self.listeners.close();
                 }
             }
         }
@@ -163,6 +185,24 @@ impl Http2 {
     }
 }
 
+impl Drop for Http2 {
+    fn drop(&mut self) {
+        self.listeners.close();
+    }
+}
+
+/// What is heard next of listeners.
+async fn next(news: &mut Option<mpsc::Receiver<News>>) -> News {
+    let next = match news {
+        Some(news) => news.recv().await,
+        None => None,
+    };
+    match next {
+        Some(news) => news,
+        None => std::future::pending().await,
+    }
+}
+
 impl Link for Http2 {
     type Sender = Sending;
     type Receiver = Receiving;
@@ -170,6 +210,9 @@ impl Link for Http2 {
 
     /// HTTP/2's priorities (RFC 9113, section 5.3) are deprecated.
     fn open(&self, target: &str, _: Priority) -> Local<'static, Result<Opened<Self>, NoStream>> {
+        if let Some(listen) = listen_of_target(target) {
+            return self.listeners.open(listen, &self.traffic);
+        }
         let requests = self.requests.borrow().clone();
         let request = connect_to(target);
         let traffic = Rc::clone(&self.traffic);
@@ -194,7 +237,11 @@ impl Link for Http2 {
         Box::pin(async move {
             let connection = self.connection.take();
             match connection {
-                Some(connection) => self.drive(connection, hears).await,
+                Some(connection) => {
+                    let end = self.drive(connection, hears).await;
+                    self.listeners.close();
+                    end
+                }
                 None => SessionEnd::Closed,
             }
         })
@@ -204,7 +251,7 @@ impl Link for Http2 {
         let requests = self.requests.borrow();
         requests
             .as_ref()
-            .map_or(0, SendRequest::current_max_send_streams)
+            .map_or(self.accepts_max, SendRequest::current_max_send_streams)
     }
 
     fn held(&self) -> u64 {
@@ -217,6 +264,31 @@ impl Link for Http2 {
 
     fn shut_down(&self) {
         self.closing.notify_one();
+    }
+
+    fn listens(&self) -> Option<&dyn Listens> {
+        let enabled = self.listeners.are_enabled();
+        enabled.then_some(self as &dyn Listens)
+    }
+}
+
+impl Listens for Http2 {
+    /// What the exit sends has no priority, as in [`Link::open`].
+    fn listen(&self, listen: ListenId, address: &str, _: Priority) -> Result<(), ListenError> {
+        let requests = self.requests.borrow().clone();
+        self.listeners.ask(listen, address, requests, &self.traffic)
+    }
+
+    fn unlisten(&self, listen: ListenId) {
+        self.listeners.give_up(listen);
+    }
+
+    fn listening(&self, listen: ListenId, address: &str) {
+        self.listeners.listening(listen, address);
+    }
+
+    fn end_listen(&self, listen: ListenId, refusal: &Refusal) {
+        self.listeners.end_listen(listen, refusal);
     }
 }
 

@@ -259,6 +259,16 @@ impl Payload {
         }
     }
 
+    /// Messages of the protocol itself.
+    pub(crate) fn of(bytes: Vec<u8>) -> Self {
+        Self {
+            begin: 0,
+            end: bytes.len(),
+            buffer: bytes.into(),
+            held: None,
+        }
+    }
+
     /// The first `length` bytes of `buffer`.
     pub(crate) fn new(buffer: Buffer, length: usize, unsent: &Arc<Unsent>) -> Self {
         Self {

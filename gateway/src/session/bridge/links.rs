@@ -228,7 +228,7 @@ impl<L: Link> Bridge<L> {
         self.remove(member);
         let is_last = self.links.borrow().is_empty();
         if !is_last && !self.has_ended() {
-            self.listeners_ended(member);
+            self.move_listeners(member);
         }
         if is_last && !member.retired.get() {
             self.end(end);
@@ -316,6 +316,7 @@ impl<L: Link> Bridge<L> {
         };
         drop(links);
         member.retired.set(true);
+        self.move_listeners(&member);
         self.take_no_more(&member);
         self.count_up();
         true
@@ -400,6 +401,7 @@ impl<L: Link> Hears<L> for Hearing<'_, L> {
     fn going_away(&self) {
         if self.member.is_up() {
             self.member.state.send_replace(State::Leaving);
+            self.bridge.move_listeners(self.member);
         }
         let links = self.bridge.links.borrow();
         if !links.values().any(|member| member.is_up()) {

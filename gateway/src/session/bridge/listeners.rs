@@ -1,4 +1,5 @@
-//! Listeners that one side asks the other for, where the protocol has a word for them. Each is on one link, and ends with it.
+//! Listeners that one side asks the other for, where the protocol has a word for them. Each is on one link. One that this side
+//! asked for goes to another link where its own ends.
 
 use std::rc::Rc;
 
@@ -8,8 +9,16 @@ use muxtunnel_proto::{
 
 use super::Bridge;
 use super::link::{Link, Listens};
-use super::links::Member;
+use super::links::{Member, State};
 use crate::session::mux::{Hears, Listeners};
+
+/// A listener of either side.
+pub(super) struct Listened<L: Link> {
+    /// The link that it is on.
+    on: Rc<Member<L>>,
+    /// What this side asked for; `None`: the peer asked.
+    wanted: Option<(Rc<str>, Priority)>,
+}
 
 impl<L: Link> Bridge<L> {
     /// The peer speaks of a listener on `member`.
@@ -25,26 +34,64 @@ impl<L: Link> Bridge<L> {
                     return;
                 };
                 let on = Rc::clone(member);
-                self.listeners.borrow_mut().insert(*listen, on);
+                let listened = Listened { on, wanted: None };
+                self.listeners.borrow_mut().insert(*listen, listened);
                 hears(event);
             }
             ListenEvent::Ended { listen, .. } | ListenEvent::GivenUp { listen } => {
-                self.listeners.borrow_mut().remove(listen);
-                self.tell(event);
+                // It may have gone to another link.
+                if self.is_on(*listen, member) {
+                    self.listeners.borrow_mut().remove(listen);
+                    self.tell(event);
+                }
             }
-            ListenEvent::Listening { .. } => self.tell(event),
+            ListenEvent::Listening { listen, .. } => {
+                if self.is_on(*listen, member) {
+                    self.tell(event);
+                }
+            }
         }
     }
 
-    /// The listeners on `member` end with it.
-    pub(super) fn listeners_ended(&self, member: &Member<L>) {
-        let mut on_it = Vec::new();
-        self.listeners.borrow_mut().retain(|listen, on| {
-            let is_on_it = on.id == member.id;
-            on_it.extend(is_on_it.then_some(*listen));
-            !is_on_it
+    fn is_on(&self, listen: ListenId, member: &Member<L>) -> bool {
+        let listeners = self.listeners.borrow();
+        let listened = listeners.get(&listen);
+        listened.is_some_and(|listened| listened.on.id == member.id)
+    }
+
+    /// The link of the listener that a stream to `target` is of.
+    pub(super) fn link_of_listener(&self, target: &str) -> Option<Rc<Member<L>>> {
+        let listeners = self.listeners.borrow();
+        let listened = listeners.get(&listen_of_target(target)?);
+        listened.map(|listened| Rc::clone(&listened.on))
+    }
+
+    /// `member` takes no more streams, or has ended: another link asks for the listeners on it. Those for which none can ask
+    /// end with it.
+    pub(super) fn move_listeners(&self, member: &Member<L>) {
+        let mut links = self.all_links().into_iter();
+        let other = links.find(|other| other.is_up() && other.id != member.id);
+        let mut ended = Vec::new();
+        self.listeners.borrow_mut().retain(|listen, listened| {
+            if listened.on.id != member.id {
+                return true;
+            }
+            if let (Some(other), Some((address, priority))) = (&other, &listened.wanted)
+                && let Some(listens) = other.link.listens()
+                && listens.listen(*listen, address, *priority).is_ok()
+            {
+                // Behind the other question, so that the port stays open.
+                if let Some(listens) = member.link.listens() {
+                    listens.unlisten(*listen);
+                }
+                listened.on = Rc::clone(other);
+                return true;
+            }
+            let stays = member.state() != State::Gone;
+            ended.extend((!stays).then_some(*listen));
+            stays
         });
-        for listen in on_it {
+        for listen in ended {
             let refusal = Refusal::new(Reason::General, "its carrier has ended");
             self.tell(ListenEvent::Ended { listen, refusal });
         }
@@ -57,7 +104,11 @@ impl<L: Link> Bridge<L> {
     }
 
     fn on_its_link(&self, listen: ListenId, say: impl FnOnce(&dyn Listens)) {
-        let member = self.listeners.borrow().get(&listen).cloned();
+        let member = self
+            .listeners
+            .borrow()
+            .get(&listen)
+            .map(|listened| Rc::clone(&listened.on));
         if let Some(listens) = member.as_ref().and_then(|member| member.link.listens()) {
             say(listens);
         }
@@ -80,9 +131,9 @@ impl<L: Link> Listeners for Rc<Bridge<L>> {
         let listen = listen.ok_or(ListenError::TooMany)?;
         listens.listen(listen, address, priority)?;
         self.listens.set(number);
-        self.listeners
-            .borrow_mut()
-            .insert(listen, Rc::clone(&member));
+        let wanted = Some((address.into(), priority));
+        let listened = Listened { on: member, wanted };
+        self.listeners.borrow_mut().insert(listen, listened);
         Ok(listen)
     }
 

@@ -28,7 +28,7 @@ impl<L: Link> Bridge<L> {
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
-        let member = match self.link_for_open(&client) {
+        let member = match self.link_for_open(target, &client) {
             Ok(member) => member,
             Err(error) => {
                 let connection = client;
@@ -57,7 +57,7 @@ impl<L: Link> Bridge<L> {
         Ok(())
     }
 
-    fn link_for_open(&self, client: &Connection) -> Result<Rc<Member<L>>, OpenError> {
+    fn link_for_open(&self, target: &str, client: &Connection) -> Result<Rc<Member<L>>, OpenError> {
         match *self.progress.borrow() {
             _ if self.has_ended() => return Err(OpenError::GoingAway),
             Progress::Hello => return Err(OpenError::NotReady),
@@ -70,6 +70,9 @@ impl<L: Link> Bridge<L> {
         }
         if client.source.is_some() {
             return Err(OpenError::NoSources);
+        }
+        if let Some(member) = self.link_of_listener(target) {
+            return Ok(member);
         }
         self.link_for_stream()
             .map_err(|allowed| OpenError::PeerStreamLimit {

@@ -1,44 +1,64 @@
-//! A request of the peer's.
+//! What the peer asks for: a stream by a CONNECT, or that a connection is accepted which arrived at a listener of its.
 
 use std::future::poll_fn;
 use std::rc::Rc;
 
 use h2::RecvStream;
 use h2::server::SendResponse;
+use http::uri::Authority;
 use http::{Method, Request, StatusCode};
-use muxtunnel_proto::{Outcome, Refusal, ResetCode};
+use muxtunnel_proto::{ListenEvent, ListenId, Outcome, Refusal, ResetCode, listen_target};
 
 use super::halves::{Receiving, Sending};
+use super::listeners::{ACCEPT, Arrived, LISTEN, Listeners};
 use super::{Traffic, answer};
 use crate::session::bridge::link::{Ask, Payload};
 
-/// A CONNECT that waits for its answer.
+/// A stream that waits for its answer.
 pub(crate) struct Asked {
     target: String,
-    answer: SendResponse<Payload>,
-    body: RecvStream,
+    by: By,
     traffic: Rc<Traffic>,
 }
 
-impl Asked {
-    /// What `request` asks for; `None`: no tunnel, which it has been told.
+enum By {
+    /// A CONNECT.
+    Connect(SendResponse<Payload>, RecvStream),
+    /// A message of a listener's.
+    Arrival(Arrived),
+}
+
+/// What a request asks for.
+pub(super) enum Requested {
+    Stream(Asked),
+    Listener(ListenEvent),
+}
+
+impl Requested {
+    /// What `request` asks for; `None`: nothing that is left to be answered.
     pub(super) fn read(
         request: Request<RecvStream>,
         mut answer: SendResponse<Payload>,
-        traffic: &Rc<Traffic>,
+        (traffic, listeners): (&Rc<Traffic>, &Listeners),
     ) -> Option<Self> {
         let (head, body) = request.into_parts();
-        // With a protocol it is an extended CONNECT (RFC 8441), which leads somewhere else.
-        let is_tunnel =
-            head.method == Method::CONNECT && head.extensions.get::<h2::ext::Protocol>().is_none();
-        let authority = head.uri.authority().filter(|_| is_tunnel);
-        let target = authority.and_then(|authority| {
-            let port = authority.port_u16()?;
-            let host = authority.host();
-            let host = host.trim_start_matches('[').trim_end_matches(']');
-            Some(format!("tcp://{host}:{port}"))
-        });
-        let Some(target) = target else {
+        // With a protocol it is an extended CONNECT (RFC 8441).
+        let protocol = head.extensions.get::<h2::ext::Protocol>();
+        let authority = head.uri.authority();
+        match protocol.map(h2::ext::Protocol::as_str) {
+            Some(LISTEN) if listeners.are_enabled() => {
+                let address = authority.map(ToString::to_string).unwrap_or_default();
+                return listeners.asked(address, answer, body).map(Self::Listener);
+            }
+            Some(ACCEPT) if listeners.are_enabled() => {
+                listeners.accepted(head.uri.path(), answer, body);
+                return None;
+            }
+            _ => {}
+        }
+        let is_tunnel = head.method == Method::CONNECT && protocol.is_none();
+        let authority = authority.filter(|_| is_tunnel);
+        let Some(target) = authority.and_then(target_of) else {
             let status = match is_tunnel {
                 true => StatusCode::BAD_REQUEST,
                 false => StatusCode::METHOD_NOT_ALLOWED,
@@ -47,12 +67,30 @@ impl Asked {
             let _ = answer.send_response(answer::status(status), true);
             return None;
         };
-        Some(Self {
+        Some(Self::Stream(Asked {
             target,
-            answer,
-            body,
+            by: By::Connect(answer, body),
             traffic: Rc::clone(traffic),
-        })
+        }))
+    }
+}
+
+/// The target that an authority names.
+pub(super) fn target_of(authority: &Authority) -> Option<String> {
+    let port = authority.port_u16()?;
+    let host = authority.host();
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some(format!("tcp://{host}:{port}"))
+}
+
+impl Asked {
+    /// A connection has arrived at the listener that this side asked for.
+    pub(super) fn arrived(listen: ListenId, arrived: Arrived, traffic: &Rc<Traffic>) -> Self {
+        Self {
+            target: listen_target(listen),
+            by: By::Arrival(arrived),
+            traffic: Rc::clone(traffic),
+        }
     }
 }
 
@@ -64,25 +102,42 @@ impl Ask for Asked {
         &self.target
     }
 
-    fn accept(mut self, address: &str) -> Result<(Sending, Receiving), Outcome> {
-        let sender = self
-            .answer
-            .send_response(answer::granted(address), false)
-            .map_err(|_| Outcome::PeerReset(ResetCode::Cancelled))?;
-        let halves = (
-            Sending::new(sender, Rc::clone(&self.traffic)),
-            Receiving::new(self.body, self.traffic),
-        );
-        Ok(halves)
+    fn accept(self, address: &str) -> Result<(Sending, Receiving), Outcome> {
+        let traffic = self.traffic;
+        match self.by {
+            By::Connect(mut answer, body) => {
+                let sender = answer
+                    .send_response(answer::granted(address), false)
+                    .map_err(|_| Outcome::PeerReset(ResetCode::Cancelled))?;
+                let sending = Sending::new(sender, Rc::clone(&traffic));
+                Ok((sending, Receiving::new(body, traffic)))
+            }
+            By::Arrival(arrived) => {
+                let (answer, sender) = arrived.accept(&traffic)?;
+                let sending = Sending::new(sender, Rc::clone(&traffic));
+                Ok((sending, Receiving::answered(answer, traffic)))
+            }
+        }
     }
 
-    fn refuse(mut self, refusal: &Refusal) {
-        // Whoever has gone needs no answer. What the peer still sends is reset by the library once this is dropped, behind the
-        // answer (section 8.1).
-        let _ = self.answer.send_response(answer::refused(refusal), true);
+    fn refuse(self, refusal: &Refusal) {
+        match self.by {
+            By::Connect(mut answer, _) => {
+                // Whoever has gone needs no answer. What the peer still sends is reset by the library once this is dropped,
+                // behind the answer (section 8.1).
+                let _ = answer.send_response(answer::refused(refusal), true);
+            }
+            By::Arrival(arrived) => arrived.refuse(refusal),
+        }
     }
 
     async fn abandoned(&mut self) {
-        let _ = poll_fn(|context| self.answer.poll_reset(context)).await;
+        match &mut self.by {
+            By::Connect(answer, _) => {
+                let _ = poll_fn(|context| answer.poll_reset(context)).await;
+            }
+            // It is heard of where it is accepted.
+            By::Arrival(_) => std::future::pending().await,
+        }
     }
 }

@@ -173,5 +173,8 @@ fn server_builder(windows: &Windows, config: &SessionConfig) -> server::Builder 
         .reset_stream_duration(RESETS_REMEMBERED_FOR)
         .max_pending_accept_reset_streams(RESETS_PENDING_MAX)
         .max_local_error_reset_streams(Some(ERROR_RESETS_MAX));
+    if config.protocol.can().listen {
+        builder.enable_connect_protocol();
+    }
     builder
 }

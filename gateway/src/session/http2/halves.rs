@@ -5,10 +5,11 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use bytes::Bytes;
+use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use muxtunnel_proto::{Outcome, ResetCode};
 
-use super::Traffic;
+use super::{Traffic, answer};
 use crate::session::bridge::link::{Payload, Receiver, Sender};
 
 /// What this side sends.
@@ -78,24 +79,61 @@ impl Sender for Sending {
 
 /// What the peer sends.
 pub(crate) struct Receiving {
-    stream: RecvStream,
+    stream: Incoming,
     traffic: Rc<Traffic>,
 }
 
+enum Incoming {
+    /// The peer has not answered the request.
+    Unanswered(ResponseFuture),
+    Open(RecvStream),
+    /// The peer refused the request.
+    Refused,
+}
+
 impl Receiving {
-    pub(super) fn new(mut stream: RecvStream, traffic: Rc<Traffic>) -> Self {
-        let credit = stream.flow_control().clone();
-        let mut credits = traffic.credits.borrow_mut();
-        credits.insert(stream.stream_id().as_u32(), credit);
-        drop(credits);
+    pub(super) fn new(stream: RecvStream, traffic: Rc<Traffic>) -> Self {
+        let stream = traffic.receives(stream);
         Self { stream, traffic }
+    }
+
+    /// What comes behind the answer.
+    pub(super) fn answered(answer: ResponseFuture, traffic: Rc<Traffic>) -> Self {
+        let stream = Incoming::Unanswered(answer);
+        Self { stream, traffic }
+    }
+
+    /// Waits for the answer, where there is none.
+    ///
+    /// # Errors
+    /// There is no stream.
+    async fn opened(&mut self) -> Result<&mut RecvStream, Outcome> {
+        if let Incoming::Unanswered(answer) = &mut self.stream {
+            let answer = answer.await.map_err(|error| outcome(&error))?;
+            let (head, body) = answer.into_parts();
+            self.stream = match answer::read(&head) {
+                Ok(()) => self.traffic.receives(body),
+                Err(refusal) => {
+                    tracing::debug!(reason = %refusal.description, "A connection is gone before it was accepted");
+                    Incoming::Refused
+                }
+            };
+        }
+        match &mut self.stream {
+            Incoming::Open(stream) => Ok(stream),
+            Incoming::Unanswered(_) | Incoming::Refused => {
+                Err(Outcome::PeerReset(ResetCode::Cancelled))
+            }
+        }
     }
 }
 
 impl Drop for Receiving {
     fn drop(&mut self) {
-        let id = self.stream.stream_id().as_u32();
-        self.traffic.credits.borrow_mut().remove(&id);
+        if let Incoming::Open(stream) = &self.stream {
+            let id = stream.stream_id().as_u32();
+            self.traffic.credits.borrow_mut().remove(&id);
+        }
     }
 }
 
@@ -103,7 +141,7 @@ impl Receiver for Receiving {
     type Payload = Bytes;
 
     async fn receive(&mut self) -> Result<Option<Bytes>, Outcome> {
-        match self.stream.data().await {
+        match self.opened().await?.data().await {
             Some(Ok(payload)) => {
                 self.traffic.came(payload.len());
                 Ok(Some(payload))
@@ -114,8 +152,10 @@ impl Receiver for Receiving {
     }
 
     fn took(&mut self, bytes: usize) {
-        // It fails where the stream has ended, and credit is of no use any more.
-        let _ = self.stream.flow_control().release_capacity(bytes);
+        if let Incoming::Open(stream) = &mut self.stream {
+            // It fails where the stream has ended, and credit is of no use any more.
+            let _ = stream.flow_control().release_capacity(bytes);
+        }
     }
 
     fn stop(&mut self, _: ResetCode) {
@@ -124,6 +164,22 @@ impl Receiver for Receiving {
 }
 
 impl Traffic {
+    /// What the peer has of credit on `stream` counts, until it is dropped.
+    fn receives(&self, mut stream: RecvStream) -> Incoming {
+        let credit = stream.flow_control().clone();
+        let id = stream.stream_id().as_u32();
+        self.credits.borrow_mut().insert(id, credit);
+        Incoming::Open(stream)
+    }
+
+    /// The scheme of requests.
+    pub(super) fn scheme(&self) -> &'static str {
+        match self.transport.proof() {
+            Some(_) => "https",
+            None => "http",
+        }
+    }
+
     fn came(&self, bytes: usize) {
         self.received.set(self.received.get() + bytes as u64);
         self.received_wake.notify_one();

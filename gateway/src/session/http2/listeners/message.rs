@@ -1,0 +1,252 @@
+//! Messages: what both ends of a listener's stream send on it. docs/protocol.md has the wire.
+//!
+//! Each is a kind, a length and as many bytes. A later version may add fields behind those that are known here, and kinds:
+//! both are ignored.
+
+use muxtunnel_proto::{Reason, Refusal};
+
+/// The kind and the length.
+const HEADER_BYTES: usize = 3;
+/// Of the longest message that is taken, without its header: room for what later versions add.
+const BODY_BYTES_MAX: usize = 512;
+/// Of the description of a refusal that is passed on.
+const DESCRIPTION_BYTES_MAX: usize = 256;
+
+const ARRIVED: u8 = 1;
+const REFUSED: u8 = 2;
+const ENDED: u8 = 3;
+
+/// Names a connection that arrived at a listener. Random, so that a peer cannot guess one of another peer's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Token(pub(super) [u8; 16]);
+
+impl Token {
+    /// A new one.
+    pub(super) fn random() -> Self {
+        use rand::RngExt;
+        Self(rand::rng().random())
+    }
+
+    /// The path of the request that accepts the connection.
+    pub(super) fn path(self) -> String {
+        use std::fmt::Write;
+        self.0.iter().fold("/".to_owned(), |mut path, byte| {
+            // A String takes everything.
+            let _ = write!(path, "{byte:02x}");
+            path
+        })
+    }
+
+    /// The connection that a request with this path accepts.
+    pub(super) fn of_path(path: &str) -> Option<Self> {
+        let digits = path.strip_prefix('/').filter(|digits| digits.len() == 32)?;
+        let is_digit = |byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        let token = u128::from_str_radix(digits, 16).ok();
+        let token = token.filter(|_| digits.bytes().all(is_digit))?;
+        Some(Self(token.to_be_bytes()))
+    }
+}
+
+/// One message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Message {
+    /// Of the side that listens: a connection waits.
+    Arrived(Token),
+    /// Of the side that asked to listen: it does not take the connection.
+    Refused(Token, Refusal),
+    /// Of the side that listens: it listens no more.
+    Ended(Refusal),
+    /// Of a later version.
+    Unknown,
+}
+
+/// The peer cannot send this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Malformed {
+    #[error("a message of {0} bytes, at most {BODY_BYTES_MAX} are taken")]
+    TooLong(usize),
+    #[error("a message of kind {0} ends too early")]
+    TooShort(u8),
+    #[error("a text that is not UTF-8")]
+    Text,
+}
+
+/// As it is sent.
+pub(super) fn encode(message: &Message) -> Vec<u8> {
+    let (kind, token, refusal) = match message {
+        Message::Arrived(token) => (ARRIVED, Some(token), None),
+        Message::Refused(token, refusal) => (REFUSED, Some(token), Some(refusal)),
+        Message::Ended(refusal) => (ENDED, None, Some(refusal)),
+        Message::Unknown => (u8::MAX, None, None),
+    };
+    let mut bytes = vec![kind, 0, 0];
+    bytes.extend(token.into_iter().flat_map(|token| token.0));
+    if let Some(refusal) = refusal {
+        let description = &refusal.description;
+        let end = description.floor_char_boundary(DESCRIPTION_BYTES_MAX);
+        let class = u16::try_from(refusal.reason.code()).unwrap_or(1);
+        bytes.extend(class.to_be_bytes());
+        bytes.extend((end as u16).to_be_bytes());
+        bytes.extend_from_slice(&description.as_bytes()[..end]);
+    }
+    let length = (bytes.len() - HEADER_BYTES) as u16;
+    bytes[1..HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
+    bytes
+}
+
+/// Reads messages out of what a stream brings, in whatever pieces. It holds no more than one message and one piece.
+#[derive(Debug, Default)]
+pub(super) struct Messages(Vec<u8>);
+
+impl Messages {
+    /// More bytes have come.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    /// The next message, where all of it has come.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub(super) fn next(&mut self) -> Result<Option<Message>, Malformed> {
+        let Some((&[kind, high, low], rest)) = self.0.split_first_chunk::<HEADER_BYTES>() else {
+            return Ok(None);
+        };
+        let length = usize::from(u16::from_be_bytes([high, low]));
+        if length > BODY_BYTES_MAX {
+            return Err(Malformed::TooLong(length));
+        }
+        let Some(body) = rest.get(..length) else {
+            return Ok(None);
+        };
+        let message = decode(kind, body)?;
+        self.0.drain(..HEADER_BYTES + length);
+        Ok(Some(message))
+    }
+}
+
+fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
+    let mut body = Body { kind, left: body };
+    Ok(match kind {
+        ARRIVED => Message::Arrived(Token(body.array()?)),
+        REFUSED => Message::Refused(Token(body.array()?), body.refusal()?),
+        ENDED => Message::Ended(body.refusal()?),
+        _ => Message::Unknown,
+    })
+}
+
+/// What is left of a message's bytes.
+struct Body<'a> {
+    kind: u8,
+    left: &'a [u8],
+}
+
+impl Body<'_> {
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let split = self.left.split_first_chunk();
+        let (first, rest) = split.ok_or(Malformed::TooShort(self.kind))?;
+        self.left = rest;
+        Ok(*first)
+    }
+
+    fn refusal(&mut self) -> Result<Refusal, Malformed> {
+        let reason = Reason::from_code(u16::from_be_bytes(self.array()?).into());
+        let length = usize::from(u16::from_be_bytes(self.array()?));
+        let text = self.left.get(..length);
+        let text = text.ok_or(Malformed::TooShort(self.kind))?;
+        let text = std::str::from_utf8(text).map_err(|_| Malformed::Text)?;
+        self.left = &self.left[length..];
+        let end = text.floor_char_boundary(DESCRIPTION_BYTES_MAX);
+        Ok(Refusal::new(reason, &text[..end]))
+    }
+}
+
+/// Panics where a message is not read as it was written, or depends on the pieces in which it comes.
+#[cfg(any(test, feature = "oracles"))]
+pub(in super::super) fn oracle(input: &[u8]) {
+    let read_in_pieces = |bytes: usize| {
+        let mut messages = Messages::default();
+        let mut read = Vec::new();
+        for piece in input.chunks(bytes) {
+            messages.push(piece);
+            loop {
+                match messages.next() {
+                    Ok(Some(message)) => read.push(message),
+                    Ok(None) => break,
+                    Err(error) => return (read, Some(error)),
+                }
+            }
+            assert!(messages.0.len() < HEADER_BYTES + BODY_BYTES_MAX);
+        }
+        (read, None)
+    };
+    let read = read_in_pieces(input.len().max(1));
+    assert_eq!(read, read_in_pieces(1));
+    for message in read.0 {
+        let mut again = Messages::default();
+        again.push(&encode(&message));
+        assert_eq!(again.next(), Ok(Some(message)));
+    }
+    if let Some(token) = std::str::from_utf8(input).ok().and_then(Token::of_path) {
+        assert_eq!(token.path().as_bytes(), input);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_arrive_as_they_were_sent_and_later_versions_are_ignored() {
+        let token = Token([7; 16]);
+        let refusal = Refusal::new(Reason::ConnectionRefused, "closed");
+        let bytes = [
+            encode(&Message::Arrived(token)),
+            encode(&Message::Refused(token, refusal.clone())),
+            vec![9, 0, 1, 7],
+            // A field more than is known.
+            [vec![3, 0, 11, 0, 5, 0, 6], b"closed!".to_vec()].concat(),
+        ];
+        assert_eq!(bytes[0][..4], [1, 0, 16, 7]);
+        let mut messages = Messages::default();
+        messages.push(&bytes.concat());
+        for wanted in [
+            Message::Arrived(token),
+            Message::Refused(token, refusal.clone()),
+            Message::Unknown,
+            Message::Ended(refusal),
+        ] {
+            assert_eq!(messages.next(), Ok(Some(wanted)));
+        }
+        assert_eq!(messages.next(), Ok(None));
+    }
+
+    #[test]
+    fn what_cannot_be_a_message_is_told() {
+        for (bytes, error) in [
+            (&[1, 2, 1][..], Malformed::TooLong(513)),
+            (&[1, 0, 2, 0, 0], Malformed::TooShort(1)),
+            (&[3, 0, 4, 0, 1, 0, 1], Malformed::TooShort(3)),
+            (&[3, 0, 5, 0, 1, 0, 1, 0xff], Malformed::Text),
+        ] {
+            let mut messages = Messages::default();
+            messages.push(bytes);
+            assert_eq!(messages.next(), Err(error), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_connection_is_accepted_by_the_path_that_names_it_alone() {
+        let token = Token::random();
+        assert_eq!(Token::of_path(&token.path()), Some(token));
+        for odd in [
+            "/",
+            "/1",
+            "/+0000000000000000000000000000001",
+            "/0123456789ABCDEF0123456789abcdef",
+            "0123456789abcdef0123456789abcdef0",
+        ] {
+            assert_eq!(Token::of_path(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What holds whatever a peer sends of what is read here: the library reads the rest.
+
+use http::uri::Authority;
+use http::{HeaderValue, Response, StatusCode};
+
+use super::{answer, ask, connect_to, listeners};
+
+/// Panics where something does not hold for an input.
+pub(crate) fn oracle(input: &[u8]) {
+    listeners::message::oracle(input);
+    authority(input);
+    proxy_status(input);
+}
+
+/// An authority that names a target is asked for by a request that names the same one.
+fn authority(input: &[u8]) {
+    let Ok(authority) = Authority::try_from(input) else {
+        return;
+    };
+    let Some(target) = ask::target_of(&authority) else {
+        return;
+    };
+    if let Ok(request) = connect_to(&target) {
+        let again = request.uri().authority().and_then(ask::target_of);
+        assert_eq!(again, Some(target));
+    }
+}
+
+/// A refusal is passed on as it was understood.
+fn proxy_status(input: &[u8]) {
+    let Ok(value) = HeaderValue::from_bytes(input) else {
+        return;
+    };
+    for status in [
+        StatusCode::OK,
+        StatusCode::BAD_GATEWAY,
+        StatusCode::FORBIDDEN,
+    ] {
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        response.headers_mut().insert("proxy-status", value.clone());
+        let head = response.into_parts().0;
+        let _ = answer::address(&head);
+        let Err(refusal) = answer::read(&head) else {
+            assert!(status.is_success());
+            continue;
+        };
+        let passed_on = answer::refused(&refusal).into_parts().0;
+        let understood = answer::read(&passed_on).map_err(|refusal| refusal.reason);
+        assert_eq!(understood, Err(refusal.reason));
+    }
+}

@@ -1,0 +1,171 @@
+//! A peer that writes and reads the frames of HTTP/2 by hand.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "shared by tests"
+)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use crate::common::{Gate, connect};
+
+pub const DATA: u8 = 0;
+pub const HEADERS: u8 = 1;
+pub const RST_STREAM: u8 = 3;
+pub const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+
+/// One connection.
+pub struct Peer(pub TcpStream);
+
+/// One frame of the other end.
+#[derive(Debug)]
+pub struct Frame {
+    pub kind: u8,
+    pub flags: u8,
+    pub stream: u32,
+    pub payload: Vec<u8>,
+}
+
+impl Peer {
+    /// One that has connected to `carrier`.
+    pub fn new(carrier: SocketAddr) -> Self {
+        let mut peer = Self(connect(carrier));
+        peer.0
+            .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            .unwrap();
+        peer.frame(SETTINGS, 0, 0, &[]);
+        peer
+    }
+
+    /// One whose first PING is answered, so that the other end takes it for a carrier.
+    pub fn greeted(carrier: SocketAddr) -> Self {
+        let mut peer = Self::new(carrier);
+        while !peer.answer().is_none_or(|frame| frame.kind == PING) {}
+        peer
+    }
+
+    /// One that was connected to, with its settings.
+    pub fn accepted(tcp: TcpStream, settings: &[u8]) -> Self {
+        let mut peer = Self(tcp);
+        peer.0.read_exact(&mut [0; 24]).unwrap();
+        peer.frame(SETTINGS, 0, 0, settings);
+        peer
+    }
+
+    /// Fails without a sound once the other end has closed the connection.
+    pub fn frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) -> bool {
+        let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
+        let mut frame = vec![length[1], length[2], length[3], kind, flags];
+        frame.extend(stream.to_be_bytes());
+        frame.extend(payload);
+        self.0.write_all(&frame).is_ok()
+    }
+
+    /// `CONNECT AUTHORITY`, as HPACK writes it without a table.
+    pub fn connect(&mut self, stream: u32, authority: SocketAddr) -> bool {
+        self.frame(HEADERS, 4, stream, &head(&authority.to_string()))
+    }
+
+    /// The same with a protocol and a path.
+    pub fn connect_to(&mut self, stream: u32, protocol: &str, authority: &str, path: &str) -> bool {
+        let mut block = head(authority);
+        // `:scheme: http`.
+        block.push(0x86);
+        block.push(0x04);
+        block.extend(text(path));
+        block.push(0);
+        block.extend(text(":protocol"));
+        block.extend(text(protocol));
+        self.frame(HEADERS, 4, stream, &block)
+    }
+
+    /// The next frame but SETTINGS and PING, which are answered, and WINDOW_UPDATE; `None`: it has ended.
+    pub fn next(&mut self) -> Option<Frame> {
+        loop {
+            let frame = self.answer()?;
+            if !matches!(frame.kind, SETTINGS | PING | WINDOW_UPDATE) {
+                return Some(frame);
+            }
+        }
+    }
+
+    /// The next frame; SETTINGS and PING are answered.
+    fn answer(&mut self) -> Option<Frame> {
+        let mut head = [0; 9];
+        self.0.read_exact(&mut head).ok()?;
+        let [high, middle, low, kind, flags, stream @ ..] = head;
+        let mut payload = vec![0; u32::from_be_bytes([0, high, middle, low]) as usize];
+        self.0.read_exact(&mut payload).ok()?;
+        match kind {
+            SETTINGS if flags == 0 => drop(self.frame(SETTINGS, 1, 0, &[])),
+            PING if flags == 0 => drop(self.frame(PING, 1, 0, &payload)),
+            _ => {}
+        }
+        let stream = u32::from_be_bytes(stream);
+        Some(Frame {
+            kind,
+            flags,
+            stream,
+            payload,
+        })
+    }
+
+    /// The next frame of `stream`.
+    pub fn next_of(&mut self, stream: u32) -> Frame {
+        loop {
+            let frame = self.next().expect("the connection goes on");
+            if frame.stream == stream {
+                return frame;
+            }
+        }
+    }
+
+    /// The error code of the GOAWAY that ends the connection.
+    pub fn end(mut self) -> u32 {
+        let mut code = None;
+        let mut all = Vec::new();
+        let mut buffer = [0; 4096];
+        while let Ok(length @ 1..) = self.0.read(&mut buffer) {
+            all.extend_from_slice(&buffer[..length]);
+        }
+        let mut at = 0;
+        while let Some(head) = all.get(at..at + 9) {
+            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+            if head[3] == 7 {
+                let body = &all[at + 9..at + 9 + length];
+                code = Some(u32::from_be_bytes(body[4..8].try_into().unwrap()));
+            }
+            at += 9 + length;
+        }
+        code.expect("there is a GOAWAY")
+    }
+}
+
+fn head(authority: &str) -> Vec<u8> {
+    let mut block = vec![0x02];
+    block.extend(text("CONNECT"));
+    block.push(0x01);
+    block.extend(text(authority));
+    block
+}
+
+/// Of less than 127 bytes.
+fn text(text: &str) -> Vec<u8> {
+    let length = u8::try_from(text.len()).unwrap();
+    assert!(length < 127);
+    [&[length], text.as_bytes()].concat()
+}
+
+/// It has never held more than 64 MiB.
+pub fn assert_small(gate: &Gate) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak.unwrap().trim().trim_end_matches(" kB").parse::<u64>();
+    assert!(kib.unwrap() < 64 << 10, "{status}");
+}
