@@ -9,6 +9,7 @@ mod envoy;
 mod frp;
 mod haproxy;
 mod jetsocat;
+mod launch;
 mod muxgate;
 mod openssh;
 mod proxy;
@@ -36,6 +37,7 @@ use crate::{
 pub(crate) use proxy::Proxy;
 pub(crate) use service::Service;
 
+use launch::{Launch, Setup};
 use muxgate::{Gateways, Security, Way};
 use openssh::Forwards;
 
@@ -360,65 +362,6 @@ pub(crate) struct Limits {
     pub(crate) receive_bytes: u64,
     /// `memory.retain`, bytes.
     pub(crate) retain_bytes: u64,
-}
-
-/// What a system's processes are made of.
-struct Setup<'a> {
-    addresses: Addresses,
-    muxgate: &'a Path,
-    limits: Limits,
-    /// For configuration files.
-    folder: &'a Path,
-}
-
-impl Setup<'_> {
-    /// Writes a configuration file and returns its path.
-    fn file(&self, name: &str, text: &str) -> Result<String> {
-        let path = self.folder.join(name);
-        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
-        Ok(path.display().to_string())
-    }
-}
-
-/// One process to be started.
-#[derive(Debug)]
-struct Launch {
-    place: Place,
-    /// Of its log.
-    name: &'static str,
-    program: PathBuf,
-    arguments: Vec<String>,
-    /// The port that listens when the next process may start.
-    listens: Option<u16>,
-}
-
-impl Launch {
-    /// `line`: the program and its arguments, separated by single spaces.
-    fn new(place: Place, line: &str) -> Self {
-        let mut words = line.split(' ').map(str::to_owned);
-        Self {
-            place,
-            name: match place {
-                Place::Exit => "exit",
-                _ => "entry",
-            },
-            program: words.next().unwrap_or_default().into(),
-            arguments: words.collect(),
-            listens: None,
-        }
-    }
-
-    /// The same, to be waited for.
-    fn listening(mut self, port: u16) -> Self {
-        self.listens = Some(port);
-        self
-    }
-
-    /// The same under another name: there are two of them at its place.
-    fn called(mut self, name: &'static str) -> Self {
-        self.name = name;
-        self
-    }
 }
 
 /// The processes of a system; they end with this value.

@@ -1,0 +1,67 @@
+//! What a system's processes are started with.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use super::Limits;
+use crate::topology::{Addresses, Place};
+
+/// What a system's processes are made of.
+pub(super) struct Setup<'a> {
+    pub(super) addresses: Addresses,
+    pub(super) muxgate: &'a Path,
+    pub(super) limits: Limits,
+    /// For configuration files.
+    pub(super) folder: &'a Path,
+}
+
+impl Setup<'_> {
+    /// Writes a configuration file and returns its path.
+    pub(super) fn file(&self, name: &str, text: &str) -> Result<String> {
+        let path = self.folder.join(name);
+        std::fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+        Ok(path.display().to_string())
+    }
+}
+
+/// One process to be started.
+#[derive(Debug)]
+pub(super) struct Launch {
+    pub(super) place: Place,
+    /// Of its log.
+    pub(super) name: &'static str,
+    pub(super) program: PathBuf,
+    pub(super) arguments: Vec<String>,
+    /// The port that listens when the next process may start.
+    pub(super) listens: Option<u16>,
+}
+
+impl Launch {
+    /// `line`: the program and its arguments, separated by single spaces.
+    pub(super) fn new(place: Place, line: &str) -> Self {
+        let mut words = line.split(' ').map(str::to_owned);
+        Self {
+            place,
+            name: match place {
+                Place::Exit => "exit",
+                _ => "entry",
+            },
+            program: words.next().unwrap_or_default().into(),
+            arguments: words.collect(),
+            listens: None,
+        }
+    }
+
+    /// The same, to be waited for.
+    pub(super) fn listening(mut self, port: u16) -> Self {
+        self.listens = Some(port);
+        self
+    }
+
+    /// The same under another name: there are two of them at its place.
+    pub(super) fn called(mut self, name: &'static str) -> Self {
+        self.name = name;
+        self
+    }
+}
