@@ -1,11 +1,17 @@
-// go-http2 is a peer of muxgate made of Go's net/http: TCP in HTTP/2 CONNECT, without TLS.
+// go-http2 is a peer of muxgate made of Go's net/http: TCP in HTTP/2 CONNECT.
 //
 //	go-http2 exit LISTEN                 ends CONNECTs, and dials what each names
-//	go-http2 entry EXIT LISTEN=TARGET... leads each connection to TARGET by a CONNECT at EXIT
+//	go-http2 entry EXIT LISTEN=TARGET... forwards each connection to TARGET by a CONNECT at EXIT
+//
+// With -certificate FILE -key FILE -ca FILE -name NAME over mutual TLS 1.3: NAME is the other end's; without, h2c.
 package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
 	"io"
 	"log"
 	"net"
@@ -16,20 +22,61 @@ import (
 	"sync"
 )
 
+var (
+	certificate = flag.String("certificate", "", "file of the own certificate")
+	key         = flag.String("key", "", "file of its key")
+	ca          = flag.String("ca", "", "file of the authority of both ends")
+	name        = flag.String("name", "", "the other end's name")
+)
+
 func main() {
-	switch args := os.Args[1:]; {
+	flag.Parse()
+	secured, err := security()
+	if err != nil {
+		log.Fatal(err)
+	}
+	switch args := flag.Args(); {
 	case len(args) == 2 && args[0] == "exit":
-		log.Fatal(exit(args[1]))
+		log.Fatal(exit(args[1], secured))
 	case len(args) > 2 && args[0] == "entry":
-		log.Fatal(entry(args[1], args[2:]))
+		log.Fatal(entry(args[1], args[2:], secured))
 	default:
-		log.Fatal("usage: go-http2 exit LISTEN | entry EXIT LISTEN=TARGET...")
+		log.Fatal("usage: go-http2 [FLAGS] exit LISTEN | entry EXIT LISTEN=TARGET...")
 	}
 }
 
-func h2c() *http.Protocols {
+// security is nil without TLS.
+func security() (*tls.Config, error) {
+	if *certificate == "" {
+		return nil, nil
+	}
+	own, err := tls.LoadX509KeyPair(*certificate, *key)
+	if err != nil {
+		return nil, err
+	}
+	pem, err := os.ReadFile(*ca)
+	if err != nil {
+		return nil, err
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, errors.New("no certificate in " + *ca)
+	}
+	return &tls.Config{
+		Certificates: []tls.Certificate{own},
+		RootCAs:      authorities,
+		ServerName:   *name,
+		ClientCAs:    authorities,
+		ClientAuth:   tls.RequireAndVerifyClientCert,
+		MinVersion:   tls.VersionTLS13,
+		NextProtos:   []string{"h2"},
+	}, nil
+}
+
+func protocols(secured *tls.Config) *http.Protocols {
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true)
+	protocols.SetUnencryptedHTTP2(secured == nil)
+	protocols.SetHTTP2(secured != nil)
 	return protocols
 }
 
@@ -40,7 +87,7 @@ var options = &http.HTTP2Config{
 	MaxReadFrameSize:              1 << 20,
 }
 
-func exit(listen string) error {
+func exit(listen string, secured *tls.Config) error {
 	connect := func(w http.ResponseWriter, r *http.Request) {
 		target, err := net.Dial("tcp", r.Host)
 		if r.Method != http.MethodConnect || err != nil {
@@ -74,15 +121,33 @@ func exit(listen string) error {
 			}
 		}
 	}
-	server := http.Server{Addr: listen, Handler: http.HandlerFunc(connect), Protocols: h2c(), HTTP2: options}
+	server := http.Server{
+		Addr:      listen,
+		Handler:   http.HandlerFunc(connect),
+		Protocols: protocols(secured),
+		HTTP2:     options,
+		TLSConfig: secured,
+	}
+	if secured != nil {
+		return server.ListenAndServeTLS("", "")
+	}
 	return server.ListenAndServe()
 }
 
-func entry(exit string, forwards []string) error {
+func entry(exit string, forwards []string, secured *tls.Config) error {
 	dial := func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, exit)
 	}
-	transport := &http.Transport{DialContext: dial, Protocols: h2c(), HTTP2: options}
+	transport := &http.Transport{
+		DialContext:     dial,
+		Protocols:       protocols(secured),
+		HTTP2:           options,
+		TLSClientConfig: secured,
+	}
+	scheme := "http"
+	if secured != nil {
+		scheme = "https"
+	}
 	ended := make(chan error)
 	for _, forward := range forwards {
 		listen, target, _ := strings.Cut(forward, "=")
@@ -97,29 +162,35 @@ func entry(exit string, forwards []string) error {
 					ended <- err
 					return
 				}
-				go tunnel(transport, client, target)
+				go tunnel(transport, client, scheme, target)
 			}
 		}()
 	}
 	return <-ended
 }
 
-func tunnel(transport *http.Transport, client net.Conn, target string) {
+func tunnel(transport *http.Transport, client net.Conn, scheme, target string) {
 	defer client.Close()
 	sends := &body{Conn: client, ended: make(chan struct{})}
 	request := &http.Request{
 		Method:        http.MethodConnect,
-		URL:           &url.URL{Scheme: "http", Host: target},
+		URL:           &url.URL{Scheme: scheme, Host: target},
 		Host:          target,
+		Header:        http.Header{},
 		Body:          sends,
 		ContentLength: -1,
 	}
 	answer, err := transport.RoundTrip(request)
-	if err != nil || answer.StatusCode != http.StatusOK {
+	if err != nil {
+		log.Print(err)
 		abort(client)
 		return
 	}
 	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		abort(client)
+		return
+	}
 	if _, err := io.CopyBuffer(struct{ io.Writer }{client}, answer.Body, make([]byte, 256<<10)); err != nil {
 		abort(client)
 		return

@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use bytes::Bytes;
@@ -29,6 +30,16 @@ impl Sending {
     }
 }
 
+impl Sending {
+    /// The peer has answered in full and needs no more of the request (RFC 9113, section 8.1), as Go's server and nghttpx
+    /// do where a target ends first.
+    fn is_unneeded(&mut self) -> bool {
+        let mut context = Context::from_waker(Waker::noop());
+        let reset = self.stream.poll_reset(&mut context);
+        matches!(reset, Poll::Ready(Ok(Reason::NO_ERROR)))
+    }
+}
+
 impl Sender for Sending {
     async fn capacity(&mut self, wanted: usize) -> Result<usize, Outcome> {
         let wanted = wanted.min(self.traffic.backlog.batch_max());
@@ -40,6 +51,8 @@ impl Sender for Sending {
             }
             match poll_fn(|context| self.stream.poll_capacity(context)).await {
                 Some(Ok(_)) => {}
+                // The end of what this side sends is nothing that the peer lacks; more of it is refused by the library.
+                _ if self.is_unneeded() => return Ok(wanted),
                 Some(Err(error)) => return Err(outcome(&error)),
                 None => return Err(Outcome::PeerReset(ResetCode::Cancelled)),
             }
@@ -60,12 +73,16 @@ impl Sender for Sending {
     fn finish(&mut self) -> Result<(), Outcome> {
         self.finished = true;
         let end = Payload::empty();
-        let finished = self.stream.send_data(end, true);
-        finished.map_err(|error| outcome(&error))
+        match self.stream.send_data(end, true) {
+            Err(_) if self.is_unneeded() => Ok(()),
+            finished => finished.map_err(|error| outcome(&error)),
+        }
     }
 
     async fn stopped(&mut self) -> Outcome {
         match poll_fn(|context| self.stream.poll_reset(context)).await {
+            // No cut: what it sent is whole, or its half says otherwise. More payload of this side's is one.
+            Ok(Reason::NO_ERROR) => std::future::pending().await,
             Ok(reason) => Outcome::PeerReset(reset_code(reason)),
             Err(error) => outcome(&error),
         }

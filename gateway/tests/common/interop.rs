@@ -1,0 +1,136 @@
+//! What programs of others have to carry as our gateways do, on either end of HTTP/2.
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "shared by tests"
+)]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::Duration;
+
+use crate::authority::{Authority, Files};
+use crate::common::*;
+
+pub const MIB: usize = 1 << 20;
+pub const EXIT: &str = "exit.example.com";
+pub const ENTRY: &str = "spiffe://cluster.local/ns/default/sa/entry";
+/// Certificates are good until then.
+pub const LATER: i32 = 2100;
+
+/// What is on the ends of a tunnel, one of which is a program of others.
+pub struct Ends {
+    /// What has to stay for as long as the stream does.
+    pub peer: Box<dyn std::any::Any>,
+    pub gate: Gate,
+    pub client: TcpStream,
+    pub server: TcpStream,
+}
+
+/// The files of exit and entry, where there is TLS.
+pub struct Tls {
+    pub exit: Files,
+    pub entry: Files,
+}
+
+impl Tls {
+    pub fn new(dir: &Path) -> Self {
+        let authority = Authority::new();
+        Self {
+            exit: authority.issue(dir, EXIT, LATER),
+            entry: authority.issue(dir, ENTRY, LATER),
+        }
+    }
+}
+
+fn security(files: Option<(&Files, &str)>) -> String {
+    files.map_or("{mode: None}".to_owned(), |(files, peer)| {
+        files.security(peer)
+    })
+}
+
+/// An exit of ours that is allowed to dial `target`.
+pub fn exit(protocol: &str, tls: Option<&Tls>, target: SocketAddr) -> (Gate, SocketAddr) {
+    let carrier = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let security = security(tls.map(|tls| (&tls.exit, ENTRY)));
+    let gate = Gate::with_file(&format!(
+        "role: Exit\nprotocol: {protocol}\nsecurity: {security}\nlisten: '{carrier}'\nadmin: ADMIN\n\
+         workers: 1\nallow: ['{target}']\nmemory: {{receive: 16Mi}}\nlimits: {{streams: 64}}\n"
+    ));
+    (gate.until_ready(), carrier)
+}
+
+/// An entry of ours, and where it listens for a forward to `target`.
+pub fn entry(
+    protocol: &str,
+    tls: Option<&Tls>,
+    exit: SocketAddr,
+    target: SocketAddr,
+) -> (Gate, SocketAddr) {
+    let forward = SocketAddr::from(([127, 0, 0, 1], free_port()));
+    let security = security(tls.map(|tls| (&tls.entry, EXIT)));
+    let gate = Gate::with_file(&format!(
+        "role: Entry\nprotocol: {protocol}\nsecurity: {security}\nconnect: '{exit}'\nadmin: ADMIN\n\
+         workers: 1\nforwards:\n\
+         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+        target.ip(),
+        target.port()
+    ));
+    (gate.until_ready(), forward)
+}
+
+/// What `stream` makes carries bulk, one way after the other: not every peer goes on with a stream whose target ends first.
+/// Resets arrive as such, but behind a peer that knows none.
+pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListener) -> Ends) {
+    let (listener, _) = target();
+    let mut ends = stream(&listener);
+    let (up, down) = (pattern(1, 16 * MIB), pattern(2, 16 * MIB));
+    let sends = send_in_background(&ends.client, up.clone(), true);
+    assert!(read_all(&ends.server) == up);
+    sends.join().unwrap();
+    ends.server.write_all(&[7]).unwrap();
+    ends.client.read_exact(&mut [0]).unwrap();
+    let sends = send_in_background(&ends.server, down.clone(), true);
+    assert!(read_all(&ends.client) == down);
+    sends.join().unwrap();
+    until("the stream is completed", || {
+        ends.gate.status()["streams"]["closed"]["completed"] == 1
+    });
+    drop(ends);
+
+    for resets in [Side::Entry, Side::Exit] {
+        let mut ends = stream(&listener);
+        ends.client.write_all(b"1").unwrap();
+        ends.server.read_exact(&mut [0]).unwrap();
+        let (cut, other) = match resets {
+            Side::Entry => (ends.client, ends.server),
+            Side::Exit => (ends.server, ends.client),
+        };
+        socket2::SockRef::from(&cut)
+            .set_linger(Some(Duration::ZERO))
+            .unwrap();
+        drop(cut);
+        if knows_none == Some(resets) {
+            assert_reset_or_end(&other);
+        } else {
+            assert_reset(&other);
+        }
+    }
+}
+
+/// Where in a tunnel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    Entry,
+    Exit,
+}
+
+/// Envoy has no way to reset a client whose CONNECT was refused.
+pub fn assert_reset_or_end(client: &TcpStream) {
+    let mut client = client;
+    assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
+}
