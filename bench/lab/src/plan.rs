@@ -180,13 +180,17 @@ const WAYS: [System; 22] = [
 ];
 
 /// The protocols of others, what they are compared with, and the programs that speak them.
-const PROTOCOLS: [System; 6] = [
+const PROTOCOLS: [System; 10] = [
     System::MuxgateCopy,
     System::MuxgateTls,
     System::MuxgateH2c,
     System::MuxgateHttp2,
+    System::MuxgateHttp2Reverse,
+    System::MuxgateHbone,
     System::EnvoyH2c,
     System::EnvoyHttp2,
+    System::GoH2c,
+    System::GoHttp2,
 ];
 
 fn default_systems(
@@ -229,6 +233,8 @@ fn default_systems(
             MuxgateNative,
             MuxgateSocks5,
             MuxgateHttp,
+            System::MuxgateH2c,
+            System::MuxgateHttp2,
             Jetsocat,
         ],
         Scenario::PingPong => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat],

@@ -192,12 +192,13 @@ impl Scenario {
         }
     }
 
-    /// The rounds in which it is asked: a figure needs all of them, what is answered by yes or no is
-    /// asked a hundred times, or of many streams, in one.
+    /// The rounds in which it is asked: a figure needs all of them, or three where there are many rows; what is answered by
+    /// yes or no is asked a hundred times, or of many streams, in one.
     pub(crate) fn rounds_max(self) -> u32 {
         match self {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,
             Self::PathChange | Self::CrossTraffic => 1,
+            Self::BulkProtocols => 3,
             _ => u32::MAX,
         }
     }

@@ -7,6 +7,7 @@
 mod chisel;
 mod envoy;
 mod frp;
+mod go_http2;
 mod haproxy;
 mod jetsocat;
 mod launch;
@@ -98,8 +99,12 @@ pub(crate) enum System {
     MuxgateNoiseVisitor,
     /// HTTP/2 without TLS.
     MuxgateH2c,
-    /// HTTP/2 over mutual TLS, as HBONE is.
+    /// HTTP/2 over mutual TLS.
     MuxgateHttp2,
+    /// The same, the target's side dialling the carriers.
+    MuxgateHttp2Reverse,
+    /// HBONE.
+    MuxgateHbone,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
@@ -128,6 +133,10 @@ pub(crate) enum System {
     EnvoyH2c,
     /// The same over mutual TLS, as HBONE is.
     EnvoyHttp2,
+    /// A pair of programs made of Go's net/http, TCP in HTTP/2 CONNECT, without TLS.
+    GoH2c,
+    /// The same over mutual TLS.
+    GoHttp2,
 }
 
 impl System {
@@ -157,6 +166,8 @@ impl System {
             Self::MuxgateNoiseVisitor => "muxgate-noise-visitor",
             Self::MuxgateH2c => "muxgate-h2c",
             Self::MuxgateHttp2 => "muxgate-http2",
+            Self::MuxgateHttp2Reverse => "muxgate-http2-reverse",
+            Self::MuxgateHbone => "muxgate-hbone",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
@@ -171,6 +182,8 @@ impl System {
             Self::Chisel => "chisel",
             Self::EnvoyH2c => "envoy-h2c",
             Self::EnvoyHttp2 => "envoy-http2",
+            Self::GoH2c => "go-h2c",
+            Self::GoHttp2 => "go-http2",
         }
     }
 
@@ -182,6 +195,7 @@ impl System {
             Self::Rathole | Self::RatholeNoise => "rathole",
             Self::Frp | Self::FrpTls | Self::FrpStcp | Self::FrpStcpEncrypted => "frps",
             Self::EnvoyH2c | Self::EnvoyHttp2 => "envoy",
+            Self::GoH2c | Self::GoHttp2 => "go-http2",
             _ => return true,
         };
         find(Path::new(program)).is_ok()
@@ -240,6 +254,8 @@ impl System {
             Self::MuxgateNoiseVisitor => noise.by(Way::Visitor),
             Self::MuxgateH2c => plain.speaking("HTTP2"),
             Self::MuxgateHttp2 => tls.speaking("HTTP2"),
+            Self::MuxgateHttp2Reverse => tls.speaking("HTTP2").by(Way::Reverse),
+            Self::MuxgateHbone => tls.speaking("HBONE"),
             _ => return None,
         })
     }
@@ -258,6 +274,7 @@ impl System {
         match self.gateways()?.protocol {
             "Jmux" => Some("jmux"),
             "HTTP2" => Some("http2"),
+            "HBONE" => Some("hbone"),
             _ => Some("native"),
         }
     }
@@ -290,6 +307,8 @@ impl System {
             Self::Chisel => Ok(chisel::launches(setup)),
             Self::EnvoyH2c => envoy::launches(setup, false),
             Self::EnvoyHttp2 => envoy::launches(setup, true),
+            Self::GoH2c => go_http2::launches(setup, false),
+            Self::GoHttp2 => go_http2::launches(setup, true),
             _ => {
                 let gateways = self.gateways().context("nothing says how it is started")?;
                 gateways.launches(setup)

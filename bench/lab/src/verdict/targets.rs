@@ -17,11 +17,12 @@ use crate::{
 };
 
 use System::{
-    Direct, EnvoyH2c, EnvoyHttp2, FrpStcp, FrpStcpEncrypted, FrpTls, Haproxy, Jetsocat,
-    MuxgateCopy, MuxgateH2c, MuxgateHttp, MuxgateHttp2, MuxgateJmux, MuxgateNative,
-    MuxgateNativeX4, MuxgateNoResume, MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5,
-    MuxgateNoiseVisitor, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5,
-    MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, RatholeNoise, RelayCopy, RelaySplice,
+    Direct, EnvoyH2c, EnvoyHttp2, FrpStcp, FrpStcpEncrypted, FrpTls, GoH2c, GoHttp2, Haproxy,
+    Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
+    MuxgateHttp2Reverse, MuxgateJmux, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
+    MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateSocks5,
+    MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic,
+    OpensshReverse, RatholeNoise, RelayCopy, RelaySplice,
 };
 use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
 
@@ -170,10 +171,22 @@ fn bulk_by_protocols() -> Vec<Target> {
     [
         protocols(MuxgateH2c, MuxgateCopy, 0.60),
         protocols(MuxgateH2c, EnvoyH2c, 1.5),
+        protocols(MuxgateH2c, GoH2c, 1.5),
         protocols(MuxgateHttp2, MuxgateTls, 0.60),
         protocols(MuxgateHttp2, EnvoyHttp2, 1.5),
+        protocols(MuxgateHttp2, GoHttp2, 1.5),
+        protocols(MuxgateHttp2Reverse, MuxgateHttp2, 0.90),
+        protocols(MuxgateHbone, MuxgateTls, 0.60),
+        protocols(MuxgateHbone, EnvoyHttp2, 1.5),
+        [MuxgateH2c, MuxgateHttp2].map(added_by_a_protocol),
     ]
     .concat()
+}
+
+/// To an exchange with a direct connection, at the median.
+fn added_by_a_protocol(system: System) -> Target {
+    let added = Added(Metric::P50Us, Direct);
+    on_loopback(system, Scenario::PingPong, Some(0), added, AtMost(150.0))
 }
 
 /// Beside what copies without encryption, and beside the peers that encrypt: each `ssh` with the same way.
