@@ -46,7 +46,7 @@ impl Peer {
     /// One whose first PING is answered, so that the other end takes it for a carrier.
     pub fn greeted(carrier: SocketAddr) -> Self {
         let mut peer = Self::new(carrier);
-        while !peer.answer().is_none_or(|frame| frame.kind == PING) {}
+        while peer.answer().is_some_and(|frame| frame.kind != PING) {}
         peer
     }
 
