@@ -22,8 +22,9 @@ use common::path::Path;
 use common::peer::{Carrier, SESSION, TOKEN, hello, parameters, stream_ids};
 use common::*;
 use ends::keygen;
+use muxtunnel_proto::LISTENS_MAX;
+use muxtunnel_proto::native::SessionCode;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, LISTEN_FEATURE, RESUME, VERSION};
-use muxtunnel_proto::native::{LISTENS_MAX, SessionCode};
 
 fn loopback(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()

@@ -42,7 +42,6 @@ mod window;
 
 pub use codec::DecodeError;
 pub use config::{Identity, NativeConfig, SessionCode};
-pub use listen::LISTENS_MAX;
 pub use window::{WINDOW_BYTES_MAX, WINDOW_BYTES_MIN};
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -50,12 +49,11 @@ use std::time::{Duration, Instant};
 
 use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
-use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ResetCode, StreamId};
+use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode, StreamId};
 use carrier::Carrier;
 use codec::{Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
 use departure::Departure;
 use ids::StreamIds;
-use listen::Listens;
 use lost::LostCarriers;
 use pool::Wanted;
 use retention::Retention;
@@ -143,7 +141,7 @@ pub struct NativeSession {
     next_carrier: u32,
     next_number: u32,
     agreed: Agreed,
-    listens: Listens,
+    listens: ListenTable,
     /// Carriers that the acceptor asks for.
     wanted: Wanted,
     ticket: Option<Ticket>,
@@ -192,7 +190,7 @@ impl NativeSession {
             next_carrier: 0,
             next_number: 0,
             agreed: Agreed::default(),
-            listens: Listens::default(),
+            listens: ListenTable::new(matches!(side, Side::Dialler)),
             wanted: Wanted::default(),
             ticket: match side {
                 Side::Dialler => None,

@@ -3,11 +3,13 @@
 //! A session owns its streams, their credit and what may be sent next; it never holds payload and
 //! never waits. In come headers, lengths and decisions; out go events, frames to transmit and the
 //! next timeout. Each protocol is one implementation in a folder of its own ([`crate::jmux`],
-//! [`crate::native`]); what they share is here: the types that cross (`types.rs`, `event.rs`, `listener.rs`, `end.rs`), who may send next
+//! [`crate::native`]); what they share is here: the types that cross (`types.rs`, `event.rs`, `listener.rs`, `end.rs`), listeners
+//! ([`ListenTable`]), who may send next
 //! ([`schedule`]) and how much may be on its way ([`share`]).
 
 mod end;
 mod event;
+mod listen_table;
 mod listener;
 pub(crate) mod ready;
 pub(crate) mod schedule;
@@ -17,6 +19,7 @@ mod types;
 
 pub use end::*;
 pub use event::*;
+pub use listen_table::*;
 pub use listener::*;
 pub use source::Source;
 pub use types::*;

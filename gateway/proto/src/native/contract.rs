@@ -362,14 +362,14 @@ impl Listeners for NativeSession {
     }
 
     fn unlisten(&mut self, listen: ListenId) {
-        self.give_up(listen);
+        self.listens.give_up(listen);
     }
 
     fn listening(&mut self, listen: ListenId, address: &str) {
-        self.answer_listen(listen, address);
+        self.listens.answer(listen, address);
     }
 
     fn end_listen(&mut self, listen: ListenId, refusal: Refusal) {
-        self.refuse_listen(listen, refusal);
+        self.listens.refuse(listen, refusal);
     }
 }

@@ -9,10 +9,11 @@ use std::time::Instant;
 use super::carrier::State as CarrierState;
 use super::codec::Frame;
 use super::input::violation;
-use super::listen::Listens;
 use super::lost::{Lost, LostCarriers};
 use super::{Carrier, NativeSession, Phase, SessionCode, Side, State, Stream};
-use crate::session::{CarrierId, Event, Outcome, Reason, Refusal, SessionError, StreamId};
+use crate::session::{
+    CarrierId, Event, ListenTable, Outcome, Reason, Refusal, SessionError, StreamId,
+};
 
 impl NativeSession {
     /// `id` is gone, or of no more use.
@@ -238,7 +239,7 @@ impl NativeSession {
         self.state = State::Closed;
         self.carriers.clear();
         self.lost = LostCarriers::default();
-        self.listens = Listens::default();
+        self.listens = ListenTable::new(matches!(self.side, Side::Dialler));
         let streams: Vec<StreamId> = self.streams.keys().copied().collect();
         for stream in streams {
             let state = self.streams.get_mut(&stream);

@@ -136,8 +136,8 @@ impl NativeSession {
             return None;
         }
         // An answer goes before the streams of its listener.
-        if let Some(frame) = self.listens.take() {
-            return Some(self.keep(id, codec::encode(&frame)));
+        if let Some(word) = self.listens.take() {
+            return Some(self.keep(id, codec::encode(&word.into())));
         }
         while let Some(stream) = self.control_ready.front() {
             let Some(state) = self.streams.get_mut(&stream) else {

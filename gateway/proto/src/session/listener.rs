@@ -10,6 +10,15 @@ pub const LISTEN_ADDRESS_LENGTH_MAX: usize = 64;
 pub struct ListenId(pub(crate) u32);
 
 impl ListenId {
+    /// That of a number on the wire; `None`: it is 0.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        match number {
+            0 => None,
+            number => Some(Self(number)),
+        }
+    }
+
     /// The number, for logs.
     #[must_use]
     pub const fn number(self) -> u32 {
@@ -46,7 +55,7 @@ pub enum ListenEvent {
         /// Of its streams.
         priority: Priority,
     },
-    /// The peer does not want it any more.
+    /// The peer does not want it any more, or what it was asked on has ended.
     GivenUp {
         /// The listener.
         listen: ListenId,

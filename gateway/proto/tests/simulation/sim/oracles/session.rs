@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use muxtunnel_proto::native::LISTENS_MAX;
+use muxtunnel_proto::LISTENS_MAX;
 use muxtunnel_proto::native::codec::{self, Frame, Hello, HelloAck, Parameters, VERSION};
 use muxtunnel_proto::{
     CarrierId, Event, Header, Identity, JmuxConfig, JmuxSession, ListenEvent, ListenId,
