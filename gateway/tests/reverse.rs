@@ -30,22 +30,28 @@ fn loopback(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 
-fn exit_text(carrier: u16, allow_listen: &str) -> String {
+fn exit_text(protocol: &str, carrier: u16, allow_listen: &str) -> String {
     format!(
-        "role: Exit\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
+        "role: Exit\nprotocol: {protocol}\nsecurity: {{mode: None}}\nlisten: 127.0.0.1:{carrier}\nadmin: ADMIN\n\
          allowListen: [{allow_listen}]\ndrain: {{acceptSeconds: 0, deadlineSeconds: 50}}\n"
     )
 }
 
-fn exit(carrier: u16, port: u16) -> Gate {
-    Gate::with_file(&exit_text(carrier, &port.to_string())).until_ready()
+fn exit(protocol: &str, carrier: u16, port: u16) -> Gate {
+    Gate::with_file(&exit_text(protocol, carrier, &port.to_string())).until_ready()
 }
 
 /// An entry that has the exit at `carrier` listen on `port`; `more` of the forward and of the entry.
-fn entry_text(carrier: SocketAddr, port: u16, target: SocketAddr, more: [&str; 2]) -> String {
+fn entry_text(
+    protocol: &str,
+    carrier: SocketAddr,
+    port: u16,
+    target: SocketAddr,
+    more: [&str; 2],
+) -> String {
     let [forward, entry] = more;
     format!(
-        "role: Entry\nsecurity: {{mode: None}}\nconnect: {carrier}\nadmin: ADMIN\n{entry}\
+        "role: Entry\nprotocol: {protocol}\nsecurity: {{mode: None}}\nconnect: {carrier}\nadmin: ADMIN\n{entry}\
          drain: {{acceptSeconds: 0, deadlineSeconds: 50}}\nforwards:\n\
          - {{name: back, direction: ExitToEntry, listen: '127.0.0.1:{port}', \
          target: {{host: 127.0.0.1, port: {}}}{forward}}}\n",
@@ -53,8 +59,15 @@ fn entry_text(carrier: SocketAddr, port: u16, target: SocketAddr, more: [&str; 2
     )
 }
 
-fn entry(carrier: u16, port: u16, target: SocketAddr) -> Gate {
-    Gate::with_file(&entry_text(loopback(carrier), port, target, ["", ""])).until_ready()
+fn entry(protocol: &str, carrier: u16, port: u16, target: SocketAddr) -> Gate {
+    Gate::with_file(&entry_text(
+        protocol,
+        loopback(carrier),
+        port,
+        target,
+        ["", ""],
+    ))
+    .until_ready()
 }
 
 /// Why the exit does not listen for the entry's forward; nothing: it does.
@@ -67,33 +80,71 @@ fn until_listening(entry: &Gate) {
     until("the exit listens", || problem(entry).is_none());
 }
 
+/// Runs each of the tests with each protocol that has listeners.
+macro_rules! with_each_protocol {
+    ($($test:ident),* $(,)?) => {
+        mod native {
+            $(#[test]
+            fn $test() {
+                super::$test("Native");
+            })*
+        }
+        mod quic {
+            $(#[test]
+            fn $test() {
+                super::$test("QUIC");
+            })*
+        }
+    };
+}
+
+with_each_protocol!(
+    an_exit_listens_for_an_entry_and_both_count_and_log_the_streams,
+    what_an_exit_does_not_allow_is_refused_and_both_sides_say_so,
+    a_port_that_another_process_has_is_refused_with_its_reason,
+    an_entry_dials_for_its_exit_nothing_that_is_protected,
+    entries_share_a_port_until_the_last_of_them_has_left,
+    new_connections_go_to_the_entry_with_the_fewest_streams,
+    all_workers_of_both_sides_share_the_port,
+    an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new,
+    an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has,
+    forwards_come_go_and_change_while_the_entry_runs,
+    limits_of_a_forward_hold_for_streams_that_the_exit_opens,
+);
+
 /// Nobody listens there; who connected to see it would open a stream.
 fn is_closed(port: u16) -> bool {
     TcpListener::bind(loopback(port)).is_ok()
 }
 
-#[test]
-fn an_exit_listens_for_an_entry_and_both_count_and_log_the_streams() {
+fn an_exit_listens_for_an_entry_and_both_count_and_log_the_streams(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let exit = Gate::with_flags(&[
+    let gate = |role: &str, more: &[&str]| {
+        let mut flags = vec![role.to_owned(), "--protocol".to_owned()];
+        flags.push(protocol.to_lowercase());
+        flags.extend(secured::flags(protocol, role));
+        let flags = flags.iter().map(String::as_str);
+        Gate::with_flags(&flags.chain(more.iter().copied()).collect::<Vec<_>>())
+    };
+    let exit = gate(
         "exit",
-        "--security",
-        "none",
-        "--listen",
-        &loopback(carrier).to_string(),
-        "--allow-listen",
-        &port.to_string(),
-    ]);
-    let entry = Gate::with_flags(&[
+        &[
+            "--listen",
+            &loopback(carrier).to_string(),
+            "--allow-listen",
+            &port.to_string(),
+        ],
+    );
+    let entry = gate(
         "entry",
-        "--security",
-        "none",
-        "--connect",
-        &loopback(carrier).to_string(),
-        "--reverse",
-        &format!("{port}:{address},bulk"),
-    ]);
+        &[
+            "--connect",
+            &loopback(carrier).to_string(),
+            "--reverse",
+            &format!("{port}:{address},bulk"),
+        ],
+    );
     until_listening(&entry);
     let client = connect(loopback(port));
     let sent = pattern(1, 3 << 20);
@@ -121,12 +172,11 @@ fn an_exit_listens_for_an_entry_and_both_count_and_log_the_streams() {
     }
 }
 
-#[test]
-fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so() {
+fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let exit = Gate::with_file(&exit_text(carrier, "")).until_ready();
-    let text = entry_text(loopback(carrier), port, address, ["", ""]);
+    let exit = Gate::with_file(&exit_text(protocol, carrier, "")).until_ready();
+    let text = entry_text(protocol, loopback(carrier), port, address, ["", ""]);
     let entry = Gate::with_file(&text).until_ready();
     entry.line(&["WARN", "MT0220", "The exit does not listen"]);
     exit.line(&["WARN", "MT0220", "Listener refused"]);
@@ -137,7 +187,11 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so() {
     );
     assert_eq!(exit.status()["streams"]["refused"]["MT0220"], 1);
     assert!(is_closed(port));
-    exit.rewrite(&exit_text(carrier, &format!("'127.0.0.1:{port}'")));
+    exit.rewrite(&exit_text(
+        protocol,
+        carrier,
+        &format!("'127.0.0.1:{port}'"),
+    ));
     exit.line(&["Configuration taken over"]);
     // A changed file is asked for at once.
     entry.rewrite(&format!("{text}timeouts: {{idleSeconds: 60}}\n"));
@@ -146,18 +200,17 @@ fn what_an_exit_does_not_allow_is_refused_and_both_sides_say_so() {
     client.write_all(b"now").unwrap();
     client.shutdown(Shutdown::Write).unwrap();
     assert_eq!(read_all(&accept(&listener)), b"now");
-    exit.rewrite(&exit_text(carrier, ""));
+    exit.rewrite(&exit_text(protocol, carrier, ""));
     until("the port is closed", || is_closed(port));
     until("the entry knows", || problem(&entry).is_some());
 }
 
-#[test]
-fn a_port_that_another_process_has_is_refused_with_its_reason() {
+fn a_port_that_another_process_has_is_refused_with_its_reason(protocol: &str) {
     let (_listener, address) = target();
     let (_other, taken) = target();
     let carrier = free_port();
-    let _exit = exit(carrier, taken.port());
-    let entry = entry(carrier, taken.port(), address);
+    let _exit = exit(protocol, carrier, taken.port());
+    let entry = entry(protocol, carrier, taken.port(), address);
     until("the entry knows", || {
         problem(&entry).is_some_and(|told| told.contains("MT0103") && told.contains("in use"))
     });
@@ -167,10 +220,10 @@ fn a_port_that_another_process_has_is_refused_with_its_reason() {
 fn streams_of_the_exit_outlive_their_carriers() {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let exit = exit(carrier, port);
+    let exit = exit("Native", carrier, port);
     let path = Path::to(loopback(carrier));
     let pool = "pool: {min: 3, max: 3}\n";
-    let text = entry_text(path.address, port, address, ["", pool]);
+    let text = entry_text("Native", path.address, port, address, ["", pool]);
     let entry = Gate::with_file(&text).until_ready();
     until("there are three carriers", || {
         exit.status()["carriers"].as_array().unwrap().len() == 3
@@ -210,12 +263,11 @@ fn streams_of_the_exit_outlive_their_carriers() {
 }
 
 /// A name may lead to what is protected, and the entry's own rule for the target has the name alone.
-#[test]
-fn an_entry_dials_for_its_exit_nothing_that_is_protected() {
+fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let _exit = exit(carrier, port);
-    let text = entry_text(loopback(carrier), port, address, ["", ""]);
+    let _exit = exit(protocol, carrier, port);
+    let text = entry_text(protocol, loopback(carrier), port, address, ["", ""]);
     let text = text.replace("host: 127.0.0.1", "host: localhost");
     let entry = Gate::with_file(&text).until_ready();
     until_listening(&entry);
@@ -247,17 +299,16 @@ fn name_behind(port: u16) -> Vec<u8> {
     }
 }
 
-#[test]
-fn entries_share_a_port_until_the_last_of_them_has_left() {
+fn entries_share_a_port_until_the_last_of_them_has_left(protocol: &str) {
     let (carrier, port) = (free_port(), free_port());
-    let exit = exit(carrier, port);
+    let exit = exit(protocol, carrier, port);
     let ((one, first), (two, second)) = (target(), target());
     names_itself(one, b"one");
     names_itself(two, b"two");
-    let one = entry(carrier, port, first);
+    let one = entry(protocol, carrier, port, first);
     until_listening(&one);
     assert_eq!(name_behind(port), b"one");
-    let two = entry(carrier, port, second);
+    let two = entry(protocol, carrier, port, second);
     until_listening(&two);
     // The streams of one are kept, so the other one has fewer.
     let held = connect(loopback(port));
@@ -300,7 +351,7 @@ fn two_identities(dir: &std::path::Path) -> (String, [String; 2], String) {
 fn named_entry(security: &str, carrier: u16, port: u16, name: &'static [u8]) -> Gate {
     let (listener, address) = target();
     names_itself(listener, name);
-    let text = entry_text(loopback(carrier), port, address, ["", ""]);
+    let text = entry_text("Native", loopback(carrier), port, address, ["", ""]);
     Gate::with_file(&text.replace("{mode: None}", security)).until_ready()
 }
 
@@ -309,7 +360,7 @@ fn a_port_is_the_one_identitys_that_asked_first_until_it_has_left() {
     let dir = tempfile::tempdir().unwrap();
     let (security, [one, two], _) = two_identities(dir.path());
     let (carrier, port) = (free_port(), free_port());
-    let text = exit_text(carrier, &port.to_string()).replace("{mode: None}", &security);
+    let text = exit_text("Native", carrier, &port.to_string()).replace("{mode: None}", &security);
     // A stranger's session is on another worker than the first asker's, or on the same.
     let exit = Gate::with_file(&format!("{text}workers: 2\n")).until_ready();
     let first = named_entry(&one, carrier, port, b"one");
@@ -349,7 +400,7 @@ fn a_rule_with_a_peer_lets_that_identity_alone_ask() {
     let (security, [one, two], named) = two_identities(dir.path());
     let (carrier, port) = (free_port(), free_port());
     let rule = format!("'127.0.0.1:{port},peer={named}'");
-    let text = exit_text(carrier, &rule).replace("{mode: None}", &security);
+    let text = exit_text("Native", carrier, &rule).replace("{mode: None}", &security);
     let exit = Gate::with_file(&text).until_ready();
     let stranger = named_entry(&two, carrier, port, b"two");
     until("the stranger is refused", || {
@@ -364,12 +415,14 @@ fn a_rule_with_a_peer_lets_that_identity_alone_ask() {
     until("the port is closed", || is_closed(port));
 }
 
-#[test]
-fn new_connections_go_to_the_entry_with_the_fewest_streams() {
+fn new_connections_go_to_the_entry_with_the_fewest_streams(protocol: &str) {
     let (carrier, port) = (free_port(), free_port());
-    let _exit = exit(carrier, port);
+    let _exit = exit(protocol, carrier, port);
     let ((one, first), (two, second)) = (target(), target());
-    let entries = [entry(carrier, port, first), entry(carrier, port, second)];
+    let entries = [
+        entry(protocol, carrier, port, first),
+        entry(protocol, carrier, port, second),
+    ];
     entries.iter().for_each(until_listening);
     let _clients: Vec<_> = (0..10).map(|_| connect(loopback(port))).collect();
     let _accepted: Vec<_> = [one, two]
@@ -378,17 +431,16 @@ fn new_connections_go_to_the_entry_with_the_fewest_streams() {
         .collect();
 }
 
-#[test]
-fn all_workers_of_both_sides_share_the_port() {
+fn all_workers_of_both_sides_share_the_port(protocol: &str) {
     let (listener, address) = target();
     names_itself(listener, b"here");
     let (carrier, port) = (free_port(), free_port());
     let workers = "workers: 2\n";
     let exit = Gate::with_file(&format!(
         "{}{workers}",
-        exit_text(carrier, &port.to_string())
+        exit_text(protocol, carrier, &port.to_string())
     ));
-    let text = entry_text(loopback(carrier), port, address, ["", workers]);
+    let text = entry_text(protocol, loopback(carrier), port, address, ["", workers]);
     let entry = Gate::with_file(&text).until_ready();
     until_listening(&entry);
     until("both workers serve", || {
@@ -413,12 +465,11 @@ fn assert_goes_on_to_its_end(mut client: TcpStream, mut target: TcpStream) {
     assert_eq!(read_all(&client), b"answer");
 }
 
-#[test]
-fn an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new() {
+fn an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let _exit = exit(carrier, port);
-    let entry = entry(carrier, port, address);
+    let _exit = exit(protocol, carrier, port);
+    let entry = entry(protocol, carrier, port, address);
     until_listening(&entry);
     let client = connect(loopback(port));
     let target = accept(&listener);
@@ -428,12 +479,11 @@ fn an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new() {
     assert!(entry.wait().success());
 }
 
-#[test]
-fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has() {
+fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let first = exit(carrier, port);
-    let entry = entry(carrier, port, address);
+    let first = exit(protocol, carrier, port);
+    let entry = entry(protocol, carrier, port, address);
     until_listening(&entry);
     let client = connect(loopback(port));
     let target = accept(&listener);
@@ -443,18 +493,17 @@ fn an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has() {
     assert!(first.wait().success());
     until("the entry knows", || problem(&entry).is_some());
     // Another exit is asked again.
-    let _second = exit(carrier, port);
+    let _second = exit(protocol, carrier, port);
     until_listening(&entry);
     drop(connect(loopback(port)));
     assert_eq!(read_all(&accept(&listener)), b"");
 }
 
-#[test]
-fn forwards_come_go_and_change_while_the_entry_runs() {
+fn forwards_come_go_and_change_while_the_entry_runs(protocol: &str) {
     let ((first, one), (second, two)) = (target(), target());
     let (carrier, port) = (free_port(), free_port());
-    let _exit = exit(carrier, port);
-    let text = |target| entry_text(loopback(carrier), port, target, ["", ""]);
+    let _exit = exit(protocol, carrier, port);
+    let text = |target| entry_text(protocol, loopback(carrier), port, target, ["", ""]);
     let entry = Gate::with_file(&text(one)).until_ready();
     until_listening(&entry);
     drop(connect(loopback(port)));
@@ -475,13 +524,12 @@ fn forwards_come_go_and_change_while_the_entry_runs() {
     until("it is listened on again", || name_behind(port) == b"first");
 }
 
-#[test]
-fn limits_of_a_forward_hold_for_streams_that_the_exit_opens() {
+fn limits_of_a_forward_hold_for_streams_that_the_exit_opens(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
-    let _exit = exit(carrier, port);
+    let _exit = exit(protocol, carrier, port);
     let limits = ", limits: {streams: 1}";
-    let text = entry_text(loopback(carrier), port, address, [limits, ""]);
+    let text = entry_text(protocol, loopback(carrier), port, address, [limits, ""]);
     let entry = Gate::with_file(&text).until_ready();
     until_listening(&entry);
     let first = connect(loopback(port));
@@ -512,7 +560,7 @@ fn a_peer_that_asks_for_100_000_listeners_is_cut_off_and_has_none() {
     let carrier = free_port();
     let ports = 31_000..31_200;
     let rule = format!("'{}-{}'", ports.start, ports.end);
-    let exit = Gate::with_file(&exit_text(carrier, &rule)).until_ready();
+    let exit = Gate::with_file(&exit_text("Native", carrier, &rule)).until_ready();
     let mut peer = Carrier::new(connect(loopback(carrier)));
     let Frame::Hello(mut greeting) = hello(0, [0; 16], [0; 32]) else {
         panic!("a hello is one");
@@ -552,7 +600,7 @@ fn an_exit_reaches_nothing_that_the_entry_did_not_declare() {
     let (others, other) = target();
     let (exit, exit_address) = target();
     let port = free_port();
-    let text = entry_text(exit_address, port, declared, ["", ""]);
+    let text = entry_text("Native", exit_address, port, declared, ["", ""]);
     let entry = Gate::with_file(&text);
     let mut peer = Carrier::new(accept(&exit));
     assert!(matches!(peer.next(), Frame::Hello(_)));

@@ -133,7 +133,7 @@ impl Protocol {
             },
             Self::Quic => Capabilities {
                 name: "QUIC",
-                listen: false,
+                listen: true,
                 bytes: false,
                 ..HTTP2
             },

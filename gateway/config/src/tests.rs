@@ -801,7 +801,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
     for (text, message) in [
         (
             format!("{ENTRY}  direction: ExitToEntry\n"),
-            "forwards[0].direction: protocol Jmux cannot ask an exit to listen: Native and HTTP2 can",
+            "forwards[0].direction: protocol Jmux cannot ask an exit to listen: Native, HTTP2 and QUIC can",
         ),
         (
             format!("{EXIT}protocol: Jmux\nallowListen: ['8080']\n"),

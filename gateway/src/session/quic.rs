@@ -2,7 +2,7 @@
 //!
 //! [`crate::io::quic`] has the connections. Here is what both ends say on them: an open and its answer at the beginning of a
 //! stream ([`wire`]), payload as it is, and on a unidirectional stream of each side how many streams it takes, and that it
-//! goes away ([`control`]). A cut is RESET_STREAM and STOP_SENDING with the native protocol's codes, and never an end.
+//! goes away, and which listeners an entry asks for ([`control`], [`listens`]). A cut is RESET_STREAM and STOP_SENDING with the native protocol's codes, and never an end.
 //!
 //! Memory: a peer may send what the windows allow, `memory.receive` in all, and what local ends have not taken of one batch
 //! each; what was sent and is not acknowledged is bounded by `memory.retain`. See docs/limits.md.
@@ -10,28 +10,29 @@
 mod ask;
 mod control;
 mod halves;
+mod listens;
 mod reading;
 pub(crate) mod wire;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
-use muxtunnel_proto::{Priority, Reason, Refusal, ResetCode, SessionError};
+use muxtunnel_proto::{ListenTable, Priority, Reason, Refusal, ResetCode, SessionError};
 use quinn::{ConnectionError, VarInt};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use crate::io::quic::{CloseCode, Connection, window};
 use crate::io::transport::Side;
-use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Under, Unsent};
+use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Under, Unsent};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use ask::Asked;
-use control::{Control, Heard};
+use control::{Heard, Hearing, Saying};
 use halves::{Receiving, Sending};
 use reading::Cut;
 use wire::Message;
@@ -48,7 +49,10 @@ pub(crate) struct Quic {
     /// This side's, and the peer's.
     streams_max: u32,
     peer_streams_max: Cell<u32>,
-    going_away: Notify,
+    listens: RefCell<ListenTable>,
+    goes_away: Cell<bool>,
+    /// There may be something to say.
+    control_due: Notify,
     closing: Notify,
 }
 
@@ -88,28 +92,37 @@ impl Quic {
             }),
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
-            going_away: Notify::new(),
+            listens: RefCell::new(ListenTable::new(side == Side::Dials)),
+            goes_away: Cell::new(false),
+            control_due: Notify::new(),
             closing: Notify::new(),
         })
     }
 
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, SessionEnd> {
         let quic = self.traffic.connection.quic();
-        let streams_max = match self.side {
-            Side::Dials => 0,
-            Side::Accepts => self.streams_max,
-        };
-        let mut control = Control::begin(quic, streams_max).await?;
+        let mut saying = Saying::begin(quic, self.streams_max).await?;
+        let mut hearing = Hearing::new(quic);
+        let mut has_left = false;
         let mut asking = JoinSet::new();
         loop {
+            if saying.is_done() {
+                let word = self.listens.borrow_mut().take().map(Message::Listen);
+                let leaves = self.goes_away.get() && !has_left && word.is_none();
+                has_left |= leaves;
+                let message = word.or_else(|| leaves.then_some(Message::GoAway));
+                message.iter().for_each(|message| saying.say(message));
+            }
             tokio::select! {
                 biased;
-                heard = control.next() => match heard? {
+                said = saying.flush(), if !saying.is_done() => said?,
+                heard = hearing.next() => match heard? {
                     Heard::Hello { streams_max } => {
                         self.peer_streams_max.set(streams_max);
                         hears.ready();
                     }
                     Heard::GoingAway => hears.going_away(),
+                    Heard::Listen(word) => self.heard_of_listener(word, hears)?,
                 },
                 asked = asking.join_next(), if !asking.is_empty() => {
                     if let Some(Ok(Some(asked))) = asked {
@@ -121,7 +134,7 @@ impl Quic {
                     let halves = self.traffic.halves(sender, receiver);
                     asking.spawn_local(Asked::read(halves));
                 }
-                () = self.going_away.notified() => control.go_away().await?,
+                () = self.control_due.notified() => {}
                 () = self.closing.notified() => {
                     self.traffic.connection.close(CloseCode::Done, "");
                     tokio::time::sleep(CLOSE_TIME).await;
@@ -206,11 +219,16 @@ impl Link for Quic {
     }
 
     fn go_away(&self) {
-        self.going_away.notify_one();
+        self.goes_away.set(true);
+        self.control_due.notify_one();
     }
 
     fn shut_down(&self) {
         self.closing.notify_one();
+    }
+
+    fn listens(&self) -> Option<&dyn Listens> {
+        Some(self)
     }
 }
 

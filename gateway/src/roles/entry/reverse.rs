@@ -209,8 +209,12 @@ impl Entry {
                         self.not_listening(mux, asked, paused, name, refusal.description);
                     }
                 }
+                // What it was asked on has ended: it is asked for again.
+                ListenEvent::GivenUp { listen } => {
+                    asked.by_id.borrow_mut().remove(&listen);
+                }
                 // The exit asks for nothing.
-                ListenEvent::Asked { .. } | ListenEvent::GivenUp { .. } => {}
+                ListenEvent::Asked { .. } => {}
             }
         }
     }

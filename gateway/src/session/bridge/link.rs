@@ -51,7 +51,7 @@ pub(crate) trait Link: 'static {
     /// Tells the peer, and ends [`Self::run`].
     fn shut_down(&self);
 
-    /// What it does of listeners; `None`: the protocol has no word for them.
+    /// The listeners that are asked for on it; `None`: the protocol has no word for them.
     fn listens(&self) -> Option<&dyn Listens> {
         None
     }

@@ -4,7 +4,7 @@
 use std::rc::Rc;
 
 use muxtunnel_proto::{
-    ListenError, ListenEvent, ListenId, Priority, Reason, Refusal, listen_of_target,
+    LISTENS_MAX, ListenError, ListenEvent, ListenId, Priority, Reason, Refusal, listen_of_target,
 };
 
 use super::Bridge;
@@ -23,21 +23,24 @@ pub(super) struct Listened<L: Link> {
 impl<L: Link> Bridge<L> {
     /// The peer speaks of a listener on `member`.
     pub(super) fn listened(&self, member: &Rc<Member<L>>, event: ListenEvent) {
+        if self.has_ended() {
+            return;
+        }
         match &event {
-            ListenEvent::Asked { listen, .. } => {
-                let Some(hears) = self.hears.get() else {
-                    let text = "this side does not listen for its peers";
-                    let refusal = Refusal::new(Reason::General, text);
+            ListenEvent::Asked { listen, .. } => match self.problem_of(*listen) {
+                Some(problem) => {
+                    let refusal = Refusal::new(Reason::General, problem);
                     if let Some(listens) = member.link.listens() {
                         listens.end_listen(*listen, &refusal);
                     }
-                    return;
-                };
-                let on = Rc::clone(member);
-                let listened = Listened { on, wanted: None };
-                self.listeners.borrow_mut().insert(*listen, listened);
-                hears(event);
-            }
+                }
+                None => {
+                    let on = Rc::clone(member);
+                    let listened = Listened { on, wanted: None };
+                    self.listeners.borrow_mut().insert(*listen, listened);
+                    self.tell(event);
+                }
+            },
             ListenEvent::Ended { listen, .. } | ListenEvent::GivenUp { listen } => {
                 // It may have gone to another link.
                 if self.is_on(*listen, member) {
@@ -50,6 +53,20 @@ impl<L: Link> Bridge<L> {
                     self.tell(event);
                 }
             }
+        }
+    }
+
+    /// Why the peer cannot have `listen`.
+    fn problem_of(&self, listen: ListenId) -> Option<&'static str> {
+        let listeners = self.listeners.borrow();
+        if self.hears.get().is_none() {
+            Some("this side does not listen for its peers")
+        } else if listeners.contains_key(&listen) {
+            Some("the session has a listener of this number on another connection")
+        } else if listeners.len() >= LISTENS_MAX {
+            Some("the session has as many listeners as it may")
+        } else {
+            None
         }
     }
 
@@ -88,12 +105,17 @@ impl<L: Link> Bridge<L> {
                 return true;
             }
             let stays = member.state() != State::Gone;
-            ended.extend((!stays).then_some(*listen));
+            ended.extend((!stays).then_some((*listen, listened.wanted.is_some())));
             stays
         });
-        for listen in ended {
-            let refusal = Refusal::new(Reason::General, "its carrier has ended");
-            self.tell(ListenEvent::Ended { listen, refusal });
+        for (listen, is_own) in ended {
+            self.tell(match is_own {
+                true => {
+                    let refusal = Refusal::new(Reason::General, "its carrier has ended");
+                    ListenEvent::Ended { listen, refusal }
+                }
+                false => ListenEvent::GivenUp { listen },
+            });
         }
     }
 
@@ -126,9 +148,11 @@ impl<L: Link> Listeners for Rc<Bridge<L>> {
         let member = links.find(|member| member.is_up());
         let member = member.ok_or(ListenError::NotReady)?;
         let listens = member.link.listens().ok_or(ListenError::Unsupported)?;
-        let number = self.listens.get() + 1;
-        let listen = listen_of_target(&format!("listen://{number}"));
-        let listen = listen.ok_or(ListenError::TooMany)?;
+        if self.listeners.borrow().len() >= LISTENS_MAX {
+            return Err(ListenError::TooMany);
+        }
+        let number = self.listens.get().wrapping_add(1);
+        let listen = ListenId::from_number(number).ok_or(ListenError::TooMany)?;
         listens.listen(listen, address, priority)?;
         self.listens.set(number);
         let wanted = Some((address.into(), priority));

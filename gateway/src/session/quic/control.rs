@@ -1,5 +1,7 @@
 //! The control streams: one of each side, with what is said of the whole connection.
 
+use bytes::{Buf, Bytes};
+use muxtunnel_proto::ListenWord;
 use quinn::{Connection, RecvStream, SendStream};
 
 use super::reading::{Cut, Reading};
@@ -7,12 +9,19 @@ use super::wire::{Message, VERSION};
 use super::{end_of, violation};
 use crate::session::end::SessionEnd;
 
-/// Both of one connection.
-pub(super) struct Control {
+/// What this side says. One message at a time: what it is to say next stays where it is known.
+pub(super) struct Saying {
     connection: Connection,
-    own: SendStream,
+    stream: SendStream,
+    /// What has not gone.
+    unsaid: Bytes,
+}
+
+/// What the peer says.
+pub(super) struct Hearing {
+    connection: Connection,
     /// `None`: it has not come.
-    peer: Option<RecvStream>,
+    stream: Option<RecvStream>,
     has_heard: bool,
     /// A message that has begun to come.
     reading: Reading,
@@ -24,10 +33,12 @@ pub(super) enum Heard {
     Hello { streams_max: u32 },
     /// It takes no more streams.
     GoingAway,
+    /// Of a listener.
+    Listen(ListenWord),
 }
 
-impl Control {
-    /// Says how many streams this side takes.
+impl Saying {
+    /// How many streams this side takes is said first.
     ///
     /// # Errors
     /// The connection has ended.
@@ -35,35 +46,53 @@ impl Control {
         connection: &Connection,
         streams_max: u32,
     ) -> Result<Self, SessionEnd> {
-        let own = connection.open_uni().await.map_err(end_of)?;
+        let stream = connection.open_uni().await.map_err(end_of)?;
         // Little is said here, and before all else.
-        let _ = own.set_priority(i32::MAX);
-        let mut control = Self {
-            connection: connection.clone(),
-            own,
-            peer: None,
-            has_heard: false,
-            reading: Reading::default(),
-        };
+        let _ = stream.set_priority(i32::MAX);
         let hello = Message::Hello {
             version: VERSION,
             streams_max,
         };
-        control.say(&hello).await?;
-        Ok(control)
+        Ok(Self {
+            connection: connection.clone(),
+            stream,
+            unsaid: hello.encode().into(),
+        })
     }
 
-    /// Has the peer open no more streams.
+    /// Whether all that was said has gone.
+    pub(super) fn is_done(&self) -> bool {
+        self.unsaid.is_empty()
+    }
+
+    /// Says `message`, where [`Self::is_done`].
+    pub(super) fn say(&mut self, message: &Message) {
+        self.unsaid = message.encode().into();
+    }
+
+    /// Has some of what was said go. May be dropped and called again.
     ///
     /// # Errors
     /// The connection has ended.
-    pub(super) async fn go_away(&mut self) -> Result<(), SessionEnd> {
-        self.say(&Message::GoAway).await
+    pub(super) async fn flush(&mut self) -> Result<(), SessionEnd> {
+        match self.stream.write(&self.unsaid).await {
+            Ok(written) => {
+                self.unsaid.advance(written);
+                Ok(())
+            }
+            Err(error) => Err(ended(&self.connection, Cut::from(error))),
+        }
     }
+}
 
-    async fn say(&mut self, message: &Message) -> Result<(), SessionEnd> {
-        let said = self.own.write_all(&message.encode()).await;
-        said.map_err(|error| self.ended(Cut::from(error)))
+impl Hearing {
+    pub(super) fn new(connection: &Connection) -> Self {
+        Self {
+            connection: connection.clone(),
+            stream: None,
+            has_heard: false,
+            reading: Reading::default(),
+        }
     }
 
     /// What the peer says next. May be dropped and called again.
@@ -72,13 +101,13 @@ impl Control {
     /// The connection has ended, or the peer breaks the protocol.
     pub(super) async fn next(&mut self) -> Result<Heard, SessionEnd> {
         loop {
-            let peer = match &mut self.peer {
-                Some(peer) => peer,
+            let stream = match &mut self.stream {
+                Some(stream) => stream,
                 none => none.insert(self.connection.accept_uni().await.map_err(end_of)?),
             };
-            let said = match self.reading.next(peer).await {
+            let said = match self.reading.next(stream).await {
                 Ok(said) => said,
-                Err(cut) => return Err(self.ended(cut)),
+                Err(cut) => return Err(ended(&self.connection, cut)),
             };
             match said {
                 Message::Hello { streams_max, .. } if !self.has_heard => {
@@ -89,6 +118,7 @@ impl Control {
                     return Err(violation("its control stream does not begin with HELLO"));
                 }
                 Message::GoAway => return Ok(Heard::GoingAway),
+                Message::Listen(word) => return Ok(Heard::Listen(word)),
                 Message::Unknown => {}
                 other => {
                     let text = format!("{other:?} is out of place on a control stream");
@@ -97,16 +127,16 @@ impl Control {
             }
         }
     }
+}
 
-    /// Neither control stream ends before the connection.
-    fn ended(&self, cut: Cut) -> SessionEnd {
-        match cut {
-            Cut::Connection(error) => end_of(error),
-            Cut::Malformed(error) => violation(error.to_string()),
-            Cut::Peer(_) => match self.connection.close_reason() {
-                Some(error) => end_of(error),
-                None => violation("a control stream has ended"),
-            },
-        }
+/// Neither control stream ends before the connection.
+fn ended(connection: &Connection, cut: Cut) -> SessionEnd {
+    match cut {
+        Cut::Connection(error) => end_of(error),
+        Cut::Malformed(error) => violation(error.to_string()),
+        Cut::Peer(_) => match connection.close_reason() {
+            Some(error) => end_of(error),
+            None => violation("a control stream has ended"),
+        },
     }
 }

@@ -41,25 +41,37 @@ fn run(mux: &Rc<dyn Mux>, connection: Connection) {
 }
 
 /// An exit that dials as `dials` says, and a connection to it.
-async fn exit(dials: Dialler) -> (Connection, Rc<dyn Mux>) {
+pub(super) async fn exit(dials: Dialler) -> (Connection, Rc<dyn Mux>) {
     let exit = new_session::accept(context(quic::EXIT), new_session::identity(0), dials);
     let (near, far) = quic::pair().await;
     run(&exit, far);
     (near, exit)
 }
 
+/// Nothing is ever reached.
+pub(super) fn nowhere() -> Dialler {
+    Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) })
+}
+
 /// Both ends of a session.
 async fn sessions(dials: Dialler) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
-    let (near, exit) = exit(dials).await;
-    let nothing = Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) });
-    let entry = new_session::dial(context(quic::ENTRY), nothing);
+    sessions_both(nowhere(), dials).await
+}
+
+/// Both ends of a session, the entry's first.
+pub(super) async fn sessions_both(
+    entry_dials: Dialler,
+    exit_dials: Dialler,
+) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
+    let (near, exit) = exit(exit_dials).await;
+    let entry = new_session::dial(context(quic::ENTRY), entry_dials);
     run(&entry, near);
     entry.reached(Progress::Ready).await;
     (entry, exit)
 }
 
 /// A dialler all of whose targets are at `address`.
-fn leads_to(address: SocketAddr) -> Dialler {
+pub(super) fn leads_to(address: SocketAddr) -> Dialler {
     Box::new(move |target, _, _| -> Dial {
         Box::pin(async move {
             if !target.starts_with("tcp://web:") {
@@ -78,7 +90,10 @@ fn leads_to(address: SocketAddr) -> Dialler {
 }
 
 /// Opens a stream; its client, and what comes of it where it comes to nothing.
-async fn open(mux: &Rc<dyn Mux>, target: &str) -> (TcpStream, oneshot::Receiver<OpenEnd>) {
+pub(super) async fn open(
+    mux: &Rc<dyn Mux>,
+    target: &str,
+) -> (TcpStream, oneshot::Receiver<OpenEnd>) {
     let (socket, client) = pair().await;
     let (tell, end) = oneshot::channel();
     let connection = Client {
@@ -97,7 +112,7 @@ async fn open(mux: &Rc<dyn Mux>, target: &str) -> (TcpStream, oneshot::Receiver<
     (client, end)
 }
 
-async fn in_time(test: impl Future<Output = ()>) {
+pub(super) async fn in_time(test: impl Future<Output = ()>) {
     let tasks = LocalSet::new();
     let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
     in_time.await.unwrap();
@@ -219,7 +234,7 @@ async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_wa
 }
 
 /// Says hello as an entry that is no gateway of ours.
-async fn hello(near: &Connection) -> quinn::SendStream {
+pub(super) async fn hello(near: &Connection) -> quinn::SendStream {
     let mut control = near.quic().open_uni().await.unwrap();
     let hello = Message::Hello {
         version: 9,

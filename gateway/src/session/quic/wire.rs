@@ -3,13 +3,15 @@
 //! Each is a kind, a length and as many bytes. What follows the fields that are known here is of a later version and is
 //! ignored, as is a kind that is not known where it asks for no answer.
 
-use muxtunnel_proto::{Priority, Reason, Refusal, TARGET_LENGTH_MAX};
+use muxtunnel_proto::{
+    LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Reason, Refusal, TARGET_LENGTH_MAX,
+};
 
 /// The kind and the length.
 pub(super) const HEADER_BYTES: usize = 3;
 /// Of the longest message that is taken, without its header: the longest target, and room for what later versions say.
 pub(super) const BODY_BYTES_MAX: usize = 2 * TARGET_LENGTH_MAX;
-/// Of the words of a refusal that are passed on.
+/// Of the words of a refusal that are passed on, and of an address that is listened on.
 const WORDS_BYTES_MAX: usize = 256;
 
 /// The version of what follows, in HELLO.
@@ -20,6 +22,9 @@ const GO_AWAY: u8 = 2;
 const OPEN: u8 = 3;
 const OPENED: u8 = 4;
 const REFUSED: u8 = 5;
+const LISTEN: u8 = 6;
+const LISTENING: u8 = 7;
+const UNLISTEN: u8 = 8;
 
 /// One message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +47,8 @@ pub(super) enum Message {
     },
     /// The answer to an open: nothing follows.
     Refused(Refusal),
+    /// On a control stream: of a listener.
+    Listen(ListenWord),
     /// Of a later version.
     Unknown,
 }
@@ -55,6 +62,10 @@ pub(super) enum Malformed {
     TooShort(u8),
     #[error("a text that is no UTF-8")]
     Text,
+    #[error(
+        "a listener without a number, or an address of more than {LISTEN_ADDRESS_LENGTH_MAX} bytes for one"
+    )]
+    Listener,
 }
 
 /// The kind of a message, and how many bytes follow.
@@ -93,6 +104,20 @@ pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
             let reason = Reason::from_code(u16::from_be_bytes(body.array()?).into());
             Message::Refused(Refusal::new(reason, body.text()?))
         }
+        LISTEN => Message::Listen(ListenWord::Listen {
+            listen: body.listener()?,
+            priority: Priority::from_code(body.byte()?),
+            address: body.address()?,
+        }),
+        LISTENING => Message::Listen(ListenWord::Listening {
+            listen: body.listener()?,
+            address: body.text()?,
+        }),
+        UNLISTEN => Message::Listen(ListenWord::Unlisten {
+            listen: body.listener()?,
+            code: u16::from_be_bytes(body.array()?).into(),
+            reason: body.text()?,
+        }),
         _ => Message::Unknown,
     })
 }
@@ -116,6 +141,19 @@ impl Body<'_> {
     fn byte(&mut self) -> Result<u8, Malformed> {
         let [byte] = self.array()?;
         Ok(byte)
+    }
+
+    fn listener(&mut self) -> Result<ListenId, Malformed> {
+        let number = u32::from_be_bytes(self.array()?);
+        ListenId::from_number(number).ok_or(Malformed::Listener)
+    }
+
+    fn address(&mut self) -> Result<String, Malformed> {
+        let address = self.text()?;
+        match address.len() <= LISTEN_ADDRESS_LENGTH_MAX {
+            true => Ok(address),
+            false => Err(Malformed::Listener),
+        }
     }
 
     fn text(&mut self) -> Result<String, Malformed> {
@@ -159,6 +197,7 @@ impl Message {
                 push_text(&mut body, &refusal.description, WORDS_BYTES_MAX);
                 REFUSED
             }
+            Self::Listen(word) => push_word(&mut body, word),
             // Nobody says it.
             Self::Unknown => u8::MAX,
         };
@@ -166,6 +205,37 @@ impl Message {
         bytes.extend(length(&body).to_be_bytes());
         bytes.append(&mut body);
         bytes
+    }
+}
+
+/// Returns its kind.
+fn push_word(body: &mut Vec<u8>, word: &ListenWord) -> u8 {
+    match word {
+        ListenWord::Listen {
+            listen,
+            priority,
+            address,
+        } => {
+            body.extend(listen.number().to_be_bytes());
+            body.push(priority.code());
+            push_text(body, address, LISTEN_ADDRESS_LENGTH_MAX);
+            LISTEN
+        }
+        ListenWord::Listening { listen, address } => {
+            body.extend(listen.number().to_be_bytes());
+            push_text(body, address, WORDS_BYTES_MAX);
+            LISTENING
+        }
+        ListenWord::Unlisten {
+            listen,
+            code,
+            reason,
+        } => {
+            body.extend(listen.number().to_be_bytes());
+            body.extend(u16::try_from(*code).unwrap_or(u16::MAX).to_be_bytes());
+            push_text(body, reason, WORDS_BYTES_MAX);
+            UNLISTEN
+        }
     }
 }
 
@@ -212,6 +282,11 @@ pub(crate) fn oracle(input: &[u8]) {
         {
             assert!(again != message);
         }
+        (
+            Message::Listen(ListenWord::Listening { address: text, .. })
+            | Message::Listen(ListenWord::Unlisten { reason: text, .. }),
+            Ok(again),
+        ) if text.len() > WORDS_BYTES_MAX => assert!(again != message),
         (message, again) => assert_eq!(again.as_ref(), Ok(message)),
     }
     for end in 0..rest.len() {
@@ -227,6 +302,10 @@ mod tests {
         let (head, body) = bytes.split_first_chunk().unwrap();
         let (kind, length) = header(*head)?;
         decode(kind, &body[..length])
+    }
+
+    fn one() -> ListenId {
+        ListenId::from_number(1).unwrap()
     }
 
     #[test]
@@ -257,6 +336,29 @@ mod tests {
                 Message::Refused(Refusal::new(Reason::NotAllowed, "no")),
                 b"\x05\0\x06\0\x02\0\x02no",
             ),
+            (
+                Message::Listen(ListenWord::Listen {
+                    listen: one(),
+                    priority: Priority::Bulk,
+                    address: "[::]:80".to_owned(),
+                }),
+                b"\x06\0\x0e\0\0\0\x01\x02\0\x07[::]:80",
+            ),
+            (
+                Message::Listen(ListenWord::Listening {
+                    listen: one(),
+                    address: "[::]:80".to_owned(),
+                }),
+                b"\x07\0\x0d\0\0\0\x01\0\x07[::]:80",
+            ),
+            (
+                Message::Listen(ListenWord::Unlisten {
+                    listen: one(),
+                    code: 2,
+                    reason: "no".to_owned(),
+                }),
+                b"\x08\0\x0a\0\0\0\x01\0\x02\0\x02no",
+            ),
         ] {
             assert_eq!(message.encode(), bytes);
             assert_eq!(read(bytes), Ok(message));
@@ -269,6 +371,7 @@ mod tests {
         assert_eq!(read(b"\x63\0\x02??"), Ok(Message::Unknown));
         assert_eq!(read(b"\x02\0\x02??"), Ok(Message::GoAway));
         assert_eq!(read(b"\x03\0\x02\0\0"), Err(Malformed::TooShort(3)));
+        assert_eq!(read(b"\x07\0\x06\0\0\0\0\0\0"), Err(Malformed::Listener));
         assert_eq!(read(b"\x04\0\x03\0\x01\xff"), Err(Malformed::Text));
         let long = Malformed::TooLong(BODY_BYTES_MAX + 1);
         assert_eq!(header([3, 8, 1]), Err(long));
