@@ -35,7 +35,8 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
 #[x_kube(
     validation = rules::warm_up_shorter(),
     validation = rules::native_measured("pool"),
-    validation = rules::native_measured("resume")
+    validation = rules::native_measured("resume"),
+    validation = rules::quic_measured_has_tls()
 )]
 pub struct MuxBenchmarkSpec {
     /// The tunnel that is measured.

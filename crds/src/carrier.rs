@@ -14,17 +14,19 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::resume_is_native(),
     validation = rules::http_is_no_web_socket(),
     validation = rules::http_speaks_no_noise(),
-    validation = rules::http_does_not_join(),
+    validation = rules::others_do_not_join(),
     validation = rules::pool_needs_resume(),
     validation = rules::kcp_is_native(),
     validation = rules::kcp_is_no_tcp(),
+    validation = rules::quic_has_tls(),
+    validation = rules::quic_is_udp(),
     validation = rules::join_has_its_own_security()
 )]
 pub struct Carrier {
     /// The mux protocol spoken on them; both sides must have the same.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What they run on; both sides must have the same. Default: TCP.
+    /// What they run on; both sides must have the same. Not with protocol QUIC, which has UDP. Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there; with
@@ -46,7 +48,7 @@ pub struct Carrier {
     /// Default: TCP connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
-    /// How the kernel paces them. Default: Auto.
+    /// How the kernel paces them, with protocol QUIC the gateway itself. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// Not with protocol Jmux: how many there are in each session; each worker of an entry has a session.
@@ -133,6 +135,9 @@ pub enum Protocol {
     /// HBONE, with a proxy of an Istio mesh at the other end. `security.mode: None` is plaintext HBONE.
     #[serde(rename = "HBONE")]
     Hbone,
+    /// QUIC, between two gateways of ours: over UDP, with `security.mode: MutualTls`. The exit's port is one of UDP.
+    #[serde(rename = "QUIC")]
+    Quic,
 }
 
 /// What carriers run on.

@@ -5,6 +5,7 @@
 //! here against kube's local CEL and in `e2e` against an API server, which do not always agree.
 
 mod forwards;
+mod quic;
 mod security;
 mod sysctls;
 
@@ -12,6 +13,7 @@ use kube::core::{Message, Rule};
 use muxtunnel_contract::ports;
 
 pub(crate) use forwards::*;
+pub(crate) use quic::*;
 pub(crate) use security::*;
 pub use sysctls::is_unsafe_sysctl;
 pub(crate) use sysctls::*;
@@ -237,11 +239,11 @@ pub(crate) fn traffic_policy_needs_exposure() -> Rule {
 pub(crate) fn reverse_needs_a_word() -> Rule {
     rule(
         format!(
-            "!has(self.carrier) || self.carrier.protocol in ['Native', 'HTTP2'] || self.forwards.all(f, {})",
+            "!has(self.carrier) || self.carrier.protocol in ['Native', 'HTTP2', 'QUIC'] || self.forwards.all(f, {})",
             listens("entry")
         ),
         format!(
-            "'forward %s: direction ExitToEntry is for carrier.protocol Native or HTTP2'.format([self.forwards.filter(f, \
+            "'forward %s: direction ExitToEntry is for carrier.protocol Native, HTTP2 or QUIC'.format([self.forwards.filter(f, \
              {})[0].name])",
             listens("exit")
         ),
@@ -305,9 +307,9 @@ pub(crate) fn http_speaks_no_noise() -> Rule {
 }
 
 /// A join bundle's certificates are asked for over the tunnel, by a word of our own.
-pub(crate) fn http_does_not_join() -> Rule {
+pub(crate) fn others_do_not_join() -> Rule {
     rule(
-        "!(self.protocol in ['HTTP2', 'HBONE']) || !has(self.joinFrom)",
+        "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC']) || !has(self.joinFrom)",
         "'carrier.joinFrom is for protocols Native and Jmux: ' + self.protocol + ' has no word for it'",
     )
 }
@@ -320,9 +322,10 @@ pub(crate) fn native_measured(field: &str) -> Rule {
     )
 }
 
+/// QUIC has a rule of its own.
 pub(crate) fn kcp_is_native() -> Rule {
     rule(
-        "!has(self.transport) || self.transport != 'KCP' || self.protocol == 'Native'",
+        "!has(self.transport) || self.transport != 'KCP' || self.protocol in ['Native', 'QUIC']",
         "'carrier.transport KCP is for protocol Native; ' + self.protocol + ' is spoken over TCP'",
     )
 }

@@ -52,6 +52,7 @@ use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Re
     validation = rules::trusted_proxies_are_of_the_exit(),
     validation = rules::trusted_proxies_need_a_port(),
     validation = rules::kcp_has_no_trusted_proxies(),
+    validation = rules::quic_has_no_trusted_proxies(),
     validation = rules::keys_of_each_end(),
     validation = rules::reverse_needs_a_word(),
     validation = rules::sources_are_native(),

@@ -11,5 +11,6 @@ pub const fn configured(protocol: crds::Protocol) -> Protocol {
         crds::Protocol::Native => Protocol::Native,
         crds::Protocol::Http2 => Protocol::Http2,
         crds::Protocol::Hbone => Protocol::Hbone,
+        crds::Protocol::Quic => Protocol::Quic,
     }
 }

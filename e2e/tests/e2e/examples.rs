@@ -163,6 +163,19 @@ async fn targets_are_told_who_their_clients_are() -> Result<()> {
     .await
 }
 
+#[tokio::test]
+async fn the_tunnel_over_quic_leads_to_the_service() -> Result<()> {
+    let _turn = turn::beside().await?;
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        tunnel::up(ns, &example("muxtunnel-quic.yaml")?).await?;
+        let send = ["send-hashed.sh", "lossy-entry", "8080", "10000000"];
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
+        Ok(())
+    })
+    .await
+}
+
 /// 10 MB to the Service `web` by way of the tunnel `through-http`.
 async fn send_through_http(ns: &TestNamespace, client: &str) -> Result<()> {
     let send = ["send-hashed.sh", "through-http-entry", "8080", "10000000"];

@@ -105,17 +105,12 @@ impl<L: Link> Bridge<L> {
                 return true;
             }
             let stays = member.state() != State::Gone;
-            ended.extend((!stays).then_some((*listen, listened.wanted.is_some())));
+            ended.extend((!stays).then_some(*listen));
             stays
         });
-        for (listen, is_own) in ended {
-            self.tell(match is_own {
-                true => {
-                    let refusal = Refusal::new(Reason::General, "its carrier has ended");
-                    ListenEvent::Ended { listen, refusal }
-                }
-                false => ListenEvent::GivenUp { listen },
-            });
+        for listen in ended {
+            // Who wants it asks for it again, once a link is up.
+            self.tell(ListenEvent::GivenUp { listen });
         }
     }
 

@@ -11,6 +11,7 @@ use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, metadata};
 use crate::labels;
+use crate::protocol::configured;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, ValidatedTunnel};
 
 /// An address of each family that the cluster has.
@@ -109,10 +110,8 @@ fn carrier_port(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Service
 
 /// The protocol of the carrier port, as Kubernetes names it.
 pub(super) fn carrier_protocol(tunnel: &ValidatedTunnel) -> &'static str {
-    match tunnel.transport {
-        Transport::Tcp => "TCP",
-        Transport::Kcp => "UDP",
-    }
+    let is_tcp = configured(tunnel.protocol).can().bytes && tunnel.transport == Transport::Tcp;
+    if is_tcp { "TCP" } else { "UDP" }
 }
 
 fn port(name: &str, number: u16) -> ServicePort {

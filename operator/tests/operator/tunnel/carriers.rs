@@ -1,6 +1,8 @@
 //! What carriers run on, and where entries and exits meet that cannot dial each other.
 
-use muxtunnel_gateway_config::{Pool, Role, Security, Transport, WebSocket};
+use muxtunnel_gateway_config::{
+    CongestionControl, Pool, Protocol, Role, Security, Transport, WebSocket,
+};
 use serde_json::{Value, json};
 
 use super::build::{config, pod};
@@ -101,6 +103,44 @@ fn carriers_over_udp_have_a_port_of_udp_wherever_one_is_named() {
     assert_eq!(config(&over_tcp, "office-exit").transport, Transport::Tcp);
     let service = child(&over_tcp.services, "office-exit");
     assert_eq!(service["spec"]["ports"][0]["protocol"], "TCP");
+}
+
+#[test]
+fn quic_has_a_port_of_udp_and_each_entry_finds_the_pods_of_its_exit() {
+    let tunnel = built(&format!(
+        "{FORWARDS}carrier: {{protocol: QUIC, congestionControl: Bbr, security: {{mode: MutualTls, \
+         entry: {{secretName: a, peers: [b]}}, exit: {{secretName: b, peers: [a]}}}}}}"
+    ));
+    for name in ["office-entry", "office-exit"] {
+        let config = config(&tunnel, name);
+        assert_eq!(config.protocol, Protocol::Quic, "{name}");
+        assert_eq!(config.congestion_control, CongestionControl::Bbr, "{name}");
+    }
+    let entry = config(&tunnel, "office-entry");
+    assert_eq!(entry.pool, Some(Pool::GROWING));
+    assert!(entry.connect.unwrap().starts_with("office-exit-headless."));
+    for name in ["office-exit", "office-exit-headless"] {
+        let service = child(&tunnel.services, name);
+        assert_eq!(service["spec"]["ports"][0]["protocol"], "UDP", "{name}");
+    }
+    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    assert_eq!(ports[0]["protocol"], "TCP", "of the admin endpoint");
+    assert_eq!(ports[1]["protocol"], "UDP");
+    let policy = child(&tunnel.network_policies, "office-exit");
+    assert_eq!(
+        policy["spec"]["ingress"][0]["ports"][0],
+        json!({"port": 64000, "protocol": "UDP"})
+    );
+}
+
+#[test]
+fn an_exit_may_listen_for_its_entries_over_quic() {
+    let reverse = FORWARDS.replace("listen:", "direction: ExitToEntry\n  listen:");
+    let tunnel = built(&format!("{reverse}carrier: {{protocol: QUIC}}"));
+    let exit = config(&tunnel, "office-exit");
+    assert_eq!(exit.allow_listen.len(), 1);
+    let reverse = child(&tunnel.services, "office-exit-reverse");
+    assert_eq!(reverse["spec"]["ports"][0]["protocol"], "TCP");
 }
 
 fn assert_mounts_what_is_shown_there(tunnel: &Resources, name: &str, secret: &str) {
