@@ -6,6 +6,7 @@ use anyhow::{Result, ensure};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
+    bare_quinn::QuinnArgs,
     bench::Programs,
     congestion_control::namespace_with,
     load::{LoadArgs, serve::ServeArgs},
@@ -47,6 +48,8 @@ pub(crate) struct Cli {
 pub(crate) enum Part {
     /// Forward connections without a mux: a control.
     Relay(RelayArgs),
+    /// Bulk over QUIC alone: a control.
+    Quinn(QuinnArgs),
     /// The load's server.
     Serve(ServeArgs),
     /// The load.

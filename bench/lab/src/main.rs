@@ -10,6 +10,7 @@
 //! With `--against` it compares two builds of muxgate instead: [`against`], and [`paired`] for the statistics.
 
 mod against;
+mod bare_quinn;
 mod bench;
 mod cli;
 mod congestion_control;
@@ -46,6 +47,7 @@ fn main() -> Result<ExitCode> {
             };
         }
         Some(Part::Relay(args)) => relay::run(args)?,
+        Some(Part::Quinn(args)) => bare_quinn::run(args)?,
         Some(Part::Serve(args)) => load::serve::run(args)?,
         Some(Part::Load(args)) => load::run(args)?,
         Some(Part::Child(args)) => process::become_child(args)?,

@@ -7,6 +7,7 @@ pub(crate) mod iperf2;
 pub(crate) mod iperf3;
 pub(crate) mod load;
 mod paths;
+mod udp;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -71,6 +72,8 @@ pub(crate) enum Scenario {
     BulkWays,
     /// The same by the protocols of others, beside our own.
     BulkProtocols,
+    /// The same over UDP, beside bare quinn and TLS.
+    BulkUdp,
     /// The same by iperf 3.
     BulkIperf3,
     /// How long an exchange of 64 bytes takes, alone and beside bulk.
@@ -102,10 +105,11 @@ pub(crate) enum Scenario {
 impl Scenario {
     /// All of them, in the order of the tables.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::BulkIperf2,
         Self::BulkWays,
         Self::BulkProtocols,
+        Self::BulkUdp,
         Self::BulkIperf3,
         Self::PingPong,
         Self::Opens,
@@ -127,6 +131,7 @@ impl Scenario {
             Self::BulkIperf2 => "bulk-iperf2",
             Self::BulkWays => "bulk-ways",
             Self::BulkProtocols => "bulk-protocols",
+            Self::BulkUdp => "bulk-udp",
             Self::BulkIperf3 => "bulk-iperf3",
             Self::PingPong => "ping-pong",
             Self::Opens => "opens",
@@ -147,7 +152,11 @@ impl Scenario {
     pub(crate) fn is_bulk(self) -> bool {
         matches!(
             self,
-            Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3
+            Self::BulkIperf2
+                | Self::BulkWays
+                | Self::BulkProtocols
+                | Self::BulkUdp
+                | Self::BulkIperf3
         )
     }
 
@@ -162,6 +171,7 @@ impl Scenario {
             (Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3, _) => {
                 &[1, 10]
             }
+            (Self::BulkUdp, _) => &[1],
             (Self::PingPong, _) => &[0, 1, 10],
             (Self::Opens, _) => &[OPENS_AT_ONCE],
             (Self::StalledReader, _) => &[READERS],
@@ -180,7 +190,7 @@ impl Scenario {
             Self::BulkIperf2 | Self::BulkWays | Self::BulkProtocols | Self::BulkIperf3 => {
                 Metric::MbitS
             }
-            Self::PathChange | Self::CrossTraffic => Metric::MbitS,
+            Self::BulkUdp | Self::PathChange | Self::CrossTraffic => Metric::MbitS,
             Self::PingPong => Metric::P50Us,
             Self::Opens => Metric::OpensS,
             Self::StalledReader => Metric::OthersPercent,
@@ -273,6 +283,7 @@ impl Times {
             Scenario::BulkIperf2
             | Scenario::BulkWays
             | Scenario::BulkProtocols
+            | Scenario::BulkUdp
             | Scenario::BulkIperf3 => window.duration_s,
             Scenario::PingPong if connections > 0 => once + self.seconds,
             Scenario::PingPong | Scenario::Opens => once,
@@ -314,6 +325,7 @@ impl Run<'_> {
             Scenario::BulkIperf2 | Scenario::BulkWays | Scenario::BulkProtocols => {
                 self.bulk_iperf2()
             }
+            Scenario::BulkUdp => self.bulk_udp(),
             Scenario::BulkIperf3 => self.bulk_iperf3(),
             Scenario::PingPong => self.ping_pong(),
             Scenario::Opens => self.opens(),

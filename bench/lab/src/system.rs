@@ -14,6 +14,7 @@ mod launch;
 mod muxgate;
 mod openssh;
 mod proxy;
+mod quinn;
 mod rathole;
 mod relay;
 mod service;
@@ -35,6 +36,7 @@ use crate::{
     topology::{Addresses, Place},
 };
 
+pub(crate) use launch::Limits;
 pub(crate) use proxy::Proxy;
 pub(crate) use service::Service;
 
@@ -61,6 +63,8 @@ pub(crate) enum System {
     RelayCopy,
     /// The same, splicing.
     RelaySplice,
+    /// Bulk over quinn alone, without anything in front of it or behind.
+    Quinn,
     /// A pair of our gateways with the JMUX protocol.
     MuxgateJmux,
     /// A pair of our gateways with the native protocol.
@@ -97,6 +101,10 @@ pub(crate) enum System {
     MuxgateVisitor,
     /// The same over Noise, which the rendezvous cannot read.
     MuxgateNoiseVisitor,
+    /// QUIC, which is over UDP with mutual TLS inside.
+    MuxgateQuic,
+    /// The same, the target's side dialling.
+    MuxgateQuicReverse,
     /// HTTP/2 without TLS.
     MuxgateH2c,
     /// HTTP/2 over mutual TLS.
@@ -146,6 +154,7 @@ impl System {
             Self::Direct => "direct",
             Self::RelayCopy => "relay-copy",
             Self::RelaySplice => "relay-splice",
+            Self::Quinn => "quinn",
             Self::MuxgateJmux => "muxgate-jmux",
             Self::MuxgateNative => "muxgate-native",
             Self::MuxgateNativeX4 => "muxgate-native-x4",
@@ -164,6 +173,8 @@ impl System {
             Self::MuxgateReverse => "muxgate-reverse",
             Self::MuxgateVisitor => "muxgate-visitor",
             Self::MuxgateNoiseVisitor => "muxgate-noise-visitor",
+            Self::MuxgateQuic => "muxgate-quic",
+            Self::MuxgateQuicReverse => "muxgate-quic-reverse",
             Self::MuxgateH2c => "muxgate-h2c",
             Self::MuxgateHttp2 => "muxgate-http2",
             Self::MuxgateHttp2Reverse => "muxgate-http2-reverse",
@@ -252,6 +263,8 @@ impl System {
             Self::MuxgateReverse => plain.by(Way::Reverse),
             Self::MuxgateVisitor => plain.by(Way::Visitor),
             Self::MuxgateNoiseVisitor => noise.by(Way::Visitor),
+            Self::MuxgateQuic => tls.speaking("QUIC"),
+            Self::MuxgateQuicReverse => tls.speaking("QUIC").by(Way::Reverse),
             Self::MuxgateH2c => plain.speaking("HTTP2"),
             Self::MuxgateHttp2 => tls.speaking("HTTP2"),
             Self::MuxgateHttp2Reverse => tls.speaking("HTTP2").by(Way::Reverse),
@@ -275,6 +288,7 @@ impl System {
             "Jmux" => Some("jmux"),
             "HTTP2" => Some("http2"),
             "HBONE" => Some("hbone"),
+            "QUIC" => Some("quic"),
             _ => Some("native"),
         }
     }
@@ -293,6 +307,7 @@ impl System {
             Self::Direct => Ok(Vec::new()),
             Self::RelayCopy => relay::launches(setup, "copy"),
             Self::RelaySplice => relay::launches(setup, "splice"),
+            Self::Quinn => quinn::launches(setup),
             Self::Jetsocat => Ok(jetsocat::launches(setup)),
             Self::Haproxy => haproxy::launches(setup),
             Self::Openssh => openssh::launches(setup, Forwards::Local),
@@ -357,6 +372,9 @@ impl System {
             }
             running.processes.push((launch.place, process));
         }
+        if self == Self::Quinn {
+            return Ok(running);
+        }
         // Proxies stand beside forwards of the same gateways.
         let echo = match self {
             Self::Direct => self.address(Service::Load, &addresses),
@@ -370,17 +388,6 @@ impl System {
         .with_context(|| format!("see {}", folder.display()))?;
         Ok(running)
     }
-}
-
-/// What our gateways are allowed in a scenario; the peers run with their own limits.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
-    /// Streams of one session.
-    pub(crate) streams: u32,
-    /// `memory.receive`, bytes.
-    pub(crate) receive_bytes: u64,
-    /// `memory.retain`, bytes.
-    pub(crate) retain_bytes: u64,
 }
 
 /// The processes of a system; they end with this value.

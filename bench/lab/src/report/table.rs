@@ -105,6 +105,7 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             Median(Metric::CpuSPerGb),
         ],
         Scenario::BulkIperf2
+        | Scenario::BulkUdp
         | Scenario::BulkIperf3
         | Scenario::PathChange
         | Scenario::CrossTraffic => &[

@@ -4,8 +4,18 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::Limits;
 use crate::topology::{Addresses, Place};
+
+/// What our gateways are allowed in a scenario; the peers run with their own limits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// Streams of one session.
+    pub(crate) streams: u32,
+    /// `memory.receive`, bytes.
+    pub(crate) receive_bytes: u64,
+    /// `memory.retain`, bytes.
+    pub(crate) retain_bytes: u64,
+}
 
 /// What a system's processes are made of.
 pub(super) struct Setup<'a> {

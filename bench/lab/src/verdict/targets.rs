@@ -19,10 +19,11 @@ use crate::{
 use System::{
     Direct, EnvoyH2c, EnvoyHttp2, FrpStcp, FrpStcpEncrypted, FrpTls, GoH2c, GoHttp2, Haproxy,
     Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
-    MuxgateHttp2Reverse, MuxgateJmux, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
-    MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateSocks5,
-    MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic,
-    OpensshReverse, RatholeNoise, RelayCopy, RelaySplice,
+    MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
+    MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
+    MuxgateQuicReverse, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5,
+    MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise, RelayCopy,
+    RelaySplice,
 };
 use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
 
@@ -43,6 +44,7 @@ pub(super) fn all() -> Vec<Target> {
     all.extend(bulk_encrypted());
     all.extend(bulk_by_other_ways());
     all.extend(bulk_by_protocols());
+    all.extend(bulk_over_udp());
     for system in [MuxgateJmux, MuxgateNative] {
         all.extend(beside_rates(system));
         all.extend(memory(system));
@@ -187,6 +189,23 @@ fn bulk_by_protocols() -> Vec<Target> {
 fn added_by_a_protocol(system: System) -> Target {
     let added = Added(Metric::P50Us, Direct);
     on_loopback(system, Scenario::PingPong, Some(0), added, AtMost(150.0))
+}
+
+/// Beside quinn alone on a path with packets of 1,500 bytes.
+fn bulk_over_udp() -> Vec<Target> {
+    let udp = |system, topology, to, least| Target {
+        scenario: Scenario::BulkUdp,
+        ..rate(system, topology, 1, to, least)
+    };
+    vec![
+        udp(MuxgateQuic, Veth, Quinn, 0.65),
+        udp(MuxgateQuicReverse, Veth, Quinn, 0.65),
+        udp(MuxgateQuicReverse, Veth, MuxgateQuic, 0.9),
+        Target {
+            measure: Value(Metric::MbitS),
+            ..udp(MuxgateKcp, Veth, Direct, 900.0)
+        },
+    ]
 }
 
 /// Beside what copies without encryption, and beside the peers that encrypt: each `ssh` with the same way.
