@@ -130,6 +130,7 @@ fn default_scenarios(topology: Topology, usual: bool) -> &'static [Scenario] {
         (Topology::WanTuned | Topology::WanChanging | Topology::WanDeep, false) => &[],
         (Topology::WanChanging, true) => &[Scenario::PathChange],
         (Topology::WanDeep, true) => &[Scenario::CrossTraffic],
+        (Topology::WanLoss1, true) => &[BulkIperf2, BulkUdp],
         (Topology::WanLoss5, _) => &[FixedStreams],
         (Topology::Loopback | Topology::Veth | Topology::Wan, false) | (Topology::WanLoss1, _) => {
             &[BulkIperf2]
@@ -203,6 +204,14 @@ const OVER_UDP: [System; 6] = [
     System::MuxgateQuicReverse,
 ];
 
+/// The same where frames are lost, beside one carrier over TCP.
+const OVER_UDP_AND_LOSS: [System; 4] = [
+    System::Direct,
+    System::MuxgateNative,
+    System::MuxgateKcp,
+    System::MuxgateQuicBbr,
+];
+
 fn default_systems(
     scenario: Scenario,
     connections: u32,
@@ -235,6 +244,7 @@ fn default_systems(
         Scenario::BulkIperf2 => &BESIDE_ONE_ANOTHER,
         Scenario::BulkWays => &WAYS,
         Scenario::BulkProtocols => &PROTOCOLS,
+        Scenario::BulkUdp if is_lossy => &OVER_UDP_AND_LOSS,
         Scenario::BulkUdp => &OVER_UDP,
         Scenario::BulkIperf3 => &[Direct, MuxgateJmux, MuxgateNative],
         Scenario::Opens => &[Direct, MuxgateJmux, MuxgateNative, Jetsocat, Haproxy],

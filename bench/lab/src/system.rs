@@ -103,7 +103,9 @@ pub(crate) enum System {
     MuxgateNoiseVisitor,
     /// QUIC, which is over UDP with mutual TLS inside.
     MuxgateQuic,
-    /// The same, the target's side dialling.
+    /// The same with BBR, which takes no loss for congestion.
+    MuxgateQuicBbr,
+    /// QUIC with the target's side dialling.
     MuxgateQuicReverse,
     /// HTTP/2 without TLS.
     MuxgateH2c,
@@ -174,6 +176,7 @@ impl System {
             Self::MuxgateVisitor => "muxgate-visitor",
             Self::MuxgateNoiseVisitor => "muxgate-noise-visitor",
             Self::MuxgateQuic => "muxgate-quic",
+            Self::MuxgateQuicBbr => "muxgate-quic-bbr",
             Self::MuxgateQuicReverse => "muxgate-quic-reverse",
             Self::MuxgateH2c => "muxgate-h2c",
             Self::MuxgateHttp2 => "muxgate-http2",
@@ -264,6 +267,10 @@ impl System {
             Self::MuxgateVisitor => plain.by(Way::Visitor),
             Self::MuxgateNoiseVisitor => noise.by(Way::Visitor),
             Self::MuxgateQuic => tls.speaking("QUIC"),
+            Self::MuxgateQuicBbr => Gateways {
+                congestion_control: "Bbr",
+                ..tls.speaking("QUIC")
+            },
             Self::MuxgateQuicReverse => tls.speaking("QUIC").by(Way::Reverse),
             Self::MuxgateH2c => plain.speaking("HTTP2"),
             Self::MuxgateHttp2 => tls.speaking("HTTP2"),

@@ -53,6 +53,8 @@ pub(super) struct Gateways {
     pub(super) protocol: &'static str,
     /// The same of what carriers run on; `None`: it is not named, as older gateways do not know that field.
     pub(super) transport: Option<&'static str>,
+    /// The same, where the gateway does it by itself.
+    pub(super) congestion_control: &'static str,
     /// Of the session.
     pub(super) carriers: u8,
     /// Whether streams outlive them.
@@ -68,6 +70,7 @@ impl Gateways {
     pub(super) const PLAIN: Self = Self {
         protocol: "Native",
         transport: None,
+        congestion_control: "Auto",
         carriers: 1,
         resume: true,
         splice: true,
@@ -163,6 +166,7 @@ impl Gateways {
         if let Some(transport) = self.transport {
             own["transport"] = json!(transport);
         }
+        own["congestionControl"] = json!(self.congestion_control);
         own["security"] = security.clone();
         own["memory"] = json!({
             "receive": setup.limits.receive_bytes.to_string(),

@@ -21,7 +21,7 @@ use System::{
     Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
     MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
-    MuxgateQuicReverse, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5,
+    MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5,
     MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise, RelayCopy,
     RelaySplice,
 };
@@ -191,7 +191,7 @@ fn added_by_a_protocol(system: System) -> Target {
     on_loopback(system, Scenario::PingPong, Some(0), added, AtMost(150.0))
 }
 
-/// Beside quinn alone on a path with packets of 1,500 bytes.
+/// Beside quinn alone on a path with packets of 1,500 bytes, and beside one carrier over TCP where packets are lost.
 fn bulk_over_udp() -> Vec<Target> {
     let udp = |system, topology, to, least| Target {
         scenario: Scenario::BulkUdp,
@@ -201,6 +201,7 @@ fn bulk_over_udp() -> Vec<Target> {
         udp(MuxgateQuic, Veth, Quinn, 0.65),
         udp(MuxgateQuicReverse, Veth, Quinn, 0.65),
         udp(MuxgateQuicReverse, Veth, MuxgateQuic, 0.9),
+        udp(MuxgateQuicBbr, WanLoss1, MuxgateNative, 3.0),
         Target {
             measure: Value(Metric::MbitS),
             ..udp(MuxgateKcp, Veth, Direct, 900.0)
