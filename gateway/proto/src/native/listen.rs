@@ -1,4 +1,4 @@
-//! Listeners that the dialler asks the acceptor for: their frames. What counts is [`ListenTable`].
+//! Listeners that the dialler asks the acceptor for: their frames. What counts is [`crate::ListenTable`].
 
 use super::codec::Frame;
 use super::input::violation;
