@@ -21,9 +21,9 @@ use System::{
     Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
     MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
-    MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse, MuxgateTlsSocks5,
-    MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise, RelayCopy,
-    RelaySplice,
+    MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse,
+    MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise,
+    RelayCopy, RelaySplice,
 };
 use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
 
