@@ -66,14 +66,10 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             continue;
         }
         wait = None;
-        let readable = tokio::select! {
-            biased;
-            () = io.source_wake.notified() => continue,
-            () = std::future::ready(()), if io.early.is_there() => Ok(()),
-            readable = duplex::readable(&*io.socket) => readable,
-        };
-        if let Err(error) = readable {
-            return fail(driver, io, &error);
+        match readable(io).await {
+            None => continue,
+            Some(Ok(())) => {}
+            Some(Err(error)) => return fail(driver, io, &error),
         }
         let read = match read_in_turn(driver, io, &mut appetite).await {
             Ok(Some(read)) => read,
@@ -105,6 +101,16 @@ pub(super) async fn run(driver: &Rc<Driver>, io: &StreamIo) -> End {
             }
             Err(error) => return fail(driver, io, &error),
         }
+    }
+}
+
+/// Waits until the local end has something, or has failed; `None`: the stream was woken before.
+async fn readable(io: &StreamIo) -> Option<std::io::Result<()>> {
+    tokio::select! {
+        biased;
+        () = io.source_wake.notified() => None,
+        () = std::future::ready(()), if io.early.is_there() => Some(Ok(())),
+        readable = duplex::readable(&*io.socket) => Some(readable),
     }
 }
 
