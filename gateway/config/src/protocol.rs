@@ -144,14 +144,15 @@ impl Protocol {
 /// Why a protocol has no listeners for its peers.
 pub(crate) fn cannot_listen(protocol: Protocol) -> String {
     let others = Protocol::ALL.iter().map(|protocol| protocol.can());
-    let others: Vec<&str> = others
+    let mut others: Vec<&str> = others
         .filter(|can| can.listen)
         .map(|can| can.name)
         .collect();
+    let last = others.pop().unwrap_or_default();
     format!(
-        "protocol {} cannot ask an exit to listen: {} can",
+        "protocol {} cannot ask an exit to listen: {} and {last} can",
         protocol.can().name,
-        others.join(" and ")
+        others.join(", ")
     )
 }
 

@@ -137,12 +137,18 @@ async fn an_exit_that_goes_away_listens_no_more_and_answers_what_is_asked() {
 }
 
 #[tokio::test]
-async fn a_listener_ends_with_its_connection_and_may_be_asked_for_on_another() {
+async fn a_listener_goes_to_another_connection_where_its_own_retires() {
     in_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let ([entry, exit], [mut of_entry, mut of_exit]) = both(&listener).await;
         assert_eq!(ask(&entry), Ok(id(1)));
         assert_eq!(of_exit.recv().await, Some(asked(1)));
+        let listening = Some(ListenEvent::Listening {
+            listen: id(1),
+            address: ADDRESS.to_owned(),
+        });
+        exit.listeners().unwrap().listening(id(1), ADDRESS);
+        assert_eq!(of_entry.recv().await, listening);
         let renewed = Instant::now();
         let (near, far) = quic::pair().await;
         for (mux, connection) in [(&entry, near), (&exit, far)] {
@@ -157,9 +163,9 @@ async fn a_listener_ends_with_its_connection_and_may_be_asked_for_on_another() {
         let carriers = entry.carriers().unwrap();
         carriers.outdate(renewed);
         assert!(carriers.retire_one());
-        let given_up = Some(ListenEvent::GivenUp { listen: id(1) });
-        assert_eq!(of_entry.recv().await, given_up);
-        assert_eq!(of_exit.recv().await, given_up);
+        // The exit goes on listening, and says so on the other one.
+        assert_eq!(of_entry.recv().await, listening);
+        carriers.until(&|numbers| numbers.up == 1).await;
         assert_eq!(ask(&entry), Ok(id(2)));
         assert_eq!(of_exit.recv().await, Some(asked(2)));
     })
