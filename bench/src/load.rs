@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, bail};
+use anyhow::{anyhow, bail};
 use muxtunnel_bench_api::load::{Failure, Report};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream, lookup_host};
@@ -52,19 +52,32 @@ pub struct Load {
     pattern: Pattern,
 }
 
+/// The address of `name`: that of a Service is known a little after the Service is there.
+async fn resolved(name: &str) -> anyhow::Result<SocketAddr> {
+    let deadline = Instant::now() + STEADY_WITHIN;
+    loop {
+        let problem = match lookup_host(name).await {
+            Ok(mut addresses) => match addresses.next() {
+                Some(address) => return Ok(address),
+                None => anyhow!("{name} has no address"),
+            },
+            Err(error) => anyhow!(error).context(format!("cannot resolve {name}")),
+        };
+        if Instant::now() > deadline {
+            return Err(problem);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
 impl Load {
     /// The load that the flags describe.
     ///
     /// # Errors
-    /// If the name of the target cannot be resolved.
+    /// If the name of the target cannot be resolved within a minute.
     pub async fn new(args: &LoadArgs) -> anyhow::Result<Self> {
-        let mut addresses = lookup_host(&args.connect)
-            .await
-            .with_context(|| format!("cannot resolve {}", args.connect))?;
-        let to = addresses.next();
-        let to = to.with_context(|| format!("{} has no address", args.connect))?;
         Ok(Self {
-            to,
+            to: resolved(&args.connect).await?,
             opens_per_second: args.opens_per_second,
             streams: args.streams,
             duration: args.duration,
