@@ -56,14 +56,18 @@ pub struct Load {
 async fn resolved(name: &str) -> anyhow::Result<SocketAddr> {
     let deadline = Instant::now() + STEADY_WITHIN;
     loop {
-        let problem = match lookup_host(name).await {
+        let (problem, is_final) = match lookup_host(name).await {
             Ok(mut addresses) => match addresses.next() {
                 Some(address) => return Ok(address),
-                None => anyhow!("{name} has no address"),
+                None => (anyhow!("{name} has no address"), false),
             },
-            Err(error) => anyhow!(error).context(format!("cannot resolve {name}")),
+            Err(error) => {
+                let is_no_name = error.kind() == io::ErrorKind::InvalidInput;
+                let text = format!("cannot resolve {name}");
+                (anyhow!(error).context(text), is_no_name)
+            }
         };
-        if Instant::now() > deadline {
+        if is_final || Instant::now() > deadline {
             return Err(problem);
         }
         sleep(PAUSE).await;
@@ -310,6 +314,15 @@ mod tests {
             duration: Duration::from_secs(1),
         };
         Load::new(&args).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_name_is_resolved_and_what_is_none_is_told_at_once() {
+        assert_eq!(resolved("localhost:7").await.unwrap().port(), 7);
+        let begun = Instant::now();
+        let problem = resolved("no-port").await.unwrap_err();
+        assert!(format!("{problem:#}").starts_with("cannot resolve no-port"));
+        assert!(begun.elapsed() < STEADY_WITHIN);
     }
 
     async fn listener() -> (TcpListener, SocketAddr) {

@@ -236,7 +236,7 @@ pub(crate) fn traffic_policy_needs_exposure() -> Rule {
 }
 
 /// Not every protocol can ask the other side to listen.
-pub(crate) fn reverse_needs_a_word() -> Rule {
+pub(crate) fn reverse_needs_listeners() -> Rule {
     rule(
         format!(
             "!has(self.carrier) || self.carrier.protocol in ['Native', 'HTTP2', 'QUIC'] || self.forwards.all(f, {})",

@@ -54,7 +54,7 @@ use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Re
     validation = rules::kcp_has_no_trusted_proxies(),
     validation = rules::quic_has_no_trusted_proxies(),
     validation = rules::keys_of_each_end(),
-    validation = rules::reverse_needs_a_word(),
+    validation = rules::reverse_needs_listeners(),
     validation = rules::sources_are_native(),
     validation = rules::forwards_needed(),
     validation = rules::dynamic_needs_policy(),

@@ -8,6 +8,7 @@ pub(crate) mod end;
 pub(crate) mod handover;
 pub(crate) mod hello;
 pub(crate) mod http2;
+mod message;
 pub(crate) mod mux;
 pub(crate) mod new_session;
 pub(crate) mod quic;

@@ -219,10 +219,7 @@ fn clients_of_an_nghttpx_reach_targets_through_an_exit_and_are_told_of_refusals(
     // A client that has gone is a reset, or an end.
     let (client, _) = connect_by(listen, allowed);
     let server = accept(&listener);
-    socket2::SockRef::from(&client)
-        .set_linger(Some(std::time::Duration::ZERO))
-        .unwrap();
-    drop(client);
+    reset(client);
     assert_reset_or_end(&server);
 }
 
@@ -248,17 +245,7 @@ fn an_nghttpx_between_an_entry_and_an_exit_carries_bytes_ends_resets_and_refusal
     let ends = by_nghttpx(&listener);
     assert_carries(&ends.client, &ends.server);
     for resets in [Side::Entry, Side::Exit] {
-        let mut ends = by_nghttpx(&listener);
-        ends.client.write_all(b"1").unwrap();
-        ends.server.read_exact(&mut [0]).unwrap();
-        let (cut, other) = match resets {
-            Side::Entry => (ends.client, ends.server),
-            Side::Exit => (ends.server, ends.client),
-        };
-        socket2::SockRef::from(&cut)
-            .set_linger(Some(std::time::Duration::ZERO))
-            .unwrap();
-        drop(cut);
+        let (other, _stays) = reset_one(by_nghttpx(&listener), resets);
         // An nghttpx forwards a reset as one, or as an end.
         assert_reset_or_end(&other);
     }

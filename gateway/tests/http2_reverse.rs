@@ -111,11 +111,6 @@ impl Tunnel {
     }
 }
 
-fn reset(tcp: TcpStream) {
-    let socket = socket2::SockRef::from(&tcp);
-    socket.set_linger(Some(Duration::ZERO)).unwrap();
-}
-
 #[test]
 fn streams_of_the_exit_carry_bytes_exactly_and_end_by_halves_and_resets() {
     let dir = tempfile::tempdir().unwrap();

@@ -423,12 +423,6 @@ fn a_client_that_gives_up_before_its_target_is_reached_is_counted() {
     assert!(line.contains("client=127.0.0.1:"), "{line}");
 }
 
-fn reset(tcp: TcpStream) {
-    socket2::SockRef::from(&tcp)
-        .set_linger(Some(std::time::Duration::ZERO))
-        .unwrap();
-}
-
 /// Sends for as long as somebody takes it.
 fn flood(client: &TcpStream) {
     let mut client = client.try_clone().unwrap();

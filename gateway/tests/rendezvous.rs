@@ -152,10 +152,7 @@ fn leaves_meet_and_their_session_has_all_that_any_has() {
     let client = connect(forward);
     let target = accept(&listener);
     target.set_nonblocking(false).unwrap();
-    socket2::SockRef::from(&target)
-        .set_linger(Some(std::time::Duration::ZERO))
-        .unwrap();
-    drop(target);
+    reset(target);
     assert_reset(&client);
     entry.signal("TERM");
     assert!(entry.wait().success());

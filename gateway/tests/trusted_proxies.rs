@@ -291,11 +291,7 @@ fn a_load_balancer_may_look_whether_the_port_answers() {
         drop(dial_with(carrier, said));
     }
     // As load balancers do that spare the end of a connection.
-    let reset = dial(carrier);
-    socket2::SockRef::from(&reset)
-        .set_linger(Some(Duration::ZERO))
-        .unwrap();
-    drop(reset);
+    reset(dial(carrier));
     until("all of them are seen", || {
         let seen = exit.log();
         seen.matches("A load balancer checked that the port answers")

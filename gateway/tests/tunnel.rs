@@ -650,9 +650,3 @@ fn a_port_in_use_is_named() {
         "{text}"
     );
 }
-
-fn reset(tcp: TcpStream) {
-    socket2::SockRef::from(&tcp)
-        .set_linger(Some(std::time::Duration::ZERO))
-        .unwrap();
-}

@@ -11,7 +11,6 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
-use std::time::Duration;
 
 use crate::authority::{Authority, Files};
 use crate::common::*;
@@ -103,23 +102,31 @@ pub fn assert_interoperates(knows_none: Option<Side>, stream: &dyn Fn(&TcpListen
     drop(ends);
 
     for resets in [Side::Entry, Side::Exit] {
-        let mut ends = stream(&listener);
-        ends.client.write_all(b"1").unwrap();
-        ends.server.read_exact(&mut [0]).unwrap();
-        let (cut, other) = match resets {
-            Side::Entry => (ends.client, ends.server),
-            Side::Exit => (ends.server, ends.client),
-        };
-        socket2::SockRef::from(&cut)
-            .set_linger(Some(Duration::ZERO))
-            .unwrap();
-        drop(cut);
+        let (other, _stays) = reset_one(stream(&listener), resets);
         if knows_none == Some(resets) {
             assert_reset_or_end(&other);
         } else {
             assert_reset(&other);
         }
     }
+}
+
+/// Sends a byte, and resets the connection of one side. Returns that of the other, and what has to stay.
+pub fn reset_one(ends: Ends, resets: Side) -> (TcpStream, impl Sized) {
+    let Ends {
+        peer,
+        gate,
+        mut client,
+        mut server,
+    } = ends;
+    client.write_all(b"1").unwrap();
+    server.read_exact(&mut [0]).unwrap();
+    let (cut, other) = match resets {
+        Side::Entry => (client, server),
+        Side::Exit => (server, client),
+    };
+    reset(cut);
+    (other, (peer, gate))
 }
 
 /// Where in a tunnel.

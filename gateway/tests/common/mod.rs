@@ -410,6 +410,13 @@ pub fn end_of(mut tcp: &TcpStream) -> std::io::Result<usize> {
     }
 }
 
+/// Closes a connection by a reset.
+pub fn reset(tcp: TcpStream) {
+    socket2::SockRef::from(&tcp)
+        .set_linger(Some(Duration::ZERO))
+        .unwrap();
+}
+
 pub fn assert_reset(tcp: &TcpStream) {
     match end_of(tcp) {
         Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}

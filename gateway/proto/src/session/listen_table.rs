@@ -1,4 +1,4 @@
-//! Listeners that the dialler asks the acceptor for, both sides of them: asked for, answered, given up.
+//! Listeners that the dialler requests of the acceptor, both sides of them: requested, answered, given up.
 //!
 //! Each state that the peer has to learn of is a dirty one, from which the word is made when there is
 //! room; so nothing queues. Bound: [`LISTENS_MAX`] on each side, what has ended and was not said yet
@@ -56,7 +56,7 @@ pub enum ListenViolation {
     OutOfPlace(String),
 }
 
-/// All of those that are asked for by one connection.
+/// All listeners that are requested on one connection.
 #[derive(Debug)]
 pub struct ListenTable {
     dials: bool,
@@ -164,7 +164,8 @@ impl ListenTable {
     /// # Errors
     /// [`ListenError`]: nothing is said.
     pub fn ask(&mut self, address: &str, priority: Priority) -> Result<ListenId, ListenError> {
-        let listen = ListenId(self.last + 1);
+        let next = self.last.checked_add(1).ok_or(ListenError::TooMany)?;
+        let listen = ListenId(next);
         self.ask_as(listen, address, priority)?;
         Ok(listen)
     }
@@ -190,7 +191,10 @@ impl ListenTable {
         if self.states.len() >= LISTENS_MAX {
             return Err(ListenError::TooMany);
         }
-        self.last = self.last.max(listen.0);
+        if listen.0 <= self.last {
+            return Err(ListenError::NumberUsed);
+        }
+        self.last = listen.0;
         let state = State::AskDue(address.to_owned(), priority);
         self.set(listen, Some(state));
         Ok(())
@@ -345,6 +349,21 @@ impl ListenTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_ascend_on_a_connection() {
+        let mut listens = ListenTable::new(true);
+        let ask = |listens: &mut ListenTable, number| {
+            listens.ask_as(ListenId(number), "127.0.0.1:80", Priority::Auto)
+        };
+        assert_eq!(ask(&mut listens, 3), Ok(()));
+        for used in [3, 1] {
+            assert_eq!(ask(&mut listens, used), Err(ListenError::NumberUsed));
+        }
+        assert_eq!(ask(&mut listens, u32::MAX), Ok(()));
+        let next = listens.ask("127.0.0.1:80", Priority::Auto);
+        assert_eq!(next, Err(ListenError::TooMany));
+    }
 
     #[test]
     fn what_ends_before_it_was_said_is_never_said() {

@@ -88,6 +88,9 @@ pub enum ListenError {
     /// As many as may be are asked for.
     #[error("the session asks for as many listeners as it may")]
     TooMany,
+    /// Numbers ascend on a connection, and this one does not.
+    #[error("the number of the listener is not above all before it on this connection")]
+    NumberUsed,
     /// It would not fit a LISTEN.
     #[error("the address has {length} bytes, 1 to {LISTEN_ADDRESS_LENGTH_MAX} are possible")]
     AddressTooLong {

@@ -18,8 +18,6 @@ pub(super) struct Listened<L: Link> {
     on: Rc<Member<L>>,
     /// What this side asked for; `None`: the peer asked.
     wanted: Option<(Rc<str>, Priority)>,
-    /// Where this side listens, as the peer was told.
-    address: Option<Rc<str>>,
 }
 
 impl<L: Link> Bridge<L> {
@@ -29,8 +27,6 @@ impl<L: Link> Bridge<L> {
             return;
         }
         match &event {
-            // Its asker takes it from the link that it was on.
-            ListenEvent::Asked { listen, .. } if self.moves(*listen, member) => {}
             ListenEvent::Asked { listen, .. } => match self.problem_of(*listen) {
                 Some(problem) => {
                     let refusal = Refusal::new(Reason::General, problem);
@@ -40,11 +36,7 @@ impl<L: Link> Bridge<L> {
                 }
                 None => {
                     let on = Rc::clone(member);
-                    let listened = Listened {
-                        on,
-                        wanted: None,
-                        address: None,
-                    };
+                    let listened = Listened { on, wanted: None };
                     self.listeners.borrow_mut().insert(*listen, listened);
                     self.tell(event);
                 }
@@ -62,23 +54,6 @@ impl<L: Link> Bridge<L> {
                 }
             }
         }
-    }
-
-    /// Whether `listen` is the peer's on another link; it is on `member` then, and the peer is told as it was before.
-    fn moves(&self, listen: ListenId, member: &Rc<Member<L>>) -> bool {
-        let mut listeners = self.listeners.borrow_mut();
-        let of_peer =
-            |listened: &&mut Listened<L>| listened.wanted.is_none() && listened.on.id != member.id;
-        let Some(listened) = listeners.get_mut(&listen).filter(of_peer) else {
-            return false;
-        };
-        listened.on = Rc::clone(member);
-        let address = listened.address.clone();
-        drop(listeners);
-        if let (Some(address), Some(listens)) = (address, member.link.listens()) {
-            listens.listening(listen, &address);
-        }
-        true
     }
 
     /// Why the peer cannot have `listen`.
@@ -176,11 +151,7 @@ impl<L: Link> Listeners for Rc<Bridge<L>> {
         listens.listen(listen, address, priority)?;
         self.listens.set(number);
         let wanted = Some((address.into(), priority));
-        let listened = Listened {
-            on: member,
-            wanted,
-            address: None,
-        };
+        let listened = Listened { on: member, wanted };
         self.listeners.borrow_mut().insert(listen, listened);
         Ok(listen)
     }
@@ -191,9 +162,6 @@ impl<L: Link> Listeners for Rc<Bridge<L>> {
     }
 
     fn listening(&self, listen: ListenId, address: &str) {
-        if let Some(listened) = self.listeners.borrow_mut().get_mut(&listen) {
-            listened.address = Some(address.into());
-        }
         self.on_its_link(listen, |listens| listens.listening(listen, address));
     }
 

@@ -28,9 +28,7 @@ impl Sending {
             finished: false,
         }
     }
-}
 
-impl Sending {
     /// The peer has answered in full and needs no more of the request (RFC 9113, section 8.1), as Go's server and nghttpx
     /// do where a target ends first.
     fn is_unneeded(&mut self) -> bool {

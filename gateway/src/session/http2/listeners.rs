@@ -4,7 +4,7 @@
 //! CONNECTs (RFC 8441) with protocols of our own. One asks for a listener ([`wanted`]); its stream stays open, and on it the exit
 //! ([`served`]) names each connection that arrived. One for each of those accepts it.
 //!
-//! Bounds: [`LISTENERS_MAX`] listeners; [`WAITING_MAX`] connections that wait to be accepted, each for as long as an open may
+//! Bounds: [`LISTENS_MAX`](muxtunnel_proto::LISTENS_MAX) listeners; [`WAITING_MAX`] connections that wait to be accepted, each for as long as an open may
 //! take; as many messages that wait to be sent on each listener's stream.
 
 pub(super) mod message;
@@ -36,8 +36,6 @@ pub(super) use wanted::Arrived;
 pub(super) const LISTEN: &str = "muxtunnel-listen";
 /// The `:protocol` of a request that accepts a connection of a listener.
 pub(super) const ACCEPT: &str = "muxtunnel-accept";
-/// Listeners of one connection, as of a native session.
-const LISTENERS_MAX: usize = 64;
 /// Connections that arrived and that the entry has not accepted; also messages that wait on one listener's stream.
 const WAITING_MAX: usize = 1024;
 /// News of the listeners that nobody has looked at.

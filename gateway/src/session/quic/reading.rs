@@ -3,7 +3,8 @@
 use muxtunnel_proto::{Outcome, ResetCode};
 use quinn::{ConnectionError, ReadError, RecvStream, StoppedError, VarInt, WriteError};
 
-use super::wire::{self, HEADER_BYTES, Malformed, Message};
+use super::wire::{self, Message};
+use crate::session::message::{HEADER_BYTES, Malformed};
 
 /// Why nothing more comes or goes on a stream.
 #[derive(Debug)]

@@ -4,15 +4,17 @@
 //! ignored, as is a kind that is not known where it asks for no answer.
 
 use muxtunnel_proto::{
-    LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Reason, Refusal, TARGET_LENGTH_MAX,
+    LISTEN_ADDRESS_LENGTH_MAX, ListenId, ListenWord, Priority, Refusal, TARGET_LENGTH_MAX,
 };
 
-/// The kind and the length.
-pub(super) const HEADER_BYTES: usize = 3;
+use crate::session::message::{
+    self, DESCRIPTION_BYTES_MAX, Fields, HEADER_BYTES, Malformed, push_refusal, push_text,
+};
+
 /// Of the longest message that is taken, without its header: the longest target, and room for what later versions say.
 pub(super) const BODY_BYTES_MAX: usize = 2 * TARGET_LENGTH_MAX;
-/// Of the words of a refusal that are passed on, and of an address that is listened on.
-const WORDS_BYTES_MAX: usize = 256;
+/// Of an address that is listened on.
+const ADDRESS_BYTES_MAX: usize = 256;
 
 /// The version of what follows, in HELLO.
 pub(super) const VERSION: u8 = 1;
@@ -53,32 +55,12 @@ pub(super) enum Message {
     Unknown,
 }
 
-/// It cannot be what the peer says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
-    #[error("a message of {0} bytes, at most {BODY_BYTES_MAX} are taken")]
-    TooLong(usize),
-    #[error("a message of kind {0} ends too early")]
-    TooShort(u8),
-    #[error("a text that is no UTF-8")]
-    Text,
-    #[error(
-        "a listener without a number, or an address of more than {LISTEN_ADDRESS_LENGTH_MAX} bytes for one"
-    )]
-    Listener,
-}
-
 /// The kind of a message, and how many bytes follow.
 ///
 /// # Errors
 /// Too many.
 pub(super) fn header(bytes: [u8; HEADER_BYTES]) -> Result<(u8, usize), Malformed> {
-    let [kind, high, low] = bytes;
-    let length = usize::from(u16::from_be_bytes([high, low]));
-    match length <= BODY_BYTES_MAX {
-        true => Ok((kind, length)),
-        false => Err(Malformed::TooLong(length)),
-    }
+    message::header(bytes, BODY_BYTES_MAX)
 }
 
 /// A message of which `body` is all that follows the header.
@@ -86,85 +68,49 @@ pub(super) fn header(bytes: [u8; HEADER_BYTES]) -> Result<(u8, usize), Malformed
 /// # Errors
 /// [`Malformed`].
 pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
-    let mut body = Body { kind, left: body };
+    let mut fields = Fields::new(kind, body);
     Ok(match kind {
         HELLO => Message::Hello {
-            version: body.byte()?,
-            streams_max: u32::from_be_bytes(body.array()?),
+            version: fields.byte()?,
+            streams_max: u32::from_be_bytes(fields.array()?),
         },
         GO_AWAY => Message::GoAway,
         OPEN => Message::Open {
-            priority: Priority::from_code(body.byte()?),
-            target: body.text()?,
+            priority: Priority::from_code(fields.byte()?),
+            target: fields.text()?.to_owned(),
         },
         OPENED => Message::Opened {
-            address: body.text()?,
+            address: fields.text()?.to_owned(),
         },
-        REFUSED => {
-            let reason = Reason::from_code(u16::from_be_bytes(body.array()?).into());
-            Message::Refused(Refusal::new(reason, body.text()?))
-        }
+        REFUSED => Message::Refused(fields.refusal()?),
         LISTEN => Message::Listen(ListenWord::Listen {
-            listen: body.listener()?,
-            priority: Priority::from_code(body.byte()?),
-            address: body.address()?,
+            listen: listener(&mut fields)?,
+            priority: Priority::from_code(fields.byte()?),
+            address: listen_address(&mut fields)?,
         }),
         LISTENING => Message::Listen(ListenWord::Listening {
-            listen: body.listener()?,
-            address: body.text()?,
+            listen: listener(&mut fields)?,
+            address: fields.text()?.to_owned(),
         }),
         UNLISTEN => Message::Listen(ListenWord::Unlisten {
-            listen: body.listener()?,
-            code: u16::from_be_bytes(body.array()?).into(),
-            reason: body.text()?,
+            listen: listener(&mut fields)?,
+            code: u16::from_be_bytes(fields.array()?).into(),
+            reason: fields.text()?.to_owned(),
         }),
         _ => Message::Unknown,
     })
 }
 
-/// What is left of a message's bytes.
-struct Body<'a> {
-    kind: u8,
-    left: &'a [u8],
+fn listener(fields: &mut Fields<'_>) -> Result<ListenId, Malformed> {
+    let number = u32::from_be_bytes(fields.array()?);
+    ListenId::from_number(number).ok_or(Malformed::Listener)
 }
 
-impl Body<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let (first, rest) = self
-            .left
-            .split_first_chunk()
-            .ok_or(Malformed::TooShort(self.kind))?;
-        self.left = rest;
-        Ok(*first)
-    }
-
-    fn byte(&mut self) -> Result<u8, Malformed> {
-        let [byte] = self.array()?;
-        Ok(byte)
-    }
-
-    fn listener(&mut self) -> Result<ListenId, Malformed> {
-        let number = u32::from_be_bytes(self.array()?);
-        ListenId::from_number(number).ok_or(Malformed::Listener)
-    }
-
-    fn address(&mut self) -> Result<String, Malformed> {
-        let address = self.text()?;
-        match address.len() <= LISTEN_ADDRESS_LENGTH_MAX {
-            true => Ok(address),
-            false => Err(Malformed::Listener),
-        }
-    }
-
-    fn text(&mut self) -> Result<String, Malformed> {
-        let length = u16::from_be_bytes(self.array()?).into();
-        let (text, rest) = self
-            .left
-            .split_at_checked(length)
-            .ok_or(Malformed::TooShort(self.kind))?;
-        self.left = rest;
-        let text = std::str::from_utf8(text).map_err(|_| Malformed::Text)?;
-        Ok(text.to_owned())
+fn listen_address(fields: &mut Fields<'_>) -> Result<String, Malformed> {
+    let address = fields.text()?;
+    match address.len() <= LISTEN_ADDRESS_LENGTH_MAX {
+        true => Ok(address.to_owned()),
+        false => Err(Malformed::Listener),
     }
 }
 
@@ -192,19 +138,14 @@ impl Message {
                 OPENED
             }
             Self::Refused(refusal) => {
-                let code = u16::try_from(refusal.reason.code()).unwrap_or(u16::MAX);
-                body.extend(code.to_be_bytes());
-                push_text(&mut body, &refusal.description, WORDS_BYTES_MAX);
+                push_refusal(&mut body, refusal);
                 REFUSED
             }
             Self::Listen(word) => push_word(&mut body, word),
             // Nobody says it.
             Self::Unknown => u8::MAX,
         };
-        let mut bytes = vec![kind];
-        bytes.extend(length(&body).to_be_bytes());
-        bytes.append(&mut body);
-        bytes
+        message::framed(kind, &body)
     }
 }
 
@@ -223,7 +164,7 @@ fn push_word(body: &mut Vec<u8>, word: &ListenWord) -> u8 {
         }
         ListenWord::Listening { listen, address } => {
             body.extend(listen.number().to_be_bytes());
-            push_text(body, address, WORDS_BYTES_MAX);
+            push_text(body, address, ADDRESS_BYTES_MAX);
             LISTENING
         }
         ListenWord::Unlisten {
@@ -233,20 +174,10 @@ fn push_word(body: &mut Vec<u8>, word: &ListenWord) -> u8 {
         } => {
             body.extend(listen.number().to_be_bytes());
             body.extend(u16::try_from(*code).unwrap_or(u16::MAX).to_be_bytes());
-            push_text(body, reason, WORDS_BYTES_MAX);
+            push_text(body, reason, DESCRIPTION_BYTES_MAX);
             UNLISTEN
         }
     }
-}
-
-fn push_text(body: &mut Vec<u8>, text: &str, most: usize) {
-    let text = &text[..text.floor_char_boundary(most)];
-    body.extend(length(text.as_bytes()).to_be_bytes());
-    body.extend(text.as_bytes());
-}
-
-fn length(bytes: &[u8]) -> u16 {
-    u16::try_from(bytes.len()).unwrap_or(u16::MAX)
 }
 
 /// Any message is read as what would be written, and needs all of its bytes.
@@ -273,10 +204,6 @@ pub(crate) fn oracle(input: &[u8]) {
     assert_eq!(head[0], kind);
     let again = decode(kind, rest);
     match (&message, again) {
-        (Message::Refused(one), Ok(Message::Refused(other))) => {
-            assert_eq!(one.reason, other.reason);
-            assert!(one.description.starts_with(&other.description));
-        }
         (Message::Open { target, .. } | Message::Opened { address: target }, Ok(again))
             if target.len() > TARGET_LENGTH_MAX =>
         {
@@ -286,7 +213,7 @@ pub(crate) fn oracle(input: &[u8]) {
             Message::Listen(ListenWord::Listening { address: text, .. })
             | Message::Listen(ListenWord::Unlisten { reason: text, .. }),
             Ok(again),
-        ) if text.len() > WORDS_BYTES_MAX => assert!(again != message),
+        ) if text.len() > DESCRIPTION_BYTES_MAX => assert!(again != message),
         (message, again) => assert_eq!(again.as_ref(), Ok(message)),
     }
     for end in 0..rest.len() {
@@ -296,6 +223,8 @@ pub(crate) fn oracle(input: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_proto::Reason;
+
     use super::*;
 
     fn read(bytes: &[u8]) -> Result<Message, Malformed> {
@@ -373,19 +302,22 @@ mod tests {
         assert_eq!(read(b"\x03\0\x02\0\0"), Err(Malformed::TooShort(3)));
         assert_eq!(read(b"\x07\0\x06\0\0\0\0\0\0"), Err(Malformed::Listener));
         assert_eq!(read(b"\x04\0\x03\0\x01\xff"), Err(Malformed::Text));
-        let long = Malformed::TooLong(BODY_BYTES_MAX + 1);
+        let long = Malformed::TooLong {
+            length: BODY_BYTES_MAX + 1,
+            most: BODY_BYTES_MAX,
+        };
         assert_eq!(header([3, 8, 1]), Err(long));
         assert_eq!(header([3, 8, 0]), Ok((3, BODY_BYTES_MAX)));
     }
 
     #[test]
     fn words_are_cut_between_characters() {
-        let words = "ä".repeat(WORDS_BYTES_MAX);
+        let words = "ä".repeat(DESCRIPTION_BYTES_MAX);
         let refusal = Refusal::new(Reason::General, words);
         let written = Message::Refused(refusal).encode();
         let Ok(Message::Refused(read)) = read(&written) else {
             panic!("{written:?}");
         };
-        assert_eq!(read.description, "ä".repeat(WORDS_BYTES_MAX / 2));
+        assert_eq!(read.description, "ä".repeat(DESCRIPTION_BYTES_MAX / 2));
     }
 }

@@ -3,14 +3,12 @@
 //! Each is a kind, a length and as many bytes. A later version may add fields behind those that are known here, and kinds:
 //! both are ignored.
 
-use muxtunnel_proto::{Reason, Refusal};
+use muxtunnel_proto::Refusal;
 
-/// The kind and the length.
-const HEADER_BYTES: usize = 3;
+use crate::session::message::{Fields, HEADER_BYTES, Malformed, framed, header, push_refusal};
+
 /// Of the longest message that is taken, without its header: room for what later versions add.
 const BODY_BYTES_MAX: usize = 512;
-/// Of the description of a refusal that is passed on.
-const DESCRIPTION_BYTES_MAX: usize = 256;
 
 const ARRIVED: u8 = 1;
 const REFUSED: u8 = 2;
@@ -60,38 +58,26 @@ pub(super) enum Message {
     Unknown,
 }
 
-/// The peer cannot send this.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Malformed {
-    #[error("a message of {0} bytes, at most {BODY_BYTES_MAX} are taken")]
-    TooLong(usize),
-    #[error("a message of kind {0} ends too early")]
-    TooShort(u8),
-    #[error("a text that is not UTF-8")]
-    Text,
-}
-
 /// As it is sent.
 pub(super) fn encode(message: &Message) -> Vec<u8> {
-    let (kind, token, refusal) = match message {
-        Message::Arrived(token) => (ARRIVED, Some(token), None),
-        Message::Refused(token, refusal) => (REFUSED, Some(token), Some(refusal)),
-        Message::Ended(refusal) => (ENDED, None, Some(refusal)),
-        Message::Unknown => (u8::MAX, None, None),
+    let mut body = Vec::new();
+    let kind = match message {
+        Message::Arrived(token) => {
+            body.extend(token.0);
+            ARRIVED
+        }
+        Message::Refused(token, refusal) => {
+            body.extend(token.0);
+            push_refusal(&mut body, refusal);
+            REFUSED
+        }
+        Message::Ended(refusal) => {
+            push_refusal(&mut body, refusal);
+            ENDED
+        }
+        Message::Unknown => u8::MAX,
     };
-    let mut bytes = vec![kind, 0, 0];
-    bytes.extend(token.into_iter().flat_map(|token| token.0));
-    if let Some(refusal) = refusal {
-        let description = &refusal.description;
-        let end = description.floor_char_boundary(DESCRIPTION_BYTES_MAX);
-        let class = u16::try_from(refusal.reason.code()).unwrap_or(1);
-        bytes.extend(class.to_be_bytes());
-        bytes.extend((end as u16).to_be_bytes());
-        bytes.extend_from_slice(&description.as_bytes()[..end]);
-    }
-    let length = (bytes.len() - HEADER_BYTES) as u16;
-    bytes[1..HEADER_BYTES].copy_from_slice(&length.to_be_bytes());
-    bytes
+    framed(kind, &body)
 }
 
 /// Reads messages out of what a stream brings, in whatever pieces. It holds no more than one message and one piece.
@@ -109,13 +95,10 @@ impl Messages {
     /// # Errors
     /// [`Malformed`].
     pub(super) fn next(&mut self) -> Result<Option<Message>, Malformed> {
-        let Some((&[kind, high, low], rest)) = self.0.split_first_chunk::<HEADER_BYTES>() else {
+        let Some((head, rest)) = self.0.split_first_chunk() else {
             return Ok(None);
         };
-        let length = usize::from(u16::from_be_bytes([high, low]));
-        if length > BODY_BYTES_MAX {
-            return Err(Malformed::TooLong(length));
-        }
+        let (kind, length) = header(*head, BODY_BYTES_MAX)?;
         let Some(body) = rest.get(..length) else {
             return Ok(None);
         };
@@ -126,39 +109,13 @@ impl Messages {
 }
 
 fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
-    let mut body = Body { kind, left: body };
+    let mut fields = Fields::new(kind, body);
     Ok(match kind {
-        ARRIVED => Message::Arrived(Token(body.array()?)),
-        REFUSED => Message::Refused(Token(body.array()?), body.refusal()?),
-        ENDED => Message::Ended(body.refusal()?),
+        ARRIVED => Message::Arrived(Token(fields.array()?)),
+        REFUSED => Message::Refused(Token(fields.array()?), fields.refusal()?),
+        ENDED => Message::Ended(fields.refusal()?),
         _ => Message::Unknown,
     })
-}
-
-/// What is left of a message's bytes.
-struct Body<'a> {
-    kind: u8,
-    left: &'a [u8],
-}
-
-impl Body<'_> {
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        let split = self.left.split_first_chunk();
-        let (first, rest) = split.ok_or(Malformed::TooShort(self.kind))?;
-        self.left = rest;
-        Ok(*first)
-    }
-
-    fn refusal(&mut self) -> Result<Refusal, Malformed> {
-        let reason = Reason::from_code(u16::from_be_bytes(self.array()?).into());
-        let length = usize::from(u16::from_be_bytes(self.array()?));
-        let text = self.left.get(..length);
-        let text = text.ok_or(Malformed::TooShort(self.kind))?;
-        let text = std::str::from_utf8(text).map_err(|_| Malformed::Text)?;
-        self.left = &self.left[length..];
-        let end = text.floor_char_boundary(DESCRIPTION_BYTES_MAX);
-        Ok(Refusal::new(reason, &text[..end]))
-    }
 }
 
 /// Panics where a message is not read as it was written, or depends on the pieces in which it comes.
@@ -194,6 +151,8 @@ pub(in super::super) fn oracle(input: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use muxtunnel_proto::Reason;
+
     use super::*;
 
     #[test]
@@ -224,7 +183,13 @@ mod tests {
     #[test]
     fn what_cannot_be_a_message_is_told() {
         for (bytes, error) in [
-            (&[1, 2, 1][..], Malformed::TooLong(513)),
+            (
+                &[1, 2, 1][..],
+                Malformed::TooLong {
+                    length: 513,
+                    most: 512,
+                },
+            ),
             (&[1, 0, 2, 0, 0], Malformed::TooShort(1)),
             (&[3, 0, 4, 0, 1, 0, 1], Malformed::TooShort(3)),
             (&[3, 0, 5, 0, 1, 0, 1, 0xff], Malformed::Text),

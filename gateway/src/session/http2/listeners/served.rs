@@ -5,13 +5,13 @@ use std::rc::Rc;
 use h2::server::SendResponse;
 use h2::{RecvStream, SendStream};
 use http::StatusCode;
-use muxtunnel_proto::{ListenEvent, ListenId, Priority, Reason, Refusal, listen_of_target};
+use muxtunnel_proto::{LISTENS_MAX, ListenEvent, ListenId, Priority, Reason, Refusal};
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::halves::{Receiving, Sending};
 use super::super::{Http2, Traffic, answer};
 use super::message::{Message, Messages, Token};
-use super::{LISTENERS_MAX, Listeners, News, WAITING_MAX, end, receive, send_all};
+use super::{Listeners, News, WAITING_MAX, end, receive, send_all};
 use crate::session::bridge::link::{NoStream, Opened, Payload};
 use crate::session::mux::Local;
 
@@ -54,10 +54,10 @@ impl Listeners {
         body: RecvStream,
     ) -> Option<ListenEvent> {
         let mut served = self.served.borrow_mut();
-        let number = self.last.get() + 1;
-        let listen = listen_of_target(&format!("listen://{number}"));
-        let Some(listen) = listen.filter(|_| served.len() < LISTENERS_MAX) else {
-            let text = format!("more than {LISTENERS_MAX} listeners");
+        let number = self.last.get().wrapping_add(1);
+        let listen = ListenId::from_number(number);
+        let Some(listen) = listen.filter(|_| served.len() < LISTENS_MAX) else {
+            let text = format!("more than {LISTENS_MAX} listeners");
             let refusal = Refusal::new(Reason::General, text);
             // Whoever has gone needs no answer.
             let _ = answer.send_response(answer::refused(&refusal), true);

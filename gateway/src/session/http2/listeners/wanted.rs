@@ -5,16 +5,15 @@ use std::rc::Rc;
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
 use muxtunnel_proto::{
-    LISTEN_ADDRESS_LENGTH_MAX, ListenError, ListenEvent, ListenId, Outcome, Reason, Refusal,
+    LISTEN_ADDRESS_LENGTH_MAX, LISTENS_MAX, ListenError, ListenEvent, ListenId, Outcome, Reason,
+    Refusal,
 };
 use tokio::sync::mpsc;
 
 use super::super::ask::Asked;
 use super::super::{Traffic, answer};
 use super::message::{Message, Messages, Token};
-use super::{
-    ACCEPT, LISTEN, LISTENERS_MAX, Listeners, News, WAITING_MAX, end, receive, request, send_all,
-};
+use super::{ACCEPT, LISTEN, Listeners, News, WAITING_MAX, end, receive, request, send_all};
 use crate::session::bridge::link::Payload;
 
 /// The way to accept or refuse a connection that arrived.
@@ -73,7 +72,7 @@ impl Listeners {
             return Err(ListenError::AddressTooLong { length });
         }
         let mut wanted = self.wanted.borrow_mut();
-        if wanted.len() >= LISTENERS_MAX {
+        if wanted.len() >= LISTENS_MAX {
             return Err(ListenError::TooMany);
         }
         let (says, said) = mpsc::channel(WAITING_MAX);

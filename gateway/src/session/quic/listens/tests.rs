@@ -13,7 +13,7 @@ use super::super::tests::{exit, hello, in_time, leads_to, nowhere, open, session
 use super::super::wire::Message;
 use super::*;
 use crate::io::carrier::Carrier;
-use crate::io::quic::{CloseCode, tests as quic};
+use crate::io::quic::CloseCode;
 use crate::session::mux::{Dialler, Mux, Progress};
 
 const ADDRESS: &str = "127.0.0.1:8080";
@@ -140,34 +140,29 @@ async fn an_exit_that_goes_away_listens_no_more_and_answers_what_is_asked() {
 async fn a_listener_goes_to_another_connection_where_its_own_retires() {
     in_time(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let ([entry, exit], [mut of_entry, mut of_exit]) = both(&listener).await;
+        let ([entry, _exit], [mut of_entry, mut of_exit]) = both(&listener).await;
         assert_eq!(ask(&entry), Ok(id(1)));
         assert_eq!(of_exit.recv().await, Some(asked(1)));
-        let listening = Some(ListenEvent::Listening {
-            listen: id(1),
-            address: ADDRESS.to_owned(),
-        });
-        exit.listeners().unwrap().listening(id(1), ADDRESS);
-        assert_eq!(of_entry.recv().await, listening);
         let renewed = Instant::now();
-        let (near, far) = quic::pair().await;
-        for (mux, connection) in [(&entry, near), (&exit, far)] {
-            let carriers = mux.carriers().unwrap();
-            let added = carriers.add(Carrier::Quic(connection), Vec::new(), None);
-            drop(added.unwrap());
-        }
-        for mux in [&entry, &exit] {
-            let carriers = mux.carriers().unwrap();
-            carriers.until(&|numbers| numbers.up == 2).await;
-        }
+        // An exit has a session for each connection.
+        let (near, other_exit) = exit(nowhere()).await;
+        let mut of_other = heard(&other_exit);
         let carriers = entry.carriers().unwrap();
+        let added = carriers.add(Carrier::Quic(near), Vec::new(), None);
+        drop(added.unwrap());
+        carriers.until(&|numbers| numbers.up == 2).await;
         carriers.outdate(renewed);
         assert!(carriers.retire_one());
-        // The exit goes on listening, and says so on the other one.
-        assert_eq!(of_entry.recv().await, listening);
+        assert_eq!(of_other.recv().await, Some(asked(1)));
         carriers.until(&|numbers| numbers.up == 1).await;
+        other_exit.listeners().unwrap().listening(id(1), ADDRESS);
+        let listening = ListenEvent::Listening {
+            listen: id(1),
+            address: ADDRESS.to_owned(),
+        };
+        assert_eq!(of_entry.recv().await, Some(listening));
         assert_eq!(ask(&entry), Ok(id(2)));
-        assert_eq!(of_exit.recv().await, Some(asked(2)));
+        assert_eq!(of_other.recv().await, Some(asked(2)));
     })
     .await;
 }
