@@ -243,6 +243,8 @@ enum TransportArg {
     Tcp,
     /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
     Kcp,
+    /// What the path allows, and of that what carries more: TCP, KCP, and WebSocket where that is configured.
+    Auto,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -440,6 +442,7 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
         transport: match common.transport {
             TransportArg::Tcp => Transport::Tcp,
             TransportArg::Kcp => Transport::Kcp,
+            TransportArg::Auto => Transport::Auto,
         },
         security: common.security.security(role, is_piped)?,
         // Here, since clap repeats what it cannot parse, which may have a password.

@@ -13,9 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{
-    self as config, Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX,
-};
+use muxtunnel_gateway_config::{Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use tokio::io::AsyncReadExt;
@@ -39,8 +37,7 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
-    /// Carriers are KCP.
-    kcp: Option<KcpWindows>,
+    kcp: KcpWindows,
 }
 
 impl Egress {
@@ -59,8 +56,7 @@ impl Egress {
         }
         Ok(Self {
             proxy: proxy.map(Arc::new),
-            kcp: (config.transport == config::Transport::Kcp)
-                .then(|| KcpWindows::of(&config.memory)),
+            kcp: KcpWindows::of(&config.memory),
         })
     }
 
@@ -98,6 +94,11 @@ impl Egress {
         literal || (!exits.contains(',') && one(exits))
     }
 
+    /// Whether datagrams reach the addresses of [`Self::addresses`].
+    pub(crate) const fn leads_datagrams(&self) -> bool {
+        self.proxy.is_none()
+    }
+
     /// Connects to `address`.
     ///
     /// # Errors
@@ -107,11 +108,21 @@ impl Egress {
             let socket = in_time(UnixStream::connect(path)).await?;
             return Ok(Unix::boxed(socket, path));
         }
-        if let (Some(windows), Some(ip)) = (self.kcp, address.ip()) {
-            return within(DIAL_TIMEOUT, Kcp::connect(ip, windows)).await;
-        }
         let tcp = self.tcp(address).await?;
         Ok(self.carried(tcp, address))
+    }
+
+    /// Connects to the UDP port `address`, by KCP.
+    ///
+    /// # Errors
+    /// Nobody answers there, or it is none.
+    pub(crate) async fn kcp(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
+        let ip = address.ip().ok_or_else(|| {
+            let text =
+                format!("{address} is no host and port, which is all that KCP is dialled by");
+            Error::new(ErrorKind::InvalidInput, text)
+        })?;
+        within(DIAL_TIMEOUT, Kcp::connect(ip, self.kcp)).await
     }
 
     /// Connects to the TCP port `address`.
