@@ -13,7 +13,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX};
+use muxtunnel_gateway_config::{
+    self as config, Config, Proxy, ProxyScheme, ProxyServer, UNIX_PREFIX,
+};
 use rand::Rng;
 use rand::seq::SliceRandom;
 use tokio::io::AsyncReadExt;
@@ -37,6 +39,8 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
+    /// The environment's, where carriers may be WebSocket connections and need not: for those alone.
+    requests_proxy: Option<Arc<ProxyServer>>,
     kcp: KcpWindows,
 }
 
@@ -46,16 +50,22 @@ impl Egress {
     /// # Errors
     /// The environment's proxy cannot be used.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
-        let proxy = match &config.proxy {
-            Some(Proxy::None) => None,
-            Some(Proxy::Server(server)) => Some(server.clone()),
-            None => environment::proxy(config, |name| std::env::var(name).ok())?,
+        let of_environment = || environment::proxy(config, |name| std::env::var(name).ok());
+        let (proxy, requests_proxy) = match (&config.proxy, config.transport) {
+            (Some(Proxy::None), _) => (None, None),
+            (Some(Proxy::Server(server)), _) => (Some(server.clone()), None),
+            (None, config::Transport::Auto) => (None, of_environment()?),
+            (None, config::Transport::Tcp | config::Transport::Kcp) => (of_environment()?, None),
         };
         if let Some(proxy) = &proxy {
             tracing::info!(%proxy, "Carriers go through a proxy");
         }
+        if let Some(proxy) = &requests_proxy {
+            tracing::info!(%proxy, "Carriers that are WebSocket connections go through a proxy");
+        }
         Ok(Self {
             proxy: proxy.map(Arc::new),
+            requests_proxy: requests_proxy.map(Arc::new),
             kcp: KcpWindows::of(&config.memory),
         })
     }
@@ -77,6 +87,10 @@ impl Egress {
                     let mut found: Vec<_> = found.collect();
                     spread(&mut found, &mut rand::rng());
                     addresses.extend(found.into_iter().map(|ip| Address::resolved(exit, ip)));
+                }
+                // The proxy may know better.
+                Err(_) if self.requests_proxy.is_some() => {
+                    addresses.push(Address::unresolved(exit));
                 }
                 Err(error) => last = Some(error),
             }
@@ -112,6 +126,23 @@ impl Egress {
         Ok(self.carried(tcp, address))
     }
 
+    /// The same for a WebSocket connection.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) async fn open_for_requests(
+        &self,
+        address: &Address,
+    ) -> std::io::Result<Box<dyn Transport>> {
+        match &self.requests_proxy {
+            Some(proxy) => {
+                let tcp = through(proxy, address).await?;
+                Ok(Tcp::through(tcp, address.name().to_owned()))
+            }
+            None => self.open(address).await,
+        }
+    }
+
     /// Connects to the UDP port `address`, by KCP.
     ///
     /// # Errors
@@ -138,20 +169,7 @@ impl Egress {
             tcp.set_nodelay(true)?;
             return Ok(tcp);
         };
-        let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
-        let mut tcp = in_time(TcpStream::connect(&proxy.address))
-            .await
-            .map_err(wrong)?;
-        tcp.set_nodelay(true)?;
-        let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, address.name()));
-        match led.await {
-            Ok(led) => led.map_err(wrong)?,
-            Err(_) => {
-                let text = format!("no answer within {} s", PROXY_TIMEOUT.as_secs());
-                return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
-            }
-        }
-        Ok(tcp)
+        through(proxy, address).await
     }
 
     /// What came of [`Self::tcp`], as a transport.
@@ -161,6 +179,23 @@ impl Egress {
             None => Tcp::boxed(tcp),
         }
     }
+}
+
+async fn through(proxy: &ProxyServer, address: &Address) -> std::io::Result<TcpStream> {
+    let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
+    let mut tcp = in_time(TcpStream::connect(&proxy.address))
+        .await
+        .map_err(wrong)?;
+    tcp.set_nodelay(true)?;
+    let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, address.name()));
+    match led.await {
+        Ok(led) => led.map_err(wrong)?,
+        Err(_) => {
+            let text = format!("no answer within {} s", PROXY_TIMEOUT.as_secs());
+            return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
+        }
+    }
+    Ok(tcp)
 }
 
 async fn lead_on(tcp: &mut TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Result<()> {

@@ -75,8 +75,11 @@ impl DialContext {
         by: CarrierTransport,
     ) -> std::io::Result<Box<dyn Transport>> {
         match &self.exits {
-            Exits::Addresses { .. } if by == CarrierTransport::Kcp => self.egress.kcp(exit).await,
-            Exits::Addresses { .. } => self.egress.open(exit).await,
+            Exits::Addresses { .. } => match by {
+                CarrierTransport::Kcp => self.egress.kcp(exit).await,
+                CarrierTransport::WebSocket => self.egress.open_for_requests(exit).await,
+                _ => self.egress.open(exit).await,
+            },
             Exits::Command(words) => transport::start_command(words),
         }
     }
