@@ -223,11 +223,14 @@ fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
 
 #[test]
 fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
-    let loses = "-p tcp --sport PORT -m statistic --mode random --probability 0.1 -j DROP";
-    let sends = loses.replace("sport", "dport");
-    let elsewhere = Elsewhere::new(&[&format!("-A INPUT {loses}"), &format!("-A OUTPUT {sends}")]);
+    let elsewhere = Elsewhere::new(&[]);
     let entry = &elsewhere.entry;
     assert_eq!(transports(entry), ["TCP"]);
+    for (chain, port) in [("INPUT", "--sport"), ("OUTPUT", "--dport")] {
+        let loses = "-m statistic --mode random --probability 0.1 -j DROP";
+        let rule = format!("-A {chain} -p tcp {port} PORT {loses}");
+        iptables(&elsewhere.namespace, &rule, elsewhere.carrier);
+    }
     let client = connect(elsewhere.forward);
     let mut server = accept(&elsewhere.listener);
     let bytes = pattern(9, MIB);

@@ -329,6 +329,7 @@ impl Entry {
             }
             () = mux.reached(Progress::Ready) => {}
         }
+        self.dial_context.ways.heard();
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
             _ = &mut run => {

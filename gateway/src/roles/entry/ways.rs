@@ -26,6 +26,9 @@ const TRIAL_AGAIN_MAX: Duration = Duration::from_secs(7200);
 pub(super) struct Ways {
     /// At least one, the one that is to be dialled first at the front.
     all: RefCell<Vec<CarrierTransport>>,
+    /// Those that came up and by which the other end was not heard, not all of them. They are dialled once all others have
+    /// failed: one that a firewall accepts and ends comes up sooner than one that has more to ask.
+    doubted: RefCell<Vec<CarrierTransport>>,
     /// No other is tried before this; `None`: one may be.
     trial_from: Cell<Option<Instant>>,
     /// Trials in a row that changed nothing.
@@ -50,6 +53,7 @@ impl Ways {
         };
         Self {
             all: RefCell::new(all),
+            doubted: RefCell::default(),
             trial_from: Cell::new(None),
             in_vain: Cell::new(0),
         }
@@ -67,7 +71,18 @@ impl Ways {
 
     /// The other end was not heard by the one that is dialled first, though that came up: it is dialled last from now on.
     pub(super) fn unheard(&self) {
-        self.all.borrow_mut().rotate_left(1);
+        let (mut all, mut doubted) = (self.all.borrow_mut(), self.doubted.borrow_mut());
+        doubted.extend(all.first());
+        all.rotate_left(1);
+        if all.iter().all(|way| doubted.contains(way)) {
+            doubted.clear();
+        }
+    }
+
+    /// The other end is heard by the one that is dialled first.
+    pub(super) fn heard(&self) {
+        let first = self.all.borrow().first().copied();
+        self.doubted.borrow_mut().retain(|way| Some(*way) != first);
     }
 
     /// What is to be tried beside `present`, where the time has come for that: KCP, where that is not what there is, since it
@@ -112,38 +127,45 @@ impl Ways {
         &self,
         dial: impl Fn(CarrierTransport) -> F,
     ) -> Result<T> {
-        let mut ways = self.in_turn().into_iter();
+        let (doubted, ways): (Vec<_>, Vec<_>) = {
+            let doubted = self.doubted.borrow();
+            let ways = self.in_turn().into_iter();
+            ways.partition(|way| doubted.contains(way))
+        };
+        let (mut ways, mut doubted) = (ways.into_iter(), doubted.into_iter());
         let mut dials = FuturesUnordered::new();
         let attempt = |way| {
             let dialled = dial(way);
             async move { (way, dialled.await) }
         };
-        dials.extend(ways.next().map(attempt));
         let mut first_error = None;
         loop {
-            let more = ways.len() > 0;
+            if dials.is_empty() {
+                let Some(way) = ways.next().or_else(|| doubted.next()) else {
+                    return Err(first_error
+                        .unwrap_or_else(|| std::io::Error::other("there is nothing to dial by")));
+                };
+                dials.push(attempt(way));
+            }
             let mut next = pin!(tokio::time::sleep(NEXT_AFTER));
-            let dialled = tokio::select! {
-                dialled = dials.next() => dialled,
-                () = &mut next, if more => {
-                    dials.extend(ways.next().map(attempt));
-                    continue;
+            let dialled = loop {
+                tokio::select! {
+                    Some(dialled) = dials.next() => break dialled,
+                    () = &mut next, if ways.len() > 0 => {
+                        dials.extend(ways.next().map(attempt));
+                        next.set(tokio::time::sleep(NEXT_AFTER));
+                    }
                 }
             };
             match dialled {
-                Some((way, Ok(carrier))) => {
+                (way, Ok(carrier)) => {
                     let why = "the one that was dialled first brought no carrier in time";
                     self.prefer(way, why);
                     return Ok(carrier);
                 }
-                Some((way, Err(error))) => {
+                (way, Err(error)) => {
                     tracing::debug!(transport = %way, %error, "No carrier");
                     first_error.get_or_insert(error);
-                    dials.extend(ways.next().map(attempt));
-                }
-                None => {
-                    return Err(first_error
-                        .unwrap_or_else(|| std::io::Error::other("there is nothing to dial by")));
                 }
             }
         }
@@ -207,12 +229,39 @@ mod tests {
         assert_eq!(ways.in_turn(), [WEB_SOCKET, TCP, KCP]);
         let (way, took) = dialled(&ways, blocked).await.unwrap();
         assert_eq!((way, took.as_millis()), (WEB_SOCKET, 10));
-        ways.unheard();
-        assert_eq!(ways.in_turn(), [TCP, KCP, WEB_SOCKET]);
         // What is refused is not waited for.
         let refused = |way| (1, way == KCP);
         let (way, took) = dialled(&ways, refused).await.unwrap();
         assert_eq!((way, took.as_millis()), (KCP, 3));
+    }
+
+    /// As behind a firewall that accepts connections, and ends those that do not begin as HTTP.
+    #[tokio::test(start_paused = true)]
+    async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
+        let ways = Ways::of(Transport::Auto, true, true);
+        let far = |way| match way {
+            TCP => (300, true),
+            KCP => (3000, false),
+            _ => (900, true),
+        };
+        assert_eq!(dialled(&ways, far).await.unwrap().0, TCP);
+        ways.unheard();
+        let (way, took) = dialled(&ways, far).await.unwrap();
+        assert_eq!((way, took.as_millis()), (WEB_SOCKET, 1150));
+        ways.heard();
+        // It is no worse than the others once these have failed.
+        let (way, took) = dialled(&ways, |way| (100, way == TCP)).await.unwrap();
+        assert_eq!((way, took.as_millis()), (TCP, 300));
+        ways.heard();
+        let (way, took) = dialled(&ways, |way| (400, way != WEB_SOCKET))
+            .await
+            .unwrap();
+        assert_eq!((way, took.as_millis()), (TCP, 400));
+        // Where nobody is heard by any, all are dialled again.
+        for _ in 0..3 {
+            ways.unheard();
+        }
+        assert!(ways.doubted.borrow().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
