@@ -3,6 +3,7 @@
 pub(crate) mod backlog;
 pub(crate) mod bridge;
 pub(crate) mod carrier_autoscaler;
+mod connect;
 pub(crate) mod driver;
 pub(crate) mod end;
 pub(crate) mod handover;
