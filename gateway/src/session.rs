@@ -13,4 +13,5 @@ mod message;
 pub(crate) mod mux;
 pub(crate) mod new_session;
 pub(crate) mod quic;
+mod quic_streams;
 pub(crate) mod sessions;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +16,7 @@ use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalSocket;
+use crate::io::quic::Connection;
 use crate::io::quic::tests as quic;
 use crate::net::dial::Dialled;
 use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress};
