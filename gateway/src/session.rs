@@ -9,6 +9,7 @@ pub(crate) mod end;
 pub(crate) mod handover;
 pub(crate) mod hello;
 pub(crate) mod http2;
+pub(crate) mod http3;
 mod message;
 pub(crate) mod mux;
 pub(crate) mod new_session;

@@ -276,4 +276,4 @@ fn violation(problem: impl Into<String>) -> SessionEnd {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
