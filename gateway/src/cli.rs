@@ -235,6 +235,8 @@ enum ProtocolArg {
     Hbone,
     /// QUIC, over UDP; with --security tls or mtls.
     Quic,
+    /// HTTP/3, a CONNECT for each stream; with --security tls or mtls.
+    Http3,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -438,6 +440,7 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             ProtocolArg::Http2 => Protocol::Http2,
             ProtocolArg::Hbone => Protocol::Hbone,
             ProtocolArg::Quic => Protocol::Quic,
+            ProtocolArg::Http3 => Protocol::Http3,
         },
         transport: match common.transport {
             TransportArg::Tcp => Transport::Tcp,

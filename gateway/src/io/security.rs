@@ -114,14 +114,19 @@ impl Credentials {
 
 /// The same for QUIC, whose handshake is its library's.
 impl Credentials {
-    /// What the side that dials `host` needs, and whom it asks for.
+    /// What the side that dials `host` needs for `protocol`, and whom it asks for.
     ///
     /// # Errors
     /// The credentials are no certificates, or those of the other side.
-    pub(crate) fn quic_client(&self, host: &str) -> Result<(ClientConfig, String)> {
+    pub(crate) fn quic_client(
+        &self,
+        protocol: Protocol,
+        host: &str,
+    ) -> Result<(ClientConfig, String)> {
+        let inside = Inside::of(protocol, Upgrade::Never);
         match self {
-            Self::Tls(tls) => Ok(tls.quic_client()),
-            Self::ServerTls(tls) => tls.quic_client(host),
+            Self::Tls(tls) => Ok(tls.quic_client(inside)),
+            Self::ServerTls(tls) => tls.quic_client(inside, host),
             Self::None | Self::Noise(_) => Err(no_certificates()),
         }
     }
@@ -130,10 +135,11 @@ impl Credentials {
     ///
     /// # Errors
     /// The credentials are no certificates, or those of the other side.
-    pub(crate) fn quic_server(&self) -> Result<Arc<ServerConfig>> {
+    pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<Arc<ServerConfig>> {
+        let inside = Inside::of(protocol, Upgrade::Never);
         match self {
-            Self::Tls(tls) => Ok(tls.quic_server()),
-            Self::ServerTls(tls) => tls.quic_server(),
+            Self::Tls(tls) => Ok(tls.quic_server(inside)),
+            Self::ServerTls(tls) => tls.quic_server(inside),
             Self::None | Self::Noise(_) => Err(no_certificates()),
         }
     }

@@ -46,6 +46,7 @@ pub(crate) enum Inside {
     CarrierOrWebSocket,
     Http2,
     Quic,
+    Http3,
 }
 
 impl Inside {
@@ -57,6 +58,7 @@ impl Inside {
             Protocol::Native | Protocol::Jmux => Self::Carrier,
             Protocol::Http2 | Protocol::Hbone => Self::Http2,
             Protocol::Quic => Self::Quic,
+            Protocol::Http3 => Self::Http3,
         }
     }
 
@@ -69,6 +71,7 @@ impl Inside {
             }
             Self::Http2 => b"h2",
             Self::Quic => b"muxtunnel-quic/1",
+            Self::Http3 => b"h3",
         };
         vec![name.to_vec()]
     }
@@ -91,6 +94,7 @@ pub(crate) struct Servers {
     carrier_or_web_socket: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
     quic: Arc<ServerConfig>,
+    http3: Arc<ServerConfig>,
 }
 
 impl Servers {
@@ -106,6 +110,7 @@ impl Servers {
             carrier_or_web_socket: with(Inside::CarrierOrWebSocket),
             http2: with(Inside::Http2),
             quic: with(Inside::Quic),
+            http3: with(Inside::Http3),
         }
     }
 
@@ -116,6 +121,7 @@ impl Servers {
             Inside::CarrierOrWebSocket => &self.carrier_or_web_socket,
             Inside::Http2 => &self.http2,
             Inside::Quic => &self.quic,
+            Inside::Http3 => &self.http3,
         })
     }
 }
@@ -222,13 +228,16 @@ impl Tls {
     }
 
     /// What a QUIC handshake of the side that dials needs, and whom it asks for.
-    pub(crate) fn quic_client(&self) -> (ClientConfig, String) {
-        (for_quic(&self.client), self.server_name.to_str().into())
+    pub(crate) fn quic_client(&self, inside: Inside) -> (ClientConfig, String) {
+        (
+            for_quic(&self.client, inside),
+            self.server_name.to_str().into(),
+        )
     }
 
     /// The same of the side that accepts.
-    pub(crate) fn quic_server(&self) -> Arc<ServerConfig> {
-        self.servers.of(Inside::Quic)
+    pub(crate) fn quic_server(&self, inside: Inside) -> Arc<ServerConfig> {
+        self.servers.of(inside)
     }
 
     /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
@@ -238,9 +247,9 @@ impl Tls {
 }
 
 /// `client`, for QUIC.
-fn for_quic(client: &ClientConfig) -> ClientConfig {
+fn for_quic(client: &ClientConfig, inside: Inside) -> ClientConfig {
     let mut client = client.clone();
-    client.alpn_protocols = Inside::Quic.alpn();
+    client.alpn_protocols = inside.alpn();
     client
 }
 

@@ -109,11 +109,11 @@ impl ServerTls {
     ///
     /// # Errors
     /// The credentials are those of the other side.
-    pub(crate) fn quic_client(&self, host: &str) -> Result<(ClientConfig, String)> {
+    pub(crate) fn quic_client(&self, inside: Inside, host: &str) -> Result<(ClientConfig, String)> {
         match self {
             Self::Client { config, name } => {
                 let name = name.as_deref().unwrap_or(host);
-                Ok((for_quic(config), name.to_owned()))
+                Ok((for_quic(config, inside), name.to_owned()))
             }
             Self::Server(_) => Err(other_side()),
         }
@@ -123,9 +123,9 @@ impl ServerTls {
     ///
     /// # Errors
     /// The credentials are those of the other side.
-    pub(crate) fn quic_server(&self) -> Result<Arc<ServerConfig>> {
+    pub(crate) fn quic_server(&self, inside: Inside) -> Result<Arc<ServerConfig>> {
         match self {
-            Self::Server(servers) => Ok(servers.of(Inside::Quic)),
+            Self::Server(servers) => Ok(servers.of(inside)),
             Self::Client { .. } => Err(other_side()),
         }
     }
