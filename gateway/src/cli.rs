@@ -235,6 +235,8 @@ enum ProtocolArg {
     Hbone,
     /// QUIC, over UDP; with --security tls or mtls.
     Quic,
+    /// HTTP/3, a CONNECT for each stream; with --security tls or mtls.
+    Http3,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -243,6 +245,8 @@ enum TransportArg {
     Tcp,
     /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
     Kcp,
+    /// What the path allows, and of that what carries more: TCP, KCP, and WebSocket where that is configured.
+    Auto,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -436,10 +440,12 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             ProtocolArg::Http2 => Protocol::Http2,
             ProtocolArg::Hbone => Protocol::Hbone,
             ProtocolArg::Quic => Protocol::Quic,
+            ProtocolArg::Http3 => Protocol::Http3,
         },
         transport: match common.transport {
             TransportArg::Tcp => Transport::Tcp,
             TransportArg::Kcp => Transport::Kcp,
+            TransportArg::Auto => Transport::Auto,
         },
         security: common.security.security(role, is_piped)?,
         // Here, since clap repeats what it cannot parse, which may have a password.

@@ -50,6 +50,12 @@ macro_rules! with_each_protocol {
                 super::$test("QUIC");
             })*
         }
+        mod http3 {
+            $(#[test]
+            fn $test() {
+                super::$test("HTTP3");
+            })*
+        }
     };
 }
 

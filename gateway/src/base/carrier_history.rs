@@ -102,7 +102,11 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
         // JMUX counts credit that is out as well, used or not; HTTP/2 and QUIC keep no account.
         waiting: match gateway.protocol {
             Protocol::Native => to.budget_used,
-            Protocol::Jmux | Protocol::Http2 | Protocol::Hbone | Protocol::Quic => 0,
+            Protocol::Jmux
+            | Protocol::Http2
+            | Protocol::Hbone
+            | Protocol::Quic
+            | Protocol::Http3 => 0,
         },
         cpu: gateway.cpu,
     })
