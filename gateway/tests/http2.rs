@@ -209,3 +209,25 @@ fn floods_of_pings_and_settings_cost_no_memory() {
     let (_entry, forward) = entry("HTTP2", None, carrier, target);
     assert_bulk(&connect(forward), accept(&listener), MIB);
 }
+
+/// A GOAWAY names the last stream that was looked at (RFC 9113, section 6.8): what came behind that may be asked elsewhere.
+#[test]
+fn an_open_that_the_peer_did_not_look_at_goes_to_another_connection() {
+    let (listener, carrier) = target();
+    let exit = std::thread::spawn(move || {
+        let mut leaves = Peer::accepted(accept(&listener), &[]);
+        assert_eq!(leaves.next_of(1).kind, frames::HEADERS);
+        assert!(leaves.frame(7, 0, 0, &[0; 8]));
+        let mut stays = Peer::accepted(accept(&listener), &[]);
+        assert_eq!(stays.next_of(1).kind, frames::HEADERS);
+        // `:status: 200`.
+        assert!(stays.frame(frames::HEADERS, 4, 1, &[0x88]));
+        assert!(stays.frame(frames::DATA, 1, 1, b"hello"));
+        while stays.next().is_some() {}
+    });
+    let (entry, forward) = entry("HTTP2", None, carrier, carrier);
+    let client = connect(forward);
+    assert_eq!(read_all(&client), b"hello");
+    drop((client, entry));
+    exit.join().unwrap();
+}

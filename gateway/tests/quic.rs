@@ -10,6 +10,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, UdpSocket};
 use std::sync::Arc;
@@ -152,13 +153,8 @@ fn datagrams_that_nobody_asked_for_change_nothing() {
     assert!(grown < 64 * MIB as u64, "{grown} bytes");
 }
 
-/// Clients without a certificate, which begin one handshake after another.
-#[test]
-fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
-    let (listener, target) = target();
-    let carrier = free_port();
-    let exit = Gate::exit("QUIC", carrier, &[&target.to_string()]);
-    let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
+/// What a client has that shows no certificate.
+fn without_certificate() -> Arc<QuicClientConfig> {
     let mut roots = rustls::RootCertStore::empty();
     let ca = std::fs::read(secured::ca()).unwrap();
     roots
@@ -171,7 +167,71 @@ fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     crypto.alpn_protocols = vec![b"muxtunnel-quic/1".to_vec()];
-    let crypto = Arc::new(QuicClientConfig::try_from(crypto).unwrap());
+    Arc::new(QuicClientConfig::try_from(crypto).unwrap())
+}
+
+/// The first datagrams of clients that never say more.
+fn first_words(count: usize) -> Vec<Vec<u8>> {
+    let crypto = without_certificate();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let nobody = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = quinn::Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        let to = nobody.local_addr().unwrap();
+        let mut first = BTreeMap::new();
+        let mut clients = Vec::new();
+        while first.len() < count {
+            let config = quinn::ClientConfig::new(Arc::clone(&crypto) as Arc<_>);
+            clients.push(
+                endpoint
+                    .connect_with(config, to, "exit.example.com")
+                    .unwrap(),
+            );
+            let mut datagram = vec![0; 2048];
+            let length = nobody.recv(&mut datagram).await.unwrap();
+            datagram.truncate(length);
+            // RFC 9000, section 17.2: the id that the client chose for the other side.
+            let id = datagram[6..6 + usize::from(datagram[5])].to_vec();
+            first.entry(id).or_insert(datagram);
+        }
+        first.into_values().collect()
+    })
+}
+
+/// Whoever sends from a forged address keeps no place: past a number of handshakes nothing is kept of a client that has not
+/// answered (RFC 9000, section 8.1.2).
+#[test]
+fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {
+    let carrier = free_port();
+    let exit = Gate::exit("QUIC", carrier, &["127.0.0.1:9"]);
+    let clients = first_words(96).into_iter().map(|datagram| {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client
+            .set_read_timeout(Some(Duration::from_secs(3)))
+            .unwrap();
+        client.send_to(&datagram, ("127.0.0.1", carrier)).unwrap();
+        let mut answer = [0; 2048];
+        client.recv(&mut answer).unwrap();
+        // Section 17.2.5: a Retry packet.
+        answer[0] & 0xf0 == 0xf0
+    });
+    let retried: Vec<bool> = clients.collect();
+    assert!(!retried[0], "one is let in at once");
+    assert!(retried[64..].iter().all(|retried| *retried), "{retried:?}");
+    drop(exit);
+}
+
+/// Clients without a certificate, which begin one handshake after another.
+#[test]
+fn clients_that_prove_nothing_keep_nobody_out_and_cost_little() {
+    let (listener, target) = target();
+    let carrier = free_port();
+    let exit = Gate::exit("QUIC", carrier, &[&target.to_string()]);
+    let before = exit.status()["process"]["maxRssBytes"].as_u64().unwrap();
+    let crypto = without_certificate();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()

@@ -90,11 +90,12 @@ impl<L: Link> Bridge<L> {
         let mut ended = self.ended.subscribe();
         let asked = tokio::select! {
             biased;
-            _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
+            // First: the answer, or that the peer did not look at it, may come with the end.
             asked = tokio::time::timeout(OPEN_MAX, open) => asked.unwrap_or_else(|_| {
                 let text = format!("no answer to the open within {} s", OPEN_MAX.as_secs());
                 Err(NoStream::Refused(Refusal::new(Reason::TimedOut, text)))
             }),
+            _ = ended.wait_for(|ended| *ended) => Err(NoStream::Lost),
             // Nobody is left to be told.
             () = client.socket.failed() => {
                 refused(OpenEnd::Abandoned);

@@ -215,6 +215,27 @@ async fn a_target_that_resets_resets_the_client_behind_what_it_sent() {
     .await;
 }
 
+/// Nothing but the reset of the exit's half tells it from an end.
+#[tokio::test]
+async fn a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same() {
+    in_time(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (entry, _exit) = sessions(leads_to(listener.local_addr().unwrap())).await;
+        let (mut client, _end) = open(&entry, "tcp://web:80").await;
+        let (mut target, _) = listener.accept().await.unwrap();
+        client.shutdown().await.unwrap();
+        let mut said = Vec::new();
+        target.read_to_end(&mut said).await.unwrap();
+        target.write_all(b"half").await.unwrap();
+        client.read_exact(&mut [0; 4]).await.unwrap();
+        target.set_zero_linger().unwrap();
+        drop(target);
+        let cut = client.read(&mut [0]).await.unwrap_err();
+        assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more() {
     in_time(async {
