@@ -235,6 +235,8 @@ enum ProtocolArg {
     Hbone,
     /// QUIC, over UDP; with --security tls or mtls.
     Quic,
+    /// SSH: an exit takes ssh -L, -D and -R, an entry goes to an sshd.
+    Ssh,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -411,6 +413,7 @@ fn plain(role: Role) -> Config {
         proxy: None,
         rendezvous: None,
         secrets_file: None,
+        ssh: None,
         admin: None,
         forwards: Vec::new(),
         allow: Vec::new(),
@@ -436,12 +439,16 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             ProtocolArg::Http2 => Protocol::Http2,
             ProtocolArg::Hbone => Protocol::Hbone,
             ProtocolArg::Quic => Protocol::Quic,
+            ProtocolArg::Ssh => Protocol::Ssh,
         },
         transport: match common.transport {
             TransportArg::Tcp => Transport::Tcp,
             TransportArg::Kcp => Transport::Kcp,
         },
-        security: common.security.security(role, is_piped)?,
+        security: {
+            let is_ssh = matches!(common.protocol, ProtocolArg::Ssh);
+            common.security.security(role, is_piped, is_ssh)?
+        },
         // Here, since clap repeats what it cannot parse, which may have a password.
         proxy: common
             .proxy

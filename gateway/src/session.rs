@@ -13,3 +13,4 @@ pub(crate) mod mux;
 pub(crate) mod new_session;
 pub(crate) mod quic;
 pub(crate) mod sessions;
+pub(crate) mod ssh;

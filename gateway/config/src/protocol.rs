@@ -21,6 +21,9 @@ pub enum Protocol {
     /// QUIC (RFC 9000), between two gateways of ours: over UDP, with a stream of its own for each of ours.
     #[serde(rename = "QUIC")]
     Quic,
+    /// SSH (RFC 4251): an exit is a server to ssh, an entry a client of sshd; a channel for each stream.
+    #[serde(rename = "SSH")]
+    Ssh,
 }
 
 /// What a protocol can do. docs/protocol.md has the same as a table.
@@ -60,12 +63,13 @@ pub struct Capabilities {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Native,
         Self::Jmux,
         Self::Http2,
         Self::Hbone,
         Self::Quic,
+        Self::Ssh,
     ];
 
     /// What it can do.
@@ -137,6 +141,14 @@ impl Protocol {
                 bytes: false,
                 ..HTTP2
             },
+            Self::Ssh => Capabilities {
+                name: "SSH",
+                // Between two gateways of ours, as the peer's programs send an end for both.
+                reset: true,
+                go_away: false,
+                unix_targets: true,
+                ..HTTP2
+            },
         }
     }
 }
@@ -173,6 +185,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
             Protocol::Quic => "protocol QUIC runs on UDP: no WebSocket carries it".to_owned(),
+            Protocol::Ssh => "protocol SSH runs on TCP: no WebSocket carries it".to_owned(),
             _ => format!("protocol {name} is HTTP itself: it runs on TCP or TLS"),
         };
         return Err(ConfigError::field("webSocket", problem));
@@ -186,12 +199,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     let has_its_security = match config.protocol {
         Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
-        Protocol::Http2 => !matches!(config.security, Security::Noise(_)),
+        Protocol::Http2 => !matches!(config.security, Security::Noise(_) | Security::Ssh(_)),
         Protocol::Quic => matches!(
             config.security,
             Security::MutualTls(_) | Security::ServerTls(_)
         ),
-        Protocol::Native | Protocol::Jmux => true,
+        Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
+        Protocol::Native | Protocol::Jmux => !matches!(config.security, Security::Ssh(_)),
     };
     if !has_its_security {
         let problem = match config.protocol {
@@ -199,6 +213,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
                 "protocol HBONE has mutual TLS, or None for a peer that has none either"
             }
             Protocol::Quic => "protocol QUIC has TLS inside: MutualTls or ServerTls",
+            Protocol::Ssh => "protocol SSH has security of its own: mode SSH",
+            _ if matches!(config.security, Security::Ssh(_)) => {
+                "mode SSH is protocol SSH's: another protocol has MutualTls, Noise, ServerTls or None"
+            }
             _ => "protocol HTTP2 has TLS, or None: no other HTTP/2 speaks Noise",
         };
         return Err(ConfigError::field("security.mode", problem));

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::base::files::{self, Unusable};
 use crate::base::telemetry::Telemetry;
+use crate::io::ssh;
 use crate::io::transport::{self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport};
 
 /// How long the other end may take to prove who it is, as a rule.
@@ -28,6 +29,7 @@ pub(crate) enum Credentials {
     Tls(Tls),
     ServerTls(ServerTls),
     Noise(Noise),
+    Ssh(Arc<ssh::Keys>),
 }
 
 impl Credentials {
@@ -41,6 +43,7 @@ impl Credentials {
             Security::MutualTls(tls) => Self::Tls(Tls::load(tls)?),
             Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
             Security::Noise(noise) => Self::Noise(Noise::load(noise)?),
+            Security::Ssh(ssh) => Self::Ssh(Arc::new(ssh::Keys::load(ssh)?)),
         })
     }
 
@@ -48,7 +51,7 @@ impl Credentials {
     pub(crate) fn certificate(&self) -> Option<status::Certificate> {
         match self {
             Self::Tls(tls) => Some(tls.certificate().clone()),
-            Self::None | Self::ServerTls(_) | Self::Noise(_) => None,
+            Self::None | Self::ServerTls(_) | Self::Noise(_) | Self::Ssh(_) => None,
         }
     }
 
@@ -57,6 +60,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => tls.standing(proof, side),
             Self::Noise(noise) => noise.standing(proof),
+            Self::Ssh(keys) => keys.standing(proof),
             // The name that was dialled is no entry of a list that can change.
             Self::None | Self::ServerTls(_) => Standing::Good,
         }
@@ -89,6 +93,7 @@ impl Credentials {
                     upgraded(tls.secure(below, side, host, inside).await?).await
                 }
                 Self::Noise(noise) => noise.secure(upgraded(below).await?, side).await,
+                Self::Ssh(_) => Err(no_bytes()),
             }
         };
         tokio::time::timeout(within, proof)
@@ -110,7 +115,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => Ok(tls.quic_client()),
             Self::ServerTls(tls) => tls.quic_client(host),
-            Self::None | Self::Noise(_) => Err(no_certificates()),
+            Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
         }
     }
 
@@ -122,7 +127,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => Ok(tls.quic_server()),
             Self::ServerTls(tls) => tls.quic_server(),
-            Self::None | Self::Noise(_) => Err(no_certificates()),
+            Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
         }
     }
 
@@ -141,9 +146,31 @@ impl Credentials {
             (Self::Tls(tls), _) => tls.proof(chain.unwrap_or_default()).map(Some),
             (Self::ServerTls(_), Side::Dials) => Ok(Some(Proof::of(name.to_owned()))),
             (Self::ServerTls(_), Side::Accepts) => Ok(None),
-            (Self::None | Self::Noise(_), _) => Err(no_certificates()),
+            (Self::None | Self::Noise(_) | Self::Ssh(_), _) => Err(no_certificates()),
         }
     }
+}
+
+/// The same for SSH, whose login is its library's.
+impl Credentials {
+    /// The keys of this side.
+    ///
+    /// # Errors
+    /// The credentials are something else.
+    pub(crate) fn ssh(&self) -> Result<Arc<ssh::Keys>> {
+        match self {
+            Self::Ssh(keys) => Ok(Arc::clone(keys)),
+            Self::None | Self::Tls(_) | Self::ServerTls(_) | Self::Noise(_) => {
+                let text = "SSH needs keys: security mode SSH";
+                Err(Error::new(ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+}
+
+fn no_bytes() -> Error {
+    let text = "security mode SSH is protocol SSH's alone";
+    Error::new(ErrorKind::InvalidInput, text)
 }
 
 fn no_certificates() -> Error {

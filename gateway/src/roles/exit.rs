@@ -9,6 +9,7 @@ mod offer;
 mod quic;
 mod registered;
 mod reverse;
+mod ssh;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -105,6 +106,9 @@ pub(crate) async fn run(
 /// Has a connection prove who it is, and hears what it wants.
 /// `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
 async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, says_hello: bool) {
+    if exit.session.protocol == Protocol::Ssh {
+        return ssh::greet(exit, tcp, source).await;
+    }
     let peer = tcp.peer();
     let mut permit = match exit.handover.limiter.enter(source) {
         Ok(permit) => permit,

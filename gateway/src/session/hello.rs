@@ -35,6 +35,7 @@ pub(crate) const fn advice(protocol: Protocol) -> &'static str {
         Protocol::Quic => {
             "does the other end list a name of this end's certificate among its peers, and have protocol QUIC, too?"
         }
+        Protocol::Ssh => "is the other end ssh, sshd or a gateway with protocol SSH?",
         Protocol::Http2 | Protocol::Hbone => {
             "does the other end speak HTTP/2, and take CONNECT? With security None at both ends it needs to begin \
              without an upgrade"
@@ -65,7 +66,7 @@ pub(crate) async fn read(
         match protocol {
             Protocol::Native => native(carrier).await,
             Protocol::Http2 | Protocol::Hbone => preface(carrier).await,
-            Protocol::Jmux | Protocol::Quic => Ok(Greeting::default()),
+            Protocol::Jmux | Protocol::Quic | Protocol::Ssh => Ok(Greeting::default()),
         }
     };
     match tokio::time::timeout(HELLO_MAX, read).await {
@@ -139,6 +140,7 @@ pub(crate) async fn refuse_unknown(carrier: Carrier) {
     match carrier {
         Carrier::Bytes(carrier) => refuse(&*carrier, SessionCode::UnknownSession, text).await,
         Carrier::Quic(connection) => connection.close(CloseCode::Refused, text),
+        Carrier::Ssh(connection) => connection.close(text).await,
     }
 }
 
@@ -147,6 +149,7 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
     match (carrier, protocol) {
         (Carrier::Quic(connection), _) => connection.close(CloseCode::GoingAway, text),
+        (Carrier::Ssh(connection), _) => connection.close(text).await,
         (Carrier::Bytes(carrier), Protocol::Native) => {
             refuse(&*carrier, SessionCode::NoError, text).await;
         }
@@ -154,7 +157,7 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
             say(&*carrier, &GOES_AWAY).await;
         }
         // It has no word for it.
-        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic) => {}
+        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic | Protocol::Ssh) => {}
     }
 }
 

@@ -48,7 +48,8 @@ impl Inside {
     pub(crate) const fn of(protocol: Protocol, web_socket: bool) -> Self {
         match protocol {
             _ if web_socket => Self::WebSocket,
-            Protocol::Native | Protocol::Jmux => Self::Carrier,
+            // SSH is never inside of TLS.
+            Protocol::Native | Protocol::Jmux | Protocol::Ssh => Self::Carrier,
             Protocol::Http2 | Protocol::Hbone => Self::Http2,
             Protocol::Quic => Self::Quic,
         }
@@ -196,6 +197,7 @@ impl Tls {
             identity: name.to_owned(),
             not_after: not_after(certificate),
             chain,
+            shown: None,
         })
     }
 

@@ -7,7 +7,7 @@ use muxtunnel_gateway_config::{Exits, Protocol, WebSocket};
 use tokio::sync::watch;
 
 use crate::io::carrier::Carrier;
-use crate::io::quic;
+use crate::io::{quic, ssh};
 use crate::io::security::{Credentials, PROOF_MAX};
 use crate::io::transport::{self, Side, Transport};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
@@ -21,6 +21,8 @@ pub(super) struct DialContext {
     pub(super) web_socket: Option<WebSocket>,
     /// How QUIC connections send and receive.
     pub(super) quic: quic::Settings,
+    /// The same of SSH.
+    pub(super) ssh: ssh::Settings,
     pub(super) exits: Exits,
     /// How connections to their addresses are made.
     pub(super) egress: Egress,
@@ -97,6 +99,12 @@ pub(super) async fn connect(
         None => dial_context.open(exit).await?,
     };
     let credentials = Arc::clone(&dial_context.credentials.borrow());
+    if dial_context.protocol == Protocol::Ssh {
+        let to = (exit.host(), exit.port());
+        let (keys, within) = (credentials.ssh()?, dial_context.proof_timeout());
+        let dialled = ssh::dial(below, to, keys, dial_context.ssh, within);
+        return dialled.await.map(Carrier::Ssh);
+    }
     let runs = (dial_context.protocol, dial_context.web_socket.as_ref());
     let within = dial_context.proof_timeout();
     let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);

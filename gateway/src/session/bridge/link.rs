@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::base::path::PathProbe;
 use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
-use crate::io::quic;
+use crate::io::{quic, ssh};
 use crate::io::transport::{Path, Proof, Transport};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
@@ -96,6 +96,7 @@ pub(crate) struct Below {
 pub(crate) enum Under {
     Bytes(Rc<dyn Transport>),
     Quic(quic::Connection),
+    Ssh(ssh::Connection),
 }
 
 impl From<Carrier> for Under {
@@ -103,6 +104,7 @@ impl From<Carrier> for Under {
         match carrier {
             Carrier::Bytes(transport) => Self::Bytes(transport.into()),
             Carrier::Quic(connection) => Self::Quic(connection),
+            Carrier::Ssh(connection) => Self::Ssh(connection),
         }
     }
 }
@@ -113,6 +115,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.proof(),
             Self::Quic(connection) => connection.proof(),
+            Self::Ssh(connection) => Some(connection.proof()),
         }
     }
 
@@ -124,6 +127,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.path().map(Path::probe).transpose(),
             Self::Quic(connection) => Ok(Some(connection.probe())),
+            Self::Ssh(connection) => connection.probe(),
         }
     }
 
@@ -132,6 +136,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.shut(),
             Self::Quic(connection) => connection.shut(),
+            Self::Ssh(connection) => connection.shut(),
         }
     }
 }
