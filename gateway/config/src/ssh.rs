@@ -145,7 +145,8 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             (true, true, false) => return wrong(field, "is the exit's in mode SSH"),
             (true, false, true) => return wrong(field, "is the entry's in mode SSH"),
             (false, false, false) if needed && field == "hostKeyAlias" => {
-                let problem = "is missing: connect does not say the name that the exit has in knownHosts";
+                let problem =
+                    "is missing: connect does not say the name that the exit has in knownHosts";
                 return wrong(field, problem);
             }
             (false, false, false) if needed => {

@@ -102,11 +102,9 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
         // JMUX counts credit that is out as well, used or not; HTTP/2, QUIC and SSH keep no account.
         waiting: match gateway.protocol {
             Protocol::Native => to.budget_used,
-            Protocol::Jmux
-            | Protocol::Http2
-            | Protocol::Hbone
-            | Protocol::Quic
-            | Protocol::Ssh => 0,
+            Protocol::Jmux | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Ssh => {
+                0
+            }
         },
         cpu: gateway.cpu,
     })

@@ -235,7 +235,8 @@ mod tests {
     #[test]
     fn an_entry_of_tls_needs_nothing_and_a_piped_carrier_no_security() {
         let line = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().args;
-        let entry = line("muxgate --security tls --tls-server-name a").security(Role::Entry, false, false);
+        let entry =
+            line("muxgate --security tls --tls-server-name a").security(Role::Entry, false, false);
         let Ok(Security::ServerTls(entry)) = entry else {
             panic!("not TLS");
         };

@@ -3,8 +3,8 @@
 //! What a dial brings, and what an exit accepts. Where sessions are made it is decided
 //! which of them takes which kind.
 
-use super::{quic, ssh};
 use super::transport::{Proof, Transport};
+use super::{quic, ssh};
 
 /// What carries a session.
 #[derive(Debug)]

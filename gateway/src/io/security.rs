@@ -205,19 +205,40 @@ pub(crate) async fn follow(
     }
 }
 
+/// The same of credentials that are read from files alone.
+pub(crate) async fn follow_files(
+    security: &Security,
+    credentials: &watch::Sender<Arc<Credentials>>,
+) {
+    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
+    files::follow(&paths, || drop(read_again(security, credentials))).await;
+}
+
 fn take_over(
     security: &Security,
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) {
+    if let Some(new) = read_again(security, credentials) {
+        telemetry.set_certificate(new.certificate());
+    }
+}
+
+/// Has the credentials be what the files say now, where they can be used.
+fn read_again(
+    security: &Security,
+    credentials: &watch::Sender<Arc<Credentials>>,
+) -> Option<Arc<Credentials>> {
     match Credentials::load(security) {
         Ok(new) => {
             tracing::info!("Credentials taken over; the proofs of carriers are verified by them");
-            telemetry.set_certificate(new.certificate());
-            credentials.send_replace(Arc::new(new));
+            let new = Arc::new(new);
+            credentials.send_replace(Arc::clone(&new));
+            Some(new)
         }
         Err(error) => {
             tracing::error!(%error, "Credentials not taken over; the last good ones stay");
+            None
         }
     }
 }

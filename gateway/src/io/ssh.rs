@@ -168,7 +168,11 @@ impl Connection {
     ///
     /// # Errors
     /// [`NoChannel`].
-    pub(crate) async fn open_tcp(&self, host: &str, port: u16) -> std::result::Result<Opened, NoChannel> {
+    pub(crate) async fn open_tcp(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> std::result::Result<Opened, NoChannel> {
         let Handle::Client(handle) = &self.0.handle else {
             return Err(NoChannel::Refused(events::PROHIBITED));
         };
@@ -218,13 +222,19 @@ impl Connection {
     ///
     /// # Errors
     /// It does not.
-    pub(crate) async fn listen(&self, address: &str, port: u16) -> std::result::Result<u16, NoChannel> {
+    pub(crate) async fn listen(
+        &self,
+        address: &str,
+        port: u16,
+    ) -> std::result::Result<u16, NoChannel> {
         let Handle::Client(handle) = &self.0.handle else {
             return Err(NoChannel::Refused(events::PROHIBITED));
         };
         match handle.tcpip_forward(address, port.into()).await {
             Ok(0) => Ok(port),
-            Ok(chosen) => u16::try_from(chosen).map_err(|_| NoChannel::Refused(events::CONNECT_FAILED)),
+            Ok(chosen) => {
+                u16::try_from(chosen).map_err(|_| NoChannel::Refused(events::CONNECT_FAILED))
+            }
             Err(russh::Error::RequestDenied) => Err(NoChannel::Refused(events::PROHIBITED)),
             Err(_) => Err(NoChannel::Lost),
         }
@@ -345,14 +355,21 @@ async fn log_in(
     };
     let user = keys.user.clone();
     let answer = match keys.certificate.clone() {
-        Some(certificate) => handle.authenticate_openssh_cert(user, key, certificate).await,
+        Some(certificate) => {
+            handle
+                .authenticate_openssh_cert(user, key, certificate)
+                .await
+        }
         None => {
             let key = PrivateKeyWithHashAlg::new(key, None);
             handle.authenticate_publickey(user, key).await
         }
     };
     if !answer.map_err(failed)?.success() {
-        let text = format!("the host does not let the user {:?} in by this key", keys.user);
+        let text = format!(
+            "the host does not let the user {:?} in by this key",
+            keys.user
+        );
         return Err(denied(text));
     }
     wire.logged_in();

@@ -131,7 +131,10 @@ impl Ssh {
     fn heard(&self, event: Event, hears: &dyn Hears<Self>) {
         match event {
             Event::Asked(asked) if self.traffic.connection.shared().is_spent() => {
-                asked.refuse(RESOURCE_SHORTAGE, "the connection has served its time: connect again");
+                asked.refuse(
+                    RESOURCE_SHORTAGE,
+                    "the connection has served its time: connect again",
+                );
             }
             Event::Asked(asked) => {
                 let target = match &asked.wanted {
@@ -291,4 +294,3 @@ fn end_of(end: End) -> SessionEnd {
         }),
     }
 }
-

@@ -158,8 +158,14 @@ fn apply(authorized: &mut Authorized, option: &str) -> Result<(), String> {
         ("port-forwarding", None) => grant.forwards = true,
         // No session is ever opened, so there is nothing to allow or to deny.
         (
-            "no-pty" | "pty" | "no-agent-forwarding" | "agent-forwarding" | "no-x11-forwarding"
-            | "x11-forwarding" | "no-user-rc" | "user-rc",
+            "no-pty"
+            | "pty"
+            | "no-agent-forwarding"
+            | "agent-forwarding"
+            | "no-x11-forwarding"
+            | "x11-forwarding"
+            | "no-user-rc"
+            | "user-rc",
             None,
         ) => {}
         ("permitopen", Some(value)) => {

@@ -92,7 +92,9 @@ impl Keys {
             None => None,
         };
         Ok(Self {
-            private: private.map(|path| private_key(path)).collect::<Result<_, _>>()?,
+            private: private
+                .map(|path| private_key(path))
+                .collect::<Result<_, _>>()?,
             certificate,
             user: ssh.user.clone().unwrap_or_default(),
             authorized: text(&ssh.authorized_keys)?
@@ -102,7 +104,8 @@ impl Keys {
                 Some((path, text)) => authorities(&path, &text)?,
                 None => Vec::new(),
             },
-            known_hosts: text(&ssh.known_hosts)?.map(|(path, text)| KnownHosts::parse(&path, &text)),
+            known_hosts: text(&ssh.known_hosts)?
+                .map(|(path, text)| KnownHosts::parse(&path, &text)),
             host_key_alias: ssh.host_key_alias.clone(),
         })
     }
@@ -171,7 +174,9 @@ impl Keys {
         let print = certificate.signature_key().fingerprint(HashAlg::Sha256);
         let mut authorities = self.authorities.iter();
         if !authorities.any(|key| key.key_data() == certificate.signature_key()) {
-            return wrong(&format!("is signed by {print}, which is not in trustedUserCAKeys"));
+            return wrong(&format!(
+                "is signed by {print}, which is not in trustedUserCAKeys"
+            ));
         }
         let is_plain = |byte: u8| byte.is_ascii_graphic() && byte != b',';
         if certificate.cert_type() != CertType::User {

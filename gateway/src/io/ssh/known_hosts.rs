@@ -5,11 +5,11 @@ use std::path::Path;
 use aws_lc_rs::hmac;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use rustls::pki_types::UnixTime;
+use russh::keys::PublicKeyOrCertificate;
 use russh::keys::ssh_key::certificate::CertType;
 use russh::keys::ssh_key::public::KeyData;
 use russh::keys::ssh_key::{Certificate, HashAlg, PublicKey};
-use russh::keys::PublicKeyOrCertificate;
+use rustls::pki_types::UnixTime;
 
 /// The port that a host's name is written without.
 const PORT: u16 = 22;
@@ -83,7 +83,9 @@ impl KnownHosts {
                 if authorities.any(|line| line.key == *certificate.signature_key()) {
                     return check_certificate(name, certificate);
                 }
-                Err(format!("no authority of {name} in knownHosts has signed its certificate"))
+                Err(format!(
+                    "no authority of {name} in knownHosts has signed its certificate"
+                ))
             }
             None if of(Marker::None).any(|line| line.key == *key.key_data()) => Ok(()),
             None => Err(unknown(name, &key, of(Marker::None).next().is_some())),

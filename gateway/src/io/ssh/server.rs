@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use russh::keys::ssh_key::{Certificate, PublicKey};
-use russh::server::{Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey};
+use russh::server::{
+    Auth, ChannelOpenHandle, Handler, Msg, PublicKeyOffer, Session, VerifiedPublicKey,
+};
 use russh::{Channel, ChannelId, Error};
 use tokio::sync::oneshot;
 
@@ -107,11 +109,7 @@ impl Handler for Server {
         }
     }
 
-    async fn auth_publickey(
-        &mut self,
-        _: &str,
-        key: VerifiedPublicKey<'_>,
-    ) -> Result<Auth, Error> {
+    async fn auth_publickey(&mut self, _: &str, key: VerifiedPublicKey<'_>) -> Result<Auth, Error> {
         let key: &PublicKey = key.public_key;
         let login = self.keys.login(key, self.source);
         Ok(self.judge(login))
@@ -142,7 +140,8 @@ impl Handler for Server {
         reply: ChannelOpenHandle,
         _: &mut Session,
     ) -> Result<(), Error> {
-        let text = "this gateway forwards connections alone: use ssh -N with -L, -D or -R, or ssh -W";
+        let text =
+            "this gateway forwards connections alone: use ssh -N with -L, -D or -R, or ssh -W";
         self.refuse(channel, reply, text);
         Ok(())
     }

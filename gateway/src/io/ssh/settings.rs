@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use russh::keys::ssh_key::{Algorithm, EcdsaCurve, PrivateKey};
-use russh::{MethodKind, MethodSet, Preferred, SshId, cipher, client, compression, kex, mac, server};
+use russh::{
+    MethodKind, MethodSet, Preferred, SshId, cipher, client, compression, kex, mac, server,
+};
 
 /// What this side calls itself.
 const ID: &str = concat!("SSH-2.0-muxgate_", env!("CARGO_PKG_VERSION"));

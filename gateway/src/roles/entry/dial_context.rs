@@ -7,9 +7,9 @@ use muxtunnel_gateway_config::{Exits, Protocol, WebSocket};
 use tokio::sync::watch;
 
 use crate::io::carrier::Carrier;
-use crate::io::{quic, ssh};
 use crate::io::security::{Credentials, PROOF_MAX};
 use crate::io::transport::{self, Side, Transport};
+use crate::io::{quic, ssh};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
 use crate::roles::rendezvous::leaf::Leaf;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, SessionConfig};
 use tokio::net::TcpStream;
 
-use super::{Exit, greet, quic, registered};
+use super::{Begins, Exit, greet, quic, registered};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::trusted_proxies;
 use crate::io::local_end::LocalEnd;
@@ -73,10 +73,12 @@ impl Arrivals {
     /// Has carriers come; ends only where none will any more, and all have ended.
     pub(super) async fn come(self, exit: &Rc<Exit>) {
         match self {
-            Self::Socket(socket) => accept_in_turn(accept(Rc::clone(exit), socket)).await,
+            Self::Socket(socket) => {
+                accept_in_turn(accept(Rc::clone(exit), socket, exit.begins())).await;
+            }
             Self::Kcp(listener) => accept_in_turn(accept_kcp(Rc::clone(exit), listener)).await,
             Self::Stdio(carrier, released) => {
-                greet(Rc::clone(exit), carrier, None, exit.says_hello()).await;
+                greet(Rc::clone(exit), carrier, None, exit.begins()).await;
                 // Nothing is ever sent.
                 let _ = released.await;
             }
@@ -88,11 +90,31 @@ impl Arrivals {
     }
 }
 
+/// Listens for SSH beside the carriers of another protocol.
+///
+/// # Errors
+/// It cannot be listened on.
+pub(super) fn listen_for_ssh(
+    worker: &Worker,
+    address: &str,
+) -> Result<ListeningSocket, WorkerError> {
+    let socket = ListeningSocket::bind(address, &worker.unix_listeners)?;
+    tracing::info!(listen = %address, "Listening for SSH");
+    Ok(socket)
+}
+
+/// Has them come, where there are any; never ends.
+pub(super) async fn come_by_ssh(exit: &Rc<Exit>, socket: Option<ListeningSocket>) {
+    if let Some(socket) = socket {
+        accept_in_turn(accept(Rc::clone(exit), socket, Begins::Login)).await;
+    }
+    std::future::pending::<()>().await;
+}
+
 /// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
 /// join one; where there is no such thing, the port is closed, and this waits for the end.
-async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
-    let says_hello = exit.says_hello();
-    let may_join = exit.session.protocol.can().resume;
+async fn accept(exit: Rc<Exit>, socket: ListeningSocket, begins: Begins) {
+    let may_join = begins != Begins::Login && exit.session.protocol.can().resume;
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -102,7 +124,7 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
             }
         };
         match accepted {
-            Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, says_hello),
+            Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, begins),
             Err(error) => {
                 tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -117,7 +139,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
         match listener.accept().await {
             Ok((carrier, address)) => {
                 let source = Some(canonical(address).ip());
-                let greet = greet(Rc::clone(&exit), carrier, source, exit.says_hello());
+                let greet = greet(Rc::clone(&exit), carrier, source, exit.begins());
                 drop(tokio::task::spawn_local(greet));
             }
             Err(error) => {
@@ -128,7 +150,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
     }
 }
 
-fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_hello: bool) {
+fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins: Begins) {
     // What a carrier says last, and that it has ended, are to arrive.
     accepted.end_in_order();
     let has =
@@ -136,7 +158,7 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), LocalAddress::Tcp(proxy)) if has(proxy) => {
             drop(tokio::task::spawn_local(introduce(
-                exit, tcp, proxy, says_hello,
+                exit, tcp, proxy, begins,
             )));
         }
         (accepted, address) => {
@@ -144,18 +166,18 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
                 LocalAddress::Tcp(client) => Some(client.ip()),
                 LocalAddress::Unix(_) | LocalAddress::Gateway => None,
             };
-            let greet = greet(exit, carrier(accepted, &address), source, says_hello);
+            let greet = greet(exit, carrier(accepted, &address), source, begins);
             drop(tokio::task::spawn_local(greet));
         }
     }
 }
 
 /// Greets the client of the load balancer at `proxy`, once that has named it.
-async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, says_hello: bool) {
+async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, begins: Begins) {
     match trusted_proxies::client(&mut tcp, proxy, &exit.handover.limiter).await {
         Ok(Some(client)) => {
             let carrier = Tcp::through(tcp, client.to_string());
-            greet(exit, carrier, Some(client.ip()), says_hello).await;
+            greet(exit, carrier, Some(client.ip()), begins).await;
         }
         Ok(None) => {}
         Err(error) => exit.refused(&proxy.to_string(), &error),
