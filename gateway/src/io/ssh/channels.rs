@@ -21,7 +21,8 @@ use super::events::Event;
 const STALL_MAX: Duration = Duration::from_secs(10);
 /// Pieces of payload are joined up to this length, so that many small ones cost no more than few.
 const PIECE_BYTES: usize = 64 << 10;
-/// Payload that waits for the library, bytes; a batch more at most.
+/// Payload that waits for the library, and what it has encrypted and has not left; a batch more at most. The library
+/// reads nothing while it waits to write, so [`super::wire`] has room for more than this.
 const QUEUED_MAX: usize = 512 << 10;
 /// Refusals that the library has not sent. While keys are exchanged it sends none.
 const REFUSED_MAX: usize = 256;
@@ -37,7 +38,7 @@ pub(crate) struct Shared {
     held_max: usize,
     /// Some was taken.
     taken: Notify,
-    /// Payload that the library has not taken.
+    /// Payload that the library has not taken, and what it has encrypted and the transport has not taken.
     queued: AtomicUsize,
     unqueued: Notify,
     /// Refusals that were not sent, as far as is known.
@@ -155,11 +156,22 @@ impl Shared {
 
     /// So much payload waits for the library, until what is returned is dropped.
     pub(crate) fn queue(self: &Arc<Self>, bytes: usize) -> Queued {
-        self.queued.fetch_add(bytes, Relaxed);
+        self.encrypted(bytes);
         Queued {
             shared: Arc::clone(self),
             bytes,
         }
+    }
+
+    /// So many bytes wait for the transport.
+    pub(super) fn encrypted(&self, bytes: usize) {
+        self.queued.fetch_add(bytes, Relaxed);
+    }
+
+    /// They have left.
+    pub(super) fn left(&self, bytes: usize) {
+        self.queued.fetch_sub(bytes, Relaxed);
+        self.unqueued.notify_waiters();
     }
 
     /// Waits until more may wait for the library.
@@ -232,8 +244,7 @@ pub(crate) struct Queued {
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        self.shared.queued.fetch_sub(self.bytes, Relaxed);
-        self.shared.unqueued.notify_waiters();
+        self.shared.left(self.bytes);
     }
 }
 

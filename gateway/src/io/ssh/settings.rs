@@ -17,8 +17,10 @@ pub(super) const OWN_ID_PREFIX: &[u8] = b"SSH-2.0-muxgate_";
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_MIN: u64 = 256 << 10;
 const WINDOW_MAX: u64 = 32 << 20;
-/// Payload of one packet. OpenSSH takes 256 KiB with all that is around it, and sends 32 KiB.
-const PACKET_BYTES: u32 = 128 << 10;
+/// Payload of one packet: the most that the library takes for good. OpenSSH sends 32 KiB.
+const PACKET_BYTES: u32 = 65_535;
+/// What may come after the connection is to be read no more: it is on its way to the library then.
+const MARGIN_BYTES: u64 = 1 << 20;
 /// Messages that wait for the library.
 const MESSAGES_MAX: usize = 16;
 /// How long a login that is refused takes, and the first question of a client, which no server grants.
@@ -68,7 +70,14 @@ pub(crate) struct Settings {
 impl Settings {
     /// `receive`: what a peer may send that was not taken.
     pub(crate) const fn new(receive: u64) -> Self {
-        Self { held_max: receive }
+        let margin = if receive / 2 < MARGIN_BYTES {
+            receive / 2
+        } else {
+            MARGIN_BYTES
+        };
+        Self {
+            held_max: receive - margin,
+        }
     }
 
     fn window(self) -> u32 {

@@ -1,13 +1,20 @@
-//! A transport as the library's task has it, which is not of this thread: a pipe, and a task that moves bytes between both.
+//! A transport as the library's task has it, which is not of this thread: pipes, and a task that moves bytes between both.
+//!
+//! The library reads nothing while it waits to write. Two of it at the ends of one connection would wait for each other, so
+//! the pipe that it writes to has room for all that is ever sent before it is asked for more.
 //!
 //! The task is what ends a connection: the library goes on where a future of its own is dropped, until its pipe ends.
 
 use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind, Result};
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf};
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
 use tokio::task::AbortHandle;
 
 use super::channels::Shared;
@@ -15,8 +22,10 @@ use crate::base::telemetry::CarrierStats;
 use crate::io::duplex::ByteStream;
 use crate::io::transport::Transport;
 
-/// What the pipe holds in each direction.
-const PIPE_BYTES: usize = 256 << 10;
+/// What has come and the library has not read.
+const RECEIVED_MAX: usize = 256 << 10;
+/// What the library has written and has not left; it writes so much only if a peer has it answer and reads nothing.
+const WRITTEN_MAX: usize = 4 << 20;
 /// One read of the transport, or of the pipe.
 const READ_BYTES: usize = 128 << 10;
 /// What a peer may send before it has logged in.
@@ -41,22 +50,28 @@ struct Count {
 
 impl Wire {
     /// Also returns the library's end.
-    pub(super) fn new(transport: Rc<dyn Transport>, shared: &Arc<Shared>) -> (Self, DuplexStream) {
-        let (near, far) = tokio::io::duplex(PIPE_BYTES);
+    pub(super) fn new(transport: Rc<dyn Transport>, shared: &Arc<Shared>) -> (Self, Pipe) {
+        let (reader, received) = duplex(RECEIVED_MAX);
+        let (written, writer) = duplex(WRITTEN_MAX);
         let count = Rc::<Count>::default();
         let moves = carry(
-            near,
+            (written, received),
             Rc::clone(&transport),
             Rc::clone(&count),
             Arc::clone(shared),
         );
+        let pipe = Pipe {
+            reader,
+            writer,
+            shared: Arc::clone(shared),
+        };
         let task = tokio::task::spawn_local(moves).abort_handle();
         let wire = Self {
             transport,
             count,
             task,
         };
-        (wire, far)
+        (wire, pipe)
     }
 
     /// What was carried is counted there.
@@ -105,16 +120,54 @@ impl Count {
     }
 }
 
+/// The library's end: each pipe is used in one direction.
+pub(super) struct Pipe {
+    reader: DuplexStream,
+    writer: DuplexStream,
+    shared: Arc<Shared>,
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.reader).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.writer).poll_write(context, bytes);
+        if let Poll::Ready(Ok(length)) = written {
+            self.shared.encrypted(length);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(context)
+    }
+}
+
 /// Moves bytes in both directions, until the library ends or the transport has failed.
 async fn carry(
-    near: DuplexStream,
+    (reader, writer): (DuplexStream, DuplexStream),
     transport: Rc<dyn Transport>,
     count: Rc<Count>,
     shared: Arc<Shared>,
 ) {
-    let (reader, writer) = tokio::io::split(near);
     let moved = tokio::select! {
-        moved = send(reader, &transport, &count) => moved,
+        moved = send(reader, &transport, &count, &shared) => moved,
         moved = async {
             receive(writer, &transport, &count, &shared).await?;
             // What the library says at the end still goes.
@@ -128,7 +181,7 @@ async fn carry(
 }
 
 async fn receive(
-    mut writer: WriteHalf<DuplexStream>,
+    mut writer: DuplexStream,
     transport: &Rc<dyn Transport>,
     count: &Count,
     shared: &Shared,
@@ -147,9 +200,10 @@ async fn receive(
 }
 
 async fn send(
-    mut reader: ReadHalf<DuplexStream>,
+    mut reader: DuplexStream,
     transport: &Rc<dyn Transport>,
     count: &Count,
+    shared: &Shared,
 ) -> Result<()> {
     let mut stream = ByteStream(Rc::clone(transport));
     let mut buffer = Vec::with_capacity(READ_BYTES);
@@ -161,5 +215,6 @@ async fn send(
         }
         stream.write_all(&buffer).await?;
         count.add_sent(buffer.len());
+        shared.left(buffer.len());
     }
 }
