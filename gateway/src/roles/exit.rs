@@ -5,6 +5,7 @@
 //! until there are too many.
 
 mod arrive;
+mod handshake_error;
 mod offer;
 mod quic;
 mod registered;
@@ -22,7 +23,6 @@ use muxtunnel_gateway_config::{self as config, Protocol, Reloadable, SessionConf
 use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
-use crate::base::handshake_limiter::has_gone;
 use crate::io::carrier::Carrier;
 use crate::io::proxy_header;
 use crate::io::security::PROOF_MAX;
@@ -40,6 +40,7 @@ use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
 use arrive::Arrivals;
+use handshake_error::HandshakeError;
 use reverse::Reverse;
 use ssh::SshSessions;
 
@@ -163,29 +164,6 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
         }
         Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
         Err(refused) => exit.refused(&peer, &refused),
-    }
-}
-
-/// Why a connection did not come to be a carrier.
-#[derive(Debug, thiserror::Error)]
-enum HandshakeError {
-    #[error("{0}")]
-    Unproved(std::io::Error),
-    #[error("{0}")]
-    Silent(SessionEnd),
-    #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
-    Evicted,
-}
-
-impl HandshakeError {
-    /// Whether the peer proved the wrong thing, or nothing in time. A connection that only closes is a probe, and one
-    /// that was evicted is the limiter's to judge.
-    fn is_failure(&self) -> bool {
-        match self {
-            Self::Unproved(error) => !has_gone(error),
-            Self::Silent(SessionEnd::Protocol(_)) => true,
-            Self::Silent(_) | Self::Evicted => false,
-        }
     }
 }
 
