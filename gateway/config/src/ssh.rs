@@ -185,3 +185,69 @@ fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigE
     };
     Err(ConfigError::field("ssh", problem))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(yaml: &str) -> Result<Config, String> {
+        Config::from_yaml(yaml).map_err(|error| error.to_string())
+    }
+
+    const EXIT: &str = "role: Exit\nlisten: 0.0.0.0:22\nprotocol: SSH\n";
+    const ENTRY: &str = "role: Entry\nconnect: far:22\nprotocol: SSH\n";
+    const EXIT_KEYS: &str = "security: {mode: SSH, hostKeys: [/h], authorizedKeys: /a}\n";
+    const ENTRY_KEYS: &str = "security: {mode: SSH, user: a, key: /k, knownHosts: /n}\n";
+
+    #[test]
+    fn each_side_has_its_own_fields() {
+        for good in [
+            format!("{EXIT}{EXIT_KEYS}"),
+            format!("{EXIT}security: {{mode: SSH, hostKeys: [/h, /i], trustedUserCAKeys: /c}}\n"),
+            format!("{ENTRY}{ENTRY_KEYS}"),
+            format!("{ENTRY}{ENTRY_KEYS}").replace("/n}", "/n, certificate: /c, hostKeyAlias: far}"),
+        ] {
+            let config = check(&good).unwrap();
+            assert_eq!(check(&config.to_yaml().unwrap()), Ok(config));
+        }
+        for (text, field) in [
+            (format!("{EXIT}{ENTRY_KEYS}"), "security.user"),
+            (format!("{ENTRY}{EXIT_KEYS}"), "security.hostKeys"),
+            (format!("{EXIT}{EXIT_KEYS}").replace("hostKeys: [/h], ", ""), "security.hostKeys"),
+            (format!("{EXIT}{EXIT_KEYS}").replace(", authorizedKeys: /a", ""), "security.authorizedKeys"),
+            (format!("{ENTRY}{ENTRY_KEYS}").replace("user: a, ", ""), "security.user"),
+            (format!("{ENTRY}{ENTRY_KEYS}").replace("user: a", "user: ''"), "security.user"),
+            (format!("{ENTRY}{ENTRY_KEYS}").replace(", knownHosts: /n", ""), "security.knownHosts"),
+            (format!("{ENTRY}{ENTRY_KEYS}").replace("far:22", "unix:/far"), "security.hostKeyAlias"),
+            (format!("{EXIT}security: {{mode: None}}\n"), "security.mode"),
+            (format!("{EXIT}{EXIT_KEYS}").replace("protocol: SSH\n", ""), "security.mode"),
+            (format!("{EXIT}{EXIT_KEYS}webSocket: {{path: /}}\n"), "webSocket"),
+        ] {
+            let error = check(&text).unwrap_err();
+            assert!(error.contains(field), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_exit_of_another_protocol_may_have_a_listener_besides() {
+        let exit = "role: Exit\nlisten: 0.0.0.0:1\nsecurity: {mode: None}\n";
+        let keys = "listen: '0.0.0.0:22', hostKeys: [/h], authorizedKeys: /a";
+        let config = check(&format!("{exit}ssh: {{{keys}}}\n")).unwrap();
+        assert_eq!(check(&config.to_yaml().unwrap()), Ok(config.clone()));
+        let crate::Gateway::Exit(gateway) = config.gateway().unwrap() else {
+            panic!("it is an exit");
+        };
+        let (session, listen) = gateway.ssh.unwrap();
+        assert_eq!((session.protocol, &*listen), (Protocol::Ssh, "0.0.0.0:22"));
+        assert_eq!(gateway.session.protocol, Protocol::Native);
+        for (text, field) in [
+            (format!("{exit}ssh: {{{keys}}}\n").replace("[/h]", "[]"), "ssh.hostKeys"),
+            (format!("{exit}ssh: {{{keys}}}\n").replace("0.0.0.0:22", "22"), "ssh.listen"),
+            (format!("{EXIT}{EXIT_KEYS}ssh: {{{keys}}}\n"), "ssh"),
+            (format!("{ENTRY}{ENTRY_KEYS}ssh: {{{keys}}}\n"), "ssh"),
+        ] {
+            let error = check(&text).unwrap_err();
+            assert!(error.contains(field), "{text}: {error}");
+        }
+    }
+}

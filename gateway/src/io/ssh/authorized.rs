@@ -201,3 +201,90 @@ fn expiry(text: &str) -> Result<u64, String> {
     let moment = moment.map_err(|_| wrong())?;
     u64::try_from(moment.assume_utc().unix_timestamp()).map_err(|_| wrong())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIrWbWryPsjTWUFGrgd/nQHyY4SmCz8Nc7nPVVL46CpD";
+
+    fn line(options: &str) -> Result<Authorized, String> {
+        parse_line(&format!("{options} {KEY} somebody at home"))
+    }
+
+    #[test]
+    fn options_are_honoured_or_leave_the_key_out() {
+        assert_eq!(parse_line(KEY).unwrap().grant, Grant::default());
+        assert!(!line("restrict").unwrap().grant.forwards);
+        assert!(
+            line("restrict,port-forwarding,no-pty")
+                .unwrap()
+                .grant
+                .forwards
+        );
+        assert!(!line("NO-PORT-FORWARDING").unwrap().grant.forwards);
+        let opens = line("permitopen=\"web:80\",permitopen=\"[::1]:*\"")
+            .unwrap()
+            .grant;
+        assert_eq!(opens.denies_open("WEB", 80), None);
+        assert_eq!(opens.denies_open("::1", 9), None);
+        assert!(opens.denies_open("web", 81).is_some() && opens.denies_unix().is_some());
+        let listens = line("permitlisten=\"8080\"").unwrap().grant;
+        assert!(listens.permits_listen("localhost", 8080) && !listens.permits_listen("", 80));
+        let nothing = line("permitopen=\"none\"").unwrap().grant;
+        assert!(nothing.denies_open("web", 80).is_some());
+        for options in [
+            "command=\"true\"",
+            "environment=\"A=b\"",
+            "tunnel=\"0\"",
+            "cert-authority",
+            "verify-required",
+            "permitopen=\"web\"",
+            "permitlisten=\"x\"",
+            "expiry-time=\"tomorrow\"",
+            "expiry-time=\"20200230\"",
+            "from=\"*.example.com\"",
+            "restrict=\"yes\"",
+            "strange",
+        ] {
+            assert!(line(options).is_err(), "{options}");
+        }
+        assert!(parse_line("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDa").is_err());
+    }
+
+    #[test]
+    fn commas_and_spaces_in_quotes_end_nothing() {
+        let from = line("from=\"10.0.0.0/8, !10.6.0.0/16\",no-pty")
+            .unwrap()
+            .from
+            .unwrap();
+        let at = |text: &str| Some(text.parse().unwrap());
+        assert!(from.has(at("10.1.2.3")) && from.has(at("::ffff:10.1.2.3")));
+        assert!(!from.has(at("10.6.0.1")) && !from.has(at("192.0.2.1")) && !from.has(None));
+    }
+
+    #[test]
+    fn a_key_expires_in_utc() {
+        assert_eq!(expiry("19700102").unwrap(), 86_400);
+        assert_eq!(expiry("197001020001").unwrap(), 86_460);
+        assert_eq!(expiry("19700102000102Z").unwrap(), 86_462);
+        for text in [
+            "",
+            "1970",
+            "1970010",
+            "19701301",
+            "197001022500",
+            "1970010x",
+        ] {
+            assert!(expiry(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_gives_the_keys_that_can_be_used() {
+        let text = format!("# keys\n\n{KEY}\nstrange {KEY}\nnonsense\nrestrict {KEY}\n");
+        let keys = parse(Path::new("authorized_keys"), &text);
+        assert_eq!(keys.len(), 2);
+    }
+}

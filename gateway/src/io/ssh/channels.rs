@@ -443,3 +443,6 @@ impl Chan {
         &self.shared
     }
 }
+
+#[cfg(test)]
+mod tests;

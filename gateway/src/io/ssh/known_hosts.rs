@@ -208,4 +208,80 @@ fn glob(pattern: &[u8], name: &[u8]) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    const KEY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIrWbWryPsjTWUFGrgd/nQHyY4SmCz8Nc7nPVVL46CpD";
+    const OTHER: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPLynPQzqpAj9xcDxe6njY47d50HFVfOtQJvjOfRA9Ld";
+
+    fn known(text: &str, name: &str) -> Result<(), String> {
+        let shown = PublicKey::from_openssh(KEY).unwrap();
+        let hosts = KnownHosts::parse(Path::new("known_hosts"), text);
+        hosts.check(name, &shown.into())
+    }
+
+    #[test]
+    fn a_host_is_known_by_its_name_and_port_by_patterns_and_by_nothing_else() {
+        for hosts in [
+            "web.example.com",
+            "other,web.example.com",
+            "*.example.com",
+            "w?b.example.com,!bad.example.com",
+            "WEB.example.com",
+        ] {
+            let text = format!("# hosts\n\n{hosts} {KEY} a comment\n");
+            assert_eq!(known(&text, "web.example.com"), Ok(()), "{hosts}");
+        }
+        for hosts in [
+            "example.com",
+            "*.example.org",
+            "*,!web.example.com",
+            "[web.example.com]:2222",
+            "web?.example.com",
+            "",
+        ] {
+            let text = format!("{hosts} {KEY}\n");
+            let problem = known(&text, "web.example.com").unwrap_err();
+            assert!(
+                problem.contains("is not in knownHosts"),
+                "{hosts}: {problem}"
+            );
+        }
+        let text = format!("[web]:2222 {KEY}\n");
+        assert_eq!(known(&text, &name("Web", 2222)), Ok(()));
+        assert_eq!(name("web", 22), "web");
+    }
+
+    #[test]
+    fn another_key_or_one_that_is_revoked_is_refused() {
+        let other = known(&format!("web {OTHER}\n"), "web").unwrap_err();
+        assert!(other.contains("another one in knownHosts"), "{other}");
+        let both = format!("web {OTHER}\nweb {KEY}\n");
+        assert_eq!(known(&both, "web"), Ok(()));
+        let revoked = known(&format!("web {KEY}\n@revoked * {KEY}\n"), "web").unwrap_err();
+        assert!(revoked.contains("revoked"), "{revoked}");
+        let authority = known(&format!("@cert-authority * {KEY}\n"), "web").unwrap_err();
+        assert!(authority.contains("is not in knownHosts"), "{authority}");
+    }
+
+    #[test]
+    fn patterns_match_as_far_as_they_say() {
+        for (pattern, name, is_match) in [
+            ("", "", true),
+            ("*", "", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxbyy", false),
+            ("*a", "aaab", false),
+            ("?", "", false),
+            ("**?", "a", true),
+        ] {
+            assert_eq!(
+                glob(pattern.as_bytes(), name.as_bytes()),
+                is_match,
+                "{pattern} {name}"
+            );
+        }
+    }
+}
