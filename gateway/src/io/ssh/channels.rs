@@ -5,7 +5,7 @@
 //! connection is not read until some was taken: that holds up its other channels. A channel that takes nothing for
 //! [`STALL_MAX`] meanwhile is cut.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -32,7 +32,7 @@ const CLOSED_FIRST_MAX: usize = 16_384;
 /// What a connection's tasks share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    channels: Mutex<HashMap<u32, Arc<Chan>>>,
+    channels: Mutex<BTreeMap<u32, Arc<Chan>>>,
     /// Payload that came and no local end has taken.
     held: AtomicUsize,
     held_max: usize,

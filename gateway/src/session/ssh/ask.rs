@@ -53,6 +53,6 @@ impl Ask for Asked {
 
     /// A peer cannot take it back.
     async fn abandoned(&mut self) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }

@@ -4,7 +4,6 @@
 //! peer's CLOSE, which OpenSSH sends by itself; between two gateways of ours the entry sends it.
 
 use std::future::poll_fn;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +16,7 @@ use crate::io::ssh::Opened as Channel;
 use crate::io::ssh::channels::{Chan, Cut, Queued};
 use crate::io::ssh::events::Half;
 use crate::session::bridge::link::{Held, Payload, Receiver, Sender, Unsent};
+use crate::session::mux::Local;
 
 /// How long the peer's CLOSE of a channel that is over may take.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
@@ -102,7 +102,7 @@ impl AsRef<[u8]> for Piece {
 pub(crate) struct Sending {
     line: Rc<Line>,
     /// What the library has not taken, which it goes on with.
-    sending: Option<Pin<Box<dyn Future<Output = Result<(), russh::Error>>>>>,
+    sending: Option<Local<'static, Result<(), russh::Error>>>,
 }
 
 impl Sending {

@@ -172,7 +172,7 @@ impl link::Listens for Rc<Listens> {
         };
         self.listeners.borrow_mut().insert(listen, listener);
         drop(tokio::task::spawn_local(
-            Rc::clone(self).ask(listen, host, port),
+            Self::clone(self).ask(listen, host, port),
         ));
         Ok(())
     }
