@@ -20,6 +20,7 @@ use std::time::Duration;
 use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::{Priority, Reason, Refusal, SessionError, listen_of_target};
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::io::socket::KeepaliveConfig;
@@ -31,7 +32,7 @@ use crate::session::bridge::link::{self, Below, Hears, Link, NoStream, Opened, U
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use ask::Asked;
-use halves::{Line, Receiving, Sending};
+use halves::{Line, Over, Receiving, Sending};
 use listens::Listens;
 
 /// Streams of an entry on one connection: a further one is dialled before.
@@ -47,6 +48,7 @@ pub(crate) struct Ssh {
     side: Side,
     accepts_max: usize,
     events: Cell<Option<mpsc::Receiver<Event>>>,
+    over: Cell<Option<mpsc::UnboundedReceiver<Over>>>,
     listens: Rc<Listens>,
     closing: Notify,
 }
@@ -59,6 +61,8 @@ pub(super) struct Traffic {
     closes: bool,
     /// Channels that are open.
     open: Cell<usize>,
+    /// Those that are to be closed; as many as were open at most.
+    over: mpsc::UnboundedSender<Over>,
 }
 
 impl Ssh {
@@ -78,6 +82,7 @@ impl Ssh {
         connection.count_in(below.stats);
         let events = Cell::new(connection.events());
         let closes = side == Side::Dials && connection.is_own();
+        let (over, to_close) = mpsc::unbounded_channel();
         Ok(Self {
             listens: Listens::new(connection.clone()),
             traffic: Rc::new(Traffic {
@@ -85,16 +90,19 @@ impl Ssh {
                 unsent: below.unsent,
                 closes,
                 open: Cell::new(0),
+                over,
             }),
             side,
             accepts_max: config.streams_max as usize,
             events,
+            over: Cell::new(Some(to_close)),
             closing: Notify::new(),
         })
     }
 
     async fn drive(&self, hears: &dyn Hears<Self>) -> SessionEnd {
         let (connection, mut events) = (&self.traffic.connection, self.events.take());
+        let (mut over, mut closers) = (self.over.take(), JoinSet::new());
         let mut stalls = tokio::time::interval(STALLS_EVERY);
         stalls.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut has_left = false;
@@ -104,6 +112,10 @@ impl Ssh {
                 biased;
                 end = connection.shared().ended() => return end_of(end),
                 event = next(&mut events) => self.heard(event, hears),
+                one = next_over(&mut over) => {
+                    closers.spawn_local(one.close(Rc::clone(&self.traffic)));
+                }
+                _ = closers.join_next(), if !closers.is_empty() => {}
                 event = self.listens.news() => hears.listened(event),
                 () = self.closing.notified() => {
                     connection.close("this gateway ends the connection").await;
@@ -172,6 +184,18 @@ async fn next(events: &mut Option<mpsc::Receiver<Event>>) -> Event {
     };
     match next {
         Some(event) => event,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is to be closed next.
+async fn next_over(over: &mut Option<mpsc::UnboundedReceiver<Over>>) -> Over {
+    let next = match over {
+        Some(over) => over.recv().await,
+        None => None,
+    };
+    match next {
+        Some(one) => one,
         None => std::future::pending().await,
     }
 }

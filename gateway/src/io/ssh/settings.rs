@@ -16,7 +16,7 @@ pub(super) const OWN_ID_PREFIX: &[u8] = b"SSH-2.0-muxgate_";
 /// The window of a channel: as much is on its way at most. Four channels may fill what a session may hold.
 const WINDOW_SHARE: u64 = 4;
 const WINDOW_MIN: u64 = 256 << 10;
-const WINDOW_MAX: u64 = 32 << 20;
+const WINDOW_MAX: u64 = 64 << 20;
 /// Payload of one packet: the most that the library takes for good. OpenSSH sends 32 KiB.
 const PACKET_BYTES: u32 = 65_535;
 /// What may come after the connection is to be read no more: it is on its way to the library then.

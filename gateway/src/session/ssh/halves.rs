@@ -21,7 +21,7 @@ use crate::session::mux::Local;
 /// How long the peer's CLOSE of a channel that is over may take.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// A channel, which is closed once it is dropped.
+/// A channel, which is to be closed once it is dropped.
 pub(super) struct Line {
     half: Rc<Half>,
     chan: Arc<Chan>,
@@ -58,22 +58,34 @@ impl Drop for Line {
     fn drop(&mut self) {
         self.chan.stop(None);
         let (half, chan) = (Rc::clone(&self.half), Arc::clone(&self.chan));
-        let traffic = Rc::clone(&self.traffic);
-        drop(tokio::task::spawn_local(async move {
-            if chan.is_over() && !traffic.closes {
-                let closed = async {
-                    while !chan.is_closed() {
-                        chan.sendable().await;
-                    }
-                };
-                let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
-            }
-            if !chan.is_closed() {
-                chan.close_first();
-                half.close().await;
-            }
-            traffic.open.set(traffic.open.get() - 1);
-        }));
+        // It has ended with its connection otherwise.
+        let _ = self.traffic.over.send(Over { half, chan });
+    }
+}
+
+/// A channel that no stream is on any more.
+pub(super) struct Over {
+    half: Rc<Half>,
+    chan: Arc<Chan>,
+}
+
+impl Over {
+    /// Closes it, where the peer does not.
+    pub(super) async fn close(self, traffic: Rc<Traffic>) {
+        let Self { half, chan } = self;
+        if chan.is_over() && !traffic.closes {
+            let closed = async {
+                while !chan.is_closed() {
+                    chan.sendable().await;
+                }
+            };
+            let _ = tokio::time::timeout(CLOSE_MAX, closed).await;
+        }
+        if !chan.is_closed() {
+            chan.close_first();
+            half.close().await;
+        }
+        traffic.open.set(traffic.open.get() - 1);
     }
 }
 
