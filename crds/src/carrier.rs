@@ -18,6 +18,7 @@ use crate::{JoinFrom, Security, rules};
     validation = rules::pool_needs_resume(),
     validation = rules::kcp_is_native(),
     validation = rules::kcp_is_no_tcp(),
+    validation = rules::auto_chooses(),
     validation = rules::quic_has_tls(),
     validation = rules::quic_is_udp(),
     validation = rules::join_has_its_own_security()
@@ -26,7 +27,8 @@ pub struct Carrier {
     /// The mux protocol spoken on them; both sides must have the same.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What they run on; both sides must have the same. Not with protocol QUIC, which has UDP. Default: TCP.
+    /// What they run on; both sides must have the same. Not with protocol QUIC, which has UDP, and not with Auto, which
+    /// chooses. Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there; with
@@ -45,7 +47,7 @@ pub struct Carrier {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<Meeting>,
     /// They are WebSocket connections, for paths that let only HTTP pass; both sides must have the same path.
-    /// Default: TCP connections.
+    /// Default: TCP connections. With protocol Auto they may be: where nothing else passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
     /// How the kernel paces them, with protocol QUIC the gateway itself. Default: Auto.
@@ -138,6 +140,9 @@ pub enum Protocol {
     /// QUIC, between two gateways of ours: over UDP, with `security.mode: MutualTls`. The exit's port is one of UDP.
     #[serde(rename = "QUIC")]
     Quic,
+    /// Our own over what the path lets pass, and of that over what carries more: TCP, KCP over UDP, and with `webSocket`
+    /// such connections. The exit's port is one of TCP and one of UDP; entries choose, and streams outlive the change.
+    Auto,
 }
 
 /// What carriers run on.

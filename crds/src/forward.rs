@@ -26,7 +26,7 @@ pub struct Forward {
         regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub name: String,
-    /// Which way its streams are opened. ExitToEntry is for protocol Native, HTTP2 or QUIC. Default: EntryToExit.
+    /// Which way its streams are opened. ExitToEntry is for protocol Native, HTTP2, QUIC or Auto. Default: EntryToExit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub direction: Option<ForwardDirection>,
     /// Where streams enter.

@@ -239,11 +239,11 @@ pub(crate) fn traffic_policy_needs_exposure() -> Rule {
 pub(crate) fn reverse_needs_listeners() -> Rule {
     rule(
         format!(
-            "!has(self.carrier) || self.carrier.protocol in ['Native', 'HTTP2', 'QUIC'] || self.forwards.all(f, {})",
+            "!has(self.carrier) || self.carrier.protocol in ['Native', 'HTTP2', 'QUIC', 'Auto'] || self.forwards.all(f, {})",
             listens("entry")
         ),
         format!(
-            "'forward %s: direction ExitToEntry is for carrier.protocol Native, HTTP2 or QUIC'.format([self.forwards.filter(f, \
+            "'forward %s: direction ExitToEntry is for carrier.protocol Native, HTTP2, QUIC or Auto'.format([self.forwards.filter(f, \
              {})[0].name])",
             listens("exit")
         ),
@@ -285,8 +285,8 @@ pub(crate) fn pool_has_several() -> Rule {
 
 pub(crate) fn resume_is_native() -> Rule {
     rule(
-        "self.protocol == 'Native' || !has(self.resume)",
-        "'carrier.resume is for protocol Native; streams of ' + self.protocol + ' end with their carrier'",
+        "self.protocol in ['Native', 'Auto'] || !has(self.resume)",
+        "'carrier.resume is for protocols Native and Auto; streams of ' + self.protocol + ' end with their carrier'",
     )
 }
 
@@ -317,15 +317,17 @@ pub(crate) fn others_do_not_join() -> Rule {
 /// The same of a matrix, where other protocols may be beside it.
 pub(crate) fn native_measured(field: &str) -> Rule {
     rule(
-        format!("!has(self.tunnel.carrier.{field}) || self.protocols.exists(p, p == 'Native')"),
+        format!(
+            "!has(self.tunnel.carrier.{field}) || self.protocols.exists(p, p in ['Native', 'Auto'])"
+        ),
         format!("'tunnel.carrier.{field} is for protocol Native, which protocols does not have'"),
     )
 }
 
-/// QUIC has a rule of its own.
+/// QUIC and Auto have rules of their own.
 pub(crate) fn kcp_is_native() -> Rule {
     rule(
-        "!has(self.transport) || self.transport != 'KCP' || self.protocol in ['Native', 'QUIC']",
+        "!has(self.transport) || self.transport != 'KCP' || self.protocol in ['Native', 'QUIC', 'Auto']",
         "'carrier.transport KCP is for protocol Native; ' + self.protocol + ' is spoken over TCP'",
     )
 }
@@ -340,13 +342,22 @@ pub(crate) fn kcp_is_no_tcp() -> Rule {
     )
 }
 
+pub(crate) fn auto_chooses() -> Rule {
+    rule(
+        "self.protocol != 'Auto' || !(has(self.transport) || has(self.rendezvous))",
+        "'carrier.protocol Auto chooses what carriers run on, and needs an exit that can be dialled: leave carrier.' + \
+         (has(self.transport) ? 'transport' : 'rendezvous') + ' out'",
+    )
+}
+
 /// They name their clients at the beginning of a TCP connection.
 pub(crate) fn kcp_has_no_trusted_proxies() -> Rule {
     rule(
-        "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || !has(self.carrier.transport) || \
-         self.carrier.transport != 'KCP'",
-        "'exit.trustedProxies name their clients at the beginning of a TCP connection, and carrier.transport KCP has \
-         none'",
+        "!has(self.exit) || !has(self.exit.trustedProxies) || !has(self.carrier) || (self.carrier.protocol != 'Auto' && \
+         (!has(self.carrier.transport) || self.carrier.transport != 'KCP'))",
+        "'exit.trustedProxies name their clients at the beginning of a TCP connection, and ' + \
+         (self.carrier.protocol == 'Auto' ? 'carrier.protocol Auto has other carriers, too' : \
+         'carrier.transport KCP has none')",
     )
 }
 

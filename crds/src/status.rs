@@ -75,6 +75,10 @@ pub struct CarrierStatus {
     /// follows changes of more than 7 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_milliseconds: Option<f64>,
+    /// What they run on, such as TCP, or KCP,TCP where several do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(length(max = 64))]
+    pub transports: String,
 }
 
 /// The certificates of a tunnel's gateways. No key is in here, nor anything made of one.

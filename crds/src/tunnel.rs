@@ -30,6 +30,7 @@ use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Re
     printcolumn(name = "Rendezvous", type_ = "string", json_path = ".status.rendezvous.ready", description = "Rendezvous gateways that are ready, of those asked for", priority = "1"),
     printcolumn(name = "Carriers", type_ = "integer", json_path = ".status.carriers.up", description = "Carriers that are up"),
     printcolumn(name = "RTT", type_ = "number", json_path = ".status.carriers.rttMilliseconds", description = "Round-trip time of the carriers in milliseconds"),
+    printcolumn(name = "Transports", type_ = "string", json_path = ".status.carriers.transports", description = "What the carriers run on", priority = "1"),
     printcolumn(name = "Limit", type_ = "string", json_path = ".status.bottleneck.reason", description = "What limits the direction that moves more"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].reason", description = "Why it is ready or not", priority = "1"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -168,6 +168,8 @@ enum ProtocolArg {
     Hbone,
     /// QUIC, over UDP; with --security tls or mtls.
     Quic,
+    /// HTTP/3, a CONNECT for each stream; with --security tls or mtls.
+    Http3,
     /// SSH: an exit takes ssh -L, -D and -R, an entry goes to an sshd.
     Ssh,
 }
@@ -178,6 +180,8 @@ enum TransportArg {
     Tcp,
     /// KCP over UDP, on the port of --listen: for paths that lose packets; with protocol native.
     Kcp,
+    /// What the path allows, and of that what carries more: TCP, KCP, and WebSocket where that is configured.
+    Auto,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -372,11 +376,13 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             ProtocolArg::Http2 => Protocol::Http2,
             ProtocolArg::Hbone => Protocol::Hbone,
             ProtocolArg::Quic => Protocol::Quic,
+            ProtocolArg::Http3 => Protocol::Http3,
             ProtocolArg::Ssh => Protocol::Ssh,
         },
         transport: match common.transport {
             TransportArg::Tcp => Transport::Tcp,
             TransportArg::Kcp => Transport::Kcp,
+            TransportArg::Auto => Transport::Auto,
         },
         security: {
             let is_ssh = matches!(common.protocol, ProtocolArg::Ssh);

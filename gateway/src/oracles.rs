@@ -13,10 +13,11 @@ use crate::io::transport::web_socket_oracle;
 pub type Oracle = fn(&[u8]);
 
 /// All of them, by the name of target and corpus.
-pub const ALL: [(&str, Oracle); 9] = [
+pub const ALL: [(&str, Oracle); 10] = [
     ("detect", oracle::detect),
     ("http", oracle::http),
     ("http2", crate::session::http2::oracle::oracle),
+    ("http3", crate::session::http3::oracle::oracle),
     ("proxy", crate::io::proxy_header::oracle),
     ("quic", crate::session::quic::wire::oracle),
     ("rendezvous", rendezvous),

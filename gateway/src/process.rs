@@ -191,11 +191,13 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
     // Nobody shares the port of UDP sockets without having asked for that.
     let carriers = config.listen.iter().filter(|_| config.protocol.can().bytes);
     let carriers = carriers.filter(|listen| listen.parse::<SocketAddr>().is_ok());
+    let check_kcp = |address: &str| {
+        KcpListener::check_free(address).map_err(|error| ListenError::new(address, error))
+    };
     let mut carriers = carriers.map(|address| match config.transport {
         config::Transport::Tcp => check_free(address),
-        config::Transport::Kcp => {
-            KcpListener::check_free(address).map_err(|error| ListenError::new(address, error))
-        }
+        config::Transport::Kcp => check_kcp(address),
+        config::Transport::Auto => check_free(address).and_then(|()| check_kcp(address)),
     });
     carriers.try_for_each(|free| free)?;
     if let Some(ssh) = &config.ssh {

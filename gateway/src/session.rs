@@ -3,14 +3,17 @@
 pub(crate) mod backlog;
 pub(crate) mod bridge;
 pub(crate) mod carrier_autoscaler;
+mod connect;
 pub(crate) mod driver;
 pub(crate) mod end;
 pub(crate) mod handover;
 pub(crate) mod hello;
 pub(crate) mod http2;
+pub(crate) mod http3;
 mod message;
 pub(crate) mod mux;
 pub(crate) mod new_session;
 pub(crate) mod quic;
+mod quic_streams;
 pub(crate) mod sessions;
 pub(crate) mod ssh;

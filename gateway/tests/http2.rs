@@ -22,7 +22,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::Duration;
 
 use common::*;
-use frames::{Peer, assert_small};
+use frames::Peer;
 use interop::*;
 
 /// A stream of an Envoy to an exit of ours.

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use authority::Authority;
 use common::path::Path;
 use common::*;
-use frames::{DATA, HEADERS, Peer, RST_STREAM, assert_small};
+use frames::{DATA, HEADERS, Peer, RST_STREAM};
 
 const MIB: usize = 1 << 20;
 const NONE: &str = "{mode: None}";

@@ -209,6 +209,14 @@ fn the_environments_proxy_is_for_web_sockets_alone() {
         assert!(!gate.log().contains("through a proxy"), "{}", gate.log());
         assert_carries(forward, &listener);
     }
+    // One that chooses dials directly what is none, which this exit does not hear.
+    let (gate, forward) = entry_in(&exit_at, target, &["--transport", "auto"], &set);
+    let gate = gate.until_ready();
+    gate.line(&["WebSocket connections go through a proxy", &through]);
+    assert_carries(forward, &listener);
+    let carrier = gate.status()["carriers"][0].clone();
+    assert_eq!(carrier["transport"], "WebSocket");
+    assert_eq!(carrier["peer"], format!("localhost:{carriers}"));
     let (_exit, carriers) = exit("", target);
     let all = [
         ("http_proxy", &*proxy),

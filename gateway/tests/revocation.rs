@@ -309,9 +309,11 @@ impl Certified {
 fn a_renewed_entry_replaces_its_carriers_and_streams_go_on() {
     let tunnel = Certified::for_seconds("Native", 3600);
     tunnel.renew();
-    tunnel
-        .entry
-        .line(&["Carrier ended", "carrier=0", "certificate was renewed"]);
+    tunnel.entry.line(&[
+        "Carrier ended",
+        "carrier=0",
+        "another carrier has its place",
+    ]);
     until("one carrier is left", || tunnel.carriers() == 1);
     tunnel.open.assert_carries();
     let another = Open::through(tunnel.forward, &tunnel.listener);

@@ -56,6 +56,12 @@ macro_rules! with_each_protocol {
                 super::$test("SSH");
             })*
         }
+        mod http3 {
+            $(#[test]
+            fn $test() {
+                super::$test("HTTP3");
+            })*
+        }
     };
 }
 

@@ -13,6 +13,9 @@ use muxtunnel_e2e::{PodSecurity, TestNamespace, keys, tools, tunnel, turn, wait,
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+/// The operator asks gateways every few seconds.
+const SAID_WITHIN: Duration = Duration::from_secs(60);
+
 fn example(file: &str) -> Result<String> {
     let path = tools::checkout().join("docs/examples").join(file);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
@@ -171,6 +174,30 @@ async fn the_tunnel_over_quic_leads_to_the_service() -> Result<()> {
         tunnel::up(ns, &example("muxtunnel-quic.yaml")?).await?;
         let send = ["send-hashed.sh", "lossy-entry", "8080", "10000000"];
         pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_tunnel_whose_entry_chooses_leads_to_the_service_and_says_what_it_chose() -> Result<()>
+{
+    let _turn = turn::beside().await?;
+    with_temp_ns("example", PodSecurity::Restricted, async |ns| {
+        pods::serve(ns, "web", Serve::Hash).await?;
+        tunnel::up(ns, &example("muxtunnel-auto.yaml")?).await?;
+        let send = ["send-hashed.sh", "anywhere-entry", "8080", "10000000"];
+        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
+        let tunnels = ns.api::<MuxTunnel>();
+        let what = "the status says what the carriers run on";
+        wait::for_object(&tunnels, "anywhere", what, SAID_WITHIN, |tunnel| {
+            let carriers = tunnel
+                .status
+                .as_ref()
+                .and_then(|status| status.carriers.as_ref());
+            carriers.is_some_and(|carriers| carriers.transports == "TCP")
+        })
+        .await?;
         Ok(())
     })
     .await

@@ -24,7 +24,9 @@ pub struct Entry {
     pub session: SessionConfig,
     /// How it reaches its exits.
     pub exits: Exits,
-    /// Carriers are WebSocket connections; `None`: as they are.
+    /// What carriers run on.
+    pub transport: Transport,
+    /// Carriers are WebSocket connections, or may be where that is to be chosen; `None`: as they are.
     pub web_socket: Option<WebSocket>,
     /// Carriers of each session.
     pub pool: Pool,
@@ -51,7 +53,7 @@ pub struct Exit {
     pub session: SessionConfig,
     /// Where its carriers come from.
     pub arrivals: Arrivals,
-    /// Carriers are WebSocket connections; `None`: as they are.
+    /// Carriers are WebSocket connections, or those of [`Arrivals::Any`] whose entries want that; `None`: as they are.
     pub web_socket: Option<WebSocket>,
     /// Carriers at once.
     pub carriers_max: u32,
@@ -66,6 +68,8 @@ pub enum Arrivals {
     Socket(String),
     /// `addr:port`, where it listens for KCP.
     Kcp(String),
+    /// `addr:port`, where it listens for TCP and for KCP.
+    Any(String),
     /// Its standard input and output are the one carrier.
     Stdio,
     /// `host:port` of the rendezvous where it is visited.
@@ -145,6 +149,7 @@ impl Config {
                     },
                     command => Exits::Command(command.to_vec()),
                 },
+                transport: self.transport,
                 web_socket,
                 pool: self.pool(),
             }),
@@ -158,6 +163,7 @@ impl Config {
                     match self.transport {
                         Transport::Tcp => Arrivals::Socket(listen()?),
                         Transport::Kcp => Arrivals::Kcp(listen()?),
+                        Transport::Auto => Arrivals::Any(listen()?),
                     }
                 },
                 web_socket,

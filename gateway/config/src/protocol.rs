@@ -21,6 +21,9 @@ pub enum Protocol {
     /// QUIC (RFC 9000), between two gateways of ours: over UDP, with a stream of its own for each of ours.
     #[serde(rename = "QUIC")]
     Quic,
+    /// HTTP/3 (RFC 9114): over UDP, a CONNECT for each stream.
+    #[serde(rename = "HTTP3")]
+    Http3,
     /// SSH (RFC 4251): an exit is a server to ssh, an entry a client of sshd; a channel for each stream.
     #[serde(rename = "SSH")]
     Ssh,
@@ -63,12 +66,13 @@ pub struct Capabilities {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Native,
         Self::Jmux,
         Self::Http2,
         Self::Hbone,
         Self::Quic,
+        Self::Http3,
         Self::Ssh,
     ];
 
@@ -141,6 +145,13 @@ impl Protocol {
                 bytes: false,
                 ..HTTP2
             },
+            Self::Http3 => Capabilities {
+                name: "HTTP3",
+                // Standards have no word for it, as for HTTP2; two gateways of ours have QUIC.
+                listen: false,
+                bytes: false,
+                ..HTTP2
+            },
             Self::Ssh => Capabilities {
                 name: "SSH",
                 // Between two gateways of ours, as the peer's programs send an end for both.
@@ -184,7 +195,9 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     if config.web_socket.is_some() && !can.web_socket {
         let problem = match config.protocol {
-            Protocol::Quic => "protocol QUIC runs on UDP: no WebSocket carries it".to_owned(),
+            Protocol::Quic | Protocol::Http3 => {
+                format!("protocol {name} runs on UDP: no WebSocket carries it")
+            }
             Protocol::Ssh => "protocol SSH runs on TCP: no WebSocket carries it".to_owned(),
             _ => format!("protocol {name} is HTTP itself: it runs on TCP or TLS"),
         };
@@ -200,7 +213,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let has_its_security = match config.protocol {
         Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
         Protocol::Http2 => !matches!(config.security, Security::Noise(_) | Security::Ssh(_)),
-        Protocol::Quic => matches!(
+        Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
             Security::MutualTls(_) | Security::ServerTls(_)
         ),
@@ -213,6 +226,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
                 "protocol HBONE has mutual TLS, or None for a peer that has none either"
             }
             Protocol::Quic => "protocol QUIC has TLS inside: MutualTls or ServerTls",
+            Protocol::Http3 => "protocol HTTP3 has TLS inside: MutualTls or ServerTls",
             Protocol::Ssh => "protocol SSH has security of its own: mode SSH",
             _ if matches!(config.security, Security::Ssh(_)) => {
                 "mode SSH is protocol SSH's: another protocol has MutualTls, Noise, ServerTls or None"
@@ -346,6 +360,13 @@ mod tests {
             (format!("protocol: HBONE\n{noise}"), "security.mode"),
             (format!("protocol: QUIC\n{noise}"), "security.mode"),
             (format!("protocol: QUIC\n{none}"), "security.mode"),
+            (format!("protocol: HTTP3\n{noise}"), "security.mode"),
+            (format!("protocol: HTTP3\n{none}"), "security.mode"),
+            (
+                format!("protocol: HTTP3\n{MUTUAL_TLS}{}", forward(web))
+                    .replace("}}]", "}, direction: ExitToEntry}]"),
+                "forwards[0].direction",
+            ),
             (
                 format!("protocol: HBONE\n{none}{}", forward(web))
                     .replace("}}]", "}, direction: ExitToEntry}]"),
@@ -362,10 +383,19 @@ mod tests {
     }
 
     #[test]
-    fn quic_runs_on_udp_with_certificates_and_nothing_between() {
-        let tls = "security: {mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+    fn quic_and_http3_run_on_udp_with_certificates_and_nothing_between() {
+        for protocol in ["QUIC", "HTTP3"] {
+            assert_runs_on_udp(protocol);
+        }
+    }
+
+    const MUTUAL_TLS: &str =
+        "security: {mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [p]}\n";
+
+    fn assert_runs_on_udp(protocol: &str) {
         let web = "forwards: [{name: a, listen: '127.0.0.1:1', target: {host: web, port: 80}}]\n";
-        let config = |rest: &str| Config::from_yaml(&format!("protocol: QUIC\n{tls}{rest}"));
+        let config =
+            |rest: &str| Config::from_yaml(&format!("protocol: {protocol}\n{MUTUAL_TLS}{rest}"));
         let entry = format!("role: Entry\nconnect: far:1,near:2\n{web}");
         assert!(config(&entry).is_ok());
         assert!(config("role: Exit\nlisten: '[::]:64000'\n").is_ok());

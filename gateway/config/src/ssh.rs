@@ -205,7 +205,8 @@ mod tests {
             format!("{EXIT}{EXIT_KEYS}"),
             format!("{EXIT}security: {{mode: SSH, hostKeys: [/h, /i], trustedUserCAKeys: /c}}\n"),
             format!("{ENTRY}{ENTRY_KEYS}"),
-            format!("{ENTRY}{ENTRY_KEYS}").replace("/n}", "/n, certificate: /c, hostKeyAlias: far}"),
+            format!("{ENTRY}{ENTRY_KEYS}")
+                .replace("/n}", "/n, certificate: /c, hostKeyAlias: far}"),
         ] {
             let config = check(&good).unwrap();
             assert_eq!(check(&config.to_yaml().unwrap()), Ok(config));
@@ -213,15 +214,39 @@ mod tests {
         for (text, field) in [
             (format!("{EXIT}{ENTRY_KEYS}"), "security.user"),
             (format!("{ENTRY}{EXIT_KEYS}"), "security.hostKeys"),
-            (format!("{EXIT}{EXIT_KEYS}").replace("hostKeys: [/h], ", ""), "security.hostKeys"),
-            (format!("{EXIT}{EXIT_KEYS}").replace(", authorizedKeys: /a", ""), "security.authorizedKeys"),
-            (format!("{ENTRY}{ENTRY_KEYS}").replace("user: a, ", ""), "security.user"),
-            (format!("{ENTRY}{ENTRY_KEYS}").replace("user: a", "user: ''"), "security.user"),
-            (format!("{ENTRY}{ENTRY_KEYS}").replace(", knownHosts: /n", ""), "security.knownHosts"),
-            (format!("{ENTRY}{ENTRY_KEYS}").replace("far:22", "unix:/far"), "security.hostKeyAlias"),
+            (
+                format!("{EXIT}{EXIT_KEYS}").replace("hostKeys: [/h], ", ""),
+                "security.hostKeys",
+            ),
+            (
+                format!("{EXIT}{EXIT_KEYS}").replace(", authorizedKeys: /a", ""),
+                "security.authorizedKeys",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace("user: a, ", ""),
+                "security.user",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace("user: a", "user: ''"),
+                "security.user",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace(", knownHosts: /n", ""),
+                "security.knownHosts",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace("far:22", "unix:/far"),
+                "security.hostKeyAlias",
+            ),
             (format!("{EXIT}security: {{mode: None}}\n"), "security.mode"),
-            (format!("{EXIT}{EXIT_KEYS}").replace("protocol: SSH\n", ""), "security.mode"),
-            (format!("{EXIT}{EXIT_KEYS}webSocket: {{path: /}}\n"), "webSocket"),
+            (
+                format!("{EXIT}{EXIT_KEYS}").replace("protocol: SSH\n", ""),
+                "security.mode",
+            ),
+            (
+                format!("{EXIT}{EXIT_KEYS}webSocket: {{path: /}}\n"),
+                "webSocket",
+            ),
         ] {
             let error = check(&text).unwrap_err();
             assert!(error.contains(field), "{text}: {error}");
@@ -241,8 +266,14 @@ mod tests {
         assert_eq!((session.protocol, &*listen), (Protocol::Ssh, "0.0.0.0:22"));
         assert_eq!(gateway.session.protocol, Protocol::Native);
         for (text, field) in [
-            (format!("{exit}ssh: {{{keys}}}\n").replace("[/h]", "[]"), "ssh.hostKeys"),
-            (format!("{exit}ssh: {{{keys}}}\n").replace("0.0.0.0:22", "22"), "ssh.listen"),
+            (
+                format!("{exit}ssh: {{{keys}}}\n").replace("[/h]", "[]"),
+                "ssh.hostKeys",
+            ),
+            (
+                format!("{exit}ssh: {{{keys}}}\n").replace("0.0.0.0:22", "22"),
+                "ssh.listen",
+            ),
             (format!("{EXIT}{EXIT_KEYS}ssh: {{{keys}}}\n"), "ssh"),
             (format!("{ENTRY}{ENTRY_KEYS}ssh: {{{keys}}}\n"), "ssh"),
         ] {

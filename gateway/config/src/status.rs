@@ -5,6 +5,7 @@
 mod rendezvous;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -77,12 +78,49 @@ pub struct Certificate {
     pub not_after: String,
 }
 
+/// What a carrier runs on.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CarrierTransport {
+    /// A TCP connection.
+    #[default]
+    #[serde(rename = "TCP")]
+    Tcp,
+    /// A WebSocket connection (RFC 6455).
+    WebSocket,
+    /// KCP over UDP.
+    #[serde(rename = "KCP")]
+    Kcp,
+    /// A QUIC connection (RFC 9000).
+    #[serde(rename = "QUIC")]
+    Quic,
+    /// A Unix socket.
+    Unix,
+    /// The pipes of a command, or standard input and output.
+    Pipes,
+}
+
+impl fmt::Display for CarrierTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "TCP",
+            Self::WebSocket => "WebSocket",
+            Self::Kcp => "KCP",
+            Self::Quic => "QUIC",
+            Self::Unix => "Unix",
+            Self::Pipes => "Pipes",
+        })
+    }
+}
+
 /// One carrier, from the kernel's TCP_INFO and from own counters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Carrier {
     /// The other end: `addr:port`, `host:port` behind a proxy, `unix:/path`, `command:PROGRAM` or `stdio`.
     pub peer: String,
+    /// What it runs on.
+    #[serde(default)]
+    pub transport: CarrierTransport,
     /// Seconds since it came up.
     pub uptime_seconds: f64,
     /// Smoothed round-trip time.

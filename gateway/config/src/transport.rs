@@ -14,6 +14,9 @@ pub enum Transport {
     Tcp,
     /// KCP over UDP, for paths that lose packets.
     Kcp,
+    /// What the path allows, and of that what carries more: TCP, with [`Config::web_socket`] also such connections, and KCP on
+    /// the UDP port of the same number. An exit takes all of them.
+    Auto,
 }
 
 impl Transport {
@@ -23,72 +26,30 @@ impl Transport {
     }
 }
 
-/// KCP carries the native protocol between two addresses.
+/// KCP, and what is chosen, carry the native protocol between two addresses.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
-    match problem(config) {
-        Some((field, problem)) if config.transport == Transport::Kcp => {
-            Err(ConfigError::field(field, problem))
-        }
-        _ => Ok(()),
+    let problem = match config.transport {
+        Transport::Tcp => None,
+        Transport::Kcp => problem_of_datagrams(config).or_else(|| problem(config, "Kcp")),
+        Transport::Auto => problem(config, "Auto"),
+    };
+    match problem {
+        Some((field, problem)) => Err(ConfigError::field(field, problem)),
+        None => Ok(()),
     }
 }
 
-fn problem(config: &Config) -> Option<(&'static str, &'static str)> {
-    let is_unix = |field: &Option<String>| {
-        let mut exits = field.iter().flat_map(|exits| exits.split(','));
-        exits.any(|exit| exit.starts_with(UNIX_PREFIX))
-    };
-    let problem = if config.role == Role::Rendezvous {
-        ("transport", "a rendezvous joins TCP connections, not KCP")
-    } else if config.protocol != Protocol::Native {
-        (
-            "transport",
-            "Kcp carries protocol Native alone: others speak theirs over TCP",
-        )
-    } else if config.web_socket.is_some() {
+/// What KCP lacks. Where Auto has these, it tries no KCP, or they count for TCP.
+fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
+    let (field, problem) = if config.web_socket.is_some() {
         (
             "webSocket",
             "is a request over TCP, and transport Kcp has none: leave one of them out",
-        )
-    } else if config.rendezvous.is_some() {
-        (
-            "rendezvous",
-            "joins TCP connections, and transport Kcp has none: leave one of them out",
         )
     } else if matches!(config.proxy, Some(Proxy::Server(_))) {
         (
             "proxy",
             "leads TCP connections on, not the datagrams of transport Kcp",
-        )
-    } else if !config.connect_command.is_empty() {
-        (
-            "connectCommand",
-            "is the carrier itself, so transport Kcp does not go with it",
-        )
-    } else if is_unix(&config.connect) {
-        (
-            "connect",
-            "transport Kcp needs HOST:PORT, not a Unix socket",
-        )
-    } else if is_unix(&config.connect_fallback) {
-        (
-            "connectFallback",
-            "transport Kcp needs HOST:PORT, not a Unix socket",
-        )
-    } else if is_unix(&config.listen) {
-        (
-            "listen",
-            "transport Kcp needs ADDRESS:PORT, not a Unix socket",
-        )
-    } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
-        (
-            "listen",
-            "transport Kcp needs ADDRESS:PORT, not standard input and output",
-        )
-    } else if !config.trusted_proxies.is_empty() {
-        (
-            "trustedProxies",
-            "name their clients at the beginning of a TCP connection, and transport Kcp has none",
         )
     } else if config.congestion_control != CongestionControl::Auto {
         (
@@ -98,7 +59,46 @@ fn problem(config: &Config) -> Option<(&'static str, &'static str)> {
     } else {
         return None;
     };
-    Some(problem)
+    Some((field, problem.to_owned()))
+}
+
+/// What neither KCP nor Auto, which is `name`, goes together with.
+fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
+    let is_unix = |field: &Option<String>| {
+        let mut exits = field.iter().flat_map(|exits| exits.split(','));
+        exits.any(|exit| exit.starts_with(UNIX_PREFIX))
+    };
+    let (field, problem) = if config.role == Role::Rendezvous {
+        ("transport", "a rendezvous joins TCP connections alone")
+    } else if config.protocol != Protocol::Native {
+        (
+            "transport",
+            "is for protocol Native alone: others speak theirs over TCP, or over QUIC",
+        )
+    } else if config.rendezvous.is_some() {
+        ("rendezvous", "joins TCP connections alone: use Tcp")
+    } else if !config.connect_command.is_empty() {
+        ("connectCommand", "is the carrier itself: use Tcp")
+    } else if is_unix(&config.connect) {
+        ("connect", "it needs HOST:PORT, not a Unix socket")
+    } else if is_unix(&config.connect_fallback) {
+        ("connectFallback", "it needs HOST:PORT, not a Unix socket")
+    } else if is_unix(&config.listen) {
+        ("listen", "it needs ADDRESS:PORT, not a Unix socket")
+    } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
+        (
+            "listen",
+            "it needs ADDRESS:PORT, not standard input and output",
+        )
+    } else if !config.trusted_proxies.is_empty() {
+        (
+            "trustedProxies",
+            "they name their clients at the beginning of a TCP connection, and datagrams have none: use Tcp",
+        )
+    } else {
+        return None;
+    };
+    Some((field, format!("transport {name}: {problem}")))
 }
 
 #[cfg(test)]

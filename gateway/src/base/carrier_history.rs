@@ -102,9 +102,12 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
         // JMUX counts credit that is out as well, used or not; HTTP/2, QUIC and SSH keep no account.
         waiting: match gateway.protocol {
             Protocol::Native => to.budget_used,
-            Protocol::Jmux | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Ssh => {
-                0
-            }
+            Protocol::Jmux
+            | Protocol::Http2
+            | Protocol::Hbone
+            | Protocol::Quic
+            | Protocol::Http3
+            | Protocol::Ssh => 0,
         },
         cpu: gateway.cpu,
     })

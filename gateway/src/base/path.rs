@@ -24,6 +24,8 @@ pub(crate) struct PathInfo {
     pub(crate) congestion_window: u32,
     /// Segments retransmitted.
     pub(crate) retransmits: u64,
+    /// Segments that came before one that was sent earlier: that one was lost, as a rule. 0 before Linux 5.4.
+    pub(crate) out_of_order: u64,
     /// Segments sent and not acknowledged.
     pub(crate) unacknowledged: u32,
     /// Bytes that the peer has acknowledged.

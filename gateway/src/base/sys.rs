@@ -1,6 +1,7 @@
 //! The system calls that no safe library offers, and a file in the event loop. All `unsafe` of muxgate is here.
 
 use std::fs::File;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::base::path::{PathInfo, SendTimes};
 /// `tcpi_delivery_rate_app_limited`, the first bit of its byte, as C lays out bit fields.
 const APP_LIMITED: u8 = if cfg!(target_endian = "big") { 0x80 } else { 1 };
 
-/// Kernel layout up to `tcpi_sndbuf_limited`; the kernel writes as much as it is given room for.
+/// Kernel layout up to `tcpi_rcv_ooopack`; the kernel writes as much as it is given room for.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 struct RawTcpInfo {
@@ -45,6 +46,16 @@ struct RawTcpInfo {
     delivery_rate: u64,
     /// busy_time, rwnd_limited, sndbuf_limited, in microseconds
     sending: [u64; 3],
+    /// delivered, delivered_ce
+    delivered: [u32; 2],
+    /// bytes_sent, bytes_retrans
+    bytes_sent: [u64; 2],
+    /// dsack_dups, reord_seen
+    duplicates: [u32; 2],
+    /// Since Linux 5.4.
+    rcv_ooopack: u32,
+    /// The kernel's are of 8 bytes each.
+    rest: u32,
 }
 
 /// Free memory at the end of a thread's heap that is kept: frames of 1 MiB come and go many times a second.
@@ -87,7 +98,7 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
     }
     let [.., bytes_acked, _] = raw.rates;
     // An older kernel writes less, and says so.
-    let is_complete = length as usize >= size_of::<RawTcpInfo>();
+    let has_sending = length as usize >= offset_of!(RawTcpInfo, delivered);
     let [busy, window_limited, send_buffer_limited] = raw.sending.map(Duration::from_micros);
     Ok(PathInfo {
         rtt: Duration::from_micros(raw.rtt.into()),
@@ -98,12 +109,13 @@ pub(crate) fn tcp_info(socket: BorrowedFd<'_>) -> std::io::Result<PathInfo> {
         }),
         congestion_window: raw.snd_cwnd,
         retransmits: raw.total_retrans.into(),
+        out_of_order: raw.rcv_ooopack.into(),
         unacknowledged: raw.unacked,
         queued: raw.notsent_bytes,
         rate: raw.delivery_rate,
         app_limited: raw.bytes[7] & APP_LIMITED != 0,
         acknowledged: bytes_acked,
-        sending: is_complete.then_some(SendTimes {
+        sending: has_sending.then_some(SendTimes {
             busy,
             window_limited,
             send_buffer_limited,

@@ -160,11 +160,13 @@ impl Telemetry {
     pub(crate) fn carrier(
         &self,
         peer: String,
+        transport: status::CarrierTransport,
         path: Option<Box<dyn PathProbe>>,
     ) -> Arc<CarrierStats> {
         Arc::new(CarrierStats {
             id: self.next_carrier.fetch_add(1, Relaxed),
             peer,
+            transport,
             since: Instant::now(),
             path,
             sent: AtomicU64::new(0),
@@ -368,6 +370,8 @@ pub(crate) struct CarrierStats {
     id: u64,
     /// `addr:port` of the other end.
     pub(crate) peer: String,
+    /// What it runs on.
+    pub(crate) transport: status::CarrierTransport,
     since: Instant,
     /// `None`: nothing is known of it.
     path: Option<Box<dyn PathProbe>>,
@@ -391,6 +395,10 @@ impl CarrierStats {
         self.received.load(Relaxed)
     }
 
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+
     pub(crate) fn set_session(&self, streams: u64, budget_used: u64) {
         self.streams.store(streams, Relaxed);
         self.budget_used.store(budget_used, Relaxed);
@@ -409,7 +417,7 @@ impl CarrierStats {
         self.history.lock().add(gateway, sample);
     }
 
-    fn path_info(&self) -> Option<PathInfo> {
+    pub(crate) fn path_info(&self) -> Option<PathInfo> {
         self.path.as_ref()?.info()
     }
 
@@ -423,12 +431,13 @@ impl CarrierStats {
         let verdict = history.verdict;
         status::Carrier {
             peer: self.peer.clone(),
+            transport: self.transport,
             uptime_seconds: self.since.elapsed().as_secs_f64(),
             rtt_milliseconds: info.rtt.as_secs_f64() * 1e3,
             rtt_min_milliseconds: info.rtt_min.as_secs_f64() * 1e3,
             congestion_control: self.congestion_control().unwrap_or_default(),
-            bytes_sent: self.sent.load(Relaxed),
-            bytes_received: self.received.load(Relaxed),
+            bytes_sent: self.sent(),
+            bytes_received: self.received(),
             retransmits: info.retransmits,
             congestion_window: info.congestion_window,
             streams: self.streams.load(Relaxed),

@@ -19,6 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muxtunnel_gateway_config::Protocol;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{ClientConfig, Endpoint, EndpointConfig, NoneTokenStore, TokioRuntime, VarInt};
 use rustls::pki_types::CertificateDer;
@@ -55,12 +56,30 @@ impl From<CloseCode> for VarInt {
     }
 }
 
+impl CloseCode {
+    /// The code of `protocol`: HTTP/3 has codes of its own (RFC 9114, section 8.1).
+    fn of(self, protocol: Protocol) -> VarInt {
+        match (protocol, self) {
+            // H3_NO_ERROR.
+            (Protocol::Http3, Self::Dropped | Self::Done | Self::GoingAway) => {
+                VarInt::from_u32(0x100)
+            }
+            // H3_GENERAL_PROTOCOL_ERROR.
+            (Protocol::Http3, Self::Violation) => VarInt::from_u32(0x101),
+            // H3_REQUEST_REJECTED.
+            (Protocol::Http3, Self::Refused) => VarInt::from_u32(0x10b),
+            (_, code) => code.into(),
+        }
+    }
+}
+
 /// A connection whose other end has proved who it is.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     quic: quinn::Connection,
     proof: Option<Proof>,
     congestion_control: &'static str,
+    protocol: Protocol,
 }
 
 impl Connection {
@@ -83,9 +102,10 @@ impl Connection {
                 quic,
                 proof,
                 congestion_control: settings.congestion_control(),
+                protocol: settings.protocol(),
             }),
             Err(error) => {
-                quic.close(CloseCode::Refused.into(), b"");
+                quic.close(CloseCode::Refused.of(settings.protocol()), b"");
                 Err(error)
             }
         }
@@ -116,7 +136,7 @@ impl Connection {
 
     /// Tells the other end why, and ends it.
     pub(crate) fn close(&self, code: CloseCode, text: &str) {
-        self.quic.close(code.into(), text.as_bytes());
+        self.quic.close(code.of(self.protocol), text.as_bytes());
     }
 
     /// Ends it where that was not done before.
@@ -136,7 +156,7 @@ pub(crate) async fn dial(
     settings: &Settings,
     within: Duration,
 ) -> Result<Connection> {
-    let (client, name) = credentials.quic_client(host)?;
+    let (client, name) = credentials.quic_client(settings.protocol(), host)?;
     let socket = socket::to(to)?;
     // Each has a socket of its own, so that a path that one loses is not lost for all.
     let runtime = Arc::new(TokioRuntime);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Protocol, Reloadable, Security, WebSocket, status};
+use muxtunnel_gateway_config::{Protocol, Reloadable, Security, status};
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
@@ -17,7 +17,9 @@ use tokio::sync::watch;
 use crate::base::files::{self, Unusable};
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
-use crate::io::transport::{self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport};
+use crate::io::transport::{
+    self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
+};
 
 /// How long the other end may take to prove who it is, as a rule.
 pub(crate) const PROOF_MAX: Duration = Duration::from_secs(5);
@@ -66,8 +68,8 @@ impl Credentials {
         }
     }
 
-    /// `below`, as a transport that nobody else reads or changes, and whose other end is who it may be; with
-    /// `web_socket` as such a connection: TLS is below that, Noise above, as both have it elsewhere. `protocol`: what is
+    /// `below`, as a transport that nobody else reads or changes, and whose other end is who it may be; as `upgrade` says a
+    /// WebSocket connection: TLS is below that, Noise above, as both have it elsewhere. `protocol`: what is
     /// to run on it. `host`: what was dialled; nothing on the side that accepts. `within`: how long that may take.
     ///
     /// # Errors
@@ -77,22 +79,32 @@ impl Credentials {
         below: Box<dyn Transport>,
         side: Side,
         host: &str,
-        (protocol, web_socket): (Protocol, Option<&WebSocket>),
+        (protocol, upgrade): (Protocol, Upgrade<'_>),
         within: Duration,
     ) -> Result<Box<dyn Transport>> {
-        let upgraded = async |below| match web_socket {
+        let upgraded = async |below, web_socket| match web_socket {
             Some(web_socket) => transport::upgrade(below, side, web_socket).await,
             None => Ok(below),
         };
-        let inside = Inside::of(protocol, web_socket.is_some());
+        let inside = Inside::of(protocol, upgrade);
         let proof = async {
             match self {
-                Self::None => upgraded(below).await,
-                Self::Tls(tls) => upgraded(tls.secure(below, side, inside).await?).await,
-                Self::ServerTls(tls) => {
-                    upgraded(tls.secure(below, side, host, inside).await?).await
+                Self::None | Self::Noise(_) => {
+                    let web_socket = upgrade.heard(&*below).await?;
+                    let below = upgraded(below, web_socket).await?;
+                    match self {
+                        Self::Noise(noise) => noise.secure(below, side).await,
+                        _ => Ok(below),
+                    }
                 }
-                Self::Noise(noise) => noise.secure(upgraded(below).await?, side).await,
+                Self::Tls(tls) => {
+                    let (made, agreed) = tls.secure(below, side, inside).await?;
+                    upgraded(made, upgrade.agreed(agreed)).await
+                }
+                Self::ServerTls(tls) => {
+                    let (made, agreed) = tls.secure(below, side, host, inside).await?;
+                    upgraded(made, upgrade.agreed(agreed)).await
+                }
                 Self::Ssh(_) => Err(no_bytes()),
             }
         };
@@ -107,14 +119,19 @@ impl Credentials {
 
 /// The same for QUIC, whose handshake is its library's.
 impl Credentials {
-    /// What the side that dials `host` needs, and whom it asks for.
+    /// What the side that dials `host` needs for `protocol`, and whom it asks for.
     ///
     /// # Errors
     /// The credentials are no certificates, or those of the other side.
-    pub(crate) fn quic_client(&self, host: &str) -> Result<(ClientConfig, String)> {
+    pub(crate) fn quic_client(
+        &self,
+        protocol: Protocol,
+        host: &str,
+    ) -> Result<(ClientConfig, String)> {
+        let inside = Inside::of(protocol, Upgrade::Never);
         match self {
-            Self::Tls(tls) => Ok(tls.quic_client()),
-            Self::ServerTls(tls) => tls.quic_client(host),
+            Self::Tls(tls) => Ok(tls.quic_client(inside)),
+            Self::ServerTls(tls) => tls.quic_client(inside, host),
             Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
         }
     }
@@ -123,10 +140,11 @@ impl Credentials {
     ///
     /// # Errors
     /// The credentials are no certificates, or those of the other side.
-    pub(crate) fn quic_server(&self) -> Result<Arc<ServerConfig>> {
+    pub(crate) fn quic_server(&self, protocol: Protocol) -> Result<Arc<ServerConfig>> {
+        let inside = Inside::of(protocol, Upgrade::Never);
         match self {
-            Self::Tls(tls) => Ok(tls.quic_server()),
-            Self::ServerTls(tls) => tls.quic_server(),
+            Self::Tls(tls) => Ok(tls.quic_server(inside)),
+            Self::ServerTls(tls) => tls.quic_server(inside),
             Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
         }
     }

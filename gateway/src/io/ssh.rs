@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use muxtunnel_gateway_config::status::CarrierTransport;
 use parking_lot::Mutex;
 use russh::keys::PrivateKeyWithHashAlg;
 use russh::{ChannelOpenFailure, Disconnect};
@@ -105,6 +106,11 @@ impl Connection {
     /// Where the other end is.
     pub(crate) fn peer(&self) -> String {
         self.0.wire.transport.peer()
+    }
+
+    /// What it runs on.
+    pub(crate) fn runs_on(&self) -> CarrierTransport {
+        self.0.wire.transport.runs_on()
     }
 
     /// The path below.

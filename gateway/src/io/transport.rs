@@ -14,6 +14,7 @@ mod sealed;
 mod tcp;
 mod tls;
 mod unix;
+mod upgrade;
 mod web_socket;
 
 use std::fmt::Debug;
@@ -21,6 +22,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::CongestionControl;
+use muxtunnel_gateway_config::status::CarrierTransport;
 use rustls::pki_types::CertificateDer;
 use tokio::net::TcpStream;
 
@@ -35,6 +37,7 @@ pub(crate) use pipes::Pipes;
 pub(crate) use tcp::Tcp;
 pub(crate) use tls::{Inside, ServerTls, Tls};
 pub(crate) use unix::Unix;
+pub(crate) use upgrade::Upgrade;
 #[cfg(any(test, feature = "oracles"))]
 pub(crate) use web_socket::oracle::web_socket as web_socket_oracle;
 pub(crate) use web_socket::upgrade;
@@ -110,6 +113,11 @@ pub(crate) trait Transport: Duplex + Debug {
     /// The TCP socket below, where what is written to it is what goes out: the kernel may move payload by itself.
     fn plain(&self) -> Option<&TcpStream> {
         None
+    }
+
+    /// What its bytes run on at last.
+    fn runs_on(&self) -> CarrierTransport {
+        CarrierTransport::Tcp
     }
 
     /// What the other end has proved of itself; `None`: it was not asked.

@@ -39,8 +39,9 @@ pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 #[derive(Debug, Clone)]
 pub(crate) struct Egress {
     proxy: Option<Arc<ProxyServer>>,
-    /// Carriers are KCP.
-    kcp: Option<KcpWindows>,
+    /// The environment's, where carriers may be WebSocket connections and need not: for those alone.
+    requests_proxy: Option<Arc<ProxyServer>>,
+    kcp: KcpWindows,
 }
 
 impl Egress {
@@ -49,18 +50,23 @@ impl Egress {
     /// # Errors
     /// The environment's proxy cannot be used.
     pub(crate) fn of(config: &Config) -> anyhow::Result<Self> {
-        let proxy = match &config.proxy {
-            Some(Proxy::None) => None,
-            Some(Proxy::Server(server)) => Some(server.clone()),
-            None => environment::proxy(config, |name| std::env::var(name).ok())?,
+        let of_environment = || environment::proxy(config, |name| std::env::var(name).ok());
+        let (proxy, requests_proxy) = match (&config.proxy, config.transport) {
+            (Some(Proxy::None), _) => (None, None),
+            (Some(Proxy::Server(server)), _) => (Some(server.clone()), None),
+            (None, config::Transport::Auto) => (None, of_environment()?),
+            (None, config::Transport::Tcp | config::Transport::Kcp) => (of_environment()?, None),
         };
         if let Some(proxy) = &proxy {
             tracing::info!(%proxy, "Carriers go through a proxy");
         }
+        if let Some(proxy) = &requests_proxy {
+            tracing::info!(%proxy, "Carriers that are WebSocket connections go through a proxy");
+        }
         Ok(Self {
             proxy: proxy.map(Arc::new),
-            kcp: (config.transport == config::Transport::Kcp)
-                .then(|| KcpWindows::of(&config.memory)),
+            requests_proxy: requests_proxy.map(Arc::new),
+            kcp: KcpWindows::of(&config.memory),
         })
     }
 
@@ -82,6 +88,10 @@ impl Egress {
                     spread(&mut found, &mut rand::rng());
                     addresses.extend(found.into_iter().map(|ip| Address::resolved(exit, ip)));
                 }
+                // The proxy may know better.
+                Err(_) if self.requests_proxy.is_some() => {
+                    addresses.push(Address::unresolved(exit));
+                }
                 Err(error) => last = Some(error),
             }
         }
@@ -98,6 +108,11 @@ impl Egress {
         literal || (!exits.contains(',') && one(exits))
     }
 
+    /// Whether datagrams reach the addresses of [`Self::addresses`].
+    pub(crate) const fn leads_datagrams(&self) -> bool {
+        self.proxy.is_none()
+    }
+
     /// Connects to `address`.
     ///
     /// # Errors
@@ -107,11 +122,38 @@ impl Egress {
             let socket = in_time(UnixStream::connect(path)).await?;
             return Ok(Unix::boxed(socket, path));
         }
-        if let (Some(windows), Some(ip)) = (self.kcp, address.ip()) {
-            return within(DIAL_TIMEOUT, Kcp::connect(ip, windows)).await;
-        }
         let tcp = self.tcp(address).await?;
         Ok(self.carried(tcp, address))
+    }
+
+    /// The same for a WebSocket connection.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) async fn open_for_requests(
+        &self,
+        address: &Address,
+    ) -> std::io::Result<Box<dyn Transport>> {
+        match &self.requests_proxy {
+            Some(proxy) => {
+                let tcp = through(proxy, address).await?;
+                Ok(Tcp::through(tcp, address.name().to_owned()))
+            }
+            None => self.open(address).await,
+        }
+    }
+
+    /// Connects to the UDP port `address`, by KCP.
+    ///
+    /// # Errors
+    /// Nobody answers there, or it is none.
+    pub(crate) async fn kcp(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
+        let ip = address.ip().ok_or_else(|| {
+            let text =
+                format!("{address} is no host and port, which is all that KCP is dialled by");
+            Error::new(ErrorKind::InvalidInput, text)
+        })?;
+        within(DIAL_TIMEOUT, Kcp::connect(ip, self.kcp)).await
     }
 
     /// Connects to the TCP port `address`.
@@ -127,20 +169,7 @@ impl Egress {
             tcp.set_nodelay(true)?;
             return Ok(tcp);
         };
-        let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
-        let mut tcp = in_time(TcpStream::connect(&proxy.address))
-            .await
-            .map_err(wrong)?;
-        tcp.set_nodelay(true)?;
-        let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, address.name()));
-        match led.await {
-            Ok(led) => led.map_err(wrong)?,
-            Err(_) => {
-                let text = format!("no answer within {} s", PROXY_TIMEOUT.as_secs());
-                return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
-            }
-        }
-        Ok(tcp)
+        through(proxy, address).await
     }
 
     /// What came of [`Self::tcp`], as a transport.
@@ -150,6 +179,23 @@ impl Egress {
             None => Tcp::boxed(tcp),
         }
     }
+}
+
+async fn through(proxy: &ProxyServer, address: &Address) -> std::io::Result<TcpStream> {
+    let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
+    let mut tcp = in_time(TcpStream::connect(&proxy.address))
+        .await
+        .map_err(wrong)?;
+    tcp.set_nodelay(true)?;
+    let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, address.name()));
+    match led.await {
+        Ok(led) => led.map_err(wrong)?,
+        Err(_) => {
+            let text = format!("no answer within {} s", PROXY_TIMEOUT.as_secs());
+            return Err(wrong(Error::new(ErrorKind::TimedOut, text)));
+        }
+    }
+    Ok(tcp)
 }
 
 async fn lead_on(tcp: &mut TcpStream, proxy: &ProxyServer, to: &str) -> std::io::Result<()> {

@@ -12,6 +12,8 @@ mod http;
 mod listen;
 mod offer;
 mod reverse;
+mod trial;
+mod ways;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -48,6 +50,7 @@ use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};
 pub(crate) use offer::{Asker, NoOffer, Offers};
 use reverse::{Asked, Outcomes};
+use ways::Ways;
 
 /// A session, or a carrier, that lived this long ends the row of failures.
 const STABLE_AFTER: Duration = Duration::from_secs(10);
@@ -260,6 +263,11 @@ impl Entry {
             dial_context: DialContext {
                 credentials: worker.credentials,
                 protocol: configured.session.protocol,
+                ways: Rc::new(Ways::of(
+                    configured.transport,
+                    configured.web_socket.is_some(),
+                    worker.egress.leads_datagrams(),
+                )),
                 web_socket: configured.web_socket,
                 exits: configured.exits,
                 quic: quic::Settings::new(&configured.session),
@@ -322,6 +330,7 @@ impl Entry {
             }
             () = mux.reached(Progress::Ready) => {}
         }
+        self.dial_context.ways.heard();
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
             _ = &mut run => {
@@ -428,6 +437,9 @@ impl Entry {
                 end = others => end,
             };
             entry.forget_outcomes(&asked);
+            if !mux.was_ready() && !matches!(end, SessionEnd::Finished(_) | SessionEnd::ShutDown) {
+                entry.dial_context.ways.unheard();
+            }
             report(&*mux, &exit, &end, entry.session.protocol);
         })
     }

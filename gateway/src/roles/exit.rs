@@ -26,7 +26,7 @@ use tokio::sync::mpsc::Receiver;
 use crate::io::carrier::Carrier;
 use crate::io::proxy_header;
 use crate::io::security::PROOF_MAX;
-use crate::io::transport::{Side, Standing, Transport};
+use crate::io::transport::{Side, Standing, Transport, Upgrade};
 use crate::net::dial;
 use crate::net::dial::{DialError, Dialled};
 use crate::net::dns::Lookups;
@@ -48,6 +48,8 @@ struct Exit {
     worker: Worker,
     session: SessionConfig,
     web_socket: Option<WebSocket>,
+    /// Whether a carrier is what the other end has chosen.
+    takes_any: bool,
     carriers_max: u32,
     handover: Arc<Handover>,
     sessions: Sessions,
@@ -78,6 +80,7 @@ pub(crate) async fn run(
     handed: Receiver<Handed>,
 ) -> Result<(), WorkerError> {
     let bounds = (&configured.session, configured.carriers_max as usize);
+    let takes_any = matches!(configured.arrivals, config::Arrivals::Any(_));
     let arrivals = Arrivals::of(&worker, configured.arrivals, bounds)?;
     let (ssh, ssh_socket) = match configured.ssh {
         Some((session, listen)) => {
@@ -92,6 +95,7 @@ pub(crate) async fn run(
         worker,
         session: configured.session,
         web_socket: configured.web_socket,
+        takes_any,
         carriers_max: configured.carriers_max,
         handover,
         sessions: Sessions::on_one_of(workers),
@@ -209,7 +213,12 @@ impl Exit {
         says_hello: bool,
     ) -> Result<(Box<dyn Transport>, Greeting), HandshakeError> {
         let credentials = Arc::clone(&self.worker.credentials.borrow());
-        let runs = (self.session.protocol, self.web_socket.as_ref());
+        let upgrade = match (&self.web_socket, self.takes_any) {
+            (Some(web_socket), true) => Upgrade::Asked(web_socket),
+            (Some(web_socket), false) => Upgrade::Always(web_socket),
+            (None, _) => Upgrade::Never,
+        };
+        let runs = (self.session.protocol, upgrade);
         let carrier = credentials.secure(tcp, Side::Accepts, "", runs, PROOF_MAX);
         let carrier = carrier.await.map_err(HandshakeError::Unproved)?;
         let greeting = match says_hello {

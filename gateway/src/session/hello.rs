@@ -35,6 +35,9 @@ pub(crate) const fn advice(protocol: Protocol) -> &'static str {
         Protocol::Quic => {
             "does the other end list a name of this end's certificate among its peers, and have protocol QUIC, too?"
         }
+        Protocol::Http3 => {
+            "does the other end speak HTTP/3, and take CONNECT? Does it list a name of this end's certificate?"
+        }
         Protocol::Ssh => "is the other end ssh, sshd or a gateway with protocol SSH?",
         Protocol::Http2 | Protocol::Hbone => {
             "does the other end speak HTTP/2, and take CONNECT? With security None at both ends it needs to begin \
@@ -66,7 +69,9 @@ pub(crate) async fn read(
         match protocol {
             Protocol::Native => native(carrier).await,
             Protocol::Http2 | Protocol::Hbone => preface(carrier).await,
-            Protocol::Jmux | Protocol::Quic | Protocol::Ssh => Ok(Greeting::default()),
+            Protocol::Jmux | Protocol::Quic | Protocol::Http3 | Protocol::Ssh => {
+                Ok(Greeting::default())
+            }
         }
     };
     match tokio::time::timeout(HELLO_MAX, read).await {
@@ -157,7 +162,7 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
             say(&*carrier, &GOES_AWAY).await;
         }
         // It has no word for it.
-        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic | Protocol::Ssh) => {}
+        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic | Protocol::Http3 | Protocol::Ssh) => {}
     }
 }
 

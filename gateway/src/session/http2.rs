@@ -6,7 +6,6 @@
 //!
 //! Memory: a peer may send what its connection's window allows, `memory.receive` in all; see docs/limits.md.
 
-mod answer;
 mod ask;
 mod carried;
 mod connection;
@@ -25,7 +24,6 @@ use std::time::Duration;
 
 use h2::FlowControl;
 use h2::client::SendRequest;
-use http::{Method, Request, Uri};
 use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::{ListenError, ListenId, Priority, Reason, Refusal, listen_of_target};
 use tokio::sync::{Notify, mpsc};
@@ -34,6 +32,7 @@ use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Side, Transport};
 use crate::session::backlog::Backlog;
 use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Payload, Under};
+use crate::session::connect::{answer, connect_to};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use ask::{Asked, Requested};
@@ -290,34 +289,6 @@ impl Listens for Http2 {
     fn end_listen(&self, listen: ListenId, refusal: &Refusal) {
         self.listeners.end_listen(listen, refusal);
     }
-}
-
-/// A CONNECT to `target` (`tcp://host:port`).
-fn connect_to(target: &str) -> Result<Request<()>, Refusal> {
-    let refusal = |text: String| Refusal::new(Reason::AddressType, text);
-    let Some(address) = target.strip_prefix("tcp://") else {
-        return Err(refusal(format!(
-            "{target:?} is no host and port, which is all that HTTP/2 leads to"
-        )));
-    };
-    let split = address.rsplit_once(':');
-    let Some((host, port)) = split
-        .filter(|(host, _)| !host.is_empty())
-        .and_then(|(host, port)| Some((host, port.parse::<u16>().ok()?)))
-    else {
-        return Err(refusal(format!("{target:?} is no host and port")));
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let authority = if host.contains(':') {
-        format!("[{host}]:{port}")
-    } else {
-        format!("{host}:{port}")
-    };
-    let uri = Uri::try_from(authority).map_err(|error| refusal(format!("{target:?}: {error}")))?;
-    let mut request = Request::new(());
-    *request.method_mut() = Method::CONNECT;
-    *request.uri_mut() = uri;
-    Ok(request)
 }
 
 /// Why there is no stream, where the peer did not answer.

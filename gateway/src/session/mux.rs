@@ -12,9 +12,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Instant;
 
+use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal, Source};
 
 use super::handover::Place;
+use crate::base::path::PathInfo;
+use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
@@ -200,6 +203,32 @@ impl dyn Mux {
     }
 }
 
+/// One carrier, as far as it decides which of several is to go.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CarrierFigures {
+    /// When it was made.
+    pub(crate) since: Instant,
+    pub(crate) transport: CarrierTransport,
+    /// Bytes that it sent.
+    pub(crate) sent: u64,
+    /// Bytes that it received.
+    pub(crate) received: u64,
+    /// `None`: nothing is known of it.
+    pub(crate) path: Option<PathInfo>,
+}
+
+impl CarrierFigures {
+    pub(super) fn of(stats: &CarrierStats, since: Instant) -> Self {
+        Self {
+            since,
+            transport: stats.transport,
+            sent: stats.sent(),
+            received: stats.received(),
+            path: stats.path_info(),
+        }
+    }
+}
+
 /// The carriers of one mux.
 pub(crate) trait CarrierPool {
     /// Adds a connection: to begin with, or as one more. `unread`: what has been read of it. The result waits until its
@@ -218,8 +247,11 @@ pub(crate) trait CarrierPool {
     /// last. Returns whether it does.
     fn retire_one(&self) -> bool;
 
-    /// Those that were made before `renewed` are to be replaced.
-    fn outdate(&self, renewed: Instant);
+    /// Those that are up.
+    fn figures(&self) -> Vec<CarrierFigures>;
+
+    /// Those of which `which` holds are to be replaced.
+    fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool);
 
     /// Whether streams outlive their carrier.
     fn resumes(&self) -> bool;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::bridge::Bridge;
 use super::driver::Driver;
 use super::http2::Http2;
+use super::http3::Http3;
 use super::mux::{Dialler, Mux};
 use super::quic::Quic;
 use super::ssh::Ssh;
@@ -40,6 +41,7 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
         }
         Protocol::Http2 | Protocol::Hbone => http2(Side::Dials, context, dialler),
         Protocol::Quic => quic(Side::Dials, context, dialler),
+        Protocol::Http3 => http3(Side::Dials, context, dialler),
         Protocol::Ssh => ssh(Side::Dials, context, dialler),
     }
 }
@@ -55,6 +57,7 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
         }
         Protocol::Http2 | Protocol::Hbone => http2(Side::Accepts, context, dialler),
         Protocol::Quic => quic(Side::Accepts, context, dialler),
+        Protocol::Http3 => http3(Side::Accepts, context, dialler),
         Protocol::Ssh => ssh(Side::Accepts, context, dialler),
     }
 }
@@ -106,6 +109,18 @@ fn ssh(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     } = context;
     let configured = (config, reloadable);
     let make = Box::new(move |below, config: &_| Ssh::new(side, below, config));
+    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
+}
+
+fn http3(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+    let Context {
+        config,
+        reloadable,
+        telemetry,
+        buffers,
+    } = context;
+    let configured = (config, reloadable);
+    let make = Box::new(move |below, config: &_| Http3::new(side, below, config));
     Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
 }
 

@@ -9,7 +9,6 @@
 
 mod ask;
 mod control;
-mod halves;
 mod listens;
 mod reading;
 pub(crate) mod wire;
@@ -17,7 +16,6 @@ pub(crate) mod wire;
 use std::cell::{Cell, RefCell};
 use std::io::{Error, ErrorKind};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use muxtunnel_gateway_config::SessionConfig;
@@ -26,21 +24,25 @@ use quinn::{ConnectionError, VarInt};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use crate::io::quic::{CloseCode, Connection, window};
+use crate::io::quic::{CloseCode, window};
 use crate::io::transport::Side;
-use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Under, Unsent};
+use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Under};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
+use crate::session::quic_streams::{self, Traffic};
 use ask::Asked;
 use control::{Heard, Hearing, Saying};
-use halves::{Receiving, Sending};
-use reading::Cut;
+use reading::{Bare, Cut, Reading};
 use wire::Message;
 
 /// How long the first message on a stream may take, from its first byte.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 /// How long the last packet has to leave: the library sends it by a task of its own.
 const CLOSE_TIME: Duration = Duration::from_millis(20);
+
+/// The halves of a stream.
+pub(crate) type Sending = quic_streams::Sending<Bare>;
+pub(crate) type Receiving = quic_streams::Receiving<Bare>;
 
 /// One connection.
 pub(crate) struct Quic {
@@ -54,16 +56,6 @@ pub(crate) struct Quic {
     /// There may be something to say.
     control_due: Notify,
     closing: Notify,
-}
-
-/// What all streams of one connection share.
-pub(super) struct Traffic {
-    connection: Connection,
-    unsent: Arc<Unsent>,
-    /// Bytes that the library has not taken yet, of all streams.
-    rests: Cell<usize>,
-    /// Bytes that were received and no local end has taken.
-    held: Cell<u64>,
 }
 
 impl Quic {
@@ -84,12 +76,7 @@ impl Quic {
         }
         Ok(Self {
             side,
-            traffic: Rc::new(Traffic {
-                connection,
-                unsent: below.unsent,
-                rests: Cell::new(0),
-                held: Cell::new(0),
-            }),
+            traffic: Rc::new(Traffic::new(connection, below.unsent)),
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
             listens: RefCell::new(ListenTable::new(side == Side::Dials)),
@@ -145,19 +132,6 @@ impl Quic {
     }
 }
 
-impl Traffic {
-    fn halves(
-        self: &Rc<Self>,
-        sender: quinn::SendStream,
-        receiver: quinn::RecvStream,
-    ) -> (Sending, Receiving) {
-        (
-            Sending::new(sender, Rc::clone(self)),
-            Receiving::new(receiver, Rc::clone(self)),
-        )
-    }
-}
-
 impl Link for Quic {
     type Sender = Sending;
     type Receiver = Receiving;
@@ -178,8 +152,10 @@ impl Link for Quic {
             let (sender, receiver) = stream.map_err(not_opened)?;
             let (mut sender, mut receiver) = traffic.halves(sender, receiver);
             sender.set_priority(priority);
-            sender.say(&open).await.map_err(not_answered)?;
-            match receiver.message().await.map_err(not_answered)? {
+            let said = sender.say(open.encode()).await;
+            said.map_err(|error| not_answered(error.into()))?;
+            let answer = Reading::default().next(receiver.stream()).await;
+            match answer.map_err(not_answered)? {
                 Message::Opened { address } => Ok(Opened {
                     sender,
                     receiver,
@@ -215,7 +191,7 @@ impl Link for Quic {
     }
 
     fn held(&self) -> u64 {
-        self.traffic.held.get()
+        self.traffic.held()
     }
 
     fn go_away(&self) {
@@ -300,4 +276,4 @@ fn violation(problem: impl Into<String>) -> SessionEnd {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

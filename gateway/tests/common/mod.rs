@@ -431,3 +431,11 @@ pub fn metric(gate: &Gate, name: &str) -> u64 {
     let value = value.unwrap_or_else(|| panic!("no {name} in\n{page}"));
     value.trim().parse().unwrap()
 }
+
+/// It has never held more than 64 MiB.
+pub fn assert_small(gate: &Gate) {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gate.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = peak.unwrap().trim().trim_end_matches(" kB").parse::<u64>();
+    assert!(kib.unwrap() < 64 << 10, "{status}");
+}

@@ -8,6 +8,8 @@ use super::tools::{run, stdout};
 
 /// What a test says where its protocol decides.
 const NONE: &str = "security: {mode: None}";
+/// The protocols that have no carriers without certificates.
+const ON_QUIC: [&str; 2] = ["QUIC", "HTTP3"];
 const EXIT: &str = "exit.example.com";
 const ENTRY: &str = "entry.example.com";
 
@@ -146,7 +148,9 @@ pub fn filled_in(yaml: &str) -> String {
 }
 
 fn needs(protocol: &str) -> bool {
-    protocol.eq_ignore_ascii_case("QUIC")
+    ON_QUIC
+        .iter()
+        .any(|known| protocol.eq_ignore_ascii_case(known))
 }
 
 fn is_ssh(protocol: &str) -> bool {
@@ -154,5 +158,7 @@ fn is_ssh(protocol: &str) -> bool {
 }
 
 fn needs_in(yaml: &str) -> bool {
-    yaml.contains("protocol: QUIC")
+    ON_QUIC
+        .iter()
+        .any(|known| yaml.contains(&format!("protocol: {known}")))
 }

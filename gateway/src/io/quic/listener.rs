@@ -130,7 +130,8 @@ impl Attempt {
 }
 
 fn server(credentials: &Credentials, settings: &Settings) -> Result<ServerConfig> {
-    let crypto = QuicServerConfig::try_from(credentials.quic_server()?).map_err(invalid)?;
+    let crypto = QuicServerConfig::try_from(credentials.quic_server(settings.protocol())?)
+        .map_err(invalid)?;
     let mut server = ServerConfig::with_crypto(Arc::new(crypto));
     let mut tokens = ValidationTokenConfig::default();
     // Each connection proves where it is by its handshake, or by a retry.

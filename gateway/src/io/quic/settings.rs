@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{CongestionControl, SessionConfig};
+use muxtunnel_gateway_config::{CongestionControl, Protocol, SessionConfig};
 use quinn::congestion::{BbrConfig, CubicConfig};
 use quinn::{IdleTimeout, TransportConfig, VarInt};
 
@@ -19,12 +19,15 @@ const STREAM_SHARE: u64 = 8;
 const WINDOW_FIRST: u32 = 1 << 20;
 /// Streams in one direction that the peer may have: its control stream.
 const CONTROL_STREAMS: u32 = 1;
+/// The same of HTTP/3: its control stream, two of QPACK, and some whose kind is not known here (RFC 9114, section 6.2).
+const CONTROL_STREAMS_HTTP3: u32 = 8;
 
 /// Of all connections of a gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     transport: Arc<TransportConfig>,
     congestion_control: &'static str,
+    protocol: Protocol,
 }
 
 impl Settings {
@@ -34,9 +37,13 @@ impl Settings {
         let mut transport = TransportConfig::default();
         let receive = config.memory.receive.0;
         let stream_window = STREAM_WINDOW_MAX.min(receive / STREAM_SHARE);
+        let control_streams = match config.protocol {
+            Protocol::Http3 => CONTROL_STREAMS_HTTP3,
+            _ => CONTROL_STREAMS,
+        };
         transport
             .max_concurrent_bidi_streams(VarInt::from_u32(0))
-            .max_concurrent_uni_streams(VarInt::from_u32(CONTROL_STREAMS))
+            .max_concurrent_uni_streams(VarInt::from_u32(control_streams))
             .stream_receive_window(window(stream_window))
             .receive_window(VarInt::from_u32(WINDOW_FIRST))
             .send_window(config.memory.retain.0)
@@ -56,11 +63,16 @@ impl Settings {
         Self {
             transport: Arc::new(transport),
             congestion_control,
+            protocol: config.protocol,
         }
     }
 
     pub(super) fn transport(&self) -> Arc<TransportConfig> {
         Arc::clone(&self.transport)
+    }
+
+    pub(super) const fn protocol(&self) -> Protocol {
+        self.protocol
     }
 
     pub(super) const fn congestion_control(&self) -> &'static str {

@@ -7,15 +7,18 @@ use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 
 use super::*;
 
+/// The protocol, unless a test is of another one.
+pub(crate) const PROTOCOL: &str = "QUIC";
+
 /// The session of this role.
-pub(crate) fn session(role: &str) -> SessionConfig {
-    config(role).session()
+pub(crate) fn session(protocol: &str, role: &str) -> SessionConfig {
+    config(protocol, role).session()
 }
 
-pub(crate) fn config(role: &str) -> Config {
+pub(crate) fn config(protocol: &str, role: &str) -> Config {
     let security = "{mode: MutualTls, certificate: /c, key: /k, ca: /a, peers: [far]}";
     let memory = "{receive: 16Mi, retain: 4Mi}";
-    let text = format!("{role}\nprotocol: QUIC\nsecurity: {security}\nmemory: {memory}\n");
+    let text = format!("{role}\nprotocol: {protocol}\nsecurity: {security}\nmemory: {memory}\n");
     Config::from_yaml(&text).unwrap()
 }
 
@@ -49,12 +52,13 @@ fn credentials(entry: (&str, &str), exit: (&str, &str)) -> [Credentials; 2] {
 
 /// What became of a dial at both ends. `retries`: the client first has to show where it is.
 async fn met(
+    protocol: &str,
     [near, far]: [Credentials; 2],
     retries: bool,
 ) -> (Result<Connection>, Result<Connection>) {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let to = socket.local_addr().unwrap();
-    let listener = Listener::new(socket, (0, 1), (&session(EXIT), 1), &far).unwrap();
+    let listener = Listener::new(socket, (0, 1), (&session(protocol, EXIT), 1), &far).unwrap();
     let within = Duration::from_secs(20);
     let accepts = async {
         let mut attempt = listener.next().await.unwrap();
@@ -66,19 +70,20 @@ async fn met(
         }
         attempt.secure(&far, within).await
     };
-    let settings = Settings::new(&session(ENTRY));
+    let settings = Settings::new(&session(protocol, ENTRY));
     tokio::join!(dial(to, "far", &near, &settings, within), accepts)
 }
 
 /// A connection of an entry to an exit.
-pub(crate) async fn pair() -> (Connection, Connection) {
-    let (near, far) = met(credentials(("entry", "exit"), ("exit", "entry")), false).await;
+pub(crate) async fn pair(protocol: &str) -> (Connection, Connection) {
+    let credentials = credentials(("entry", "exit"), ("exit", "entry"));
+    let (near, far) = met(protocol, credentials, false).await;
     (near.unwrap(), far.unwrap())
 }
 
 #[tokio::test]
 async fn each_end_knows_who_the_other_is() {
-    let (near, far) = pair().await;
+    let (near, far) = pair(PROTOCOL).await;
     let name = |connection: &Connection| connection.proof().map(|proof| proof.identity.clone());
     assert_eq!(name(&near).as_deref(), Some("exit"));
     assert_eq!(name(&far).as_deref(), Some("entry"));
@@ -93,7 +98,8 @@ async fn each_end_knows_who_the_other_is() {
 
 #[tokio::test]
 async fn a_client_that_has_to_show_where_it_is_comes_again() {
-    let (near, far) = met(credentials(("entry", "exit"), ("exit", "entry")), true).await;
+    let credentials = credentials(("entry", "exit"), ("exit", "entry"));
+    let (near, far) = met(PROTOCOL, credentials, true).await;
     assert!(near.is_ok() && far.is_ok());
 }
 
@@ -103,7 +109,7 @@ async fn whoever_is_somebody_else_is_refused() {
         (("entry", "exit"), ("another", "entry")),
         (("another", "exit"), ("exit", "entry")),
     ] {
-        let (near, far) = met(credentials(entry, exit), false).await;
+        let (near, far) = met(PROTOCOL, credentials(entry, exit), false).await;
         assert!(far.is_err(), "{entry:?} {exit:?}");
         // A client has its side of the handshake before the other side has judged it.
         if let Ok(near) = near {

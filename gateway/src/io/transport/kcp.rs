@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_gateway_config::{CongestionControl, Memory};
 use muxtunnel_proto::kcp::{Connection, Keepalive, PAYLOAD_BYTES_MAX, Settings};
 use parking_lot::Mutex;
@@ -194,6 +195,10 @@ impl Transport for Kcp {
 
     fn path(&self) -> Option<&dyn Path> {
         Some(self)
+    }
+
+    fn runs_on(&self) -> CarrierTransport {
+        CarrierTransport::Kcp
     }
 
     fn peer(&self) -> String {

@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::task::{Context, Poll, ready};
 
 use muxtunnel_gateway_config::LISTEN_STDIO;
+use muxtunnel_gateway_config::status::CarrierTransport;
 use rustix::pipe::fcntl_setpipe_size;
 use socket2::SockRef;
 use tokio::io::Interest;
@@ -136,6 +137,10 @@ impl Transport for Pipes {
         let _ = self.finish();
         self.input.borrow_mut().take();
         self.leash.borrow_mut().take();
+    }
+
+    fn runs_on(&self) -> CarrierTransport {
+        CarrierTransport::Pipes
     }
 
     fn peer(&self) -> String {

@@ -8,6 +8,8 @@ use std::fmt::Debug;
 use std::io::{ErrorKind, IoSlice, Result};
 use std::task::{Context, Poll, ready};
 
+use muxtunnel_gateway_config::status::CarrierTransport;
+
 use super::{Detached, Path, Proof, Transport, buffer};
 use crate::io::duplex::Duplex;
 
@@ -49,6 +51,11 @@ pub(super) trait Records: Debug + Send {
     /// Whether there is such a thing.
     fn owes_answer(&self) -> bool {
         false
+    }
+
+    /// What it makes of the transport below; `None`: nothing that has a name of its own.
+    fn is_transport(&self) -> Option<CarrierTransport> {
+        None
     }
 
     /// Seals the word that there is no more; returns its length, which may be 0.
@@ -381,6 +388,11 @@ impl<R: Records + 'static> Transport for Sealed<R> {
 
     fn path(&self) -> Option<&dyn Path> {
         self.below.path()
+    }
+
+    fn runs_on(&self) -> CarrierTransport {
+        let is = self.records.borrow().is_transport();
+        is.unwrap_or_else(|| self.below.runs_on())
     }
 
     fn proof(&self) -> Option<&Proof> {

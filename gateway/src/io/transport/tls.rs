@@ -27,11 +27,14 @@ use x509_parser::time::ASN1Time;
 use zeroize::Zeroizing;
 
 use super::sealed::Sealed;
-use super::{Proof, Side, Standing, Transport, invalid};
+use super::{Proof, Side, Standing, Transport, Upgrade, invalid};
 use crate::base::files::{Unusable, read};
 use verify::{PeerVerifier, Root};
 
 pub(crate) use server::ServerTls;
+
+/// Of HTTP/1.1, which WebSocket begins with.
+const WEB_SOCKET_ALPN: &[u8] = b"http/1.1";
 
 /// What runs inside TLS. Both sides name it in the handshake (ALPN, RFC 7301), so that no server of another protocol takes
 /// a carrier for its own client, and no carrier listener a browser's connection. A side that names nothing is accepted.
@@ -39,30 +42,48 @@ pub(crate) use server::ServerTls;
 pub(crate) enum Inside {
     Carrier,
     WebSocket,
+    /// One of these two, as the side that dials says.
+    CarrierOrWebSocket,
     Http2,
     Quic,
+    Http3,
 }
 
 impl Inside {
     /// Of a carrier of `protocol`.
-    pub(crate) const fn of(protocol: Protocol, web_socket: bool) -> Self {
+    pub(crate) const fn of(protocol: Protocol, upgrade: Upgrade<'_>) -> Self {
         match protocol {
-            _ if web_socket => Self::WebSocket,
+            _ if matches!(upgrade, Upgrade::Always(_)) => Self::WebSocket,
+            _ if matches!(upgrade, Upgrade::Asked(_)) => Self::CarrierOrWebSocket,
             // SSH is never inside of TLS.
             Protocol::Native | Protocol::Jmux | Protocol::Ssh => Self::Carrier,
             Protocol::Http2 | Protocol::Hbone => Self::Http2,
             Protocol::Quic => Self::Quic,
+            Protocol::Http3 => Self::Http3,
         }
     }
 
     fn alpn(self) -> Vec<Vec<u8>> {
         let name: &[u8] = match self {
             Self::Carrier => b"muxtunnel/1",
-            Self::WebSocket => b"http/1.1",
+            Self::WebSocket => WEB_SOCKET_ALPN,
+            Self::CarrierOrWebSocket => {
+                return [Self::Carrier.alpn(), Self::WebSocket.alpn()].concat();
+            }
             Self::Http2 => b"h2",
             Self::Quic => b"muxtunnel-quic/1",
+            Self::Http3 => b"h3",
         };
         vec![name.to_vec()]
+    }
+
+    /// What a handshake for it came to, in which both sides agreed on `alpn`.
+    fn agreed(self, alpn: Option<&[u8]>) -> Self {
+        match self {
+            Self::CarrierOrWebSocket if alpn == Some(WEB_SOCKET_ALPN) => Self::WebSocket,
+            Self::CarrierOrWebSocket => Self::Carrier,
+            other => other,
+        }
     }
 }
 
@@ -71,8 +92,10 @@ impl Inside {
 pub(crate) struct Servers {
     carrier: Arc<ServerConfig>,
     web_socket: Arc<ServerConfig>,
+    carrier_or_web_socket: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
     quic: Arc<ServerConfig>,
+    http3: Arc<ServerConfig>,
 }
 
 impl Servers {
@@ -85,8 +108,10 @@ impl Servers {
         Self {
             carrier: with(Inside::Carrier),
             web_socket: with(Inside::WebSocket),
+            carrier_or_web_socket: with(Inside::CarrierOrWebSocket),
             http2: with(Inside::Http2),
             quic: with(Inside::Quic),
+            http3: with(Inside::Http3),
         }
     }
 
@@ -94,8 +119,10 @@ impl Servers {
         Arc::clone(match inside {
             Inside::Carrier => &self.carrier,
             Inside::WebSocket => &self.web_socket,
+            Inside::CarrierOrWebSocket => &self.carrier_or_web_socket,
             Inside::Http2 => &self.http2,
             Inside::Quic => &self.quic,
+            Inside::Http3 => &self.http3,
         })
     }
 }
@@ -159,7 +186,7 @@ impl Tls {
         &self.certificate
     }
 
-    /// Shakes hands over `below`.
+    /// Shakes hands over `below`, and agrees on what runs inside.
     ///
     /// # Errors
     /// The other end is not who it may be, or does not speak TLS.
@@ -168,7 +195,7 @@ impl Tls {
         below: Box<dyn Transport>,
         side: Side,
         inside: Inside,
-    ) -> Result<Box<dyn Transport>> {
+    ) -> Result<(Box<dyn Transport>, Inside)> {
         let mut made = match side {
             Side::Dials => {
                 let (config, name) = (Arc::clone(&self.client), self.server_name.clone());
@@ -182,7 +209,8 @@ impl Tls {
             }
         };
         let proof = self.proof(std::mem::take(&mut made.chain))?;
-        Ok(sealed(below, made, Some(proof)))
+        let agreed = inside.agreed(made.alpn.as_deref());
+        Ok((sealed(below, made, Some(proof)), agreed))
     }
 
     /// What an other end that has shown `chain` has proved.
@@ -202,13 +230,16 @@ impl Tls {
     }
 
     /// What a QUIC handshake of the side that dials needs, and whom it asks for.
-    pub(crate) fn quic_client(&self) -> (ClientConfig, String) {
-        (for_quic(&self.client), self.server_name.to_str().into())
+    pub(crate) fn quic_client(&self, inside: Inside) -> (ClientConfig, String) {
+        (
+            for_quic(&self.client, inside),
+            self.server_name.to_str().into(),
+        )
     }
 
     /// The same of the side that accepts.
-    pub(crate) fn quic_server(&self) -> Arc<ServerConfig> {
-        self.servers.of(Inside::Quic)
+    pub(crate) fn quic_server(&self, inside: Inside) -> Arc<ServerConfig> {
+        self.servers.of(inside)
     }
 
     /// Whether what the other end, which is dialled or accepted on this `side`, has proved would be accepted now.
@@ -218,9 +249,9 @@ impl Tls {
 }
 
 /// `client`, for QUIC.
-fn for_quic(client: &ClientConfig) -> ClientConfig {
+fn for_quic(client: &ClientConfig, inside: Inside) -> ClientConfig {
     let mut client = client.clone();
-    client.alpn_protocols = Inside::Quic.alpn();
+    client.alpn_protocols = inside.alpn();
     client
 }
 

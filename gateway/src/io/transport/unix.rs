@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::task::{Context, Poll};
 
 use muxtunnel_gateway_config::UNIX_PREFIX;
+use muxtunnel_gateway_config::status::CarrierTransport;
 use socket2::SockRef;
 use tokio::net::UnixStream;
 
@@ -51,6 +52,10 @@ impl Transport for Unix {
     fn shut(&self) {
         // It fails where the other end has ended it already.
         let _ = SockRef::from(&self.socket).shutdown(Shutdown::Both);
+    }
+
+    fn runs_on(&self) -> CarrierTransport {
+        CarrierTransport::Unix
     }
 
     fn peer(&self) -> String {

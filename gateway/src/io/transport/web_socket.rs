@@ -12,6 +12,7 @@ use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use muxtunnel_gateway_config::WebSocket;
+use muxtunnel_gateway_config::status::CarrierTransport;
 
 use super::sealed::{Gather, Opened, Records, Sealed};
 use super::{HANDSHAKE_BYTES_MAX, Side, Transport, invalid};
@@ -349,6 +350,10 @@ fn apply(mask: [u8; 4], before: usize, bytes: &mut [u8]) {
 }
 
 impl Records for Messages {
+    fn is_transport(&self) -> Option<CarrierTransport> {
+        Some(CarrierTransport::WebSocket)
+    }
+
     fn seal(&mut self, plain: &mut Gather<'_>, out: &mut [u8]) -> Result<usize> {
         let mut written = self.answer(out)?;
         while out.len() - written >= HEADER_BYTES_MAX + PLAIN_BYTES_MAX {

@@ -1,5 +1,5 @@
 //! The proxy that the environment names, as for curl: for WebSocket carriers alone, since other ones are no traffic
-//! that an administrator has in mind who sets it.
+//! that an administrator has in mind who sets it. Where it is to be chosen what carriers are, it is for those that are.
 //!
 //! `https_proxy` or `HTTPS_PROXY` for those over TLS, `http_proxy` for others (in capitals anyone who sends a CGI
 //! program a header could set it), else `all_proxy` or `ALL_PROXY`. `no_proxy` or `NO_PROXY` names exits that are

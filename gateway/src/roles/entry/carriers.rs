@@ -10,7 +10,7 @@ use rand::RngExt;
 use tokio::sync::watch;
 
 use super::dial_context::{DialContext, connect};
-use super::exit_liveness;
+use super::{exit_liveness, trial};
 use crate::net::egress::Address;
 use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 
@@ -65,7 +65,9 @@ pub(super) async fn renew(mux: &dyn Mux, dial_context: &DialContext) -> Infallib
         let renewed = Instant::now();
         tokio::time::sleep(RENEWAL_JITTER.mul_f64(rand::rng().random())).await;
         match mux.carriers() {
-            Some(carriers) if carriers.resumes() => carriers.outdate(renewed),
+            Some(carriers) if carriers.resumes() => {
+                carriers.outdate(&|carrier| carrier.since < renewed);
+            }
             _ => mux.leave(),
         }
     }
@@ -117,7 +119,12 @@ async fn keep_dialling(
         if up == wanted && outdated == 0 {
             let differs =
                 |pool: &PoolState| pool.up != self::wanted(bounds, pool) || pool.outdated > 0;
-            carriers.until(&differs).await;
+            tokio::select! {
+                () = carriers.until(&differs) => {}
+                other = trial::is_due(carriers, &dial_context.ways) => {
+                    trial::run(carriers, other, &at, dial_context).await;
+                }
+            }
             if latest.elapsed() < REDIAL_AFTER {
                 pause(1).await;
             }
@@ -182,6 +189,9 @@ async fn add(
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
+    use super::super::ways::Ways;
     use super::*;
     use crate::roles::worker::Worker;
     use crate::session::mux::memory::silent;
@@ -195,6 +205,7 @@ mod tests {
             credentials: worker.credentials,
             protocol: config::Protocol::Native,
             web_socket: None,
+            ways: Rc::new(Ways::of(config::Transport::Tcp, false, true)),
             exits: config::Exits::Addresses {
                 connect: "far:1".to_owned(),
                 fallback: None,

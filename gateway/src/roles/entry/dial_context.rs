@@ -1,14 +1,17 @@
 //! How an entry makes a carrier: the connection, and the proof of who is at its other end.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_gateway_config::{Exits, Protocol, WebSocket};
 use tokio::sync::watch;
 
+use super::ways::Ways;
 use crate::io::carrier::Carrier;
 use crate::io::security::{Credentials, PROOF_MAX};
-use crate::io::transport::{self, Side, Transport};
+use crate::io::transport::{self, Side, Transport, Upgrade};
 use crate::io::{quic, ssh};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
 use crate::roles::rendezvous::leaf::Leaf;
@@ -19,6 +22,8 @@ pub(super) struct DialContext {
     pub(super) credentials: watch::Receiver<Arc<Credentials>>,
     pub(super) protocol: Protocol,
     pub(super) web_socket: Option<WebSocket>,
+    /// What carriers run on.
+    pub(super) ways: Rc<Ways>,
     /// How QUIC connections send and receive.
     pub(super) quic: quic::Settings,
     /// The same of SSH.
@@ -66,9 +71,17 @@ impl DialContext {
         }
     }
 
-    async fn open(&self, exit: &Address) -> std::io::Result<Box<dyn Transport>> {
+    async fn open(
+        &self,
+        exit: &Address,
+        by: CarrierTransport,
+    ) -> std::io::Result<Box<dyn Transport>> {
         match &self.exits {
-            Exits::Addresses { .. } => self.egress.open(exit).await,
+            Exits::Addresses { .. } => match by {
+                CarrierTransport::Kcp => self.egress.kcp(exit).await,
+                CarrierTransport::WebSocket => self.egress.open_for_requests(exit).await,
+                _ => self.egress.open(exit).await,
+            },
             Exits::Command(words) => transport::start_command(words),
         }
     }
@@ -90,13 +103,23 @@ pub(super) async fn connect(
     if !dial_context.protocol.can().bytes {
         return datagrams(exit, dial_context).await;
     }
+    let dial = |by| connect_by(by, exit, dial_context);
+    dial_context.ways.dial(dial).await
+}
+
+/// The same by one transport.
+pub(super) async fn connect_by(
+    by: CarrierTransport,
+    exit: &Address,
+    dial_context: &DialContext,
+) -> std::io::Result<Carrier> {
     let below = match &dial_context.leaf {
         Some(leaf) => {
             let mut tcp = dial_context.egress.tcp(exit).await?;
             leaf.visit(&mut tcp).await?;
             dial_context.egress.carried(tcp, exit)
         }
-        None => dial_context.open(exit).await?,
+        None => dial_context.open(exit, by).await?,
     };
     let credentials = Arc::clone(&dial_context.credentials.borrow());
     if dial_context.protocol == Protocol::Ssh {
@@ -105,7 +128,11 @@ pub(super) async fn connect(
         let dialled = ssh::dial(below, to, keys, dial_context.ssh, within);
         return dialled.await.map(Carrier::Ssh);
     }
-    let runs = (dial_context.protocol, dial_context.web_socket.as_ref());
+    let upgrade = match &dial_context.web_socket {
+        Some(web_socket) if by == CarrierTransport::WebSocket => Upgrade::Always(web_socket),
+        _ => Upgrade::Never,
+    };
+    let runs = (dial_context.protocol, upgrade);
     let within = dial_context.proof_timeout();
     let secured = credentials.secure(below, Side::Dials, exit.host(), runs, within);
     secured.await.map(Carrier::Bytes)

@@ -21,6 +21,8 @@ use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for}
 pub(super) enum Arrivals {
     Socket(ListeningSocket),
     Kcp(KcpListener),
+    /// The TCP and the UDP port of one number.
+    Any(ListeningSocket, KcpListener),
     /// The one carrier of the process.
     Stdio(Box<dyn Transport>, Released),
     /// At this `host:port`.
@@ -55,14 +57,11 @@ impl Arrivals {
                 let socket = ListeningSocket::bind(&address, &worker.unix_listeners)?;
                 (Self::Socket(socket), address)
             }
-            config::Arrivals::Kcp(address) => {
-                let (peers, windows) = (
-                    Arc::clone(&worker.kcp_peers),
-                    KcpWindows::of(&session.memory),
-                );
-                let listener = KcpListener::bind(&address, peers, windows)
-                    .map_err(|error| ListenError::new(&address, error))?;
-                (Self::Kcp(listener), address)
+            config::Arrivals::Kcp(address) => (Self::Kcp(kcp(worker, &address, session)?), address),
+            config::Arrivals::Any(address) => {
+                let socket = ListeningSocket::bind(&address, &worker.unix_listeners)?;
+                let kcp = kcp(worker, &address, session)?;
+                (Self::Any(socket, kcp), address)
             }
         };
         tracing::info!(listen = %address, "Listening for carriers");
@@ -77,6 +76,12 @@ impl Arrivals {
                 accept_in_turn(accept(Rc::clone(exit), socket, exit.begins())).await;
             }
             Self::Kcp(listener) => accept_in_turn(accept_kcp(Rc::clone(exit), listener)).await,
+            Self::Any(socket, listener) => {
+                tokio::join!(
+                    accept_in_turn(accept(Rc::clone(exit), socket, exit.begins())),
+                    accept_in_turn(accept_kcp(Rc::clone(exit), listener))
+                );
+            }
             Self::Stdio(carrier, released) => {
                 greet(Rc::clone(exit), carrier, None, exit.begins()).await;
                 // Nothing is ever sent.
@@ -109,6 +114,16 @@ pub(super) async fn come_by_ssh(exit: &Rc<Exit>, socket: Option<ListeningSocket>
         accept_in_turn(accept(Rc::clone(exit), socket, Begins::Login)).await;
     }
     std::future::pending::<()>().await;
+}
+
+fn kcp(
+    worker: &Worker,
+    address: &str,
+    session: &SessionConfig,
+) -> Result<KcpListener, ListenError> {
+    let windows = KcpWindows::of(&session.memory);
+    KcpListener::bind(address, Arc::clone(&worker.kcp_peers), windows)
+        .map_err(|error| ListenError::new(address, error))
 }
 
 /// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use bytes::Buf;
+use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, Outcome, Priority, Refusal, ResetCode};
 use tokio::sync::Notify;
 
@@ -116,6 +117,15 @@ impl Under {
             Self::Bytes(transport) => transport.proof(),
             Self::Quic(connection) => connection.proof(),
             Self::Ssh(connection) => Some(connection.proof()),
+        }
+    }
+
+    /// What it runs on.
+    pub(crate) fn runs_on(&self) -> CarrierTransport {
+        match self {
+            Self::Bytes(transport) => transport.runs_on(),
+            Self::Quic(_) => CarrierTransport::Quic,
+            Self::Ssh(connection) => connection.runs_on(),
         }
     }
 

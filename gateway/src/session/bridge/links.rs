@@ -18,7 +18,7 @@ use crate::io::carrier::Carrier;
 use crate::io::transport::Proof;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
-use crate::session::mux::{NoCarrier, PoolState, Progress};
+use crate::session::mux::{CarrierFigures, NoCarrier, PoolState, Progress};
 
 /// Links that a session has at once.
 const LINKS_MAX: usize = 16;
@@ -64,6 +64,10 @@ impl<L: Link> Member<L> {
 
     pub(super) fn is_up(&self) -> bool {
         self.state() == State::Up
+    }
+
+    fn figures(&self) -> CarrierFigures {
+        CarrierFigures::of(&self.stats, self.since)
     }
 
     /// What its other end has proved.
@@ -146,7 +150,7 @@ impl<L: Link> Bridge<L> {
         let peer = carrier.peer();
         let under = Under::from(carrier);
         let probe = under.probe()?;
-        let stats = self.telemetry.carrier(peer.clone(), probe);
+        let stats = self.telemetry.carrier(peer.clone(), under.runs_on(), probe);
         let below = Below {
             under: under.clone(),
             unread,
@@ -337,9 +341,17 @@ impl<L: Link> Bridge<L> {
         }
     }
 
-    pub(super) fn outdate(&self, renewed: Instant) {
+    /// The links that are up.
+    pub(super) fn figures(&self) -> Vec<CarrierFigures> {
+        let links = self.links.borrow();
+        let up = links.values().filter(|member| member.is_up());
+        up.map(|member| member.figures()).collect()
+    }
+
+    /// The links of which `which` holds are to be replaced.
+    pub(super) fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
         for member in self.links.borrow().values() {
-            let outdated = member.outdated.get() || member.since < renewed;
+            let outdated = member.outdated.get() || which(&member.figures());
             member.outdated.set(outdated);
         }
         self.count_up();

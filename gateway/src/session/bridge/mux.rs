@@ -1,7 +1,6 @@
 //! The bridge as a [`Mux`].
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use muxtunnel_proto::Priority;
 
@@ -13,7 +12,8 @@ use crate::io::transport::{Proof, Standing};
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierPool, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState, Progress,
+    Refused,
 };
 use crate::stream::early_data::Connection;
 
@@ -124,8 +124,12 @@ impl<L: Link> CarrierPool for Rc<Bridge<L>> {
         Bridge::retire_one(self)
     }
 
-    fn outdate(&self, renewed: Instant) {
-        Bridge::outdate(self, renewed);
+    fn figures(&self) -> Vec<CarrierFigures> {
+        Bridge::figures(self)
+    }
+
+    fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
+        Bridge::outdate(self, which);
     }
 
     fn resumes(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::io::transport::{Path, Proof, Transport};
 use crate::session::backlog::Backlog;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
-use crate::session::mux::NoCarrier;
+use crate::session::mux::{CarrierFigures, NoCarrier};
 
 /// How long the peer may take to read what is left to say to it.
 const LAST_WORD_MAX: Duration = Duration::from_secs(1);
@@ -59,7 +59,7 @@ pub(crate) struct Carrier {
     /// The session has been told that it is lost.
     lost: Cell<bool>,
     /// When it was made.
-    pub(super) since: Instant,
+    since: Instant,
     /// Another one is to take its place.
     pub(super) outdated: Cell<bool>,
     /// Why this side does not trust it any more.
@@ -89,7 +89,7 @@ impl Carrier {
         }
         let backlog = Backlog::new(path)?;
         let probe = path.map(Path::probe).transpose()?;
-        let stats = telemetry.carrier(transport.peer(), probe);
+        let stats = telemetry.carrier(transport.peer(), transport.runs_on(), probe);
         Ok(Self {
             id,
             transport,
@@ -117,6 +117,10 @@ impl Carrier {
     /// Its socket, where the kernel moves payload from and to it by itself.
     pub(super) fn plain(&self) -> Option<&TcpStream> {
         self.transport.plain().filter(|_| self.splices)
+    }
+
+    pub(super) fn figures(&self) -> CarrierFigures {
+        CarrierFigures::of(&self.stats, self.since)
     }
 
     pub(super) fn is_up(&self) -> bool {
@@ -336,8 +340,8 @@ impl Driver {
             carrier.set_state(State::Up);
             carrier.counted.set(true);
             self.telemetry.add_carrier(&carrier.stats);
-            let peer = &carrier.stats.peer;
-            tracing::info!(%peer, carrier = id.number(), "Carrier is up");
+            let (peer, transport) = (&carrier.stats.peer, carrier.stats.transport);
+            tracing::info!(%peer, carrier = id.number(), %transport, "Carrier is up");
             self.carriers.count_up();
         }
     }

@@ -1,7 +1,6 @@
 //! The driver as a [`Mux`].
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use muxtunnel_proto::{ListenError, ListenId, Priority, Refusal};
 
@@ -11,7 +10,8 @@ use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState,
+    Progress, Refused,
 };
 use crate::stream::early_data::Connection;
 
@@ -119,8 +119,12 @@ impl CarrierPool for Rc<Driver> {
         Driver::retire_one(self)
     }
 
-    fn outdate(&self, renewed: Instant) {
-        Driver::outdate(self, renewed);
+    fn figures(&self) -> Vec<CarrierFigures> {
+        Driver::figures(self)
+    }
+
+    fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
+        Driver::outdate(self, which);
     }
 
     fn resumes(&self) -> bool {

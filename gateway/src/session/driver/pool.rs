@@ -1,13 +1,12 @@
 //! Takes carriers out of a session in order, and says how many could be used at either end.
 
 use std::rc::Rc;
-use std::time::Instant;
 
 use muxtunnel_proto::CarrierId;
 
 use super::carrier::State;
 use super::{Carrier, Driver, SessionEnd};
-use crate::session::mux::PoolState;
+use crate::session::mux::{CarrierFigures, PoolState};
 
 impl Driver {
     /// Begins to take one carrier out of the session in order: one that is to be replaced, else the one that came
@@ -44,17 +43,23 @@ impl Driver {
             && carriers.len() > 1
             && others.all(|other| other.is_up() && !other.outdated.get());
         if is_last {
-            let reason = "this end's certificate was renewed, and another carrier has its place";
+            let reason = "another carrier has its place";
             carrier.distrust(SessionEnd::GivenUp(reason.to_owned()));
         }
     }
 
-    /// The carriers that were made before `renewed` are to be replaced.
-    pub(crate) fn outdate(&self, renewed: Instant) {
+    /// The carriers that are up.
+    pub(super) fn figures(&self) -> Vec<CarrierFigures> {
+        let carriers = self.carriers.view();
+        let up = carriers.values().filter(|carrier| carrier.is_up());
+        up.map(|carrier| carrier.figures()).collect()
+    }
+
+    /// The carriers of which `which` holds are to be replaced.
+    pub(super) fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
         for carrier in self.carriers.view().values() {
-            carrier
-                .outdated
-                .set(carrier.outdated.get() || carrier.since < renewed);
+            let outdated = carrier.outdated.get() || which(&carrier.figures());
+            carrier.outdated.set(outdated);
         }
         self.carriers.count_up();
     }

@@ -5,14 +5,14 @@ use std::rc::Rc;
 
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::uri::Authority;
 use http::{Method, Request, StatusCode};
 use muxtunnel_proto::{ListenEvent, ListenId, Outcome, Refusal, ResetCode, listen_target};
 
+use super::Traffic;
 use super::halves::{Receiving, Sending};
 use super::listeners::{ACCEPT, Arrived, LISTEN, Listeners};
-use super::{Traffic, answer};
 use crate::session::bridge::link::{Ask, Payload};
+use crate::session::connect::{answer, target_of};
 
 /// A stream that waits for its answer.
 pub(crate) struct Asked {
@@ -73,14 +73,6 @@ impl Requested {
             traffic: Rc::clone(traffic),
         }))
     }
-}
-
-/// The target that an authority names.
-pub(super) fn target_of(authority: &Authority) -> Option<String> {
-    let port = authority.port_u16()?;
-    let host = authority.host();
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    Some(format!("tcp://{host}:{port}"))
 }
 
 impl Asked {

@@ -10,8 +10,9 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use muxtunnel_proto::{Outcome, ResetCode};
 
-use super::{Traffic, answer};
+use super::Traffic;
 use crate::session::bridge::link::{Payload, Receiver, Sender};
+use crate::session::connect::answer;
 
 /// What this side sends.
 pub(crate) struct Sending {

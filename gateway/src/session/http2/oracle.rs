@@ -3,7 +3,8 @@
 use http::uri::Authority;
 use http::{HeaderValue, Response, StatusCode};
 
-use super::{answer, ask, connect_to, listeners};
+use super::listeners;
+use crate::session::connect::{answer, connect_to, target_of};
 
 /// Panics where something does not hold for an input.
 pub(crate) fn oracle(input: &[u8]) {
@@ -17,11 +18,11 @@ fn authority(input: &[u8]) {
     let Ok(authority) = Authority::try_from(input) else {
         return;
     };
-    let Some(target) = ask::target_of(&authority) else {
+    let Some(target) = target_of(&authority) else {
         return;
     };
     if let Ok(request) = connect_to(&target) {
-        let again = request.uri().authority().and_then(ask::target_of);
+        let again = request.uri().authority().and_then(target_of);
         assert_eq!(again, Some(target));
     }
 }

@@ -184,25 +184,3 @@ async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more() {
     })
     .await;
 }
-
-#[test]
-fn a_target_is_the_authority_of_its_request() {
-    let authority = |target: &str| {
-        let request = connect_to(target).unwrap();
-        assert_eq!(request.method(), Method::CONNECT);
-        request.uri().to_string()
-    };
-    assert_eq!(authority("tcp://web.example.com:80"), "web.example.com:80");
-    assert_eq!(authority("tcp://fd00::1:80"), "[fd00::1]:80");
-    assert_eq!(authority("tcp://[fd00::1]:80"), "[fd00::1]:80");
-    for odd in [
-        "unix:/run/a",
-        "tcp://",
-        "tcp://web",
-        "tcp://a b:80",
-        "tcp://:80",
-    ] {
-        let refusal = connect_to(odd).unwrap_err();
-        assert_eq!(refusal.reason, Reason::AddressType, "{odd}");
-    }
-}

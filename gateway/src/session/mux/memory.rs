@@ -2,15 +2,14 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
-use std::time::Instant;
 
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal};
 use tokio::io::copy_bidirectional;
 use tokio::sync::watch;
 
 use super::{
-    CarrierPool, Dial, Dialler, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, OpenEnd,
-    PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Dial, Dialler, Hears, Listeners, Local, Mux, NoCarrier, NotOpened,
+    OpenEnd, PoolState, Progress, Refused,
 };
 use crate::io::carrier::Carrier;
 use crate::io::duplex::ByteStream;
@@ -252,7 +251,11 @@ impl CarrierPool for Rc<Memory> {
         false
     }
 
-    fn outdate(&self, _: Instant) {}
+    fn figures(&self) -> Vec<CarrierFigures> {
+        Vec::new()
+    }
+
+    fn outdate(&self, _: &dyn Fn(&CarrierFigures) -> bool) {}
 
     fn resumes(&self) -> bool {
         true

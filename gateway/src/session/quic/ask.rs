@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use muxtunnel_proto::{Outcome, Priority, Refusal, ResetCode};
+use muxtunnel_proto::{Outcome, Refusal, ResetCode};
 
-use super::OPEN_MAX;
-use super::halves::{Receiving, Sending};
+use super::reading::Reading;
 use super::wire::Message;
+use super::{OPEN_MAX, Receiving, Sending};
 use crate::session::bridge::link::{Ask, Receiver, Sender};
 
 /// How long the answer that there is no stream may wait for credit.
@@ -22,7 +22,8 @@ pub(crate) struct Asked {
 impl Asked {
     /// What a new stream asks for; `None`: nothing that is known here, or not in time.
     pub(super) async fn read((sender, mut receiver): (Sending, Receiving)) -> Option<Self> {
-        let message = tokio::time::timeout(OPEN_MAX, receiver.message()).await;
+        let mut reading = Reading::default();
+        let message = tokio::time::timeout(OPEN_MAX, reading.next(receiver.stream())).await;
         match message {
             Ok(Ok(Message::Open { priority, target })) => {
                 sender.set_priority(priority);
@@ -49,17 +50,18 @@ impl Ask for Asked {
     }
 
     fn accept(mut self, address: &str) -> Result<(Sending, Receiving), Outcome> {
-        self.sender.say_soon(&Message::Opened {
+        let answer = Message::Opened {
             address: address.to_owned(),
-        });
+        };
+        self.sender.say_soon(answer.encode());
         Ok((self.sender, self.receiver))
     }
 
     fn refuse(mut self, refusal: &Refusal) {
-        let answer = Message::Refused(refusal.clone());
+        let answer = Message::Refused(refusal.clone()).encode();
         self.receiver.stop(ResetCode::Refused(refusal.reason));
         drop(tokio::task::spawn_local(async move {
-            let said = tokio::time::timeout(REFUSAL_MAX, self.sender.say(&answer)).await;
+            let said = tokio::time::timeout(REFUSAL_MAX, self.sender.say(answer)).await;
             if let Ok(Ok(())) = said {
                 // Whoever has gone needs no answer.
                 let _ = self.sender.finish();
@@ -69,14 +71,5 @@ impl Ask for Asked {
 
     async fn abandoned(&mut self) {
         self.sender.stopped().await;
-    }
-}
-
-/// As the library orders streams: the higher ones first.
-pub(super) const fn order(priority: Priority) -> i32 {
-    match priority {
-        Priority::Interactive => 1,
-        Priority::Auto => 0,
-        Priority::Bulk => -1,
     }
 }

@@ -1,10 +1,12 @@
 //! Messages off a stream, and how a stream is cut.
 
-use muxtunnel_proto::{Outcome, ResetCode};
-use quinn::{ConnectionError, ReadError, RecvStream, StoppedError, VarInt, WriteError};
+use bytes::Bytes;
+use muxtunnel_proto::ResetCode;
+use quinn::{ConnectionError, ReadError, RecvStream, VarInt, WriteError};
 
 use super::wire::{self, Message};
 use crate::session::message::{HEADER_BYTES, Malformed};
+use crate::session::quic_streams::{Broken, Framing};
 
 /// Why nothing more comes or goes on a stream.
 #[derive(Debug)]
@@ -45,27 +47,32 @@ impl From<WriteError> for Cut {
     }
 }
 
-impl From<StoppedError> for Cut {
-    fn from(error: StoppedError) -> Self {
-        match error {
-            StoppedError::ConnectionLost(error) => Self::Connection(error),
-            StoppedError::ZeroRttRejected => Self::Peer(ResetCode::Cancelled),
-        }
-    }
-}
+/// Payload as it is, and the native protocol's codes.
+#[derive(Debug, Default)]
+pub(crate) struct Bare;
 
-impl From<Cut> for Outcome {
-    fn from(cut: Cut) -> Self {
-        match cut {
-            Cut::Peer(code) => Self::PeerReset(code),
-            Cut::Malformed(_) => Self::PeerReset(ResetCode::Cancelled),
-            Cut::Connection(_) => Self::CarrierLost,
-        }
+impl Framing for Bare {
+    fn begin(_: usize, _: &mut Vec<u8>) {}
+
+    fn code(code: ResetCode) -> VarInt {
+        VarInt::from(code.code())
+    }
+
+    fn reset_code(code: VarInt) -> Option<ResetCode> {
+        Some(reset_code(code))
+    }
+
+    fn payload(&mut self, pieces: Vec<Bytes>) -> Result<Vec<Bytes>, Broken> {
+        Ok(pieces)
+    }
+
+    fn end(&self) -> Result<(), Broken> {
+        Ok(())
     }
 }
 
 /// The native protocol's codes; the library sends 0 for a stream that is dropped.
-pub(super) fn reset_code(code: VarInt) -> ResetCode {
+fn reset_code(code: VarInt) -> ResetCode {
     match u16::try_from(code.into_inner()) {
         Ok(0) => ResetCode::Cancelled,
         Ok(code) => ResetCode::from_code(code),

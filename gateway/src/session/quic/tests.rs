@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,6 +16,7 @@ use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::answer::Answer;
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalSocket;
+use crate::io::quic::Connection;
 use crate::io::quic::tests as quic;
 use crate::net::dial::Dialled;
 use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress};
@@ -22,8 +24,8 @@ use crate::session::new_session::{self, Context};
 use crate::stream::account::Local as LocalIs;
 use crate::stream::early_data::Connection as Client;
 
-fn context(role: &str) -> Context {
-    let config = quic::config(role);
+fn context(protocol: &str, role: &str) -> Context {
+    let config = quic::config(protocol, role);
     Context {
         telemetry: Telemetry::new(&config, "", 1, None),
         reloadable: watch::channel(Arc::new(config.reloadable())).1,
@@ -42,14 +44,20 @@ fn run(mux: &Rc<dyn Mux>, connection: Connection) {
 
 /// An exit that dials as `dials` says, and a connection to it.
 pub(super) async fn exit(dials: Dialler) -> (Connection, Rc<dyn Mux>) {
-    let exit = new_session::accept(context(quic::EXIT), new_session::identity(0), dials);
-    let (near, far) = quic::pair().await;
+    exit_of(quic::PROTOCOL, dials).await
+}
+
+/// The same of another protocol on QUIC.
+pub(crate) async fn exit_of(protocol: &str, dials: Dialler) -> (Connection, Rc<dyn Mux>) {
+    let context = context(protocol, quic::EXIT);
+    let exit = new_session::accept(context, new_session::identity(0), dials);
+    let (near, far) = quic::pair(protocol).await;
     run(&exit, far);
     (near, exit)
 }
 
 /// Nothing is ever reached.
-pub(super) fn nowhere() -> Dialler {
+pub(crate) fn nowhere() -> Dialler {
     Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) })
 }
 
@@ -63,15 +71,30 @@ pub(super) async fn sessions_both(
     entry_dials: Dialler,
     exit_dials: Dialler,
 ) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
-    let (near, exit) = exit(exit_dials).await;
-    let entry = new_session::dial(context(quic::ENTRY), entry_dials);
-    run(&entry, near);
+    sessions_of(quic::PROTOCOL, entry_dials, exit_dials).await
+}
+
+/// The same of another protocol on QUIC.
+pub(crate) async fn sessions_of(
+    protocol: &str,
+    entry_dials: Dialler,
+    exit_dials: Dialler,
+) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
+    let (near, exit) = exit_of(protocol, exit_dials).await;
+    let entry = entry_of(protocol, near, entry_dials);
     entry.reached(Progress::Ready).await;
     (entry, exit)
 }
 
+/// An entry of another protocol on QUIC.
+pub(crate) fn entry_of(protocol: &str, near: Connection, dials: Dialler) -> Rc<dyn Mux> {
+    let entry = new_session::dial(context(protocol, quic::ENTRY), dials);
+    run(&entry, near);
+    entry
+}
+
 /// A dialler all of whose targets are at `address`.
-pub(super) fn leads_to(address: SocketAddr) -> Dialler {
+pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
     Box::new(move |target, _, _| -> Dial {
         Box::pin(async move {
             if !target.starts_with("tcp://web:") {
@@ -90,7 +113,7 @@ pub(super) fn leads_to(address: SocketAddr) -> Dialler {
 }
 
 /// Opens a stream; its client, and what comes of it where it comes to nothing.
-pub(super) async fn open(
+pub(crate) async fn open(
     mux: &Rc<dyn Mux>,
     target: &str,
 ) -> (TcpStream, oneshot::Receiver<OpenEnd>) {
@@ -112,7 +135,7 @@ pub(super) async fn open(
     (client, end)
 }
 
-pub(super) async fn in_time(test: impl Future<Output = ()>) {
+pub(crate) async fn in_time(test: impl Future<Output = ()>) {
     let tasks = LocalSet::new();
     let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
     in_time.await.unwrap();

@@ -39,9 +39,10 @@ pub(super) fn config(
     let protocol = configured(tunnel.protocol);
     let can = protocol.can();
     let config = Config {
-        transport: match tunnel.transport {
-            crds::Transport::Tcp => Transport::Tcp,
-            crds::Transport::Kcp => Transport::Kcp,
+        transport: match (tunnel.protocol, tunnel.transport) {
+            (crds::Protocol::Auto, _) => Transport::Auto,
+            (_, crds::Transport::Tcp) => Transport::Tcp,
+            (_, crds::Transport::Kcp) => Transport::Kcp,
         },
         packet_bytes: None,
         role: match end {

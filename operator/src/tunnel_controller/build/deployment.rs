@@ -21,7 +21,7 @@ use muxtunnel_contract::annotations::JOIN_GENERATION;
 use muxtunnel_crds::{PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
-use super::service::carrier_protocol;
+use super::service::carrier_port_names;
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::pods;
@@ -373,10 +373,11 @@ fn container(
 ) -> Container {
     let mut ports = vec![port("admin", ADMIN_PORT)];
     if end.is_dialled(tunnel) {
-        ports.push(ContainerPort {
-            protocol: Some(carrier_protocol(tunnel).to_owned()),
-            ..port("carrier", CARRIER_PORT)
-        });
+        let names = carrier_port_names(tunnel).iter();
+        ports.extend(names.map(|(name, protocol)| ContainerPort {
+            protocol: Some((*protocol).to_owned()),
+            ..port(name, CARRIER_PORT)
+        }));
     }
     Container {
         name: CONTAINER.to_owned(),

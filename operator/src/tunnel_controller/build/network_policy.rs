@@ -14,21 +14,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelecto
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
-use super::service::carrier_protocol;
+use super::service::{TCP, carrier_port_names};
 use super::{End, metadata};
 use crate::labels;
 use crate::settings::AdminPeers;
 use crate::tunnel_controller::validate::{Clients, ValidatedTunnel};
 
-const TCP: &str = "TCP";
 /// Label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> NetworkPolicy {
-    let carriers = end.is_dialled(tunnel).then(|| {
-        let protocol = carrier_protocol(tunnel);
-        rule(carrier_peers(tunnel), [CARRIER_PORT], protocol)
-    });
+    let carriers = carrier_port_names(tunnel).iter();
+    let carriers = carriers
+        .filter(|_| end.is_dialled(tunnel))
+        .map(|(_, protocol)| rule(carrier_peers(tunnel), [CARRIER_PORT], protocol));
     // Ports with the same clients share a rule. Without ports there is none: one without ports would be all of them.
     let mut listened: BTreeMap<&Clients, Vec<u16>> = BTreeMap::new();
     for port in &tunnel.listen_ports {
@@ -45,13 +44,7 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(having(labels::child(&tunnel.name, end.component()))),
             policy_types: Some(vec!["Ingress".to_owned()]),
-            ingress: Some(
-                carriers
-                    .into_iter()
-                    .chain(listened)
-                    .chain([admin])
-                    .collect(),
-            ),
+            ingress: Some(carriers.chain(listened).chain([admin]).collect()),
             egress: None,
         }),
     }

@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use muxtunnel_crds::{GatewayService, ServiceType, Transport};
+use muxtunnel_crds::{GatewayService, Protocol, ServiceType, Transport};
 use muxtunnel_gateway_config::CARRIER_PORT;
 
 use super::{End, metadata};
@@ -14,6 +14,9 @@ use crate::labels;
 use crate::protocol::configured;
 use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, ValidatedTunnel};
 
+/// The protocols of ports.
+pub(super) const TCP: &str = "TCP";
+const UDP: &str = "UDP";
 /// An address of each family that the cluster has.
 pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
@@ -27,8 +30,8 @@ pub(super) fn build(
         End::Entry => listened(tunnel, end),
         End::Exit | End::Rendezvous => {
             let carriers = end.is_dialled(tunnel);
-            let carriers = carriers.then(|| carrier_port(tunnel, gateway));
-            carriers.into_iter().collect()
+            let carriers = carriers.then(|| carrier_ports(tunnel, gateway));
+            carriers.unwrap_or_default()
         }
     };
     service(tunnel, end, None, &gateway.service, ports)
@@ -42,10 +45,7 @@ pub(super) fn reverse(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> O
 }
 
 pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
-    let (asked, ports) = (
-        GatewayService::default(),
-        vec![carrier_port(tunnel, gateway)],
-    );
+    let (asked, ports) = (GatewayService::default(), carrier_ports(tunnel, gateway));
     let mut service = service(tunnel, End::Exit, Some("headless"), &asked, ports)?;
     service.spec.get_or_insert_default().cluster_ip = Some("None".to_owned());
     Some(service)
@@ -93,25 +93,38 @@ fn listened(tunnel: &ValidatedTunnel, end: End) -> Vec<ServicePort> {
         .collect()
 }
 
-/// What is in front of it is told where carriers are WebSocket connections (Kubernetes' standard names).
-fn carrier_port(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> ServicePort {
+/// One of each protocol. What is in front of it is told where carriers are WebSocket connections (Kubernetes' standard
+/// names).
+fn carrier_ports(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Vec<ServicePort> {
     let tls = matches!(gateway.security, ValidatedSecurity::MutualTls { .. });
     let protocol = if tls {
         "kubernetes.io/wss"
     } else {
         "kubernetes.io/ws"
     };
-    ServicePort {
-        app_protocol: tunnel.web_socket.as_ref().map(|_| protocol.to_owned()),
-        protocol: Some(carrier_protocol(tunnel).to_owned()),
-        ..port("carrier", CARRIER_PORT)
-    }
+    let web_socket = tunnel.web_socket.as_ref();
+    let ports = carrier_port_names(tunnel).iter();
+    ports
+        .map(|(name, transport)| ServicePort {
+            app_protocol: web_socket
+                .filter(|_| *transport == TCP)
+                .map(|_| protocol.to_owned()),
+            protocol: Some((*transport).to_owned()),
+            ..port(name, CARRIER_PORT)
+        })
+        .collect()
 }
 
-/// The protocol of the carrier port, as Kubernetes names it.
-pub(super) fn carrier_protocol(tunnel: &ValidatedTunnel) -> &'static str {
-    let is_tcp = configured(tunnel.protocol).can().bytes && tunnel.transport == Transport::Tcp;
-    if is_tcp { "TCP" } else { "UDP" }
+/// The carrier port's names, with the protocol of each as Kubernetes names it.
+pub(super) fn carrier_port_names(
+    tunnel: &ValidatedTunnel,
+) -> &'static [(&'static str, &'static str)] {
+    let is_udp = !configured(tunnel.protocol).can().bytes || tunnel.transport == Transport::Kcp;
+    match tunnel.protocol {
+        Protocol::Auto => &[("carrier", TCP), ("carrier-udp", UDP)],
+        _ if is_udp => &[("carrier", UDP)],
+        _ => &[("carrier", TCP)],
+    }
 }
 
 fn port(name: &str, number: u16) -> ServicePort {

@@ -67,7 +67,7 @@ fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Op
 fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<u64> {
     match tunnel.protocol {
         Protocol::Jmux => Some(1),
-        Protocol::Native | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Ssh => {
+        Protocol::Native | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Auto => {
             workers(tunnel, End::Entry, entry).map(u64::from)
         }
     }
@@ -104,7 +104,7 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
 fn streams(protocol: Protocol, memory: Memory) -> u32 {
     let default = Limits::default().streams;
     match protocol {
-        Protocol::Native | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Ssh => {
+        Protocol::Native | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Auto => {
             default
         }
         Protocol::Jmux => {

@@ -33,6 +33,10 @@ pub fn facts(
         .map(|carrier| carrier.rtt_min_milliseconds)
         .collect();
     rtts.sort_by(f64::total_cmp);
+    let transports: BTreeSet<String> = answers(seen, viewpoint(tunnel))
+        .flat_map(|(_, status)| &status.carriers)
+        .map(|carrier| carrier.transport.to_string())
+        .collect();
     MuxTunnelStatus {
         entry: side(tunnel, applied, End::Entry),
         exit: side(tunnel, applied, End::Exit),
@@ -40,6 +44,7 @@ pub fn facts(
         carriers: tunnel.rendezvous.is_none().then(|| CarrierStatus {
             up: i32::try_from(rtts.len()).unwrap_or(i32::MAX),
             rtt_milliseconds: rtts.get(rtts.len() / 2).copied(),
+            transports: transports.into_iter().collect::<Vec<_>>().join(","),
         }),
         certificates: certificates::facts(tunnel, seen, certified),
         sysctls: sysctls(seen),

@@ -178,7 +178,7 @@ fn of_forward(forward: &Forward, spec: &MuxTunnelSpec) -> Option<&'static str> {
         }
         _ if proxy.send && !can.source => "proxyProtocol.send is for carrier.protocol Native",
         _ if is_reverse(forward) && !can.listen => {
-            "direction ExitToEntry is for carrier.protocol Native, HTTP2 or QUIC"
+            "direction ExitToEntry is for carrier.protocol Native, HTTP2, QUIC or Auto"
         }
         _ if is_reverse(forward)
             && (protocol != ListenProtocol::Tcp || forward.proxy_protocol.is_some()) =>

@@ -106,6 +106,43 @@ fn carriers_over_udp_have_a_port_of_udp_wherever_one_is_named() {
 }
 
 #[test]
+fn what_entries_choose_has_a_port_of_tcp_and_one_of_udp_wherever_they_are_named() {
+    let tunnel = built(&format!(
+        "{FORWARDS}carrier: {{protocol: Auto, webSocket: {{path: /carrier}}, security: {{mode: None}}}}"
+    ));
+    for name in ["office-entry", "office-exit"] {
+        let config = config(&tunnel, name);
+        assert_eq!(config.transport, Transport::Auto, "{name}");
+        assert_eq!(config.protocol, Protocol::Native, "{name}");
+        assert!(config.web_socket.is_some(), "{name}");
+    }
+    assert_eq!(config(&tunnel, "office-entry").pool, Some(Pool::GROWING));
+    for name in ["office-exit", "office-exit-headless"] {
+        let service = child(&tunnel.services, name);
+        let [tcp, udp] = [0, 1].map(|index| service["spec"]["ports"][index].clone());
+        assert_eq!((&tcp["port"], &udp["port"]), (&json!(64000), &json!(64000)));
+        assert_eq!(
+            (&tcp["protocol"], &udp["protocol"]),
+            (&json!("TCP"), &json!("UDP"))
+        );
+        assert_eq!(tcp["appProtocol"], "kubernetes.io/ws");
+        assert_eq!(udp["appProtocol"], Value::Null);
+    }
+    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    assert_eq!(
+        (&ports[1]["protocol"], &ports[2]["protocol"]),
+        (&json!("TCP"), &json!("UDP"))
+    );
+    let policy = child(&tunnel.network_policies, "office-exit");
+    for (index, protocol) in ["TCP", "UDP"].into_iter().enumerate() {
+        assert_eq!(
+            policy["spec"]["ingress"][index]["ports"][0],
+            json!({"port": 64000, "protocol": protocol})
+        );
+    }
+}
+
+#[test]
 fn quic_has_a_port_of_udp_and_each_entry_finds_the_pods_of_its_exit() {
     let tunnel = built(&format!(
         "{FORWARDS}carrier: {{protocol: QUIC, congestionControl: Bbr, security: {{mode: MutualTls, \

@@ -134,6 +134,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
 
 fn carrier(rtt: f64) -> Carrier {
     Carrier {
+        transport: Default::default(),
         peer: "192.0.2.1:64000".to_owned(),
         uptime_seconds: 1.0,
         // A queue adds to the smoothed one.

@@ -20,6 +20,8 @@ pub(super) struct Made {
     pub(super) records: TlsRecords,
     /// The other end's certificates, its own first, where it was asked for them.
     pub(super) chain: Vec<CertificateDer<'static>>,
+    /// What both sides agreed on (ALPN), where they named it.
+    pub(super) alpn: Option<Vec<u8>>,
     /// What was read behind the handshake, sealed...
     pub(super) unread: Vec<u8>,
     /// ...and before that, opened.
@@ -79,10 +81,12 @@ pub(super) async fn run<H: Hands>(below: &dyn Transport, mut hands: H) -> Result
     let chain = hands.state().peer_certificates().unwrap_or_default();
     let chain = chain.iter().cloned().map(CertificateDer::into_owned);
     let chain = chain.collect();
+    let alpn = hands.state().alpn_protocol().map(<[u8]>::to_vec);
     let (secrets, schedule) = hands.finish().map_err(invalid)?;
     Ok(Made {
         records: TlsRecords::new(secrets, schedule).map_err(invalid)?,
         chain,
+        alpn,
         unread: bytes.incoming,
         plain: bytes.plain,
     })

@@ -69,7 +69,8 @@ impl ServerTls {
         })
     }
 
-    /// Shakes hands over `below`; the side that dials does so with `host`, unless configured otherwise.
+    /// Shakes hands over `below`, and agrees on what runs inside; the side that dials does so with `host`, unless configured
+    /// otherwise.
     ///
     /// # Errors
     /// The other end is not `host`, or does not speak TLS.
@@ -79,12 +80,13 @@ impl ServerTls {
         side: Side,
         host: &str,
         inside: Inside,
-    ) -> Result<Box<dyn Transport>> {
+    ) -> Result<(Box<dyn Transport>, Inside)> {
         match (self, side) {
             (Self::Server(servers), Side::Accepts) => {
                 let connection = UnbufferedServerConnection::new(servers.of(inside));
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
-                Ok(sealed(below, made, None))
+                let agreed = inside.agreed(made.alpn.as_deref());
+                Ok((sealed(below, made, None), agreed))
             }
             (Self::Client { config, name }, Side::Dials) => {
                 let name = name.as_deref().unwrap_or(host);
@@ -95,7 +97,7 @@ impl ServerTls {
                     UnbufferedClientConnection::new_with_alpn(config, asked, inside.alpn());
                 let made = handshake::run(&*below, connection.map_err(invalid)?).await?;
                 let proof = Proof::of(name.to_owned());
-                Ok(sealed(below, made, Some(proof)))
+                Ok((sealed(below, made, Some(proof)), inside))
             }
             _ => Err(other_side()),
         }
@@ -107,11 +109,11 @@ impl ServerTls {
     ///
     /// # Errors
     /// The credentials are those of the other side.
-    pub(crate) fn quic_client(&self, host: &str) -> Result<(ClientConfig, String)> {
+    pub(crate) fn quic_client(&self, inside: Inside, host: &str) -> Result<(ClientConfig, String)> {
         match self {
             Self::Client { config, name } => {
                 let name = name.as_deref().unwrap_or(host);
-                Ok((for_quic(config), name.to_owned()))
+                Ok((for_quic(config, inside), name.to_owned()))
             }
             Self::Server(_) => Err(other_side()),
         }
@@ -121,9 +123,9 @@ impl ServerTls {
     ///
     /// # Errors
     /// The credentials are those of the other side.
-    pub(crate) fn quic_server(&self) -> Result<Arc<ServerConfig>> {
+    pub(crate) fn quic_server(&self, inside: Inside) -> Result<Arc<ServerConfig>> {
         match self {
-            Self::Server(servers) => Ok(servers.of(Inside::Quic)),
+            Self::Server(servers) => Ok(servers.of(inside)),
             Self::Client { .. } => Err(other_side()),
         }
     }
@@ -188,8 +190,9 @@ mod tests {
         });
         let (near, far) = pair().await;
         let (client, server) = (client.unwrap(), server.unwrap());
-        let identity =
-            |made: Result<Box<dyn Transport>>| made.map(|made| made.identity().map(str::to_owned));
+        let identity = |made: Result<(Box<dyn Transport>, _)>| {
+            made.map(|(made, _)| made.identity().map(str::to_owned))
+        };
         let (near, far) = tokio::join!(
             client.secure(Tcp::boxed(near), Side::Dials, host, Inside::Carrier),
             server.secure(Tcp::boxed(far), Side::Accepts, "", Inside::Carrier)

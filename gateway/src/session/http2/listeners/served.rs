@@ -9,10 +9,11 @@ use muxtunnel_proto::{LISTENS_MAX, ListenEvent, ListenId, Priority, Reason, Refu
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::halves::{Receiving, Sending};
-use super::super::{Http2, Traffic, answer};
+use super::super::{Http2, Traffic};
 use super::message::{Message, Messages, Token};
 use super::{Listeners, News, WAITING_MAX, end, receive, send_all};
 use crate::session::bridge::link::{NoStream, Opened, Payload};
+use crate::session::connect::answer;
 use crate::session::mux::Local;
 
 /// What the peer sends and what it is sent.

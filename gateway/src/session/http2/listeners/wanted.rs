@@ -10,11 +10,12 @@ use muxtunnel_proto::{
 };
 use tokio::sync::mpsc;
 
+use super::super::Traffic;
 use super::super::ask::Asked;
-use super::super::{Traffic, answer};
 use super::message::{Message, Messages, Token};
 use super::{ACCEPT, LISTEN, Listeners, News, WAITING_MAX, end, receive, request, send_all};
 use crate::session::bridge::link::Payload;
+use crate::session::connect::answer;
 
 /// The way to accept or refuse a connection that arrived.
 pub(crate) struct Arrived {

@@ -151,7 +151,7 @@ async fn a_listener_goes_to_another_connection_where_its_own_retires() {
         let added = carriers.add(Carrier::Quic(near), Vec::new(), None);
         drop(added.unwrap());
         carriers.until(&|numbers| numbers.up == 2).await;
-        carriers.outdate(renewed);
+        carriers.outdate(&|carrier| carrier.since < renewed);
         assert!(carriers.retire_one());
         assert_eq!(of_other.recv().await, Some(asked(1)));
         carriers.until(&|numbers| numbers.up == 1).await;

@@ -1,11 +1,11 @@
-//! The two halves of a stream.
+//! What this side sends on a stream.
 //!
 //! The library does not say how much a peer takes: a batch is offered, it takes what it may, and the rest waits here, in no
 //! buffer of the session's. So that stalled streams hold little, a stream whose last batch was not taken at once offers half as
 //! much next, and all rests together are bounded by [`RESTS_MAX`], beyond which a stream offers [`OFFER_MIN`].
 
 use std::future::poll_fn;
-use std::io::IoSlice;
+use std::marker::PhantomData;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,13 +14,10 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use muxtunnel_proto::{Outcome, Priority, ResetCode};
-use quinn::{RecvStream, SendStream, VarInt};
+use quinn::{SendStream, StoppedError, VarInt, WriteError};
 
-use super::Traffic;
-use super::ask::order;
-use super::reading::{Cut, Reading};
-use super::wire::Message;
-use crate::session::bridge::link::{Held, Payload, Receiver, Sender, Unsent};
+use super::{Framing, Traffic};
+use crate::session::bridge::link::{Held, Payload, Sender, Unsent};
 
 /// What all rests of a connection hold before streams offer [`OFFER_MIN`].
 const RESTS_MAX: usize = 8 << 20;
@@ -30,15 +27,11 @@ const OFFER_MIN: usize = 8 << 10;
 const OFFER_MAX: usize = 256 << 10;
 /// A rest of which less than this part is left is copied.
 const FITTED_SHARE: usize = 4;
-/// Pieces of payload that are received at once; each is what one packet brought.
-const PIECES_MAX: usize = 64;
-/// What local ends of a connection have not taken before streams receive one piece at a time.
-const HELD_MAX: u64 = 8 << 20;
 /// How long the peer has to read what it has acknowledged, before a reset has its library throw that away.
 const RESET_PAUSE: Duration = Duration::from_millis(10);
 
 /// What this side sends.
-pub(crate) struct Sending {
+pub(crate) struct Sending<F: Framing> {
     /// `None`: it is reset.
     stream: Option<SendStream>,
     traffic: Rc<Traffic>,
@@ -51,6 +44,7 @@ pub(crate) struct Sending {
     offer: usize,
     has_sent: bool,
     finished: bool,
+    framing: PhantomData<F>,
 }
 
 /// A piece that the library has until the peer acknowledges it.
@@ -65,7 +59,7 @@ impl AsRef<[u8]> for Piece {
     }
 }
 
-impl Sending {
+impl<F: Framing> Sending<F> {
     pub(super) fn new(stream: SendStream, traffic: Rc<Traffic>) -> Self {
         Self {
             stream: Some(stream),
@@ -76,30 +70,45 @@ impl Sending {
             offer: OFFER_MAX,
             has_sent: false,
             finished: false,
+            framing: PhantomData,
         }
     }
 
-    pub(super) fn set_priority(&self, priority: Priority) {
+    pub(crate) fn set_priority(&self, priority: Priority) {
         if let Some(stream) = &self.stream {
             // It fails where the stream has ended.
             let _ = stream.set_priority(order(priority));
         }
     }
 
-    /// Says `message` before all payload.
+    /// Its number; `None`: it is reset.
+    pub(crate) fn id(&self) -> Option<u64> {
+        let stream = self.stream.as_ref();
+        stream.map(|stream| VarInt::from(stream.id()).into_inner())
+    }
+
+    /// Sends a `message` of the protocol itself, before all payload.
     ///
     /// # Errors
     /// The stream was cut.
-    pub(super) async fn say(&mut self, message: &Message) -> Result<(), Cut> {
-        self.set_rest(message.encode().into());
+    pub(crate) async fn say(&mut self, message: Vec<u8>) -> Result<(), WriteError> {
+        self.set_rest(message.into());
         poll_fn(|context| self.poll_rest(context)).await
     }
 
     /// The same, at once or as soon as there is credit for it.
-    pub(super) fn say_soon(&mut self, message: &Message) {
-        self.set_rest(message.encode().into());
+    pub(crate) fn say_soon(&mut self, message: Vec<u8>) {
+        self.set_rest(message.into());
         // Where there is none, or the stream was cut, whoever sends or waits next learns it.
         let _ = self.poll_rest(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Cuts it at once by a code of the protocol itself.
+    pub(crate) fn reject(&mut self, code: VarInt) {
+        if let Some(mut stream) = self.stream.take() {
+            // It fails where the stream has ended.
+            let _ = stream.reset(code);
+        }
     }
 
     fn set_rest(&mut self, rest: Bytes) {
@@ -114,10 +123,10 @@ impl Sending {
     }
 
     /// Ready once the library has all of the rest.
-    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Cut>> {
+    fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Result<(), WriteError>> {
         while !self.rest.is_empty() {
             let Some(stream) = &mut self.stream else {
-                return Poll::Ready(Err(Cut::Peer(ResetCode::Cancelled)));
+                return Poll::Ready(Err(WriteError::ClosedStream));
             };
             let piece = Bytes::from_owner(Piece {
                 bytes: self.rest.clone(),
@@ -149,9 +158,10 @@ impl Sending {
     }
 }
 
-impl Sender for Sending {
+impl<F: Framing> Sender for Sending<F> {
     async fn capacity(&mut self, wanted: usize) -> Result<usize, Outcome> {
-        poll_fn(|context| self.poll_rest(context)).await?;
+        let taken = poll_fn(|context| self.poll_rest(context)).await;
+        taken.map_err(not_written::<F>)?;
         Ok(self.offer().min(wanted))
     }
 
@@ -159,13 +169,19 @@ impl Sender for Sending {
         self.has_sent = true;
         self.unsent = payload.unsent().cloned();
         let offered = payload.remaining();
-        self.set_rest(Bytes::copy_from_slice(payload.chunk()));
+        let mut head = Vec::new();
+        F::begin(offered, &mut head);
+        // Of the size that it needs: what is more would be held along with it.
+        let mut frame = Vec::with_capacity(head.len() + offered);
+        frame.extend(head);
+        frame.extend_from_slice(payload.chunk());
+        self.set_rest(frame.into());
         drop(payload);
         let taken = poll_fn(|context| match self.poll_rest(context) {
             Poll::Ready(taken) => Poll::Ready(taken.map(|()| true)),
             Poll::Pending => Poll::Ready(Ok(false)),
         });
-        match taken.await? {
+        match taken.await.map_err(not_written::<F>)? {
             true if offered >= self.offer => self.offer = (self.offer * 2).min(OFFER_MAX),
             true => {}
             false => self.offer = (self.offer / 2).max(OFFER_MIN),
@@ -195,16 +211,20 @@ impl Sender for Sending {
     }
 
     async fn stopped(&mut self) -> Outcome {
-        if let Err(cut) = poll_fn(|context| self.poll_rest(context)).await {
-            return cut.into();
+        if let Err(error) = poll_fn(|context| self.poll_rest(context)).await {
+            return not_written::<F>(error);
         }
         let Some(stream) = &self.stream else {
             return Outcome::PeerReset(ResetCode::Cancelled);
         };
-        match stream.stopped().await {
-            Ok(Some(code)) => Cut::from(quinn::WriteError::Stopped(code)).into(),
-            Ok(None) => std::future::pending().await,
-            Err(error) => Cut::from(error).into(),
+        let code = match stream.stopped().await {
+            Ok(code) => code.and_then(F::reset_code),
+            Err(StoppedError::ConnectionLost(_)) => return Outcome::CarrierLost,
+            Err(StoppedError::ZeroRttRejected) => Some(ResetCode::Cancelled),
+        };
+        match code {
+            Some(code) => Outcome::PeerReset(code),
+            None => std::future::pending().await,
         }
     }
 
@@ -212,7 +232,7 @@ impl Sender for Sending {
         let Some(mut stream) = self.stream.take() else {
             return;
         };
-        let code = VarInt::from(code.code());
+        let code = F::code(code);
         if !self.has_sent {
             // It fails where the stream has ended.
             let _ = stream.reset(code);
@@ -226,132 +246,33 @@ impl Sender for Sending {
     }
 }
 
-impl Drop for Sending {
+impl<F: Framing> Drop for Sending<F> {
     fn drop(&mut self) {
         self.count_rest(0);
         if let Some(stream) = self.stream.as_mut().filter(|_| !self.finished) {
             // The library would finish it, which is for an end alone.
-            let _ = stream.reset(VarInt::from(ResetCode::Cancelled.code()));
+            let _ = stream.reset(F::code(ResetCode::Cancelled));
         }
     }
 }
 
-/// What the peer sends.
-pub(crate) struct Receiving {
-    stream: RecvStream,
-    traffic: Rc<Traffic>,
-    /// Bytes that were received and the local end has not taken.
-    held: u64,
-}
-
-impl Receiving {
-    pub(super) fn new(stream: RecvStream, traffic: Rc<Traffic>) -> Self {
-        Self {
-            stream,
-            traffic,
-            held: 0,
+fn not_written<F: Framing>(error: WriteError) -> Outcome {
+    match error {
+        WriteError::Stopped(code) => {
+            Outcome::PeerReset(F::reset_code(code).unwrap_or(ResetCode::Cancelled))
         }
-    }
-
-    /// The first message.
-    ///
-    /// # Errors
-    /// The stream was cut.
-    pub(super) async fn message(&mut self) -> Result<Message, Cut> {
-        Reading::default().next(&mut self.stream).await
-    }
-
-    fn count(&mut self, held: u64) {
-        let all = &self.traffic.held;
-        all.set(all.get() - self.held + held);
-        self.held = held;
-    }
-}
-
-impl Drop for Receiving {
-    fn drop(&mut self) {
-        self.count(0);
-    }
-}
-
-impl Receiver for Receiving {
-    type Payload = Pieces;
-
-    async fn receive(&mut self) -> Result<Option<Pieces>, Outcome> {
-        let most = match self.traffic.held.get() < HELD_MAX {
-            true => PIECES_MAX,
-            false => 1,
-        };
-        let mut pieces = vec![Bytes::new(); most];
-        let read = self.stream.read_chunks(&mut pieces).await;
-        let Some(count) = read.map_err(Cut::from)? else {
-            return Ok(None);
-        };
-        pieces.truncate(count);
-        let pieces = Pieces::from(pieces);
-        self.count(self.held + pieces.remaining() as u64);
-        Ok(Some(pieces))
-    }
-
-    /// The library has given credit for it when it was received.
-    fn took(&mut self, bytes: usize) {
-        self.count(self.held.saturating_sub(bytes as u64));
-    }
-
-    fn stop(&mut self, code: ResetCode) {
-        // It fails where the stream has ended.
-        let _ = self.stream.stop(VarInt::from(code.code()));
-    }
-}
-
-/// What several packets brought.
-#[derive(Debug)]
-pub(crate) struct Pieces {
-    pieces: Vec<Bytes>,
-    first: usize,
-    remaining: usize,
-}
-
-impl From<Vec<Bytes>> for Pieces {
-    fn from(pieces: Vec<Bytes>) -> Self {
-        Self {
-            remaining: pieces.iter().map(Bytes::len).sum(),
-            pieces,
-            first: 0,
+        WriteError::ConnectionLost(_) => Outcome::CarrierLost,
+        WriteError::ClosedStream | WriteError::ZeroRttRejected => {
+            Outcome::PeerReset(ResetCode::Cancelled)
         }
     }
 }
 
-impl Buf for Pieces {
-    fn remaining(&self) -> usize {
-        self.remaining
-    }
-
-    fn chunk(&self) -> &[u8] {
-        self.pieces.get(self.first).map_or(&[], |piece| piece)
-    }
-
-    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
-        let pieces = self.pieces.get(self.first..).unwrap_or_default();
-        let mut count = 0;
-        for (slice, piece) in slices.iter_mut().zip(pieces) {
-            *slice = IoSlice::new(piece);
-            count += 1;
-        }
-        count
-    }
-
-    fn advance(&mut self, bytes: usize) {
-        let mut left = bytes.min(self.remaining);
-        self.remaining -= left;
-        while let Some(piece) = self.pieces.get_mut(self.first) {
-            if piece.len() > left {
-                piece.advance(left);
-                break;
-            }
-            left -= piece.len();
-            *piece = Bytes::new();
-            self.first += 1;
-        }
+/// As the library orders streams: the higher ones first.
+const fn order(priority: Priority) -> i32 {
+    match priority {
+        Priority::Interactive => 1,
+        Priority::Auto => 0,
+        Priority::Bulk => -1,
     }
 }

@@ -75,7 +75,7 @@ const CLASSES: [(Reason, StatusCode, &TokenRef); 11] = [
 ];
 
 /// The stream is there.
-pub(super) fn granted(address: &str) -> Response<()> {
+pub(crate) fn granted(address: &str) -> Response<()> {
     let mut list = ListSerializer::new();
     let mut status = list.bare_item(SELF);
     if let Ok(address) = StringRef::from_str(address) {
@@ -86,7 +86,7 @@ pub(super) fn granted(address: &str) -> Response<()> {
 }
 
 /// It is not.
-pub(super) fn refused(refusal: &Refusal) -> Response<()> {
+pub(crate) fn refused(refusal: &Refusal) -> Response<()> {
     let class = CLASSES
         .iter()
         .find(|(reason, ..)| *reason == refusal.reason);
@@ -109,7 +109,7 @@ pub(super) fn refused(refusal: &Refusal) -> Response<()> {
 }
 
 /// Nothing but a status.
-pub(super) fn status(status: StatusCode) -> Response<()> {
+pub(crate) fn status(status: StatusCode) -> Response<()> {
     with(status, None)
 }
 
@@ -127,7 +127,7 @@ fn with(status: StatusCode, proxy_status: Option<String>) -> Response<()> {
 ///
 /// # Errors
 /// It refused.
-pub(super) fn read(head: &Parts) -> Result<(), Refusal> {
+pub(crate) fn read(head: &Parts) -> Result<(), Refusal> {
     if head.status.is_success() {
         return Ok(());
     }
@@ -157,7 +157,7 @@ pub(super) fn read(head: &Parts) -> Result<(), Refusal> {
 }
 
 /// The address that the peer reached, where it says so; else empty.
-pub(super) fn address(head: &Parts) -> String {
+pub(crate) fn address(head: &Parts) -> String {
     let said = last_hop(head);
     let hop = said.as_ref().and_then(|item| item.params.get(NEXT_HOP));
     match hop {

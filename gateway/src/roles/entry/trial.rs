@@ -1,0 +1,244 @@
+//! Whether another transport carries more than the present one: for some seconds both carry, side by side.
+//!
+//! Whatever a session has to send goes to the carrier that has room for it, so what each of them moved is what its path gives.
+//! No stream notices more than that: streams outlive their carriers.
+
+use std::time::Duration;
+
+use muxtunnel_gateway_config::status::CarrierTransport;
+use tokio::time::Instant;
+
+use super::dial_context::{DialContext, connect_by};
+use super::ways::Ways;
+use crate::net::egress::Address;
+use crate::session::mux::{CarrierFigures, CarrierPool};
+
+/// Between two looks at what carriers move and lose.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// Whoever moves less in that time needs no other transport.
+const BULK_BYTES: u64 = 256 << 10;
+/// Segments of TCP that are lost in that time: at least so many...
+const LOST_MIN: u64 = 10;
+/// ...and one in so many, at which Cubic carries a few Mbit/s over 50 ms.
+const LOST_PART: u64 = 1000;
+/// Payload of a segment on a path of 1,500 bytes.
+const SEGMENT_BYTES: u64 = 1448;
+/// What a new carrier has to find out how much its path takes...
+const WARM_UP: Duration = Duration::from_secs(2);
+/// ...before it is measured, for so long.
+const MEASURED: Duration = Duration::from_secs(5);
+/// The other transport has to carry five quarters of what the present one does.
+const BETTER: (u64, u64) = (5, 4);
+
+/// Waits until there is reason to try another transport, and returns that.
+pub(super) async fn is_due(carriers: &dyn CarrierPool, ways: &Ways) -> CarrierTransport {
+    if !ways.are_several() || !carriers.resumes() {
+        return std::future::pending().await;
+    }
+    let mut before = carriers.figures();
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let now = carriers.figures();
+        let look = Look::between(&before, &now);
+        before = now;
+        if let Some(look) = look
+            && look.gives_reason()
+            && let Some(other) = ways.to_try(look.transport, Instant::now())
+        {
+            return other;
+        }
+    }
+}
+
+/// What carriers did between two looks.
+#[derive(Debug, PartialEq, Eq)]
+struct Look {
+    transport: CarrierTransport,
+    bytes: u64,
+    lost: u64,
+}
+
+impl Look {
+    /// `None`: they are not the same ones, or run on several transports.
+    fn between(before: &[CarrierFigures], now: &[CarrierFigures]) -> Option<Self> {
+        let transport = now.first()?.transport;
+        let pairs = before.iter().zip(now);
+        let mut same = pairs.clone();
+        let is_same = before.len() == now.len()
+            && same.all(|(before, now)| before.since == now.since && now.transport == transport);
+        is_same.then(|| Self {
+            transport,
+            bytes: pairs
+                .clone()
+                .map(|(before, now)| bytes(now) - bytes(before))
+                .sum(),
+            lost: pairs.map(|(before, now)| lost(now) - lost(before)).sum(),
+        })
+    }
+
+    /// By KCP nothing that is lost tells what TCP would carry.
+    fn gives_reason(&self) -> bool {
+        let loses = self.lost >= LOST_MIN && self.lost * LOST_PART >= self.bytes / SEGMENT_BYTES;
+        self.bytes >= BULK_BYTES && (loses || self.transport == CarrierTransport::Kcp)
+    }
+}
+
+fn bytes(carrier: &CarrierFigures) -> u64 {
+    carrier.sent + carrier.received
+}
+
+/// Segments that either side sent again, as far as this one sees.
+fn lost(carrier: &CarrierFigures) -> u64 {
+    let path = carrier.path.unwrap_or_default();
+    path.retransmits + path.out_of_order
+}
+
+/// What carriers on `transport` moved.
+fn moved(carriers: &[CarrierFigures], transport: CarrierTransport) -> u64 {
+    let on = carriers
+        .iter()
+        .filter(|carrier| carrier.transport == transport);
+    on.map(bytes).sum()
+}
+
+/// Tries `other` beside what there is, and has the carriers replaced that carry less.
+pub(super) async fn run(
+    carriers: &dyn CarrierPool,
+    other: CarrierTransport,
+    at: &Address,
+    dial_context: &DialContext,
+) {
+    let ways = &dial_context.ways;
+    let is_better = match compared(carriers, other, at, dial_context).await {
+        Ok(Compared {
+            other: more,
+            present,
+        }) => {
+            let (by_other, by_present) = (megabits(more), megabits(present));
+            tracing::info!(transport = %other, megabits_per_second = by_other, others = by_present, "Another transport was tried");
+            let is_better = more * BETTER.1 > present * BETTER.0;
+            if is_better {
+                let why =
+                    format!("it carried {by_other} Mbit/s where the others carried {by_present}");
+                ways.prefer(other, &why);
+            }
+            is_better
+        }
+        Err(error) => {
+            tracing::info!(transport = %other, %error, "Another transport cannot be had");
+            false
+        }
+    };
+    carriers.outdate(&|carrier| (carrier.transport == other) != is_better);
+    ways.tried(is_better, Instant::now());
+}
+
+/// Bytes that were carried at the same time.
+struct Compared {
+    other: u64,
+    present: u64,
+}
+
+async fn compared(
+    carriers: &dyn CarrierPool,
+    other: CarrierTransport,
+    at: &Address,
+    dial_context: &DialContext,
+) -> std::io::Result<Compared> {
+    let ended = || std::io::Error::other("a carrier ended meanwhile");
+    let carrier = connect_by(other, at, dial_context).await?;
+    let added = carriers.add(carrier, Vec::new(), None);
+    let added = added.map_err(|error| std::io::Error::other(error.to_string()))?;
+    if !added.await {
+        return Err(ended());
+    }
+    let up = carriers.numbers().up;
+    let measure = async {
+        tokio::time::sleep(WARM_UP).await;
+        let before = carriers.figures();
+        tokio::time::sleep(MEASURED).await;
+        (before, carriers.figures())
+    };
+    let (before, after) = tokio::select! {
+        measured = measure => measured,
+        () = carriers.lacks(up) => {
+            // One of them ended. Where it was not the other one, what is left may be that one alone.
+            let left = carriers.figures();
+            let is_alone = left.iter().all(|carrier| carrier.transport == other);
+            return if is_alone && !left.is_empty() {
+                Ok(Compared { other: 1, present: 0 })
+            } else {
+                Err(ended())
+            };
+        }
+    };
+    let all = |carriers: &[CarrierFigures]| carriers.iter().map(bytes).sum::<u64>();
+    let more = moved(&after, other).saturating_sub(moved(&before, other));
+    Ok(Compared {
+        other: more,
+        present: all(&after)
+            .saturating_sub(all(&before))
+            .saturating_sub(more),
+    })
+}
+
+/// What `bytes` in [`MEASURED`] are, in Mbit/s.
+const fn megabits(bytes: u64) -> u64 {
+    bytes * 8 / MEASURED.as_secs() / 1_000_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::path::PathInfo;
+
+    fn carrier(transport: CarrierTransport, bytes: u64, lost: [u64; 2]) -> CarrierFigures {
+        CarrierFigures {
+            since: std::time::Instant::now(),
+            transport,
+            sent: bytes / 2,
+            received: bytes - bytes / 2,
+            path: Some(PathInfo {
+                retransmits: lost[0],
+                out_of_order: lost[1],
+                ..PathInfo::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn bulk_that_loses_by_tcp_and_any_bulk_by_kcp_are_reason_to_try_another() {
+        let reason = |transport, bytes: u64, lost: u64| {
+            let before = carrier(transport, 1000, [3, 4]);
+            let mut now = carrier(transport, 1000 + bytes, [3 + lost, 4]);
+            now.since = before.since;
+            let sent = Look::between(&[before], &[now]).unwrap();
+            let mut now = carrier(transport, 1000 + bytes, [3, 4 + lost]);
+            now.since = before.since;
+            assert_eq!(
+                Look::between(&[before], &[now]).unwrap(),
+                sent,
+                "in either direction"
+            );
+            sent.gives_reason()
+        };
+        let tcp = CarrierTransport::Tcp;
+        assert!(reason(tcp, 1 << 20, 10), "1 in 72");
+        assert!(!reason(tcp, 1 << 20, 9), "few may be lost by chance");
+        assert!(!reason(tcp, 1 << 30, 100), "1 in 7,400");
+        assert!(!reason(tcp, 100 << 10, 50), "hardly anything is moved");
+        assert!(reason(CarrierTransport::Kcp, 1 << 20, 0));
+        assert!(!reason(CarrierTransport::Kcp, 100 << 10, 50));
+    }
+
+    #[test]
+    fn other_carriers_than_before_tell_nothing() {
+        let (one, other) = (
+            carrier(CarrierTransport::Tcp, 0, [0, 0]),
+            carrier(CarrierTransport::Tcp, 1 << 30, [1 << 20, 0]),
+        );
+        assert_eq!(Look::between(&[one], &[other]), None);
+        assert_eq!(Look::between(&[one], &[one, other]), None);
+        assert_eq!(Look::between(&[], &[]), None);
+    }
+}

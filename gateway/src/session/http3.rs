@@ -1,0 +1,406 @@
+//! HTTP/3 (RFC 9114): each stream is a CONNECT (section 4.4).
+//!
+//! quinn has the connections ([`crate::io::quic`]) and the streams ([`crate::session::quic_streams`]). Here is what HTTP/3 makes of
+//! them: frames ([`frame`], [`data`]), fields ([`qpack`], [`message`]) and what is said of the whole connection ([`control`]).
+//! docs/protocol.md says why no library does it. A cut is RESET_STREAM and STOP_SENDING, and never an end.
+//!
+//! Memory: a peer may send what the windows allow, `memory.receive` in all, and fields as long as [`FIELD_BYTES_MAX`] each and
+//! [`frame::READING_MAX`] together; see docs/limits.md.
+
+mod ask;
+mod code;
+mod control;
+mod data;
+mod frame;
+mod message;
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) mod oracle;
+mod qpack;
+mod settings;
+
+use std::cell::{Cell, RefCell};
+use std::io::{Error, ErrorKind};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use http::response::Parts;
+use muxtunnel_gateway_config::SessionConfig;
+use muxtunnel_proto::{Priority, Reason, Refusal, SessionError};
+use quinn::{ConnectionError, VarInt, WriteError};
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinSet;
+
+use crate::base::token_bucket::Bucket;
+use crate::io::quic::{CloseCode, window};
+use crate::io::transport::Side;
+use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Under};
+use crate::session::connect::{answer, connect_to};
+use crate::session::end::SessionEnd;
+use crate::session::mux::Local;
+use crate::session::quic_streams::{self, Broken, Traffic};
+use ask::Asked;
+use control::{Heard, Hearing, Saying, Unheard};
+use data::Data;
+use frame::{Budget, Cut, Frames};
+
+/// The header fields of one request or answer, as they are sent and as they count.
+const FIELD_BYTES_MAX: usize = 16 << 10;
+/// Requests a second that the peer may take back before they are answered, and for how long at once: more end the connection
+/// (as CVE-2023-44487 in HTTP/2).
+const CANCELLED_PER_SECOND: u64 = 200;
+const CANCELLED_BURST: Duration = Duration::from_secs(5);
+/// How long the last packet has to leave: the library sends it by a task of its own.
+const CLOSE_TIME: Duration = Duration::from_millis(20);
+/// The peer takes requests of any number.
+const ALL_TAKEN: u64 = u64::MAX;
+/// Between the numbers of two requests (RFC 9000, section 2.1).
+const NUMBER_STEP: u64 = 4;
+
+/// The halves of a stream.
+pub(crate) type Sending = quic_streams::Sending<Data>;
+pub(crate) type Receiving = quic_streams::Receiving<Data>;
+
+/// One connection.
+pub(crate) struct Http3 {
+    side: Side,
+    shared: Rc<Shared>,
+    streams_max: usize,
+    /// What the fields of a request may count, as the peer said.
+    field_bytes_max: Cell<u64>,
+    /// Requests from this number on are not taken.
+    taken_below: watch::Sender<u64>,
+    goes_away: Cell<bool>,
+    /// There may be something to say.
+    control_due: Notify,
+    closing: Notify,
+}
+
+/// What all requests of one connection share.
+struct Shared {
+    traffic: Rc<Traffic>,
+    budget: Rc<Budget>,
+    cancelled: RefCell<Bucket>,
+}
+
+impl Shared {
+    /// The peer took a request back before it was answered.
+    fn cancelled(&self) {
+        let mut cancelled = self.cancelled.borrow_mut();
+        if !cancelled.try_take(Instant::now(), 1) {
+            self.traffic.break_off(Broken {
+                code: code::EXCESSIVE_LOAD,
+                problem: "too many requests that are taken back",
+            });
+        }
+    }
+}
+
+impl Http3 {
+    /// The side that dialled or accepted the connection.
+    ///
+    /// # Errors
+    /// It is no QUIC connection.
+    pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
+        let Under::Quic(connection) = below.under else {
+            let text = "HTTP/3 does not run on bytes in order";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        };
+        let quic = connection.quic();
+        quic.set_receive_window(window(config.memory.receive.0));
+        quic.set_send_window(config.memory.retain.0);
+        if side == Side::Accepts {
+            quic.set_max_concurrent_bi_streams(config.streams_max.into());
+        }
+        Ok(Self {
+            side,
+            shared: Rc::new(Shared {
+                traffic: Rc::new(Traffic::new(connection, below.unsent)),
+                budget: Rc::default(),
+                cancelled: RefCell::new(Bucket::new(CANCELLED_PER_SECOND, CANCELLED_BURST)),
+            }),
+            streams_max: config.streams_max as usize,
+            field_bytes_max: Cell::new(u64::MAX),
+            taken_below: watch::Sender::new(ALL_TAKEN),
+            goes_away: Cell::new(false),
+            control_due: Notify::new(),
+            closing: Notify::new(),
+        })
+    }
+
+    async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, Unheard> {
+        let traffic = &self.shared.traffic;
+        let quic = traffic.connection.quic();
+        let mut saying = Saying::begin(quic).await?;
+        let mut hearing = Hearing::new(quic, self.side, &self.shared.budget);
+        let mut asking = JoinSet::new();
+        // The number of the next request of the peer's.
+        let mut next = 0;
+        let mut has_left = false;
+        loop {
+            if saying.is_done() && self.goes_away.get() && !has_left {
+                // What a client says there is of pushes, of which there are none.
+                saying.go_away(next);
+                has_left = true;
+            }
+            tokio::select! {
+                biased;
+                said = saying.flush(), if !saying.is_done() => said?,
+                heard = hearing.next() => self.heard(heard?, hears)?,
+                asked = asking.join_next(), if !asking.is_empty() => {
+                    if let Some(Ok(Some(asked))) = asked {
+                        hears.asked(asked);
+                    }
+                }
+                stream = quic.accept_bi() => {
+                    let (sender, receiver) = stream.map_err(end_of)?;
+                    let (mut sender, mut receiver) = traffic.halves(sender, receiver);
+                    if has_left {
+                        sender.reject(code::REQUEST_REJECTED);
+                        receiver.reject(code::REQUEST_REJECTED);
+                        continue;
+                    }
+                    next += NUMBER_STEP;
+                    let shared = Rc::clone(&self.shared);
+                    asking.spawn_local(Asked::read((sender, receiver), shared));
+                }
+                () = self.control_due.notified() => {}
+                () = self.closing.notified() => {
+                    traffic.connection.close(CloseCode::Done, "");
+                    tokio::time::sleep(CLOSE_TIME).await;
+                    return Ok(SessionEnd::Closed);
+                }
+            }
+        }
+    }
+
+    fn heard(&self, heard: Heard, hears: &dyn Hears<Self>) -> Result<(), Broken> {
+        match heard {
+            Heard::Settings { field_bytes_max } => {
+                self.field_bytes_max.set(field_bytes_max);
+                hears.ready();
+            }
+            // Of pushes.
+            Heard::GoAway(_) if self.side == Side::Accepts => {}
+            Heard::GoAway(id) if id > *self.taken_below.borrow() => {
+                return Err(control::id_error("GOAWAY that takes more than one before"));
+            }
+            Heard::GoAway(id) => {
+                self.taken_below.send_replace(id);
+                hears.going_away();
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Link for Http3 {
+    type Sender = Sending;
+    type Receiver = Receiving;
+    type Ask = Asked;
+
+    fn open(
+        &self,
+        target: &str,
+        priority: Priority,
+    ) -> Local<'static, Result<Opened<Self>, NoStream>> {
+        let shared = Rc::clone(&self.shared);
+        let taken_below = self.taken_below.subscribe();
+        let field_bytes_max = self.field_bytes_max.get();
+        let request = connect_to(target);
+        Box::pin(async move {
+            let (fields, size) = message::push_request(&request.map_err(NoStream::Refused)?);
+            if size as u64 > field_bytes_max {
+                let text = "the other side takes no request that is as long as this target";
+                return Err(refused(text.to_owned()));
+            }
+            let stream = tokio::select! {
+                biased;
+                () = leaves(taken_below.clone(), ALL_TAKEN - 1) => return Err(NoStream::NotTaken),
+                stream = shared.traffic.connection.quic().open_bi() => stream,
+            };
+            let (sender, receiver) = stream.map_err(|error| not_opened(&error))?;
+            let (sender, receiver) = shared.traffic.halves(sender, receiver);
+            sender.set_priority(priority);
+            let number = sender.id().unwrap_or_default();
+            let mut request = Request(Some((sender, receiver)));
+            let head = tokio::select! {
+                biased;
+                head = request.send(fields, &shared) => head?,
+                () = leaves(taken_below, number) => return Err(NoStream::NotTaken),
+            };
+            let address = answer::address(&head);
+            answer::read(&head).map_err(NoStream::Refused)?;
+            let (sender, receiver) = request.0.take().ok_or(NoStream::Lost)?;
+            Ok(Opened {
+                sender,
+                receiver,
+                address,
+            })
+        })
+    }
+
+    fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {
+        Box::pin(async move {
+            let traffic = &self.shared.traffic;
+            let end = match self.drive(hears).await {
+                Ok(end) | Err(Unheard::Ended(end)) => end,
+                Err(Unheard::Broken(broken)) => {
+                    traffic.break_off(broken);
+                    SessionEnd::Closed
+                }
+            };
+            let Some(broken) = traffic.broken() else {
+                return end;
+            };
+            tokio::time::sleep(CLOSE_TIME).await;
+            SessionEnd::Protocol(SessionError::Violation {
+                code: Some(broken.code.into_inner()),
+                problem: broken.problem.to_owned(),
+            })
+        })
+    }
+
+    /// What the peer takes at once is QUIC's to say, and its library's to know: an open beyond that waits.
+    fn streams_max(&self) -> usize {
+        self.streams_max
+    }
+
+    fn held(&self) -> u64 {
+        self.shared.traffic.held()
+    }
+
+    fn go_away(&self) {
+        self.goes_away.set(true);
+        self.control_due.notify_one();
+    }
+
+    fn shut_down(&self) {
+        self.closing.notify_one();
+    }
+}
+
+/// A request without its answer: dropped, it is taken back.
+struct Request(Option<(Sending, Receiving)>);
+
+impl Request {
+    /// Sends its `fields`, and waits for the head of the answer.
+    async fn send(&mut self, fields: Vec<u8>, shared: &Shared) -> Result<Parts, NoStream> {
+        let Some((sender, receiver)) = &mut self.0 else {
+            return Err(NoStream::Lost);
+        };
+        sender.say(fields).await.map_err(not_sent)?;
+        let mut frames = Frames::new(&shared.budget);
+        loop {
+            let frame = frames.next(receiver.stream()).await;
+            let frame = frame.map_err(|cut| not_answered(cut, &shared.traffic))?;
+            let frame = frame.ok_or_else(|| refused("no answer, but an end".to_owned()))?;
+            if frame.kind != frame::HEADERS {
+                let broken = frame::unexpected("an answer that does not begin with its fields");
+                return Err(not_answered(broken.into(), &shared.traffic));
+            }
+            let fields = qpack::decode(&frame.body).map_err(|unreadable| match unreadable {
+                qpack::Unreadable::TooLarge => not_answered(Cut::TooLong, &shared.traffic),
+                qpack::Unreadable::Malformed => not_answered(UNREADABLE.into(), &shared.traffic),
+            })?;
+            let head = message::answer(fields)
+                .map_err(|message::Malformed| refused("an answer that is malformed".to_owned()))?;
+            // The final one follows (section 4.1).
+            if !head.status.is_informational() {
+                return Ok(head);
+            }
+        }
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if let Some((sender, receiver)) = &mut self.0 {
+            sender.reject(code::REQUEST_CANCELLED);
+            receiver.reject(code::REQUEST_CANCELLED);
+        }
+    }
+}
+
+/// Fields that cannot be read.
+const UNREADABLE: Broken = Broken {
+    code: code::QPACK_DECOMPRESSION_FAILED,
+    problem: "fields that cannot be read without a dynamic table",
+};
+
+/// Waits until the peer says that it takes no request of this `number`.
+async fn leaves(mut taken_below: watch::Receiver<u64>, number: u64) {
+    if taken_below
+        .wait_for(|below| *below <= number)
+        .await
+        .is_err()
+    {
+        // The link is gone, which its connection says.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn refused(text: String) -> NoStream {
+    NoStream::Refused(Refusal::new(Reason::General, text))
+}
+
+/// Why there is no stream, where the connection ended before the answer. Nothing but the request has left by then, so that it
+/// may be repeated where a peer ended the connection in order.
+fn not_opened(error: &ConnectionError) -> NoStream {
+    match error {
+        ConnectionError::ApplicationClosed(close) if close.error_code == code::NO_ERROR => {
+            NoStream::NotTaken
+        }
+        _ => NoStream::Lost,
+    }
+}
+
+fn not_sent(error: WriteError) -> NoStream {
+    match error {
+        WriteError::Stopped(code) => not_taken(code),
+        WriteError::ConnectionLost(error) => not_opened(&error),
+        WriteError::ClosedStream | WriteError::ZeroRttRejected => NoStream::Lost,
+    }
+}
+
+fn not_answered(cut: Cut, traffic: &Traffic) -> NoStream {
+    match cut {
+        Cut::Peer(code) => not_taken(code),
+        Cut::TooLong => refused(format!("an answer of more than {FIELD_BYTES_MAX} bytes")),
+        Cut::Broken(broken) => {
+            traffic.break_off(broken);
+            NoStream::Lost
+        }
+        Cut::Connection(error) => not_opened(&error),
+    }
+}
+
+/// Why there is no stream, where the peer cut it with this code.
+fn not_taken(code: VarInt) -> NoStream {
+    match code {
+        code::REQUEST_REJECTED => NoStream::NotTaken,
+        code => refused(format!(
+            "the other side reset the request, code {:#x}",
+            code.into_inner()
+        )),
+    }
+}
+
+/// Why a connection ended.
+fn end_of(error: ConnectionError) -> SessionEnd {
+    match error {
+        ConnectionError::LocallyClosed => SessionEnd::Closed,
+        ConnectionError::ApplicationClosed(close) if close.error_code == code::NO_ERROR => {
+            SessionEnd::Closed
+        }
+        ConnectionError::ApplicationClosed(close) => {
+            SessionEnd::Protocol(SessionError::ClosedByPeer {
+                code: close.error_code.into_inner(),
+                reason: String::from_utf8_lossy(&close.reason).into_owned(),
+            })
+        }
+        error => SessionEnd::Io(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

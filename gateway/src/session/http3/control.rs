@@ -1,0 +1,327 @@
+//! What both ends say of the whole connection, on streams of one direction (RFC 9114, section 6.2).
+
+use std::rc::Rc;
+
+use bytes::Bytes;
+use quinn::{Connection, RecvStream, SendStream};
+use tokio::task::JoinSet;
+
+use super::frame::{self, Budget, Cut, Frame, Frames};
+use super::settings::{self, Settings};
+use super::{code, end_of};
+use crate::io::transport::Side;
+use crate::session::end::SessionEnd;
+use crate::session::quic_streams::Broken;
+
+const CONTROL: u64 = 0x0;
+const PUSH: u64 = 0x1;
+const QPACK_ENCODER: u64 = 0x2;
+const QPACK_DECODER: u64 = 0x3;
+/// The only instruction that an encoder without a table may send: that it has none (RFC 9204, section 4.3.1).
+const NO_TABLE: u8 = 0x20;
+/// Bytes that are read at once of a stream of which nothing is kept.
+const CHUNK_BYTES: usize = 4 << 10;
+
+/// Why the peer is not heard any more.
+#[derive(Debug)]
+pub(super) enum Unheard {
+    Broken(Broken),
+    Ended(SessionEnd),
+}
+
+impl From<Broken> for Unheard {
+    fn from(broken: Broken) -> Self {
+        Self::Broken(broken)
+    }
+}
+
+impl From<SessionEnd> for Unheard {
+    fn from(end: SessionEnd) -> Self {
+        Self::Ended(end)
+    }
+}
+
+const CLOSED: Broken = Broken {
+    code: code::CLOSED_CRITICAL_STREAM,
+    problem: "the end of a stream that the connection needs",
+};
+
+const fn doubled(problem: &'static str) -> Broken {
+    Broken {
+        code: code::STREAM_CREATION_ERROR,
+        problem,
+    }
+}
+
+/// This side's control stream. Those of QPACK are not opened, for without a table nothing is sent there.
+pub(super) struct Saying {
+    connection: Connection,
+    stream: SendStream,
+    unsaid: Bytes,
+}
+
+impl Saying {
+    /// The settings are said first.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub(super) async fn begin(connection: &Connection) -> Result<Self, SessionEnd> {
+        let stream = connection.open_uni().await.map_err(end_of)?;
+        // Little is said here, and before all else.
+        let _ = stream.set_priority(i32::MAX);
+        let mut unsaid = Vec::new();
+        frame::push_integer(&mut unsaid, CONTROL);
+        settings::push(&mut unsaid);
+        Ok(Self {
+            connection: connection.clone(),
+            stream,
+            unsaid: unsaid.into(),
+        })
+    }
+
+    /// Whether all that was said has gone.
+    pub(super) fn is_done(&self) -> bool {
+        self.unsaid.is_empty()
+    }
+
+    /// Says once all else has gone that nothing is taken from `id` on.
+    pub(super) fn go_away(&mut self, id: u64) {
+        let (mut body, mut frame) = (Vec::new(), Vec::new());
+        frame::push_integer(&mut body, id);
+        frame::push(&mut frame, frame::GOAWAY, &body);
+        self.unsaid = frame.into();
+    }
+
+    /// Has it go. May be dropped and called again.
+    ///
+    /// # Errors
+    /// The peer does not listen any more.
+    pub(super) async fn flush(&mut self) -> Result<(), Unheard> {
+        while !self.unsaid.is_empty() {
+            match self.stream.write(&self.unsaid).await {
+                Ok(written) => drop(self.unsaid.split_to(written)),
+                Err(quinn::WriteError::ConnectionLost(error)) => return Err(end_of(error).into()),
+                Err(_) => return Err(ended(&self.connection)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is heard of the whole connection.
+pub(super) enum Heard {
+    /// Requests can be sent, and so much may their fields count.
+    Settings { field_bytes_max: u64 },
+    /// Nothing from this number on was taken, or will be.
+    GoAway(u64),
+}
+
+/// The peer's streams of one direction.
+pub(super) struct Hearing {
+    connection: Connection,
+    side: Side,
+    /// Streams whose kind has not come.
+    arriving: JoinSet<Option<(u64, RecvStream)>>,
+    control: Option<RecvStream>,
+    frames: Frames,
+    has_settings: bool,
+    /// The streams of QPACK, once they are there.
+    has_encoder: bool,
+    has_decoder: bool,
+    qpack: JoinSet<Unheard>,
+}
+
+impl Hearing {
+    pub(super) fn new(connection: &Connection, side: Side, budget: &Rc<Budget>) -> Self {
+        Self {
+            connection: connection.clone(),
+            side,
+            arriving: JoinSet::new(),
+            control: None,
+            frames: Frames::new(budget),
+            has_settings: false,
+            has_encoder: false,
+            has_decoder: false,
+            qpack: JoinSet::new(),
+        }
+    }
+
+    /// The next word. May be dropped and called again.
+    ///
+    /// # Errors
+    /// [`Unheard`].
+    pub(super) async fn next(&mut self) -> Result<Heard, Unheard> {
+        loop {
+            let frame = tokio::select! {
+                biased;
+                frame = next(&mut self.frames, &mut self.control) => frame,
+                arrived = self.arriving.join_next(), if !self.arriving.is_empty() => {
+                    if let Some(Ok(Some((kind, stream)))) = arrived {
+                        self.take(kind, stream)?;
+                    }
+                    continue;
+                }
+                unheard = self.qpack.join_next(), if !self.qpack.is_empty() => match unheard {
+                    Some(Ok(unheard)) => return Err(unheard),
+                    _ => continue,
+                },
+                stream = self.connection.accept_uni() => {
+                    self.arriving.spawn_local(kind_of(stream.map_err(end_of)?));
+                    continue;
+                }
+            };
+            let frame = match frame {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return Err(CLOSED.into()),
+                Err(cut) => return Err(unheard(&self.connection, cut)),
+            };
+            if let Some(heard) = self.read(&frame)? {
+                return Ok(heard);
+            }
+        }
+    }
+
+    /// Takes up a stream of this kind.
+    fn take(&mut self, kind: u64, mut stream: RecvStream) -> Result<(), Unheard> {
+        match kind {
+            CONTROL if self.control.is_some() => Err(doubled("a second control stream").into()),
+            CONTROL => {
+                self.control = Some(stream);
+                Ok(())
+            }
+            QPACK_ENCODER if self.has_encoder => Err(doubled("a second encoder stream").into()),
+            QPACK_ENCODER => {
+                self.has_encoder = true;
+                self.qpack
+                    .spawn_local(encoder(self.connection.clone(), stream));
+                Ok(())
+            }
+            QPACK_DECODER if self.has_decoder => Err(doubled("a second decoder stream").into()),
+            QPACK_DECODER => {
+                self.has_decoder = true;
+                self.qpack
+                    .spawn_local(decoder(self.connection.clone(), stream));
+                Ok(())
+            }
+            PUSH if self.side == Side::Dials => {
+                Err(id_error("a push, where none is allowed").into())
+            }
+            PUSH => Err(doubled("a push of a client").into()),
+            _ => {
+                // It fails where the stream has ended.
+                let _ = stream.stop(code::STREAM_CREATION_ERROR);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a frame of the control stream says.
+    fn read(&mut self, frame: &Frame) -> Result<Option<Heard>, Broken> {
+        if !self.has_settings && frame.kind != frame::SETTINGS {
+            return Err(Broken {
+                code: code::MISSING_SETTINGS,
+                problem: "a control stream that does not begin with SETTINGS",
+            });
+        }
+        match frame.kind {
+            frame::SETTINGS if self.has_settings => Err(frame::unexpected("a second SETTINGS")),
+            frame::SETTINGS => {
+                self.has_settings = true;
+                let Settings { field_bytes_max } = settings::read(&frame.body)?;
+                Ok(Some(Heard::Settings { field_bytes_max }))
+            }
+            frame::GOAWAY => {
+                let id = whole_integer(&frame.body)?;
+                if self.side == Side::Dials && id % 4 != 0 {
+                    return Err(id_error("GOAWAY with a number of no request"));
+                }
+                Ok(Some(Heard::GoAway(id)))
+            }
+            frame::MAX_PUSH_ID if self.side == Side::Accepts => {
+                whole_integer(&frame.body)?;
+                Ok(None)
+            }
+            frame::CANCEL_PUSH => Err(id_error("CANCEL_PUSH of a push that there is not")),
+            _ => Err(frame::unexpected(
+                "a frame that has no place on a control stream",
+            )),
+        }
+    }
+}
+
+/// What the control stream has next, once it is there.
+async fn next(frames: &mut Frames, control: &mut Option<RecvStream>) -> Result<Option<Frame>, Cut> {
+    match control {
+        Some(stream) => frames.next(stream).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn unheard(connection: &Connection, cut: Cut) -> Unheard {
+    match cut {
+        Cut::Broken(broken) => broken.into(),
+        Cut::TooLong => Unheard::Broken(Broken {
+            code: code::EXCESSIVE_LOAD,
+            problem: "a frame on the control stream that is too long",
+        }),
+        Cut::Connection(error) => end_of(error).into(),
+        Cut::Peer(_) => ended(connection),
+    }
+}
+
+/// A stream that the connection needs was cut, or the connection was.
+fn ended(connection: &Connection) -> Unheard {
+    match connection.close_reason() {
+        Some(error) => end_of(error).into(),
+        None => CLOSED.into(),
+    }
+}
+
+/// The number that is all that a frame has.
+fn whole_integer(body: &[u8]) -> Result<u64, Broken> {
+    match frame::integer(body) {
+        Some((value, [])) => Ok(value),
+        _ => Err(Broken {
+            code: code::FRAME_ERROR,
+            problem: "a frame that is no number",
+        }),
+    }
+}
+
+pub(super) const fn id_error(problem: &'static str) -> Broken {
+    Broken {
+        code: code::ID_ERROR,
+        problem,
+    }
+}
+
+/// The kind of a new stream; `None`: it has ended before.
+async fn kind_of(mut stream: RecvStream) -> Option<(u64, RecvStream)> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some((kind, _)) = frame::integer(&bytes) {
+            return Some((kind, stream));
+        }
+        let chunk = stream.read_chunk(1, true).await.ok()??;
+        bytes.extend_from_slice(&chunk.bytes);
+    }
+}
+
+/// Reads what an encoder without a table says.
+async fn encoder(connection: Connection, mut stream: RecvStream) -> Unheard {
+    while let Ok(Some(chunk)) = stream.read_chunk(CHUNK_BYTES, true).await {
+        if chunk.bytes.iter().any(|byte| *byte != NO_TABLE) {
+            return Unheard::Broken(Broken {
+                code: code::QPACK_ENCODER_STREAM_ERROR,
+                problem: "entries for a dynamic table that there is not",
+            });
+        }
+    }
+    ended(&connection)
+}
+
+/// Reads what a decoder says, which says nothing of use where there is no table.
+async fn decoder(connection: Connection, mut stream: RecvStream) -> Unheard {
+    while let Ok(Some(_)) = stream.read_chunk(CHUNK_BYTES, true).await {}
+    ended(&connection)
+}

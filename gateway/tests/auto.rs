@@ -1,0 +1,257 @@
+//! Entries that choose what their carriers run on: what the path lets pass, and of that what carries more.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+#[path = "common/authority.rs"]
+mod authority;
+mod common;
+#[path = "common/ends.rs"]
+mod ends;
+
+use std::io::Read;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+use authority::Authority;
+use common::namespace::Namespace;
+use common::*;
+use ends::{Ends, MIB, assert_exact, carrier_address};
+
+const HERE: &str = "10.211.0.1";
+const ENTRY: &str = "10.211.0.2";
+/// A look at what is lost, and a trial.
+const SWITCHED_WITHIN: Duration = Duration::from_secs(60);
+const WEB_SOCKET: &str = "webSocket: {path: /carrier}\n";
+
+fn exit(security: &str, carrier: SocketAddr, allow: SocketAddr) -> Gate {
+    Gate::with_file(&format!(
+        "role: Exit\ntransport: Auto\n{WEB_SOCKET}security: {security}\nlisten: '{carrier}'\nadmin: ADMIN\nworkers: 2\n\
+         allow: ['{allow}']\n"
+    ))
+    .until_ready()
+}
+
+/// `how`: the fields of its transport.
+fn entry(how: &str, security: &str, connect: SocketAddr, to: SocketAddr) -> (Gate, SocketAddr) {
+    let forward = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port()));
+    let gate = Gate::with_file(&format!(
+        "role: Entry\n{how}security: {security}\nconnect: '{connect}'\nadmin: ADMIN\nforwards:\n\
+         - {{name: a, listen: '{forward}', target: {{host: 127.0.0.1, port: {}}}}}\n",
+        to.port()
+    ));
+    (gate.until_ready(), forward)
+}
+
+/// What the carriers that are up run on.
+fn transports(gate: &Gate) -> Vec<String> {
+    let status = gate.status();
+    let carriers = status["carriers"].as_array().unwrap().iter();
+    let name = |carrier: &serde_json::Value| carrier["transport"].as_str().unwrap().to_owned();
+    carriers.map(name).collect()
+}
+
+#[test]
+fn one_port_of_an_exit_takes_carriers_of_every_transport() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let (_, _, tls) = ends::tls(folder.path(), &authority);
+    let none = Ends {
+        exit: "{mode: None}".to_owned(),
+        entry: "{mode: None}".to_owned(),
+    };
+    for ends in [none, tls, ends::noise(folder.path(), false, false)] {
+        let (listener, address) = target();
+        let carrier = carrier_address();
+        let exit = exit(&ends.exit, carrier, address);
+        let web_socket = format!("transport: Tcp\n{WEB_SOCKET}");
+        let auto = format!("transport: Auto\n{WEB_SOCKET}");
+        for (how, expected) in [
+            ("transport: Tcp\n", "TCP"),
+            ("transport: Kcp\n", "KCP"),
+            (&web_socket, "WebSocket"),
+            (&auto, "TCP"),
+        ] {
+            let (entry, forward) = entry(how, &ends.entry, carrier, address);
+            assert_exact(&connect(forward), &listener);
+            assert_eq!(transports(&entry), [expected], "{how}{}", ends.entry);
+            assert!(transports(&exit).contains(&expected.to_owned()));
+        }
+    }
+}
+
+/// A way that passes on what begins as a request, and closes what does not.
+fn http_alone(exit: SocketAddr) -> SocketAddr {
+    let (listener, address) = target();
+    std::thread::spawn(move || {
+        for near in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let mut first = [0; 4];
+                if !matches!(near.peek(&mut first), Ok(4)) || first != *b"GET " {
+                    let _ = near.shutdown(Shutdown::Both);
+                    return;
+                }
+                let far = TcpStream::connect(exit).unwrap();
+                for (mut from, mut to) in [(&near, &far), (&far, &near)]
+                    .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
+                {
+                    std::thread::spawn(move || std::io::copy(&mut from, &mut to));
+                }
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn web_socket_is_chosen_where_nothing_but_requests_passes_and_is_dialled_at_once_again() {
+    let folder = tempfile::tempdir().unwrap();
+    for ends in [
+        Ends {
+            exit: "{mode: None}".to_owned(),
+            entry: "{mode: None}".to_owned(),
+        },
+        ends::noise(folder.path(), false, false),
+    ] {
+        let (listener, address) = target();
+        let carrier = carrier_address();
+        let exit = exit(&ends.exit, carrier, address);
+        let auto = format!("transport: Auto\n{WEB_SOCKET}");
+        let (entry, forward) = entry(&auto, &ends.entry, http_alone(carrier), address);
+        assert_exact(&connect(forward), &listener);
+        assert_eq!(transports(&entry), ["WebSocket"]);
+        assert_eq!(transports(&exit), ["WebSocket"]);
+        entry.line(&["Carriers run on another transport", "transport=WebSocket"]);
+    }
+}
+
+/// An entry that is elsewhere, and may be kept from what the test says.
+struct Elsewhere {
+    entry: Gate,
+    exit: Gate,
+    namespace: Namespace,
+    listener: TcpListener,
+    forward: SocketAddr,
+    carrier: u16,
+}
+
+impl Elsewhere {
+    /// `rules`: what iptables does there, with the exit's port for PORT.
+    fn new(rules: &[&str]) -> Self {
+        let network = |address| format!("{address}/24");
+        let namespace = Namespace::new(&[&network(HERE)], &[&network(ENTRY)]);
+        let listener = TcpListener::bind((HERE, 0)).unwrap();
+        let target = listener.local_addr().unwrap();
+        let (carrier, forward) = (free_port(), free_port());
+        let (listen, to) = (at(HERE, carrier), format!("{ENTRY}:{forward}:{target}"));
+        let allow = target.to_string();
+        let exit = Gate::with_flags(&[
+            "exit",
+            "--transport",
+            "auto",
+            "--security",
+            "none",
+            "--listen",
+            &listen,
+            "--allow",
+            &allow,
+        ]);
+        for rule in rules {
+            iptables(&namespace, rule, carrier);
+        }
+        let entry = Gate::within(
+            &namespace,
+            ENTRY,
+            &[
+                "entry",
+                "--transport",
+                "auto",
+                "--security",
+                "none",
+                "--connect",
+                &listen,
+                "--forward",
+                &to,
+            ],
+        );
+        Self {
+            entry: entry.until_ready(),
+            exit,
+            namespace,
+            listener,
+            forward: at(ENTRY, forward).parse().unwrap(),
+            carrier,
+        }
+    }
+}
+
+fn iptables(namespace: &Namespace, rule: &str, port: u16) {
+    let rule = format!("iptables {rule}").replace("PORT", &port.to_string());
+    namespace.run(&rule.split(' ').collect::<Vec<_>>());
+}
+
+/// Neither a refusal nor an answer comes, as behind a firewall that drops.
+#[test]
+fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
+    let elsewhere = Elsewhere::new(&["-A OUTPUT -p tcp --dport PORT -j DROP"]);
+    let entry = &elsewhere.entry;
+    assert_eq!(transports(entry), ["KCP"]);
+    let client = connect(elsewhere.forward);
+    let server = accept(&elsewhere.listener);
+    let bytes = pattern(7, 256 * MIB);
+    let sender = send_in_background(&client, bytes.clone(), true);
+    let receiver = std::thread::spawn(move || read_all(&server));
+    until("bytes are on their way", || {
+        elsewhere.exit.status()["streams"]["bytesReceived"].as_u64() > Some(8 * MIB as u64)
+    });
+    iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
+    iptables(
+        &elsewhere.namespace,
+        "-A OUTPUT -p udp --dport PORT -j DROP",
+        elsewhere.carrier,
+    );
+    assert!(receiver.join().unwrap() == bytes);
+    sender.join().unwrap();
+    until("TCP is all that there is", || transports(entry) == ["TCP"]);
+    entry.line(&["Carriers run on another transport", "transport=TCP"]);
+}
+
+#[test]
+fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
+    let elsewhere = Elsewhere::new(&[]);
+    let entry = &elsewhere.entry;
+    assert_eq!(transports(entry), ["TCP"]);
+    for (chain, port) in [("INPUT", "--sport"), ("OUTPUT", "--dport")] {
+        let loses = "-m statistic --mode random --probability 0.1 -j DROP";
+        let rule = format!("-A {chain} -p tcp {port} PORT {loses}");
+        iptables(&elsewhere.namespace, &rule, elsewhere.carrier);
+    }
+    let client = connect(elsewhere.forward);
+    let mut server = accept(&elsewhere.listener);
+    let bytes = pattern(9, MIB);
+    let (mut received, mut after) = (vec![0; bytes.len()], 0);
+    let begun = Instant::now();
+    // As long as it takes, and once more behind it.
+    while after < 2 {
+        assert!(begun.elapsed() < SWITCHED_WITHIN, "{}", entry.log());
+        let sender = send_in_background(&client, bytes.clone(), false);
+        server.read_exact(&mut received).unwrap();
+        sender.join().unwrap();
+        assert!(received == bytes);
+        after += i32::from(transports(entry) == ["KCP"]);
+    }
+    for gate in [entry, &elsewhere.exit] {
+        assert_eq!(gate.status()["streams"]["open"], 1);
+    }
+    entry.line(&["Another transport was tried", "transport=KCP"]);
+    entry.line(&[
+        "Carriers run on another transport",
+        "transport=KCP",
+        "Mbit/s",
+    ]);
+}

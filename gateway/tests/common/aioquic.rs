@@ -1,0 +1,120 @@
+//! aioquic, of the PyPI package of that name, on either end of HTTP/3 (gateway/tests/aioquic/proxy.py).
+
+#![allow(
+    dead_code,
+    unreachable_pub,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "shared by tests"
+)]
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use crate::authority::Files;
+use crate::common::tools::Running;
+use crate::common::{free_port, until};
+
+/// A Python that has aioquic.
+const PYTHON: &str = "aioquic-python";
+
+/// One that runs.
+pub struct Aioquic {
+    process: Mutex<Running>,
+    /// Where it listens.
+    pub address: SocketAddr,
+    output: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+pub fn loopback() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], free_port()))
+}
+
+impl Aioquic {
+    /// Has a CONNECT to `target` at `exit` for each connection; its own files, and the name of the other end.
+    pub fn entry(exit: SocketAddr, target: SocketAddr, files: &Files, name: &str) -> Self {
+        Self::entry_that_may_fail(exit, target, files, name).until_ready()
+    }
+
+    /// The same, which may not come up.
+    pub fn entry_that_may_fail(
+        exit: SocketAddr,
+        target: SocketAddr,
+        files: &Files,
+        name: &str,
+    ) -> Self {
+        let listen = loopback();
+        let mut args = vec!["entry".to_owned()];
+        args.extend([exit, listen, target].map(|address| address.to_string()));
+        args.extend(["--name", name, "--ca"].map(str::to_owned));
+        args.push(files.ca.display().to_string());
+        Self::start(args, files, listen)
+    }
+
+    /// Dials what it is asked for, or denies all.
+    pub fn exit(files: &Files, denies: bool) -> Self {
+        let listen = loopback();
+        let mut args = vec!["exit".to_owned(), listen.to_string()];
+        args.extend(denies.then(|| "--deny".to_owned()));
+        Self::start(args, files, listen).until_ready()
+    }
+
+    fn start(args: Vec<String>, files: &Files, address: SocketAddr) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let output = dir.path().join("output");
+        let log = File::create(&output).unwrap();
+        let program = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/aioquic/proxy.py");
+        let process = Command::new(PYTHON)
+            .arg(program)
+            .args(args)
+            .arg("--certificate")
+            .arg(&files.certificate)
+            .arg("--key")
+            .arg(&files.key)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap_or_else(|error| {
+                panic!("{PYTHON}: {error}: run e2e/peers, which installs aioquic, and put ~/.cache/muxtunnel/bin on the PATH")
+            });
+        Self {
+            process: Mutex::new(Running(process)),
+            address,
+            output,
+            _dir: dir,
+        }
+    }
+
+    fn until_ready(self) -> Self {
+        self.says("ready");
+        self
+    }
+
+    /// The last line that has `text`, once there is one.
+    pub fn says(&self, text: &str) -> String {
+        let mut found = None;
+        until(&format!("aioquic says {text:?}"), || {
+            let output = std::fs::read_to_string(&self.output).unwrap();
+            assert!(!output.contains("Traceback"), "{output}");
+            found = output
+                .lines()
+                .rfind(|line| line.contains(text))
+                .map(str::to_owned);
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    /// Waits until it has ended.
+    pub fn ends(&self) {
+        until("aioquic ends", || {
+            let mut process = self.process.lock().unwrap();
+            process.0.try_wait().unwrap().is_some()
+        });
+    }
+}

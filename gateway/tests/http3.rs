@@ -1,0 +1,173 @@
+//! HTTP/3 against aioquic, which nobody here wrote, and against peers that abuse the protocol.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+#[path = "common/aioquic.rs"]
+mod aioquic;
+#[path = "common/authority.rs"]
+mod authority;
+mod common;
+#[path = "common/http3.rs"]
+mod http3;
+#[path = "common/interop.rs"]
+mod interop;
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
+
+use aioquic::Aioquic;
+use common::*;
+use http3::*;
+use interop::*;
+
+/// A stream of an aioquic client to an exit of ours, with a certificate on both sides.
+fn from_aioquic(tls: &Tls, listener: &TcpListener) -> Ends {
+    let target = listener.local_addr().unwrap();
+    let (gate, carrier) = exit("HTTP3", Some(tls), target);
+    let aioquic = Aioquic::entry(carrier, target, &tls.entry, EXIT);
+    let client = connect(aioquic.address);
+    Ends {
+        server: accept(listener),
+        client,
+        gate,
+        peer: Box::new(aioquic),
+    }
+}
+
+/// An entry of ours to a server that shows a certificate and asks for none, as aioquic's.
+fn entry_of_aioquic(
+    tls: &Tls,
+    aioquic: &Aioquic,
+    target: std::net::SocketAddr,
+) -> (Gate, std::net::SocketAddr) {
+    let forward = aioquic::loopback();
+    let gate = Gate::with_file(&format!(
+        "role: Entry\nprotocol: HTTP3\nsecurity: {{mode: ServerTls, ca: '{}', serverName: {EXIT}}}\n\
+         connect: '{}'\nadmin: ADMIN\nforwards:\n\
+         - {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+        tls.entry.ca.display(),
+        aioquic.address,
+        target.ip(),
+        target.port()
+    ));
+    (gate.until_ready(), forward)
+}
+
+/// A stream of an entry of ours to an aioquic server.
+fn to_aioquic(tls: &Tls, listener: &TcpListener) -> Ends {
+    let target = listener.local_addr().unwrap();
+    let aioquic = Aioquic::exit(&tls.exit, false);
+    let (gate, forward) = entry_of_aioquic(tls, &aioquic, target);
+    let client = connect(forward);
+    Ends {
+        server: accept(listener),
+        client,
+        gate,
+        peer: Box::new(aioquic),
+    }
+}
+
+#[test]
+fn an_aioquic_client_reaches_targets_through_an_exit() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    assert_interoperates(None, &|listener| from_aioquic(&tls, listener));
+}
+
+#[test]
+fn an_entry_reaches_targets_through_an_aioquic_server() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    assert_interoperates(None, &|listener| to_aioquic(&tls, listener));
+}
+
+#[test]
+fn an_aioquic_client_is_told_what_the_policy_denies_and_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    let (_listener, allowed) = target();
+    let (_other, denied) = target();
+    let (gate, carrier) = exit("HTTP3", Some(&tls), allowed);
+    let aioquic = Aioquic::entry(carrier, denied, &tls.entry, EXIT);
+    for _ in 0..2 {
+        assert_reset(&connect(aioquic.address));
+        let words = aioquic.says("refused 403");
+        assert!(
+            words.contains("muxgate;error=http_request_denied;details="),
+            "{words}"
+        );
+    }
+    assert_eq!(gate.status()["streams"]["refused"]["MT0204"], 2);
+}
+
+#[test]
+fn refusals_of_an_aioquic_server_reach_the_client() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    let (_listener, target) = target();
+    let aioquic = Aioquic::exit(&tls.exit, true);
+    let (gate, forward) = entry_of_aioquic(&tls, &aioquic, target);
+    assert_reset(&connect(forward));
+    gate.line(&["WARN", "Connection refused", "403"]);
+}
+
+#[test]
+fn an_aioquic_client_that_proves_nothing_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    let (_listener, target) = target();
+    let (gate, carrier) = exit("HTTP3", Some(&tls), target);
+    let others = tempfile::tempdir().unwrap();
+    let stranger = Tls::new(others.path()).entry;
+    let stranger = authority::Files {
+        ca: tls.entry.ca.clone(),
+        ..stranger
+    };
+    let aioquic = Aioquic::entry_that_may_fail(carrier, target, &stranger, EXIT);
+    aioquic.ends();
+    assert_eq!(gate.status()["carriers"].as_array().unwrap().len(), 0);
+}
+
+/// What each kind of abuse sends on connections of its own; the exit keeps below 64 MiB, and serves others.
+#[test]
+fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    let (listener, target) = target();
+    let (gate, carrier) = exit("HTTP3", Some(&tls), target);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let within = Duration::from_secs(60);
+        for abuse in Abuse::ALL {
+            let peer = Peer::new(carrier, &tls.entry, EXIT).await;
+            let end = tokio::time::timeout(within, peer.abuse(abuse, target)).await;
+            let code = end.unwrap_or_else(|_| panic!("{abuse:?} goes on"));
+            assert_eq!(code, abuse.code(), "{abuse:?}");
+        }
+    });
+    assert_small(&gate);
+    let (_entry, forward) = entry("HTTP3", Some(&tls), carrier, target);
+    let client = connect(forward);
+    (&client).write_all(b"hello").unwrap();
+    client.shutdown(std::net::Shutdown::Write).unwrap();
+    // Targets of the abusers may stand in the backlog before it.
+    let mut servers = std::iter::repeat_with(|| accept(&listener)).take(200);
+    assert!(servers.any(|server| said(server) == b"hello"));
+}
+
+/// All that came, up to an end or a reset.
+fn said(mut server: std::net::TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    let _ = std::io::Read::read_to_end(&mut server, &mut said);
+    said
+}
