@@ -39,7 +39,7 @@ use crate::session::hello::{self, Greeting};
 use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
-use arrive::Arrivals;
+use arrive::{Arrivals, Begins};
 use handshake_error::HandshakeError;
 use reverse::Reverse;
 use ssh::SshSessions;
@@ -58,15 +58,6 @@ struct Exit {
     /// Those of SSH among them, where carriers of another protocol come as well, and what they have.
     ssh: Option<SshSessions>,
     reverse: Rc<Reverse>,
-}
-
-/// What those who connect begin with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Begins {
-    Hello,
-    Silence,
-    /// The login of SSH.
-    Login,
 }
 
 /// Runs until the shutdown is complete.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muxtunnel_gateway_config::{self as config, LISTEN_STDIO, SessionConfig};
 use tokio::net::TcpStream;
 
-use super::{Begins, Exit, greet, quic, registered};
+use super::{Exit, greet, quic, registered};
 use crate::ingress::listener::socket::ListeningSocket;
 use crate::ingress::trusted_proxies;
 use crate::io::local_end::LocalEnd;
@@ -16,6 +16,15 @@ use crate::io::quic::Listener;
 use crate::io::transport::{KcpListener, KcpWindows, Pipes, Released, Tcp, Transport, Unix};
 use crate::net::bind::{ACCEPT_RETRY, ListenError};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
+
+/// What those who connect begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    Hello,
+    Silence,
+    /// The login of SSH.
+    Login,
+}
 
 /// One worker's part in it.
 pub(super) enum Arrivals {
