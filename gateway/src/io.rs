@@ -9,4 +9,5 @@ pub(crate) mod quic;
 pub mod relay;
 pub(crate) mod security;
 pub(crate) mod socket;
+pub(crate) mod ssh;
 pub(crate) mod transport;

@@ -17,10 +17,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use muxtunnel_codes::Code;
-use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, UNIX_PREFIX};
+use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, Security, UNIX_PREFIX};
 use rustix::process::{Resource, Rlimit};
 use tokio::sync::watch;
 
+use crate::base::files::Unusable;
 use crate::base::sys;
 use crate::base::telemetry::Telemetry;
 use crate::io::security::Credentials;
@@ -81,11 +82,16 @@ pub enum Failure {
 /// [`Failure`].
 pub fn run(source: &Source) -> Result<(), Failure> {
     let (config, text) = load(source).map_err(Failure::Config)?;
-    if config.protocol.can().library_buffers {
+    if config.protocol.can().library_buffers || config.ssh.is_some() {
         sys::keep_free_memory();
     }
     let credentials = Credentials::load(&config.security);
     let credentials = credentials.map_err(|error| Failure::Config(error.into()))?;
+    let ssh = config.ssh.as_ref().map(|ssh| Security::Ssh(ssh.keys()));
+    let ssh = ssh.map(|security| Ok((Credentials::load(&security)?, security)));
+    let ssh = ssh
+        .transpose()
+        .map_err(|error: Unusable| Failure::Config(error.into()))?;
     let rendezvous_role =
         RendezvousRole::of(&config).map_err(|error| Failure::Config(error.into()))?;
     let egress = Egress::of(&config).map_err(Failure::Config)?;
@@ -93,7 +99,7 @@ pub fn run(source: &Source) -> Result<(), Failure> {
         source,
         config,
         &text,
-        credentials,
+        (credentials, ssh),
         (rendezvous_role, egress),
     )
     .map_err(Failure::Runtime)
@@ -103,7 +109,7 @@ fn serve(
     source: &Source,
     config: Config,
     text: &str,
-    credentials: Credentials,
+    (credentials, ssh): (Credentials, Option<(Credentials, Security)>),
     (rendezvous_role, egress): (RendezvousRole, Egress),
 ) -> anyhow::Result<()> {
     raise_open_files();
@@ -113,6 +119,12 @@ fn serve(
     telemetry.set_certificate(credentials.certificate());
     let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
     let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
+    let (ssh, ssh_credentials) = ssh
+        .map(|(credentials, security)| {
+            let (sender, receiver) = watch::channel(Arc::new(credentials));
+            ((sender, security), receiver)
+        })
+        .unzip();
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
     check_ports(&config)?;
@@ -125,6 +137,7 @@ fn serve(
         phase: phase_sender,
         reloadable: reloadable_sender,
         credentials: credentials_sender,
+        ssh,
         rendezvous_role: rendezvous_role.clone(),
         telemetry: Arc::clone(&telemetry),
     };
@@ -139,6 +152,7 @@ fn serve(
         workers,
         reloadable,
         credentials,
+        ssh_credentials,
         phase: phase_receiver,
         telemetry,
         protected: Arc::new(ProtectedAddresses::of_process(&config)),
@@ -186,6 +200,9 @@ fn check_ports(config: &Config) -> Result<(), ListenError> {
         config::Transport::Auto => check_free(address).and_then(|()| check_kcp(address)),
     });
     carriers.try_for_each(|free| free)?;
+    if let Some(ssh) = &config.ssh {
+        check_free(&ssh.listen)?;
+    }
     ports
         .into_iter()
         .try_for_each(|address| check_free(address))

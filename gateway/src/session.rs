@@ -16,3 +16,4 @@ pub(crate) mod new_session;
 pub(crate) mod quic;
 mod quic_streams;
 pub(crate) mod sessions;
+pub(crate) mod ssh;

@@ -112,6 +112,30 @@ with_each_protocol!(
     limits_of_a_forward_hold_for_streams_that_the_exit_opens,
 );
 
+/// SSH has no reasons of refused listeners.
+macro_rules! with_ssh {
+    ($($test:ident),* $(,)?) => {
+        mod ssh {
+            $(#[test]
+            fn $test() {
+                super::$test("SSH");
+            })*
+        }
+    };
+}
+
+with_ssh!(
+    an_exit_listens_for_an_entry_and_both_count_and_log_the_streams,
+    an_entry_dials_for_its_exit_nothing_that_is_protected,
+    entries_share_a_port_until_the_last_of_them_has_left,
+    new_connections_go_to_the_entry_with_the_fewest_streams,
+    all_workers_of_both_sides_share_the_port,
+    an_entry_that_shuts_down_ends_what_it_has_and_takes_nothing_new,
+    an_exit_that_shuts_down_closes_the_port_and_ends_what_it_has,
+    forwards_come_go_and_change_while_the_entry_runs,
+    limits_of_a_forward_hold_for_streams_that_the_exit_opens,
+);
+
 /// Nobody listens there; who connected to see it would open a stream.
 fn is_closed(port: u16) -> bool {
     TcpListener::bind(loopback(port)).is_ok()

@@ -50,6 +50,12 @@ macro_rules! with_each_protocol {
                 super::$test("QUIC");
             })*
         }
+        mod ssh {
+            $(#[test]
+            fn $test() {
+                super::$test("SSH");
+            })*
+        }
         mod http3 {
             $(#[test]
             fn $test() {

@@ -181,13 +181,16 @@ const WAYS: [System; 22] = [
 ];
 
 /// The protocols of others, what they are compared with, and the programs that speak them.
-const PROTOCOLS: [System; 10] = [
+const PROTOCOLS: [System; 13] = [
     System::MuxgateCopy,
     System::MuxgateTls,
     System::MuxgateH2c,
     System::MuxgateHttp2,
     System::MuxgateHttp2Reverse,
     System::MuxgateHbone,
+    System::MuxgateSsh,
+    System::MuxgateSshReverse,
+    System::Openssh,
     System::EnvoyH2c,
     System::EnvoyHttp2,
     System::GoH2c,

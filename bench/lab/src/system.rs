@@ -115,6 +115,10 @@ pub(crate) enum System {
     MuxgateHttp2Reverse,
     /// HBONE.
     MuxgateHbone,
+    /// SSH, by the cipher that OpenSSH is compared with.
+    MuxgateSsh,
+    /// The same, the target's side dialling.
+    MuxgateSshReverse,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
@@ -182,6 +186,8 @@ impl System {
             Self::MuxgateHttp2 => "muxgate-http2",
             Self::MuxgateHttp2Reverse => "muxgate-http2-reverse",
             Self::MuxgateHbone => "muxgate-hbone",
+            Self::MuxgateSsh => "muxgate-ssh",
+            Self::MuxgateSshReverse => "muxgate-ssh-reverse",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
@@ -276,6 +282,10 @@ impl System {
             Self::MuxgateHttp2 => tls.speaking("HTTP2"),
             Self::MuxgateHttp2Reverse => tls.speaking("HTTP2").by(Way::Reverse),
             Self::MuxgateHbone => tls.speaking("HBONE"),
+            Self::MuxgateSsh => Gateways::secured(Security::Ssh).speaking("SSH"),
+            Self::MuxgateSshReverse => {
+                (Gateways::secured(Security::Ssh).speaking("SSH")).by(Way::Reverse)
+            }
             _ => return None,
         })
     }
@@ -296,6 +306,7 @@ impl System {
             "HTTP2" => Some("http2"),
             "HBONE" => Some("hbone"),
             "QUIC" => Some("quic"),
+            "SSH" => Some("ssh"),
             _ => Some("native"),
         }
     }

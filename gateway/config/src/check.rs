@@ -3,7 +3,7 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
     RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, transport,
+    forward, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh, transport,
     trusted_proxies,
 };
 
@@ -20,6 +20,7 @@ impl Config {
         self.check_packet_bytes()?;
         self.security.check()?;
         server_tls::check(self)?;
+        ssh::check(self)?;
         if let Some(web_socket) = &self.web_socket {
             web_socket.check(self.role)?;
         }

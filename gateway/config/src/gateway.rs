@@ -57,6 +57,8 @@ pub struct Exit {
     pub web_socket: Option<WebSocket>,
     /// Carriers at once.
     pub carriers_max: u32,
+    /// What takes SSH carriers besides: its sessions, and where it listens.
+    pub ssh: Option<(SessionConfig, String)>,
 }
 
 /// Where an exit's carriers come from.
@@ -166,6 +168,13 @@ impl Config {
                 },
                 web_socket,
                 carriers_max,
+                ssh: self.ssh.as_ref().map(|ssh| {
+                    let config = Self {
+                        protocol: Protocol::Ssh,
+                        ..self.clone()
+                    };
+                    (config.session(), ssh.listen.clone())
+                }),
             }),
             Role::Rendezvous => Gateway::Rendezvous(Rendezvous {
                 listen: listen()?,

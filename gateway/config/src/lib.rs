@@ -23,6 +23,7 @@ mod reverse;
 mod security;
 mod server_tls;
 mod size;
+mod ssh;
 pub mod status;
 mod target;
 mod transport;
@@ -54,6 +55,7 @@ pub use security::{
 };
 pub use server_tls::ServerTls;
 pub use size::ByteSize;
+pub use ssh::{HOST_KEYS_MAX, Ssh, SshListener};
 pub use target::{Target, UNIX_PATH_MAX, UNIX_PREFIX};
 pub use transport::Transport;
 pub use trusted_proxies::{TRUSTED_PROXIES_MAX, check_trusted_proxies};
@@ -158,6 +160,9 @@ pub struct Config {
     /// Rendezvous: the file with the secrets of all names, a line `NAME EXIT-SECRET ENTRY-SECRET` each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secrets_file: Option<String>,
+    /// Exit with another protocol than SSH: takes SSH carriers besides, with the same policy and limits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<SshListener>,
     /// `addr:port` of the admin endpoint; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,
@@ -170,7 +175,7 @@ pub struct Config {
     /// Exit: which targets may be dialled, and which may not.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
-    /// Exit with protocol Native: where entries may have it listen, at most [`LISTEN_RULES_MAX`].
+    /// Exit with a protocol that has listeners: where entries may have it listen, at most [`LISTEN_RULES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub allow_listen: Vec<ListenRule>,
     /// Exit with security mode MutualTls: a text, 1..=[`OFFER_BYTES_MAX`] bytes, which it gives to each entry that

@@ -24,6 +24,9 @@ pub enum Protocol {
     /// HTTP/3 (RFC 9114): over UDP, a CONNECT for each stream.
     #[serde(rename = "HTTP3")]
     Http3,
+    /// SSH (RFC 4251): an exit is a server to ssh, an entry a client of sshd; a channel for each stream.
+    #[serde(rename = "SSH")]
+    Ssh,
 }
 
 /// What a protocol can do. docs/protocol.md has the same as a table.
@@ -63,13 +66,14 @@ pub struct Capabilities {
 
 impl Protocol {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Native,
         Self::Jmux,
         Self::Http2,
         Self::Hbone,
         Self::Quic,
         Self::Http3,
+        Self::Ssh,
     ];
 
     /// What it can do.
@@ -148,6 +152,14 @@ impl Protocol {
                 bytes: false,
                 ..HTTP2
             },
+            Self::Ssh => Capabilities {
+                name: "SSH",
+                // Between two gateways of ours, as the peer's programs send an end for both.
+                reset: true,
+                go_away: false,
+                unix_targets: true,
+                ..HTTP2
+            },
         }
     }
 }
@@ -186,6 +198,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             Protocol::Quic | Protocol::Http3 => {
                 format!("protocol {name} runs on UDP: no WebSocket carries it")
             }
+            Protocol::Ssh => "protocol SSH runs on TCP: no WebSocket carries it".to_owned(),
             _ => format!("protocol {name} is HTTP itself: it runs on TCP or TLS"),
         };
         return Err(ConfigError::field("webSocket", problem));
@@ -199,12 +212,13 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     }
     let has_its_security = match config.protocol {
         Protocol::Hbone => matches!(config.security, Security::MutualTls(_) | Security::None {}),
-        Protocol::Http2 => !matches!(config.security, Security::Noise(_)),
+        Protocol::Http2 => !matches!(config.security, Security::Noise(_) | Security::Ssh(_)),
         Protocol::Quic | Protocol::Http3 => matches!(
             config.security,
             Security::MutualTls(_) | Security::ServerTls(_)
         ),
-        Protocol::Native | Protocol::Jmux => true,
+        Protocol::Ssh => matches!(config.security, Security::Ssh(_)),
+        Protocol::Native | Protocol::Jmux => !matches!(config.security, Security::Ssh(_)),
     };
     if !has_its_security {
         let problem = match config.protocol {
@@ -213,6 +227,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             }
             Protocol::Quic => "protocol QUIC has TLS inside: MutualTls or ServerTls",
             Protocol::Http3 => "protocol HTTP3 has TLS inside: MutualTls or ServerTls",
+            Protocol::Ssh => "protocol SSH has security of its own: mode SSH",
+            _ if matches!(config.security, Security::Ssh(_)) => {
+                "mode SSH is protocol SSH's: another protocol has MutualTls, Noise, ServerTls or None"
+            }
             _ => "protocol HTTP2 has TLS, or None: no other HTTP/2 speaks Noise",
         };
         return Err(ConfigError::field("security.mode", problem));

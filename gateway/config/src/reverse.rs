@@ -49,11 +49,17 @@ impl ListenRule {
     /// Whether the peer that proved the identity `peer` may have the exit listen on `address`.
     #[must_use]
     pub fn permits(&self, address: SocketAddr, peer: Option<&str>) -> bool {
-        let asked = address.ip().to_canonical();
+        let ports = self.ports_for(address.ip(), peer);
+        ports.is_some_and(|ports| ports.contains(address.port()))
+    }
+
+    /// The ports of `address` that the peer may have the exit listen on, where there are any.
+    #[must_use]
+    pub fn ports_for(&self, address: IpAddr, peer: Option<&str>) -> Option<Ports> {
+        let asked = address.to_canonical();
         let all_of_ipv4 = self.address == Ipv6Addr::UNSPECIFIED && asked == Ipv4Addr::UNSPECIFIED;
-        (self.address == asked || all_of_ipv4)
-            && self.ports.contains(address.port())
-            && (self.peer.is_none() || self.peer.as_deref() == peer)
+        let is_its = self.peer.is_none() || self.peer.as_deref() == peer;
+        ((self.address == asked || all_of_ipv4) && is_its).then_some(self.ports)
     }
 }
 

@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::{ConfigError, ServerTls};
+use crate::{ConfigError, ServerTls, Ssh};
 use fields::Fields;
 
 /// Most entries of `peers`.
@@ -30,6 +30,9 @@ pub enum Security {
     Noise(Noise),
     /// TLS 1.3, with a certificate on the exit's side alone: the exit takes whoever comes.
     ServerTls(ServerTls),
+    /// What SSH itself has: keys of both sides, or a user certificate.
+    #[serde(rename = "SSH")]
+    Ssh(Ssh),
 }
 
 /// TLS 1.3 (RFC 8446), with a certificate on both sides. The files are PEM; changed ones are used for new
@@ -124,6 +127,7 @@ impl Security {
             Self::None {} => Vec::new(),
             Self::MutualTls(tls) => vec![&tls.certificate, &tls.key, &tls.ca],
             Self::ServerTls(tls) => tls.files(),
+            Self::Ssh(ssh) => ssh.files(),
             Self::Noise(noise) => [Some(&noise.private_key), noise.psk.as_ref()]
                 .into_iter()
                 .flatten()
@@ -162,7 +166,7 @@ impl Security {
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
         let (peers, empty) = match self {
-            Self::None {} | Self::ServerTls(_) => return Ok(()),
+            Self::None {} | Self::ServerTls(_) | Self::Ssh(_) => return Ok(()),
             Self::MutualTls(tls) => (tls.peers.len(), tls.peers.iter().any(String::is_empty)),
             Self::Noise(noise) => (noise.peers.len(), false),
         };

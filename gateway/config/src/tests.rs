@@ -385,6 +385,7 @@ fn the_documented_configurations_can_be_used() {
             Role::Exit,
             Role::Exit,
             Role::Exit,
+            Role::Exit,
             Role::Exit
         ]
     );
@@ -801,7 +802,7 @@ fn what_cannot_listen_for_its_peer_says_so() {
     for (text, message) in [
         (
             format!("{ENTRY}  direction: ExitToEntry\n"),
-            "forwards[0].direction: protocol Jmux cannot ask an exit to listen: Native, HTTP2 and QUIC can",
+            "forwards[0].direction: protocol Jmux cannot ask an exit to listen: Native, HTTP2, QUIC and SSH can",
         ),
         (
             format!("{EXIT}protocol: Jmux\nallowListen: ['8080']\n"),

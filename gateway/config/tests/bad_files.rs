@@ -137,7 +137,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "limits:",
         "limit:",
-        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
+        "14:1: limit: unknown field `limit`, expected one of `role`, `protocol`, `packetBytes`, `transport`, `security`, `webSocket`, `congestionControl`, `connect`, `connectFallback`, `connectCommand`, `proxy`, `listen`, `trustedProxies`, `rendezvous`, `secretsFile`, `ssh`, `admin`, `forwards`, `allow`, `policy`, `allowListen`, `offer`, `workers`, `pool`, `resume`, `splice`, `timeouts`, `memory`, `limits`, `drain`",
     ),
     (
         ENTRY,
@@ -167,7 +167,7 @@ const CASES: &[(&str, &str, &str, &str)] = &[
         ENTRY,
         "{mode: None}",
         "{mode: Plain}",
-        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `MutualTls`, `Noise`, `ServerTls`",
+        "2:18: security.mode: unknown variant `Plain`, expected one of `None`, `MutualTls`, `Noise`, `ServerTls`, `SSH`",
     ),
     (
         ENTRY,

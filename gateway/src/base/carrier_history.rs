@@ -99,14 +99,15 @@ fn interval(gateway: &Gateway, from: &Sample, to: &Sample, lossy: bool) -> Optio
         app_limited: to.path.app_limited,
         budget: gateway.budget,
         budget_used: to.budget_used,
-        // JMUX counts credit that is out as well, used or not; HTTP/2 and QUIC keep no account.
+        // JMUX counts credit that is out as well, used or not; HTTP/2, QUIC and SSH keep no account.
         waiting: match gateway.protocol {
             Protocol::Native => to.budget_used,
             Protocol::Jmux
             | Protocol::Http2
             | Protocol::Hbone
             | Protocol::Quic
-            | Protocol::Http3 => 0,
+            | Protocol::Http3
+            | Protocol::Ssh => 0,
         },
         cpu: gateway.cpu,
     })

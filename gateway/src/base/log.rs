@@ -55,7 +55,7 @@ pub fn start() -> std::io::Result<Guard> {
             // Nobody waits where the process did not end well.
             let _ = written.send(());
         })?;
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = filter(std::env::var(EnvFilter::DEFAULT_ENV).ok());
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_ansi(std::io::stderr().is_terminal())
@@ -63,6 +63,18 @@ pub fn start() -> std::io::Result<Guard> {
         .with_writer(|| Line)
         .init();
     Ok(Guard(last))
+}
+
+/// What is logged. The SSH library writes lines of what peers send, without a bound: only where it is asked for.
+fn filter(selected: Option<String>) -> EnvFilter {
+    const LIBRARY: &str = "russh";
+    let quiet = |selected: &str| format!("{selected},{LIBRARY}=off");
+    let selected = selected.unwrap_or_else(|| "info".to_owned());
+    let selected = match selected.contains(LIBRARY) {
+        true => selected,
+        false => quiet(&selected),
+    };
+    EnvFilter::try_new(selected).unwrap_or_else(|_| EnvFilter::new(quiet("info")))
 }
 
 /// Lines that were dropped since the start.

@@ -15,7 +15,7 @@ pub(super) fn parse(
     };
     let expected = match security {
         Security::MutualTls(_) | Security::ServerTls(_) => "wss",
-        Security::None {} | Security::Noise(_) => "ws",
+        Security::None {} | Security::Noise(_) | Security::Ssh(_) => "ws",
     };
     if scheme != expected {
         return Err(format!(

@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, ServerTls};
+use muxtunnel_gateway_config::{MutualTls, Noise, PublicKey, Role, Security, ServerTls, Ssh};
 
 /// The mode, and the files that it needs.
 #[derive(Debug, Args)]
 pub(super) struct SecurityArgs {
-    /// Carrier security; both ends must have the same [default: none where carriers are a process's own pipes; else
-    /// it has to be said].
+    /// Carrier security; both ends must have the same [default: ssh with --protocol ssh, none where carriers are a
+    /// process's own pipes; else it has to be said].
     #[arg(long = "security", value_enum)]
     mode: Option<Mode>,
     /// Who the other end may be (repeatable). With mtls a name in its certificate: a DNS name, an IP address or a
@@ -38,6 +38,52 @@ pub(super) struct SecurityArgs {
     /// With noise: a secret that both ends have as well, 32 bytes in base64.
     #[arg(long, value_name = "FILE")]
     noise_psk: Option<PathBuf>,
+    #[command(flatten)]
+    ssh: SshArgs,
+}
+
+/// Who both ends are by SSH. The files are OpenSSH's.
+#[derive(Debug, Default, PartialEq, Eq, Args)]
+struct SshArgs {
+    /// With ssh on an exit: its private key, Ed25519 or ECDSA, as ssh-keygen writes it without a passphrase (repeatable).
+    #[arg(long, value_name = "FILE")]
+    ssh_host_key: Vec<PathBuf>,
+    /// With ssh on an exit: the public keys that may log in, as sshd's authorized_keys.
+    #[arg(long, value_name = "FILE")]
+    ssh_authorized_keys: Option<PathBuf>,
+    /// With ssh on an exit: the authorities whose user certificates may log in, as sshd's TrustedUserCAKeys.
+    #[arg(long, value_name = "FILE")]
+    ssh_user_ca: Option<PathBuf>,
+    /// With ssh on an entry: the user that it logs in as.
+    #[arg(long, value_name = "NAME")]
+    ssh_user: Option<String>,
+    /// With ssh on an entry: its private key.
+    #[arg(long, value_name = "FILE")]
+    ssh_key: Option<PathBuf>,
+    /// With ssh on an entry: the certificate of --ssh-key.
+    #[arg(long, value_name = "FILE")]
+    ssh_certificate: Option<PathBuf>,
+    /// With ssh on an entry: the keys that hosts may have, as ssh's known_hosts. A host that is not in it is refused.
+    #[arg(long, value_name = "FILE")]
+    ssh_known_hosts: Option<PathBuf>,
+    /// With ssh on an entry: the name of the exit in --ssh-known-hosts [default: the host and port of --connect].
+    #[arg(long, value_name = "NAME")]
+    ssh_host_key_alias: Option<String>,
+}
+
+impl From<SshArgs> for Ssh {
+    fn from(args: SshArgs) -> Self {
+        Self {
+            host_keys: args.ssh_host_key,
+            authorized_keys: args.ssh_authorized_keys,
+            trusted_user_ca_keys: args.ssh_user_ca,
+            user: args.ssh_user,
+            key: args.ssh_key,
+            certificate: args.ssh_certificate,
+            known_hosts: args.ssh_known_hosts,
+            host_key_alias: args.ssh_host_key_alias,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -50,23 +96,32 @@ enum Mode {
     Noise,
     /// TLS 1.3 with a certificate on the exit's side alone, as a web server's: the exit takes whoever comes.
     Tls,
+    /// SSH's own, with --protocol ssh.
+    Ssh,
 }
 
 impl SecurityArgs {
-    /// What was asked for. `is_piped`: carriers are pipes that nobody else reads, so `none` need not be said.
+    /// What was asked for. `is_piped`: carriers are pipes that nobody else reads, so `none` need not be said. `is_ssh`: the
+    /// protocol has its own.
     ///
     /// # Errors
     /// An option is missing, is of another mode, or is no key.
-    pub(super) fn security(self, role: Role, is_piped: bool) -> Result<Security, String> {
+    pub(super) fn security(
+        self,
+        role: Role,
+        is_piped: bool,
+        is_ssh: bool,
+    ) -> Result<Security, String> {
         let mode = match self.mode {
             Some(mode) => mode,
+            None if is_ssh => Mode::Ssh,
             None if is_piped => Mode::None,
             None => {
                 return Err("--security none|mtls|noise|tls has to be said: none lets anyone on the path read and change the traffic".to_owned());
             }
         };
         if self.is_stray(mode) {
-            return Err("--security: an option of another mode is given; --tls-... go with mtls and tls, --noise-... with noise, --peer with mtls and noise, --tls-server-name and --allow-anonymous with tls".to_owned());
+            return Err("--security: an option of another mode is given; --tls-... go with mtls and tls, --noise-... with noise, --peer with mtls and noise, --tls-server-name and --allow-anonymous with tls, --ssh-... with ssh".to_owned());
         }
         Ok(match mode {
             Mode::Tls => {
@@ -89,6 +144,7 @@ impl SecurityArgs {
                 })
             }
             Mode::None => Security::None {},
+            Mode::Ssh => Security::Ssh(self.ssh.into()),
             Mode::Mtls => Security::MutualTls(MutualTls {
                 certificate: needed("mtls", "--tls-certificate", self.tls_certificate)?,
                 key: needed("mtls", "--tls-key", self.tls_key)?,
@@ -112,11 +168,13 @@ impl SecurityArgs {
         let has_server_tls = self.tls_server_name.is_some() || self.allow_anonymous;
         let has_noise = self.noise_key.is_some() || self.noise_psk.is_some();
         let has_peers = !self.peers.is_empty();
+        let has_ssh = self.ssh != SshArgs::default();
         match mode {
-            Mode::None => has_tls || has_server_tls || has_noise || has_peers,
-            Mode::Mtls => has_server_tls || has_noise,
-            Mode::Noise => has_tls || has_server_tls,
-            Mode::Tls => has_noise || has_peers,
+            Mode::None => has_tls || has_server_tls || has_noise || has_peers || has_ssh,
+            Mode::Mtls => has_server_tls || has_noise || has_ssh,
+            Mode::Noise => has_tls || has_server_tls || has_ssh,
+            Mode::Tls => has_noise || has_peers || has_ssh,
+            Mode::Ssh => has_tls || has_server_tls || has_noise || has_peers,
         }
     }
 }
@@ -148,7 +206,7 @@ mod tests {
     fn security(line: &str) -> Result<Security, String> {
         let words = ["muxgate"].into_iter().chain(line.split(' '));
         let args = Line::try_parse_from(words).unwrap().args;
-        args.security(Role::Exit, false)
+        args.security(Role::Exit, false, false)
     }
 
     const KEY: &str = "hPtQVE12rbBtEmV9rYJmkjKzO6QFGZ0Zd2HqRbWZJ0s=";
@@ -177,13 +235,14 @@ mod tests {
     #[test]
     fn an_entry_of_tls_needs_nothing_and_a_piped_carrier_no_security() {
         let line = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().args;
-        let entry = line("muxgate --security tls --tls-server-name a").security(Role::Entry, false);
+        let entry =
+            line("muxgate --security tls --tls-server-name a").security(Role::Entry, false, false);
         let Ok(Security::ServerTls(entry)) = entry else {
             panic!("not TLS");
         };
         assert!(!entry.allow_anonymous && entry.server_name.as_deref() == Some("a"));
         assert_eq!(
-            line("muxgate").security(Role::Entry, true),
+            line("muxgate").security(Role::Entry, true, false),
             Ok(Security::None {})
         );
     }

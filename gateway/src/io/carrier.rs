@@ -3,8 +3,8 @@
 //! What a dial brings, and what an exit accepts. Where sessions are made it is decided
 //! which of them takes which kind.
 
-use super::quic;
 use super::transport::{Proof, Transport};
+use super::{quic, ssh};
 
 /// What carries a session.
 #[derive(Debug)]
@@ -13,6 +13,8 @@ pub(crate) enum Carrier {
     Bytes(Box<dyn Transport>),
     /// A connection with streams, flow control and recovery of its own.
     Quic(quic::Connection),
+    /// The same, which has been logged in on.
+    Ssh(ssh::Connection),
 }
 
 impl From<Box<dyn Transport>> for Carrier {
@@ -38,6 +40,7 @@ impl Carrier {
         match self {
             Self::Bytes(transport) => transport.proof(),
             Self::Quic(connection) => connection.proof(),
+            Self::Ssh(connection) => Some(connection.proof()),
         }
     }
 
@@ -51,6 +54,7 @@ impl Carrier {
         match self {
             Self::Bytes(transport) => transport.peer(),
             Self::Quic(connection) => connection.peer(),
+            Self::Ssh(connection) => connection.peer(),
         }
     }
 }

@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::base::files::{self, Unusable};
 use crate::base::telemetry::Telemetry;
+use crate::io::ssh;
 use crate::io::transport::{
     self, Inside, Noise, Proof, ServerTls, Side, Standing, Tls, Transport, Upgrade,
 };
@@ -30,6 +31,7 @@ pub(crate) enum Credentials {
     Tls(Tls),
     ServerTls(ServerTls),
     Noise(Noise),
+    Ssh(Arc<ssh::Keys>),
 }
 
 impl Credentials {
@@ -43,6 +45,7 @@ impl Credentials {
             Security::MutualTls(tls) => Self::Tls(Tls::load(tls)?),
             Security::ServerTls(tls) => Self::ServerTls(ServerTls::load(tls)?),
             Security::Noise(noise) => Self::Noise(Noise::load(noise)?),
+            Security::Ssh(ssh) => Self::Ssh(Arc::new(ssh::Keys::load(ssh)?)),
         })
     }
 
@@ -50,7 +53,7 @@ impl Credentials {
     pub(crate) fn certificate(&self) -> Option<status::Certificate> {
         match self {
             Self::Tls(tls) => Some(tls.certificate().clone()),
-            Self::None | Self::ServerTls(_) | Self::Noise(_) => None,
+            Self::None | Self::ServerTls(_) | Self::Noise(_) | Self::Ssh(_) => None,
         }
     }
 
@@ -59,6 +62,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => tls.standing(proof, side),
             Self::Noise(noise) => noise.standing(proof),
+            Self::Ssh(keys) => keys.standing(proof),
             // The name that was dialled is no entry of a list that can change.
             Self::None | Self::ServerTls(_) => Standing::Good,
         }
@@ -101,6 +105,7 @@ impl Credentials {
                     let (made, agreed) = tls.secure(below, side, host, inside).await?;
                     upgraded(made, upgrade.agreed(agreed)).await
                 }
+                Self::Ssh(_) => Err(no_bytes()),
             }
         };
         tokio::time::timeout(within, proof)
@@ -127,7 +132,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => Ok(tls.quic_client(inside)),
             Self::ServerTls(tls) => tls.quic_client(inside, host),
-            Self::None | Self::Noise(_) => Err(no_certificates()),
+            Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
         }
     }
 
@@ -140,7 +145,7 @@ impl Credentials {
         match self {
             Self::Tls(tls) => Ok(tls.quic_server(inside)),
             Self::ServerTls(tls) => tls.quic_server(inside),
-            Self::None | Self::Noise(_) => Err(no_certificates()),
+            Self::None | Self::Noise(_) | Self::Ssh(_) => Err(no_certificates()),
         }
     }
 
@@ -159,9 +164,31 @@ impl Credentials {
             (Self::Tls(tls), _) => tls.proof(chain.unwrap_or_default()).map(Some),
             (Self::ServerTls(_), Side::Dials) => Ok(Some(Proof::of(name.to_owned()))),
             (Self::ServerTls(_), Side::Accepts) => Ok(None),
-            (Self::None | Self::Noise(_), _) => Err(no_certificates()),
+            (Self::None | Self::Noise(_) | Self::Ssh(_), _) => Err(no_certificates()),
         }
     }
+}
+
+/// The same for SSH, whose login is its library's.
+impl Credentials {
+    /// The keys of this side.
+    ///
+    /// # Errors
+    /// The credentials are something else.
+    pub(crate) fn ssh(&self) -> Result<Arc<ssh::Keys>> {
+        match self {
+            Self::Ssh(keys) => Ok(Arc::clone(keys)),
+            Self::None | Self::Tls(_) | Self::ServerTls(_) | Self::Noise(_) => {
+                let text = "SSH needs keys: security mode SSH";
+                Err(Error::new(ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+}
+
+fn no_bytes() -> Error {
+    let text = "security mode SSH is protocol SSH's alone";
+    Error::new(ErrorKind::InvalidInput, text)
 }
 
 fn no_certificates() -> Error {
@@ -196,19 +223,40 @@ pub(crate) async fn follow(
     }
 }
 
+/// The same of credentials that are read from files alone.
+pub(crate) async fn follow_files(
+    security: &Security,
+    credentials: &watch::Sender<Arc<Credentials>>,
+) {
+    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
+    files::follow(&paths, || drop(read_again(security, credentials))).await;
+}
+
 fn take_over(
     security: &Security,
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) {
+    if let Some(new) = read_again(security, credentials) {
+        telemetry.set_certificate(new.certificate());
+    }
+}
+
+/// Has the credentials be what the files say now, where they can be used.
+fn read_again(
+    security: &Security,
+    credentials: &watch::Sender<Arc<Credentials>>,
+) -> Option<Arc<Credentials>> {
     match Credentials::load(security) {
         Ok(new) => {
             tracing::info!("Credentials taken over; the proofs of carriers are verified by them");
-            telemetry.set_certificate(new.certificate());
-            credentials.send_replace(Arc::new(new));
+            let new = Arc::new(new);
+            credentials.send_replace(Arc::clone(&new));
+            Some(new)
         }
         Err(error) => {
             tracing::error!(%error, "Credentials not taken over; the last good ones stay");
+            None
         }
     }
 }

@@ -19,6 +19,7 @@ mod web_socket;
 
 use std::fmt::Debug;
 use std::io::{Error, ErrorKind, Result};
+use std::sync::Arc;
 
 use muxtunnel_gateway_config::CongestionControl;
 use muxtunnel_gateway_config::status::CarrierTransport;
@@ -28,6 +29,7 @@ use tokio::net::TcpStream;
 use crate::base::path::{PathInfo, PathProbe};
 use crate::io::duplex::Duplex;
 use crate::io::socket::KeepaliveConfig;
+use crate::io::ssh;
 pub(crate) use command::{Released, name as command_name, start as start_command};
 pub(crate) use kcp::{Kcp, KcpListener, KcpPeers, KcpWindows};
 pub(crate) use noise::Noise;
@@ -59,6 +61,8 @@ pub(crate) struct Proof {
     pub(crate) chain: Vec<CertificateDer<'static>>,
     /// The last second that its certificate is good in, since 1970; `None`: a key does not expire.
     pub(crate) not_after: Option<u64>,
+    /// By SSH: all that was shown, to be judged again.
+    pub(crate) shown: Option<Arc<ssh::Shown>>,
 }
 
 impl Proof {
@@ -68,6 +72,7 @@ impl Proof {
             identity,
             chain: Vec::new(),
             not_after: None,
+            shown: None,
         }
     }
 

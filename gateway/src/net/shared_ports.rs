@@ -85,6 +85,11 @@ impl SharedPorts {
         })
     }
 
+    /// Whether a peer has `address`.
+    pub(crate) fn is_taken(&self, address: SocketAddr) -> bool {
+        self.all().contains_key(&address)
+    }
+
     fn all(&self) -> MutexGuard<'_, BTreeMap<SocketAddr, Holder>> {
         self.0.lock()
     }

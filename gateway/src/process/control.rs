@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muxtunnel_gateway_config::{Config, Drain, Reloadable};
+use muxtunnel_gateway_config::{Config, Drain, Reloadable, Security};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -21,6 +21,8 @@ pub(super) struct Control {
     pub(super) phase: watch::Sender<Phase>,
     pub(super) reloadable: watch::Sender<Arc<Reloadable>>,
     pub(super) credentials: watch::Sender<Arc<Credentials>>,
+    /// The same for SSH beside carriers of another protocol, and the files that they are read from.
+    pub(super) ssh: Option<(watch::Sender<Arc<Credentials>>, Security)>,
     pub(super) rendezvous_role: RendezvousRole,
     pub(super) telemetry: Arc<Telemetry>,
 }
@@ -71,10 +73,16 @@ impl Control {
                 &self.credentials,
                 &self.telemetry,
             );
+            let ssh = async {
+                if let Some((credentials, security)) = &self.ssh {
+                    security::follow_files(security, credentials).await;
+                }
+            };
             tokio::join!(
                 admin,
                 follow,
                 credentials,
+                ssh,
                 self.rendezvous_role.follow(),
                 self.hear_signals()
             );

@@ -31,8 +31,8 @@ use crate::base::handshake_limiter::{EarlyDrop, HandshakeLimiter};
 use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::UnixListeners;
 use crate::ingress::listener::greeting::GREETINGS_MAX;
-use crate::io::quic;
 use crate::io::transport::Side;
+use crate::io::{quic, ssh};
 use crate::net::dns::Lookups;
 use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
@@ -271,6 +271,7 @@ impl Entry {
                 web_socket: configured.web_socket,
                 exits: configured.exits,
                 quic: quic::Settings::new(&configured.session),
+                ssh: ssh::Settings::new(configured.session.memory.receive.0),
                 egress: worker.egress,
                 leaf: worker.rendezvous_role.leaf,
             },

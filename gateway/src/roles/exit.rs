@@ -5,10 +5,12 @@
 //! until there are too many.
 
 mod arrive;
+mod handshake_error;
 mod offer;
 mod quic;
 mod registered;
 mod reverse;
+mod ssh;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -21,7 +23,6 @@ use muxtunnel_gateway_config::{self as config, Protocol, Reloadable, SessionConf
 use muxtunnel_proto::{Reason, Refusal, Source};
 use tokio::sync::mpsc::Receiver;
 
-use crate::base::handshake_limiter::has_gone;
 use crate::io::carrier::Carrier;
 use crate::io::proxy_header;
 use crate::io::security::PROOF_MAX;
@@ -38,8 +39,10 @@ use crate::session::hello::{self, Greeting};
 use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
-use arrive::Arrivals;
+use arrive::{Arrivals, Begins};
+use handshake_error::HandshakeError;
 use reverse::Reverse;
+use ssh::SshSessions;
 
 struct Exit {
     worker: Worker,
@@ -52,6 +55,8 @@ struct Exit {
     sessions: Sessions,
     /// The same, by their ids.
     by_id: RefCell<BTreeMap<[u8; 16], Rc<dyn Mux>>>,
+    /// Those of SSH among them, where carriers of another protocol come as well, and what they have.
+    ssh: Option<SshSessions>,
     reverse: Rc<Reverse>,
 }
 
@@ -68,6 +73,13 @@ pub(crate) async fn run(
     let bounds = (&configured.session, configured.carriers_max as usize);
     let takes_any = matches!(configured.arrivals, config::Arrivals::Any(_));
     let arrivals = Arrivals::of(&worker, configured.arrivals, bounds)?;
+    let (ssh, ssh_socket) = match configured.ssh {
+        Some((session, listen)) => {
+            let sessions = SshSessions::new(session, &worker);
+            (sessions, Some(arrive::listen_for_ssh(&worker, &listen)?))
+        }
+        None => (None, None),
+    };
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
         reverse: Reverse::new(&worker),
@@ -79,10 +91,12 @@ pub(crate) async fn run(
         handover,
         sessions: Sessions::on_one_of(workers),
         by_id: RefCell::default(),
+        ssh,
     });
     let serve = async {
         tokio::select! {
             () = arrivals.come(&exit) => {}
+            () = arrive::come_by_ssh(&exit, ssh_socket) => {}
             _ = async { tokio::join!(take(&exit, handed), exit.reverse.follow(), exit.trust()) } => {}
         }
     };
@@ -108,7 +122,12 @@ pub(crate) async fn run(
 
 /// Has a connection prove who it is, and hears what it wants.
 /// `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
-async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, says_hello: bool) {
+async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, begins: Begins) {
+    let says_hello = match begins {
+        Begins::Login => return ssh::greet(exit, tcp, source).await,
+        Begins::Hello => true,
+        Begins::Silence => false,
+    };
     let peer = tcp.peer();
     let mut permit = match exit.handover.limiter.enter(source) {
         Ok(permit) => permit,
@@ -140,29 +159,6 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
         }
         Err(HandshakeError::Silent(end)) => report(&peer, false, &end, exit.session.protocol),
         Err(refused) => exit.refused(&peer, &refused),
-    }
-}
-
-/// Why a connection did not come to be a carrier.
-#[derive(Debug, thiserror::Error)]
-enum HandshakeError {
-    #[error("{0}")]
-    Unproved(std::io::Error),
-    #[error("{0}")]
-    Silent(SessionEnd),
-    #[error("it was the oldest of too many that have not proved who they are, or said nothing")]
-    Evicted,
-}
-
-impl HandshakeError {
-    /// Whether the peer proved the wrong thing, or nothing in time. A connection that only closes is a probe, and one
-    /// that was evicted is the limiter's to judge.
-    fn is_failure(&self) -> bool {
-        match self {
-            Self::Unproved(error) => !has_gone(error),
-            Self::Silent(SessionEnd::Protocol(_)) => true,
-            Self::Silent(_) | Self::Evicted => false,
-        }
     }
 }
 
@@ -225,8 +221,12 @@ impl Exit {
         Ok((carrier, greeting))
     }
 
-    fn says_hello(&self) -> bool {
-        hello::is_said(self.session.protocol)
+    fn begins(&self) -> Begins {
+        match self.session.protocol {
+            Protocol::Ssh => Begins::Login,
+            protocol if hello::is_said(protocol) => Begins::Hello,
+            _ => Begins::Silence,
+        }
     }
 
     /// A connection of `peer` did not come to be a carrier.
@@ -271,18 +271,32 @@ impl Exit {
 
     /// Ends what the configuration or the credentials trust no more; never ends.
     async fn trust(&self) {
-        let sessions = || self.by_id.borrow().values().cloned().collect();
-        let (reloadable, credentials) = (
-            self.worker.reloadable.clone(),
-            self.worker.credentials.clone(),
-        );
+        let sessions = || {
+            let by_id = self.by_id.borrow();
+            let all = by_id.values().filter(|mux| !self.is_of_ssh(mux));
+            all.cloned().collect()
+        };
+        let follow = |credentials| (self.worker.reloadable.clone(), credentials);
+        let (reloadable, credentials) = follow(self.worker.credentials.clone());
         let protected = &self.worker.protected;
-        trust::follow(sessions, Side::Accepts, reloadable, credentials, protected).await;
+        let side = Side::Accepts;
+        let others = trust::follow(sessions, side, reloadable, credentials, protected);
+        match &self.ssh {
+            Some(ssh) => {
+                let (reloadable, credentials) = follow(ssh.credentials.clone());
+                let of_ssh = trust::follow(|| ssh.all(), side, reloadable, credentials, protected);
+                tokio::join!(others, of_ssh);
+            }
+            None => others.await,
+        }
     }
 
     /// Whether the other end of a carrier, which proved who it is some time ago, may still connect.
     fn is_trusted(&self, carrier: &Carrier) -> bool {
-        let credentials = self.worker.credentials.borrow();
+        let credentials = match (carrier, &self.ssh) {
+            (Carrier::Ssh(_), Some(ssh)) => ssh.credentials.borrow(),
+            _ => self.worker.credentials.borrow(),
+        };
         let proof = carrier.proof();
         proof.is_none_or(|proof| credentials.standing(proof, Side::Accepts) == Standing::Good)
     }
@@ -290,6 +304,19 @@ impl Exit {
     /// Whether no sessions and streams are taken any more.
     fn is_closed(&self) -> bool {
         *self.worker.phase.borrow() >= Phase::Closed
+    }
+
+    /// Whether opens are refused, which is counted.
+    fn turns_down_opens(&self) -> bool {
+        let is_closed = self.is_closed();
+        if is_closed {
+            self.worker.telemetry.streams.refused(Code::Draining);
+        }
+        is_closed
+    }
+
+    fn is_of_ssh(&self, mux: &Rc<dyn Mux>) -> bool {
+        self.ssh.as_ref().is_some_and(|ssh| ssh.has(mux))
     }
 
     fn add(self: &Rc<Self>, handed: Handed) -> std::io::Result<()> {
@@ -328,7 +355,7 @@ impl Exit {
                 return Ok(());
             }
             None => {
-                let (mux, id) = self.session();
+                let (mux, id) = self.session(matches!(carrier, Carrier::Ssh(_)));
                 (mux, Some(id))
             }
         };
@@ -348,14 +375,18 @@ impl Exit {
     }
 
     /// A new session, and its id.
-    fn session(self: &Rc<Self>) -> (Rc<dyn Mux>, [u8; 16]) {
+    fn session(self: &Rc<Self>, of_ssh: bool) -> (Rc<dyn Mux>, [u8; 16]) {
+        let ssh = self.ssh.as_ref().filter(|_| of_ssh);
+        let config = ssh.map_or(&self.session, |ssh| &ssh.session).clone();
+        // Opens that come in spite of a GOAWAY came before it, so their openers count on an answer.
+        let says_when_over = config.protocol.can().go_away;
         let exit = Rc::downgrade(self);
         let lookups = Rc::new(Lookups::default());
         let dialler = Box::new(
             move |target: String, peer: Option<Rc<str>>, source| -> Dial {
                 let (exit, lookups) = (exit.upgrade(), Rc::clone(&lookups));
                 Box::pin(async move {
-                    match exit {
+                    match exit.filter(|exit| says_when_over || !exit.turns_down_opens()) {
                         Some(exit) => {
                             let peer = peer.as_deref();
                             let lookups = lookups.of(peer);
@@ -368,13 +399,16 @@ impl Exit {
         );
         let identity = new_session::identity(self.worker.index);
         let context = new_session::Context {
-            config: self.session.clone(),
+            config,
             reloadable: self.worker.reloadable.clone(),
             telemetry: Arc::clone(&self.worker.telemetry),
             buffers: self.sessions.pool(),
         };
         let mux = new_session::accept(context, identity, dialler);
         self.reverse.serve(&mux);
+        if let Some(ssh) = ssh {
+            ssh.add(&mux);
+        }
         (mux, identity.session_id)
     }
 
@@ -393,7 +427,14 @@ impl Exit {
             let end = exit.sessions.run(&mux).await;
             exit.by_id.borrow_mut().remove(&id);
             exit.reverse.end(&mux);
-            report(&mux.peer(), mux.was_ready(), &end, exit.session.protocol);
+            let protocol = match exit.is_of_ssh(&mux) {
+                true => Protocol::Ssh,
+                false => exit.session.protocol,
+            };
+            report(&mux.peer(), mux.was_ready(), &end, protocol);
+            if let Some(ssh) = &exit.ssh {
+                ssh.remove(&mux);
+            }
         });
     }
 
@@ -407,11 +448,6 @@ impl Exit {
         lookups: &Lookups,
     ) -> Result<dial::Dialled, Refusal> {
         let in_force = Arc::clone(&self.worker.reloadable.borrow());
-        // Opens that come here in spite of a GOAWAY came before it, so their openers count on an answer.
-        if self.is_closed() && !self.session.protocol.can().go_away {
-            self.worker.telemetry.streams.refused(Code::Draining);
-            return Err(draining());
-        }
         let refused = |error: DialError| error.report(&self.worker.telemetry, target);
         if offer::is_asked_for(target) {
             return offer::give(in_force.offer.as_deref(), peer).map_err(refused);

@@ -31,6 +31,8 @@ pub(crate) struct Worker {
     pub(crate) reloadable: watch::Receiver<Arc<Reloadable>>,
     /// What new carriers are secured with.
     pub(crate) credentials: watch::Receiver<Arc<Credentials>>,
+    /// What SSH logins beside them are judged by; `None`: there are none.
+    pub(crate) ssh_credentials: Option<watch::Receiver<Arc<Credentials>>>,
     /// How far the shutdown is.
     pub(crate) phase: watch::Receiver<Phase>,
     /// Shared by all workers.
@@ -62,6 +64,7 @@ impl Worker {
             index: 0,
             workers: 1,
             credentials: watch::channel(Arc::new(credentials)).1,
+            ssh_credentials: None,
             phase: watch::channel(Phase::Running).1,
             telemetry,
             protected: Arc::new(ProtectedAddresses::new("", &config, |_| false)),

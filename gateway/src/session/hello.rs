@@ -38,6 +38,7 @@ pub(crate) const fn advice(protocol: Protocol) -> &'static str {
         Protocol::Http3 => {
             "does the other end speak HTTP/3, and take CONNECT? Does it list a name of this end's certificate?"
         }
+        Protocol::Ssh => "is the other end ssh, sshd or a gateway with protocol SSH?",
         Protocol::Http2 | Protocol::Hbone => {
             "does the other end speak HTTP/2, and take CONNECT? With security None at both ends it needs to begin \
              without an upgrade"
@@ -68,7 +69,9 @@ pub(crate) async fn read(
         match protocol {
             Protocol::Native => native(carrier).await,
             Protocol::Http2 | Protocol::Hbone => preface(carrier).await,
-            Protocol::Jmux | Protocol::Quic | Protocol::Http3 => Ok(Greeting::default()),
+            Protocol::Jmux | Protocol::Quic | Protocol::Http3 | Protocol::Ssh => {
+                Ok(Greeting::default())
+            }
         }
     };
     match tokio::time::timeout(HELLO_MAX, read).await {
@@ -142,6 +145,7 @@ pub(crate) async fn refuse_unknown(carrier: Carrier) {
     match carrier {
         Carrier::Bytes(carrier) => refuse(&*carrier, SessionCode::UnknownSession, text).await,
         Carrier::Quic(connection) => connection.close(CloseCode::Refused, text),
+        Carrier::Ssh(connection) => connection.close(text).await,
     }
 }
 
@@ -150,6 +154,7 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
     let text = "this exit is shutting down";
     match (carrier, protocol) {
         (Carrier::Quic(connection), _) => connection.close(CloseCode::GoingAway, text),
+        (Carrier::Ssh(connection), _) => connection.close(text).await,
         (Carrier::Bytes(carrier), Protocol::Native) => {
             refuse(&*carrier, SessionCode::NoError, text).await;
         }
@@ -157,7 +162,7 @@ pub(crate) async fn turn_away(carrier: Carrier, protocol: Protocol) {
             say(&*carrier, &GOES_AWAY).await;
         }
         // It has no word for it.
-        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic | Protocol::Http3) => {}
+        (Carrier::Bytes(_), Protocol::Jmux | Protocol::Quic | Protocol::Http3 | Protocol::Ssh) => {}
     }
 }
 

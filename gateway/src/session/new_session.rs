@@ -16,6 +16,7 @@ use super::http2::Http2;
 use super::http3::Http3;
 use super::mux::{Dialler, Mux};
 use super::quic::Quic;
+use super::ssh::Ssh;
 use crate::base::telemetry::Telemetry;
 use crate::io::transport::Side;
 use crate::net::egress::COMMAND_TIMEOUT;
@@ -41,6 +42,7 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
         Protocol::Http2 | Protocol::Hbone => http2(Side::Dials, context, dialler),
         Protocol::Quic => quic(Side::Dials, context, dialler),
         Protocol::Http3 => http3(Side::Dials, context, dialler),
+        Protocol::Ssh => ssh(Side::Dials, context, dialler),
     }
 }
 
@@ -56,6 +58,7 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
         Protocol::Http2 | Protocol::Hbone => http2(Side::Accepts, context, dialler),
         Protocol::Quic => quic(Side::Accepts, context, dialler),
         Protocol::Http3 => http3(Side::Accepts, context, dialler),
+        Protocol::Ssh => ssh(Side::Accepts, context, dialler),
     }
 }
 
@@ -94,6 +97,18 @@ fn quic(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
     } = context;
     let configured = (config, reloadable);
     let make = Box::new(move |below, config: &_| Quic::new(side, below, config));
+    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
+}
+
+fn ssh(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+    let Context {
+        config,
+        reloadable,
+        telemetry,
+        buffers,
+    } = context;
+    let configured = (config, reloadable);
+    let make = Box::new(move |below, config: &_| Ssh::new(side, below, config));
     Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
 }
 

@@ -1,8 +1,10 @@
-//! What a protocol that has no carriers without certificates is started with.
+//! What a protocol that has no carriers without certificates, or without keys, is started with.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+
+use super::tools::{run, stdout};
 
 /// What a test says where its protocol decides.
 const NONE: &str = "security: {mode: None}";
@@ -33,6 +35,33 @@ fn at(file: &str) -> String {
     folder().join(file).display().to_string()
 }
 
+/// The keys of both ends for SSH, made once by each test process: `exit` and `entry`, what each takes, and the `.pub` of both.
+pub fn ssh_folder() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let name = format!("ssh-{}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        // Of another process that had the number before.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        for end in ["exit", "entry"] {
+            ssh_key(&folder.join(end));
+        }
+        let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        std::fs::write(folder.join("authorized_keys"), text("entry.pub")).unwrap();
+        let known = format!("exit {}", text("exit.pub"));
+        std::fs::write(folder.join("known_hosts"), known).unwrap();
+        folder
+    })
+}
+
+/// Makes a key at `path`, and its public one beside it.
+pub fn ssh_key(path: &Path) {
+    let path = path.to_str().unwrap();
+    let args = ["-q", "-t", "ed25519", "-N", "", "-C", "a key", "-f", path];
+    stdout(&run("ssh-keygen", "openssh-client", &args));
+}
+
 /// The authority of both.
 pub fn ca() -> String {
     at("ca.crt")
@@ -40,6 +69,25 @@ pub fn ca() -> String {
 
 /// `--security ...` of the `role` with `protocol`, as on the command line.
 pub fn flags(protocol: &str, role: &str) -> Vec<String> {
+    if is_ssh(protocol) {
+        let at = |file: &str| ssh_folder().join(file).display().to_string();
+        let flags = match role {
+            "exit" => vec![
+                ("--ssh-host-key", at("exit")),
+                ("--ssh-authorized-keys", at("authorized_keys")),
+            ],
+            _ => vec![
+                ("--ssh-user", "somebody".to_owned()),
+                ("--ssh-key", at("entry")),
+                ("--ssh-known-hosts", at("known_hosts")),
+                ("--ssh-host-key-alias", "exit".to_owned()),
+            ],
+        };
+        let flags = flags.into_iter();
+        return flags
+            .flat_map(|(flag, value)| [flag.to_owned(), value])
+            .collect();
+    }
     if !needs(protocol) {
         return ["--security", "none"].map(str::to_owned).into();
     }
@@ -58,8 +106,32 @@ pub fn flags(protocol: &str, role: &str) -> Vec<String> {
     .collect()
 }
 
-/// `yaml`, with certificates where its protocol has no carriers without.
+/// The `security` of the `role` with protocol SSH.
+pub fn ssh_security(role: &str) -> String {
+    let at = |file: &str| ssh_folder().join(file).display().to_string();
+    match role {
+        "exit" => format!(
+            "security: {{mode: SSH, hostKeys: ['{}'], authorizedKeys: '{}'}}",
+            at("exit"),
+            at("authorized_keys")
+        ),
+        _ => format!(
+            "security: {{mode: SSH, user: somebody, key: '{}', knownHosts: '{}', hostKeyAlias: exit}}",
+            at("entry"),
+            at("known_hosts")
+        ),
+    }
+}
+
+/// `yaml`, with certificates or keys where its protocol has no carriers without.
 pub fn filled_in(yaml: &str) -> String {
+    if yaml.contains("protocol: SSH") {
+        let role = match yaml.contains("role: Exit") {
+            true => "exit",
+            false => "entry",
+        };
+        return yaml.replace(NONE, &ssh_security(role));
+    }
     if !needs_in(yaml) {
         return yaml.to_owned();
     }
@@ -79,6 +151,10 @@ fn needs(protocol: &str) -> bool {
     ON_QUIC
         .iter()
         .any(|known| protocol.eq_ignore_ascii_case(known))
+}
+
+fn is_ssh(protocol: &str) -> bool {
+    protocol.eq_ignore_ascii_case("SSH")
 }
 
 fn needs_in(yaml: &str) -> bool {

@@ -13,7 +13,9 @@ use anyhow::{Context, Result, ensure};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
-use super::{CARRIER_PORT, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, target_at};
+use super::{
+    CARRIER_PORT, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, openssh, target_at,
+};
 use crate::topology::{Place, at};
 
 /// The names in the certificates.
@@ -31,6 +33,8 @@ pub(super) enum Security {
     None,
     MutualTls,
     Noise,
+    /// SSH's own.
+    Ssh,
 }
 
 /// How a stream comes from the client to its target.
@@ -219,6 +223,7 @@ impl Gateways {
                 })
             }
             Security::Noise => noise_keys(setup),
+            Security::Ssh => ssh_keys(setup),
         }
     }
 }
@@ -296,6 +301,33 @@ pub(super) fn certificates(folder: &Path) -> Result<Certificates> {
     Ok(Certificates {
         dials: end(DIALS, ACCEPTS)?,
         accepts: end(ACCEPTS, DIALS)?,
+    })
+}
+
+/// A key of each end, made by ssh-keygen.
+fn ssh_keys(setup: &Setup<'_>) -> Result<Keys> {
+    let make = |name: &str| {
+        let path = setup.folder.join(name);
+        if !path.is_file() {
+            openssh::make_key(&path)?;
+        }
+        let public = setup.folder.join(format!("{name}.pub"));
+        let text = fs::read_to_string(&public);
+        let text = text.with_context(|| format!("reading {}", public.display()))?;
+        Ok::<_, anyhow::Error>((path, public, text))
+    };
+    let ((dials, dials_public, _), (accepts, _, accepts_text)) =
+        (make("dials.ssh")?, make("accepts.ssh")?);
+    let known = setup.file("known-hosts", &format!("{ACCEPTS} {accepts_text}"))?;
+    Ok(Keys {
+        dials: json!({
+            "mode": "SSH",
+            "user": "lab",
+            "key": dials,
+            "knownHosts": known,
+            "hostKeyAlias": ACCEPTS,
+        }),
+        accepts: json!({"mode": "SSH", "hostKeys": [accepts], "authorizedKeys": dials_public}),
     })
 }
 

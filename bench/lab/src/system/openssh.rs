@@ -91,7 +91,7 @@ pub(super) fn launches(setup: &Setup<'_>, forwards: Forwards) -> Result<Vec<Laun
 }
 
 /// One key serves as the host's and the user's.
-fn make_key(path: &Path) -> Result<()> {
+pub(super) fn make_key(path: &Path) -> Result<()> {
     let output = Command::new(find(Path::new("ssh-keygen"))?)
         .args(["-q", "-t", "ed25519", "-N", "", "-f"])
         .arg(path)

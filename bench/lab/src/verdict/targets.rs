@@ -21,9 +21,9 @@ use System::{
     Jetsocat, MuxgateCopy, MuxgateH2c, MuxgateHbone, MuxgateHttp, MuxgateHttp2,
     MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
-    MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateTls, MuxgateTlsReverse,
-    MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise,
-    RelayCopy, RelaySplice,
+    MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse, MuxgateTls,
+    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse,
+    Quinn, RatholeNoise, RelayCopy, RelaySplice,
 };
 use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
 
@@ -180,6 +180,8 @@ fn bulk_by_protocols() -> Vec<Target> {
         protocols(MuxgateHttp2Reverse, MuxgateHttp2, 0.90),
         protocols(MuxgateHbone, MuxgateTls, 0.60),
         protocols(MuxgateHbone, EnvoyHttp2, 1.5),
+        protocols(MuxgateSsh, Openssh, 0.70),
+        protocols(MuxgateSshReverse, MuxgateSsh, 0.90),
         [MuxgateH2c, MuxgateHttp2].map(added_by_a_protocol),
     ]
     .concat()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{KeyError, MutualTls, Noise, PublicKey, Security};
-use crate::ServerTls;
+use crate::{ServerTls, Ssh};
 
 #[derive(Deserialize, Clone, Copy)]
 enum Mode {
@@ -13,6 +13,8 @@ enum Mode {
     MutualTls,
     Noise,
     ServerTls,
+    #[serde(rename = "SSH")]
+    Ssh,
 }
 
 impl Mode {
@@ -22,6 +24,7 @@ impl Mode {
             Self::MutualTls => "MutualTls",
             Self::Noise => "Noise",
             Self::ServerTls => "ServerTls",
+            Self::Ssh => "SSH",
         }
     }
 }
@@ -38,6 +41,13 @@ pub(super) struct Fields {
     psk: Option<PathBuf>,
     allow_anonymous: Option<bool>,
     server_name: Option<String>,
+    host_keys: Option<Vec<PathBuf>>,
+    authorized_keys: Option<PathBuf>,
+    #[serde(rename = "trustedUserCAKeys")]
+    trusted_user_ca_keys: Option<PathBuf>,
+    user: Option<String>,
+    known_hosts: Option<PathBuf>,
+    host_key_alias: Option<String>,
 }
 
 impl TryFrom<Fields> for Security {
@@ -72,6 +82,16 @@ impl TryFrom<Fields> for Security {
                 ca: fields.ca.take(),
                 server_name: fields.server_name.take(),
             }),
+            Mode::Ssh => Self::Ssh(Ssh {
+                host_keys: fields.host_keys.take().unwrap_or_default(),
+                authorized_keys: fields.authorized_keys.take(),
+                trusted_user_ca_keys: fields.trusted_user_ca_keys.take(),
+                user: fields.user.take(),
+                key: fields.key.take(),
+                certificate: fields.certificate.take(),
+                known_hosts: fields.known_hosts.take(),
+                host_key_alias: fields.host_key_alias.take(),
+            }),
         };
         match fields.left() {
             Some(name) => Err(format!("`{name}` is no field of mode {}", mode.name())),
@@ -92,6 +112,12 @@ impl Fields {
             ("psk", self.psk.is_some()),
             ("allowAnonymous", self.allow_anonymous.is_some()),
             ("serverName", self.server_name.is_some()),
+            ("hostKeys", self.host_keys.is_some()),
+            ("authorizedKeys", self.authorized_keys.is_some()),
+            ("trustedUserCAKeys", self.trusted_user_ca_keys.is_some()),
+            ("user", self.user.is_some()),
+            ("knownHosts", self.known_hosts.is_some()),
+            ("hostKeyAlias", self.host_key_alias.is_some()),
         ];
         all.iter()
             .find(|(_, is_left)| *is_left)

@@ -55,7 +55,8 @@ impl Inside {
         match protocol {
             _ if matches!(upgrade, Upgrade::Always(_)) => Self::WebSocket,
             _ if matches!(upgrade, Upgrade::Asked(_)) => Self::CarrierOrWebSocket,
-            Protocol::Native | Protocol::Jmux => Self::Carrier,
+            // SSH is never inside of TLS.
+            Protocol::Native | Protocol::Jmux | Protocol::Ssh => Self::Carrier,
             Protocol::Http2 | Protocol::Hbone => Self::Http2,
             Protocol::Quic => Self::Quic,
             Protocol::Http3 => Self::Http3,
@@ -224,6 +225,7 @@ impl Tls {
             identity: name.to_owned(),
             not_after: not_after(certificate),
             chain,
+            shown: None,
         })
     }
 

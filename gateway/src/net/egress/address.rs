@@ -61,6 +61,12 @@ impl Address {
             .map_or(&*self.name, |(host, _)| host);
         bare(host)
     }
+
+    /// The name's port, where it has one.
+    pub(crate) fn port(&self) -> Option<u16> {
+        let (_, port) = self.name.rsplit_once(':')?;
+        port.parse().ok()
+    }
 }
 
 /// `host` without the brackets that an IPv6 address has before a port.

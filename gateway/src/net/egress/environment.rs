@@ -24,7 +24,9 @@ pub(super) fn proxy(
         return Ok(None);
     };
     let names: &[&str] = match config.security {
-        Security::None {} | Security::Noise(_) => &["http_proxy", "all_proxy", "ALL_PROXY"],
+        Security::None {} | Security::Noise(_) | Security::Ssh(_) => {
+            &["http_proxy", "all_proxy", "ALL_PROXY"]
+        }
         Security::MutualTls(_) | Security::ServerTls(_) => {
             &["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]
         }

@@ -211,6 +211,7 @@ mod tests {
                 fallback: None,
             },
             quic: crate::io::quic::Settings::new(&session),
+            ssh: crate::io::ssh::Settings::new(session.memory.receive.0),
             egress: worker.egress,
             leaf: None,
         };

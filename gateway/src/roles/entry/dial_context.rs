@@ -10,9 +10,9 @@ use tokio::sync::watch;
 
 use super::ways::Ways;
 use crate::io::carrier::Carrier;
-use crate::io::quic;
 use crate::io::security::{Credentials, PROOF_MAX};
 use crate::io::transport::{self, Side, Transport, Upgrade};
+use crate::io::{quic, ssh};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
 use crate::roles::rendezvous::leaf::Leaf;
 
@@ -26,6 +26,8 @@ pub(super) struct DialContext {
     pub(super) ways: Rc<Ways>,
     /// How QUIC connections send and receive.
     pub(super) quic: quic::Settings,
+    /// The same of SSH.
+    pub(super) ssh: ssh::Settings,
     pub(super) exits: Exits,
     /// How connections to their addresses are made.
     pub(super) egress: Egress,
@@ -120,6 +122,12 @@ pub(super) async fn connect_by(
         None => dial_context.open(exit, by).await?,
     };
     let credentials = Arc::clone(&dial_context.credentials.borrow());
+    if dial_context.protocol == Protocol::Ssh {
+        let to = (exit.host(), exit.port());
+        let (keys, within) = (credentials.ssh()?, dial_context.proof_timeout());
+        let dialled = ssh::dial(below, to, keys, dial_context.ssh, within);
+        return dialled.await.map(Carrier::Ssh);
+    }
     let upgrade = match &dial_context.web_socket {
         Some(web_socket) if by == CarrierTransport::WebSocket => Upgrade::Always(web_socket),
         _ => Upgrade::Never,

@@ -17,6 +17,15 @@ use crate::io::transport::{KcpListener, KcpWindows, Pipes, Released, Tcp, Transp
 use crate::net::bind::{ACCEPT_RETRY, ListenError};
 use crate::roles::worker::{Phase, Worker, WorkerError, accept_in_turn, wait_for};
 
+/// What those who connect begin with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begins {
+    Hello,
+    Silence,
+    /// The login of SSH.
+    Login,
+}
+
 /// One worker's part in it.
 pub(super) enum Arrivals {
     Socket(ListeningSocket),
@@ -72,16 +81,18 @@ impl Arrivals {
     /// Has carriers come; ends only where none will any more, and all have ended.
     pub(super) async fn come(self, exit: &Rc<Exit>) {
         match self {
-            Self::Socket(socket) => accept_in_turn(accept(Rc::clone(exit), socket)).await,
+            Self::Socket(socket) => {
+                accept_in_turn(accept(Rc::clone(exit), socket, exit.begins())).await;
+            }
             Self::Kcp(listener) => accept_in_turn(accept_kcp(Rc::clone(exit), listener)).await,
             Self::Any(socket, listener) => {
                 tokio::join!(
-                    accept_in_turn(accept(Rc::clone(exit), socket)),
+                    accept_in_turn(accept(Rc::clone(exit), socket, exit.begins())),
                     accept_in_turn(accept_kcp(Rc::clone(exit), listener))
                 );
             }
             Self::Stdio(carrier, released) => {
-                greet(Rc::clone(exit), carrier, None, exit.says_hello()).await;
+                greet(Rc::clone(exit), carrier, None, exit.begins()).await;
                 // Nothing is ever sent.
                 let _ = released.await;
             }
@@ -91,6 +102,27 @@ impl Arrivals {
             }
         }
     }
+}
+
+/// Listens for SSH beside the carriers of another protocol.
+///
+/// # Errors
+/// It cannot be listened on.
+pub(super) fn listen_for_ssh(
+    worker: &Worker,
+    address: &str,
+) -> Result<ListeningSocket, WorkerError> {
+    let socket = ListeningSocket::bind(address, &worker.unix_listeners)?;
+    tracing::info!(listen = %address, "Listening for SSH");
+    Ok(socket)
+}
+
+/// Has them come, where there are any; never ends.
+pub(super) async fn come_by_ssh(exit: &Rc<Exit>, socket: Option<ListeningSocket>) {
+    if let Some(socket) = socket {
+        accept_in_turn(accept(Rc::clone(exit), socket, Begins::Login)).await;
+    }
+    std::future::pending::<()>().await;
 }
 
 fn kcp(
@@ -105,9 +137,8 @@ fn kcp(
 
 /// Accepts carriers for all workers. Once the exit takes no more sessions, only carriers can come that
 /// join one; where there is no such thing, the port is closed, and this waits for the end.
-async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
-    let says_hello = exit.says_hello();
-    let may_join = exit.session.protocol.can().resume;
+async fn accept(exit: Rc<Exit>, socket: ListeningSocket, begins: Begins) {
+    let may_join = begins != Begins::Login && exit.session.protocol.can().resume;
     loop {
         let accepted = tokio::select! {
             accepted = socket.accept() => accepted,
@@ -117,7 +148,7 @@ async fn accept(exit: Rc<Exit>, socket: ListeningSocket) {
             }
         };
         match accepted {
-            Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, says_hello),
+            Ok((accepted, address)) => take_in(Rc::clone(&exit), accepted, address, begins),
             Err(error) => {
                 tracing::warn!(%error, "Accepting a carrier failed; is the limit of open files reached?");
                 tokio::time::sleep(ACCEPT_RETRY).await;
@@ -132,7 +163,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
         match listener.accept().await {
             Ok((carrier, address)) => {
                 let source = Some(canonical(address).ip());
-                let greet = greet(Rc::clone(&exit), carrier, source, exit.says_hello());
+                let greet = greet(Rc::clone(&exit), carrier, source, exit.begins());
                 drop(tokio::task::spawn_local(greet));
             }
             Err(error) => {
@@ -143,7 +174,7 @@ async fn accept_kcp(exit: Rc<Exit>, listener: KcpListener) {
     }
 }
 
-fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_hello: bool) {
+fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, begins: Begins) {
     // What a carrier says last, and that it has ended, are to arrive.
     accepted.end_in_order();
     let has =
@@ -151,7 +182,7 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
     match (accepted, address) {
         (LocalSocket::Tcp(tcp), LocalAddress::Tcp(proxy)) if has(proxy) => {
             drop(tokio::task::spawn_local(introduce(
-                exit, tcp, proxy, says_hello,
+                exit, tcp, proxy, begins,
             )));
         }
         (accepted, address) => {
@@ -159,18 +190,18 @@ fn take_in(exit: Rc<Exit>, accepted: LocalSocket, address: LocalAddress, says_he
                 LocalAddress::Tcp(client) => Some(client.ip()),
                 LocalAddress::Unix(_) | LocalAddress::Gateway => None,
             };
-            let greet = greet(exit, carrier(accepted, &address), source, says_hello);
+            let greet = greet(exit, carrier(accepted, &address), source, begins);
             drop(tokio::task::spawn_local(greet));
         }
     }
 }
 
 /// Greets the client of the load balancer at `proxy`, once that has named it.
-async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, says_hello: bool) {
+async fn introduce(exit: Rc<Exit>, mut tcp: TcpStream, proxy: SocketAddr, begins: Begins) {
     match trusted_proxies::client(&mut tcp, proxy, &exit.handover.limiter).await {
         Ok(Some(client)) => {
             let carrier = Tcp::through(tcp, client.to_string());
-            greet(exit, carrier, Some(client.ip()), says_hello).await;
+            greet(exit, carrier, Some(client.ip()), begins).await;
         }
         Ok(None) => {}
         Err(error) => exit.refused(&proxy.to_string(), &error),

@@ -98,8 +98,8 @@ async fn attend(
     drop(place);
     match met {
         Ok(carrier) => {
-            let says_hello = exit.says_hello();
-            greet(exit, carrier, None, says_hello).await;
+            let begins = exit.begins();
+            greet(exit, carrier, None, begins).await;
         }
         Err(error) => {
             tracing::info!(code = %Code::MeetingRefused, rendezvous = %address, %error, "Visitor was not met");

@@ -21,13 +21,16 @@ use crate::base::forward::Forward;
 use crate::base::telemetry::{Listened, Telemetry};
 use crate::ingress::listener::answer::{Answer, code_of};
 use crate::io::local_socket::{LocalSocket, canonical};
-use crate::net::bind::ACCEPT_RETRY;
+use crate::net::bind::{ACCEPT_RETRY, check_free};
 use crate::net::shared_ports::{SharedListener, SharedPortError, SharedPorts};
 use crate::roles::entry::{Refused, code_of_open};
 use crate::roles::worker::Worker;
 use crate::session::mux::{Listeners, Mux, NotOpened, OpenEnd, Progress};
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
+
+/// Ports that are tried where any will do.
+const ANY_PORT_TRIES: usize = 1024;
 
 /// What entries have a worker listen on.
 pub(super) struct Reverse {
@@ -169,6 +172,10 @@ impl Reverse {
             Refusal::new(Reason::AddressType, text)
         })?;
         let peer = asker.session.identity();
+        let address = match address.port() {
+            0 => self.any_of(address, peer.as_deref())?,
+            _ => address,
+        };
         if !is_allowed(&self.reloadable.borrow(), address, peer.as_deref()) {
             return Err(denied(address));
         }
@@ -200,6 +207,22 @@ impl Reverse {
         self.listeners.borrow_mut().insert(address, listener);
         self.publish();
         Ok(address)
+    }
+
+    /// A port of `address` that is free, and that the peer may have.
+    fn any_of(&self, address: SocketAddr, peer: Option<&str>) -> Result<SocketAddr, Refusal> {
+        let in_force = self.reloadable.borrow();
+        let rules = in_force.allow_listen.iter();
+        let ports = rules.filter_map(|rule| rule.ports_for(address.ip(), peer));
+        let ports = ports.flat_map(|ports| ports.first..=ports.last);
+        let mut addresses = ports
+            .filter(|port| *port > 0)
+            .take(ANY_PORT_TRIES)
+            .map(|port| SocketAddr::new(address.ip(), port));
+        let is_free = |address: &SocketAddr| {
+            !self.shared_ports.is_taken(*address) && check_free(&address.to_string()).is_ok()
+        };
+        addresses.find(is_free).ok_or_else(|| denied(address))
     }
 
     /// Takes those off that `gone` names; a listener that nobody asks for is closed.

@@ -14,8 +14,8 @@ use tokio::sync::Notify;
 use crate::base::path::PathProbe;
 use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
-use crate::io::quic;
 use crate::io::transport::{Path, Proof, Transport};
+use crate::io::{quic, ssh};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use crate::stream::buffers::Buffer;
@@ -97,6 +97,7 @@ pub(crate) struct Below {
 pub(crate) enum Under {
     Bytes(Rc<dyn Transport>),
     Quic(quic::Connection),
+    Ssh(ssh::Connection),
 }
 
 impl From<Carrier> for Under {
@@ -104,6 +105,7 @@ impl From<Carrier> for Under {
         match carrier {
             Carrier::Bytes(transport) => Self::Bytes(transport.into()),
             Carrier::Quic(connection) => Self::Quic(connection),
+            Carrier::Ssh(connection) => Self::Ssh(connection),
         }
     }
 }
@@ -114,6 +116,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.proof(),
             Self::Quic(connection) => connection.proof(),
+            Self::Ssh(connection) => Some(connection.proof()),
         }
     }
 
@@ -122,6 +125,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.runs_on(),
             Self::Quic(_) => CarrierTransport::Quic,
+            Self::Ssh(connection) => connection.runs_on(),
         }
     }
 
@@ -133,6 +137,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.path().map(Path::probe).transpose(),
             Self::Quic(connection) => Ok(Some(connection.probe())),
+            Self::Ssh(connection) => connection.probe(),
         }
     }
 
@@ -141,6 +146,7 @@ impl Under {
         match self {
             Self::Bytes(transport) => transport.shut(),
             Self::Quic(connection) => connection.shut(),
+            Self::Ssh(connection) => connection.shut(),
         }
     }
 }

@@ -81,6 +81,7 @@ pub(super) fn config(
         }),
         offer: (tunnel.offer.clone()).filter(|_| end == End::Exit && can.offer),
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
+        ssh: None,
         workers: sizing.workers,
         pool: (end == End::Entry && can.several_carriers).then_some(tunnel.pool),
         resume: tunnel.resume,

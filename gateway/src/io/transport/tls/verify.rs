@@ -311,6 +311,7 @@ mod tests {
             identity: "exit".to_owned(),
             not_after: Some((END * 2).try_into().unwrap()),
             chain: vec![of_first],
+            shown: None,
         };
         let at =
             |now: i64| UnixTime::since_unix_epoch(Duration::from_secs(now.try_into().unwrap()));

@@ -1,0 +1,284 @@
+//! SSH (RFC 4251) as carriers of a gateway's own, and as a second listener of an exit.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::check::check_addr_port;
+use crate::{Config, ConfigError, Protocol, Role, Security, UNIX_PREFIX};
+
+/// Most host keys of an exit: one of each kind is of use.
+pub const HOST_KEYS_MAX: usize = 8;
+
+/// Who both ends of SSH carriers are. The files are OpenSSH's; changed ones are used for new carriers, and what the
+/// others have proved is verified again by them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Ssh {
+    /// Exit: its private keys, Ed25519 or ECDSA and not encrypted, 1..=[`HOST_KEYS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_keys: Vec<PathBuf>,
+    /// Exit: the keys that may log in, as sshd's `authorized_keys`. This or `trusted_user_ca_keys`, or both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorized_keys: Option<PathBuf>,
+    /// Exit: the authorities whose user certificates may log in, as sshd's `TrustedUserCAKeys`.
+    #[serde(
+        default,
+        rename = "trustedUserCAKeys",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub trusted_user_ca_keys: Option<PathBuf>,
+    /// Entry: the user that it logs in as.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Entry: its private key, Ed25519 or ECDSA and not encrypted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<PathBuf>,
+    /// Entry: the certificate of `key`; absent: it logs in by the key alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<PathBuf>,
+    /// Entry: the keys that its exits may have, as ssh's `known_hosts`. A host that is not in it is refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known_hosts: Option<PathBuf>,
+    /// Entry: the name under which its exits are in `known_hosts`, as ssh's `HostKeyAlias`; absent: the host and port of
+    /// `connect`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_key_alias: Option<String>,
+}
+
+/// A second listener of an exit, whose carriers are SSH whatever the protocol of the others is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct SshListener {
+    /// `addr:port`.
+    pub listen: String,
+    /// As in [`Ssh`].
+    pub host_keys: Vec<PathBuf>,
+    /// As in [`Ssh`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorized_keys: Option<PathBuf>,
+    /// As in [`Ssh`].
+    #[serde(
+        default,
+        rename = "trustedUserCAKeys",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub trusted_user_ca_keys: Option<PathBuf>,
+}
+
+impl Ssh {
+    pub(crate) fn files(&self) -> Vec<&Path> {
+        let files = [
+            &self.authorized_keys,
+            &self.trusted_user_ca_keys,
+            &self.key,
+            &self.certificate,
+            &self.known_hosts,
+        ];
+        let files = files.into_iter().flatten().chain(&self.host_keys);
+        files.map(PathBuf::as_path).collect()
+    }
+
+    /// What an exit needs, and no entry has; `field`: where it is.
+    fn check_exit(&self, field: &str) -> Result<(), ConfigError> {
+        let (problem, name) = if self.host_keys.is_empty() {
+            ("is empty: an exit proves who it is by a key", "hostKeys")
+        } else if self.host_keys.len() > HOST_KEYS_MAX {
+            ("has too many files: 8 at most", "hostKeys")
+        } else if self.authorized_keys.is_none() && self.trusted_user_ca_keys.is_none() {
+            let problem = "is missing, and so is trustedUserCAKeys: nobody could log in";
+            (problem, "authorizedKeys")
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::field(format!("{field}.{name}"), problem))
+    }
+}
+
+impl SshListener {
+    /// Its keys.
+    #[must_use]
+    pub fn keys(&self) -> Ssh {
+        Ssh {
+            host_keys: self.host_keys.clone(),
+            authorized_keys: self.authorized_keys.clone(),
+            trusted_user_ca_keys: self.trusted_user_ca_keys.clone(),
+            ..Ssh::default()
+        }
+    }
+}
+
+/// Each side has its own fields.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    if let Some(listener) = &config.ssh {
+        check_listener(config, listener)?;
+    }
+    let Security::Ssh(ssh) = &config.security else {
+        return Ok(());
+    };
+    let is_exit = config.role != Role::Entry;
+    let wrong = |field: &str, problem: &str| {
+        let field = format!("security.{field}");
+        Err(ConfigError::field(field, problem))
+    };
+    for (field, is_there, of_exit, needed) in [
+        ("hostKeys", !ssh.host_keys.is_empty(), true, false),
+        ("authorizedKeys", ssh.authorized_keys.is_some(), true, false),
+        (
+            "trustedUserCAKeys",
+            ssh.trusted_user_ca_keys.is_some(),
+            true,
+            false,
+        ),
+        ("user", ssh.user.is_some(), false, true),
+        ("key", ssh.key.is_some(), false, true),
+        ("certificate", ssh.certificate.is_some(), false, false),
+        ("knownHosts", ssh.known_hosts.is_some(), false, true),
+        (
+            "hostKeyAlias",
+            ssh.host_key_alias.is_some(),
+            false,
+            !has_host(config),
+        ),
+    ] {
+        match (is_there, of_exit, is_exit) {
+            (true, true, false) => return wrong(field, "is the exit's in mode SSH"),
+            (true, false, true) => return wrong(field, "is the entry's in mode SSH"),
+            (false, false, false) if needed && field == "hostKeyAlias" => {
+                let problem =
+                    "is missing: connect does not say the name that the exit has in knownHosts";
+                return wrong(field, problem);
+            }
+            (false, false, false) if needed => {
+                return wrong(field, "is missing: an entry needs it in mode SSH");
+            }
+            _ => {}
+        }
+    }
+    for (field, text) in [("user", &ssh.user), ("hostKeyAlias", &ssh.host_key_alias)] {
+        if text.as_deref() == Some("") {
+            return wrong(field, "is empty");
+        }
+    }
+    match is_exit {
+        true => ssh.check_exit("security"),
+        false => Ok(()),
+    }
+}
+
+/// Whether `connect` says the names of the exits.
+fn has_host(config: &Config) -> bool {
+    let connect = config.connect.as_deref().unwrap_or(UNIX_PREFIX);
+    config.rendezvous.is_none() && !connect.contains(UNIX_PREFIX)
+}
+
+fn check_listener(config: &Config, listener: &SshListener) -> Result<(), ConfigError> {
+    let problem = if config.role != Role::Exit {
+        "only an exit has a listener for SSH"
+    } else if config.protocol == Protocol::Ssh {
+        "protocol SSH has it as its listen"
+    } else if config.is_stdio() {
+        "an exit whose carrier is its standard input and output ends with it"
+    } else {
+        check_addr_port("ssh.listen", &listener.listen)?;
+        return listener.keys().check_exit("ssh");
+    };
+    Err(ConfigError::field("ssh", problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(yaml: &str) -> Result<Config, String> {
+        Config::from_yaml(yaml).map_err(|error| error.to_string())
+    }
+
+    const EXIT: &str = "role: Exit\nlisten: 0.0.0.0:22\nprotocol: SSH\n";
+    const ENTRY: &str = "role: Entry\nconnect: far:22\nprotocol: SSH\n";
+    const EXIT_KEYS: &str = "security: {mode: SSH, hostKeys: [/h], authorizedKeys: /a}\n";
+    const ENTRY_KEYS: &str = "security: {mode: SSH, user: a, key: /k, knownHosts: /n}\n";
+
+    #[test]
+    fn each_side_has_its_own_fields() {
+        for good in [
+            format!("{EXIT}{EXIT_KEYS}"),
+            format!("{EXIT}security: {{mode: SSH, hostKeys: [/h, /i], trustedUserCAKeys: /c}}\n"),
+            format!("{ENTRY}{ENTRY_KEYS}"),
+            format!("{ENTRY}{ENTRY_KEYS}")
+                .replace("/n}", "/n, certificate: /c, hostKeyAlias: far}"),
+        ] {
+            let config = check(&good).unwrap();
+            assert_eq!(check(&config.to_yaml().unwrap()), Ok(config));
+        }
+        for (text, field) in [
+            (format!("{EXIT}{ENTRY_KEYS}"), "security.user"),
+            (format!("{ENTRY}{EXIT_KEYS}"), "security.hostKeys"),
+            (
+                format!("{EXIT}{EXIT_KEYS}").replace("hostKeys: [/h], ", ""),
+                "security.hostKeys",
+            ),
+            (
+                format!("{EXIT}{EXIT_KEYS}").replace(", authorizedKeys: /a", ""),
+                "security.authorizedKeys",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace("user: a, ", ""),
+                "security.user",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace("user: a", "user: ''"),
+                "security.user",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace(", knownHosts: /n", ""),
+                "security.knownHosts",
+            ),
+            (
+                format!("{ENTRY}{ENTRY_KEYS}").replace("far:22", "unix:/far"),
+                "security.hostKeyAlias",
+            ),
+            (format!("{EXIT}security: {{mode: None}}\n"), "security.mode"),
+            (
+                format!("{EXIT}{EXIT_KEYS}").replace("protocol: SSH\n", ""),
+                "security.mode",
+            ),
+            (
+                format!("{EXIT}{EXIT_KEYS}webSocket: {{path: /}}\n"),
+                "webSocket",
+            ),
+        ] {
+            let error = check(&text).unwrap_err();
+            assert!(error.contains(field), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_exit_of_another_protocol_may_have_a_listener_besides() {
+        let exit = "role: Exit\nlisten: 0.0.0.0:1\nsecurity: {mode: None}\n";
+        let keys = "listen: '0.0.0.0:22', hostKeys: [/h], authorizedKeys: /a";
+        let config = check(&format!("{exit}ssh: {{{keys}}}\n")).unwrap();
+        assert_eq!(check(&config.to_yaml().unwrap()), Ok(config.clone()));
+        let crate::Gateway::Exit(gateway) = config.gateway().unwrap() else {
+            panic!("it is an exit");
+        };
+        let (session, listen) = gateway.ssh.unwrap();
+        assert_eq!((session.protocol, &*listen), (Protocol::Ssh, "0.0.0.0:22"));
+        assert_eq!(gateway.session.protocol, Protocol::Native);
+        for (text, field) in [
+            (
+                format!("{exit}ssh: {{{keys}}}\n").replace("[/h]", "[]"),
+                "ssh.hostKeys",
+            ),
+            (
+                format!("{exit}ssh: {{{keys}}}\n").replace("0.0.0.0:22", "22"),
+                "ssh.listen",
+            ),
+            (format!("{EXIT}{EXIT_KEYS}ssh: {{{keys}}}\n"), "ssh"),
+            (format!("{ENTRY}{ENTRY_KEYS}ssh: {{{keys}}}\n"), "ssh"),
+        ] {
+            let error = check(&text).unwrap_err();
+            assert!(error.contains(field), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! SSH (RFC 4251): connections that bring channels, keys and encryption of their own.
+//!
+//! russh does the protocol, in a task that goes on by itself; here is what this gateway wants of it: who may log in
+//! ([`credentials`]), what a login is good for ([`grant`]), the transport below ([`wire`]), and bounds for what the library
+//! does not bound ([`channels`]).
+//!
+//! Must not: know sessions or local ends.
+
+mod authorized;
+pub(crate) mod channels;
+mod client;
+mod credentials;
+pub(crate) mod events;
+mod grant;
+mod known_hosts;
+mod server;
+mod settings;
+mod wire;
+
+use std::cell::RefCell;
+use std::io::{Error, ErrorKind, Result};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use muxtunnel_gateway_config::status::CarrierTransport;
+use parking_lot::Mutex;
+use russh::keys::PrivateKeyWithHashAlg;
+use russh::{ChannelOpenFailure, Disconnect};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::base::path::PathProbe;
+use crate::base::telemetry::CarrierStats;
+use crate::io::transport::{Path, Proof, Transport};
+use channels::{Chan, End, Shared};
+use client::Client;
+pub(crate) use credentials::{Keys, Shown};
+use events::{EVENTS_MAX, Event, Half};
+use server::Server;
+pub(crate) use settings::Settings;
+use wire::Wire;
+
+/// How long a client has to log in: a person may have to type a passphrase.
+pub(crate) const LOGIN_MAX: Duration = Duration::from_secs(60);
+/// How long the exchange of names may take, which is what a stranger begins with.
+const NAMES_MAX: Duration = Duration::from_secs(5);
+
+/// How long the last word has to leave.
+const CLOSE_MAX: Duration = Duration::from_millis(500);
+
+/// A connection whose other end has proved who it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Connection(Rc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    wire: Wire,
+    shared: Arc<Shared>,
+    events: RefCell<Option<mpsc::Receiver<Event>>>,
+    handle: Handle,
+    proof: Proof,
+    is_own: bool,
+}
+
+enum Handle {
+    Server(russh::server::Handle),
+    Client(Box<russh::client::Handle<Client>>),
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Server(_) => "Server",
+            Self::Client(_) => "Client",
+        })
+    }
+}
+
+/// Why there is no channel.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NoChannel {
+    /// The peer refused it, by this code.
+    Refused(u32),
+    /// The connection has ended.
+    Lost,
+}
+
+impl From<russh::Error> for NoChannel {
+    fn from(error: russh::Error) -> Self {
+        match error {
+            russh::Error::ChannelOpenFailure(failure) => Self::Refused(failure.code()),
+            _ => Self::Lost,
+        }
+    }
+}
+
+impl Connection {
+    /// What the other end has proved of itself.
+    pub(crate) fn proof(&self) -> &Proof {
+        &self.0.proof
+    }
+
+    /// Where the other end is.
+    pub(crate) fn peer(&self) -> String {
+        self.0.wire.transport.peer()
+    }
+
+    /// What it runs on.
+    pub(crate) fn runs_on(&self) -> CarrierTransport {
+        self.0.wire.transport.runs_on()
+    }
+
+    /// The path below.
+    pub(crate) fn path(&self) -> Option<&dyn Path> {
+        self.0.wire.transport.path()
+    }
+
+    /// Asks for its path from another thread; `None`: nothing is known of it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn probe(&self) -> Result<Option<Box<dyn PathProbe>>> {
+        self.path().map(Path::probe).transpose()
+    }
+
+    /// Whether the other end is a gateway of ours, as it says.
+    pub(crate) fn is_own(&self) -> bool {
+        self.0.is_own
+    }
+
+    /// What its tasks share.
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// What is carried is counted there.
+    pub(crate) fn count_in(&self, stats: Arc<CarrierStats>) {
+        self.0.wire.count_in(stats);
+    }
+
+    /// What the peer asks for. To be called once.
+    pub(crate) fn events(&self) -> Option<mpsc::Receiver<Event>> {
+        self.0.events.take()
+    }
+
+    /// Tells the other end, which has some time to hear it, and ends it.
+    pub(crate) async fn close(&self, text: &str) {
+        let last_word = async {
+            self.disconnect(text).await;
+            self.0.shared.ended().await
+        };
+        let _ = tokio::time::timeout(CLOSE_MAX, last_word).await;
+        self.shut();
+    }
+
+    async fn disconnect(&self, text: &str) {
+        let (reason, text) = (Disconnect::ByApplication, text.to_owned());
+        // It fails where the connection has ended.
+        let _ = match &self.0.handle {
+            Handle::Server(handle) => handle.disconnect(reason, text, String::new()).await,
+            Handle::Client(handle) => handle.disconnect(reason, &text, "").await,
+        };
+    }
+
+    /// Ends it at once.
+    pub(crate) fn shut(&self) {
+        self.0.wire.shut();
+    }
+
+    /// Asks for a channel to `host`, on behalf of nobody that is named.
+    ///
+    /// # Errors
+    /// [`NoChannel`].
+    pub(crate) async fn open_tcp(
+        &self,
+        host: &str,
+        port: u16,
+    ) -> std::result::Result<Opened, NoChannel> {
+        let Handle::Client(handle) = &self.0.handle else {
+            return Err(NoChannel::Refused(events::PROHIBITED));
+        };
+        let opened = handle.channel_open_direct_tcpip(host, port.into(), "127.0.0.1", 0);
+        self.opened(Half::of_client(opened.await?))
+    }
+
+    /// The same to a Unix socket.
+    ///
+    /// # Errors
+    /// [`NoChannel`].
+    pub(crate) async fn open_unix(&self, path: &str) -> std::result::Result<Opened, NoChannel> {
+        let Handle::Client(handle) = &self.0.handle else {
+            return Err(NoChannel::Refused(events::PROHIBITED));
+        };
+        let opened = handle.channel_open_direct_streamlocal(path).await?;
+        self.opened(Half::of_client(opened))
+    }
+
+    /// The same for a connection to what the peer has this side listen on.
+    ///
+    /// # Errors
+    /// [`NoChannel`].
+    pub(crate) async fn open_forwarded(
+        &self,
+        address: &str,
+        port: u16,
+    ) -> std::result::Result<Opened, NoChannel> {
+        let Handle::Server(handle) = &self.0.handle else {
+            return Err(NoChannel::Refused(events::PROHIBITED));
+        };
+        let opened = handle.channel_open_forwarded_tcpip(address, port.into(), "127.0.0.1", 0);
+        self.opened(Half::of_server(opened.await?))
+    }
+
+    fn opened(
+        &self,
+        (id, half, receiver): (u32, Half, russh::ChannelReadHalf),
+    ) -> std::result::Result<Opened, NoChannel> {
+        // What comes goes to the channel's queue.
+        drop(receiver);
+        let chan = self.0.shared.get(id).ok_or(NoChannel::Lost)?;
+        Ok((half, chan))
+    }
+
+    /// Has the peer listen. Returns the port.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) async fn listen(
+        &self,
+        address: &str,
+        port: u16,
+    ) -> std::result::Result<u16, NoChannel> {
+        let Handle::Client(handle) = &self.0.handle else {
+            return Err(NoChannel::Refused(events::PROHIBITED));
+        };
+        match handle.tcpip_forward(address, port.into()).await {
+            Ok(0) => Ok(port),
+            Ok(chosen) => {
+                u16::try_from(chosen).map_err(|_| NoChannel::Refused(events::CONNECT_FAILED))
+            }
+            Err(russh::Error::RequestDenied) => Err(NoChannel::Refused(events::PROHIBITED)),
+            Err(_) => Err(NoChannel::Lost),
+        }
+    }
+
+    /// The peer need not listen any more.
+    pub(crate) async fn unlisten(&self, address: &str, port: u16) {
+        if let Handle::Client(handle) = &self.0.handle {
+            // It ends with the connection at the latest.
+            let _ = handle.cancel_tcpip_forward(address, port.into()).await;
+        }
+    }
+}
+
+/// A channel that the peer agreed on.
+pub(crate) type Opened = (Half, Arc<Chan>);
+
+/// Has a client log in on `transport`, within [`LOGIN_MAX`].
+///
+/// # Errors
+/// Nobody logged in who may.
+pub(crate) async fn accept(
+    transport: Box<dyn Transport>,
+    keys: Arc<Keys>,
+    settings: Settings,
+) -> Result<Connection> {
+    let source = address_of(&transport.peer());
+    let config = settings.server(keys.private.clone(), transport.path().is_some());
+    let (sender, events) = mpsc::channel(EVENTS_MAX);
+    let shared = Shared::new(settings.held_max as usize, sender);
+    let (wire, pipe) = Wire::new(transport.into(), &shared);
+    let problem = Arc::<Mutex<Option<String>>>::default();
+    let (told, logged_in) = oneshot::channel();
+    let handler = Server {
+        shared: Arc::clone(&shared),
+        keys,
+        source,
+        logged_in: Some(told),
+        problem: Arc::clone(&problem),
+        login: None,
+        offers: 0,
+    };
+    let names = russh::server::run_stream(config, pipe, handler);
+    let running = within(NAMES_MAX, "name", names).await?.map_err(failed)?;
+    let handle = Handle::Server(running.handle());
+    let ending = Arc::clone(&shared);
+    drop(tokio::task::spawn_local(async move {
+        ending.end(match running.await {
+            Ok(()) => End::Closed,
+            Err(error) => (&error).into(),
+        });
+    }));
+    let Ok((proof, id)) = within(LOGIN_MAX, "login", logged_in).await? else {
+        let why = problem.lock().take();
+        return Err(match (why, shared.ended().await) {
+            (Some(why), _) => denied(why),
+            (None, End::Closed) => failed(russh::Error::Disconnect),
+            (None, End::Violation(why) | End::Failed(why)) => {
+                Error::new(ErrorKind::InvalidData, why)
+            }
+        });
+    };
+    wire.logged_in();
+    Ok(Connection(Rc::new(Inner {
+        wire,
+        shared,
+        events: RefCell::new(Some(events)),
+        handle,
+        proof,
+        is_own: id.starts_with(settings::OWN_ID_PREFIX),
+    })))
+}
+
+/// Logs in on `transport`, which leads to `host`. `limit`: how long that may take.
+///
+/// # Errors
+/// The host is not who it may be, or does not let this side in.
+pub(crate) async fn dial(
+    transport: Box<dyn Transport>,
+    (host, port): (&str, Option<u16>),
+    keys: Arc<Keys>,
+    settings: Settings,
+    limit: Duration,
+) -> Result<Connection> {
+    let login = log_in(transport, (host, port), keys, settings);
+    within(limit, "login", login).await?
+}
+
+async fn log_in(
+    transport: Box<dyn Transport>,
+    (host, port): (&str, Option<u16>),
+    keys: Arc<Keys>,
+    settings: Settings,
+) -> Result<Connection> {
+    let name = keys.host_name(host, port);
+    let certificates = keys.knows_authorities(&name);
+    let config = settings.client(certificates, transport.path().is_some());
+    let (sender, events) = mpsc::channel(EVENTS_MAX);
+    let shared = Shared::new(settings.held_max as usize, sender);
+    let (wire, pipe) = Wire::new(transport.into(), &shared);
+    let host = Arc::<Mutex<client::Host>>::default();
+    let handler = Client {
+        shared: Arc::clone(&shared),
+        keys: Arc::clone(&keys),
+        name,
+        host: Arc::clone(&host),
+    };
+    let connected = russh::client::connect_stream(config, pipe, handler).await;
+    let mut handle = match connected {
+        Ok(handle) => handle,
+        Err(error) => {
+            let problem = host.lock().problem.take();
+            return Err(problem.map_or_else(|| failed(error), denied));
+        }
+    };
+    let Some(key) = keys.private.first().cloned().map(Arc::new) else {
+        return Err(denied("there is no key to log in by".to_owned()));
+    };
+    let user = keys.user.clone();
+    let answer = match keys.certificate.clone() {
+        Some(certificate) => {
+            handle
+                .authenticate_openssh_cert(user, key, certificate)
+                .await
+        }
+        None => {
+            let key = PrivateKeyWithHashAlg::new(key, None);
+            handle.authenticate_publickey(user, key).await
+        }
+    };
+    if !answer.map_err(failed)?.success() {
+        let text = format!(
+            "the host does not let the user {:?} in by this key",
+            keys.user
+        );
+        return Err(denied(text));
+    }
+    wire.logged_in();
+    let client::Host { proof, id, .. } = std::mem::take(&mut *host.lock());
+    let proof = proof.ok_or_else(|| denied("the host has proved nothing".to_owned()))?;
+    Ok(Connection(Rc::new(Inner {
+        wire,
+        shared,
+        events: RefCell::new(Some(events)),
+        handle: Handle::Client(Box::new(handle)),
+        proof,
+        is_own: id.starts_with(settings::OWN_ID_PREFIX),
+    })))
+}
+
+async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> Result<T> {
+    tokio::time::timeout(limit, future).await.map_err(|_| {
+        let text = format!("no {what} by SSH within {} s", limit.as_secs());
+        Error::new(ErrorKind::TimedOut, text)
+    })
+}
+
+fn failed(error: russh::Error) -> Error {
+    match error {
+        russh::Error::IO(error) => error,
+        russh::Error::Disconnect | russh::Error::HUP => {
+            let text = "the other end closed the connection during the login";
+            Error::new(ErrorKind::UnexpectedEof, text)
+        }
+        error => Error::new(ErrorKind::InvalidData, error),
+    }
+}
+
+fn denied(text: String) -> Error {
+    Error::new(ErrorKind::PermissionDenied, text)
+}
+
+/// The address of `addr:port`; `None`: it is something else.
+fn address_of(peer: &str) -> Option<IpAddr> {
+    let address = peer.parse::<SocketAddr>();
+    address.ok().map(|address| address.ip())
+}
+
+/// What comes of a future that does not wait; `None`: it does.
+pub(super) fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+/// Why a peer refuses, by its code.
+pub(crate) fn reason_of(code: u32) -> String {
+    let failure = match code {
+        events::PROHIBITED => ChannelOpenFailure::AdministrativelyProhibited,
+        events::CONNECT_FAILED => ChannelOpenFailure::ConnectFailed,
+        events::RESOURCE_SHORTAGE => ChannelOpenFailure::ResourceShortage,
+        code => return format!("code {code}"),
+    };
+    failure.description().to_lowercase()
+}

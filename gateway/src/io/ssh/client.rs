@@ -1,0 +1,236 @@
+//! What a server says to this side. As in the other role, nothing here waits for a local end.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use russh::client::{ChannelOpenHandle, DisconnectReason, Handler, Msg, Session};
+use russh::keys::{PublicKey, PublicKeyOrCertificate};
+use russh::{Channel, ChannelId, Error, Names};
+
+use super::channels::{End, Shared};
+use super::credentials::Keys;
+use super::events::{Asked, Event, Half, PROHIBITED, RESOURCE_SHORTAGE, Reply, Wanted};
+use crate::io::transport::Proof;
+
+/// What is known of the host once keys have been exchanged.
+#[derive(Debug, Default)]
+pub(super) struct Host {
+    pub(super) proof: Option<Proof>,
+    /// Why it is not trusted.
+    pub(super) problem: Option<String>,
+    /// Its name for itself.
+    pub(super) id: Vec<u8>,
+}
+
+/// The library's calls for one connection.
+pub(super) struct Client {
+    pub(super) shared: Arc<Shared>,
+    pub(super) keys: Arc<Keys>,
+    /// Its name in knownHosts.
+    pub(super) name: String,
+    pub(super) host: Arc<Mutex<Host>>,
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        self.shared.end(End::Closed);
+    }
+}
+
+impl Client {
+    fn asked(&self, wanted: Wanted, channel: Channel<Msg>, reply: ChannelOpenHandle) -> Asked {
+        let parts = Half::of_client(channel);
+        Asked::new(wanted, parts, Reply::Client(reply), &self.shared)
+    }
+
+    /// A server may open nothing but what this side listens for.
+    fn refuse(&self, channel: Channel<Msg>, reply: ChannelOpenHandle) -> Result<(), Error> {
+        let asked = self.asked(Wanted::Target(String::new()), channel, reply);
+        asked.refuse(PROHIBITED, "this gateway asked for no such channel");
+        Ok(())
+    }
+}
+
+impl Handler for Client {
+    type Error = Error;
+
+    async fn check_server_key(&mut self, shown: &PublicKeyOrCertificate) -> Result<bool, Error> {
+        let judged = self.keys.host(&self.name, shown);
+        let mut host = self.host.lock();
+        match judged {
+            Ok(proof) => {
+                host.proof = Some(proof);
+                Ok(true)
+            }
+            Err(problem) => {
+                host.problem = Some(problem);
+                Ok(false)
+            }
+        }
+    }
+
+    async fn kex_done(
+        &mut self,
+        _: Option<&[u8]>,
+        _: &Names,
+        session: &mut Session,
+    ) -> Result<(), Error> {
+        self.host.lock().id = session.remote_sshid().to_vec();
+        Ok(())
+    }
+
+    async fn channel_open_confirmation(
+        &mut self,
+        id: ChannelId,
+        _: u32,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.shared.add(id.into());
+        Ok(())
+    }
+
+    async fn data(&mut self, id: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Error> {
+        if let Some(chan) = self.shared.get(id.into()) {
+            chan.push(data);
+        }
+        Ok(())
+    }
+
+    async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
+        if let Some(chan) = self.shared.get(id.into()) {
+            chan.end();
+        }
+        Ok(())
+    }
+
+    async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
+        if let Some(chan) = self.shared.remove(id.into()) {
+            chan.close();
+        }
+        Ok(())
+    }
+
+    async fn window_adjusted(
+        &mut self,
+        id: ChannelId,
+        _: u32,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        if let Some(chan) = self.shared.get(id.into()) {
+            chan.wake();
+        }
+        Ok(())
+    }
+
+    async fn server_channel_open_forwarded_tcpip(
+        &mut self,
+        channel: Channel<Msg>,
+        address: &str,
+        port: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        let Ok(port) = u16::try_from(port) else {
+            return self.refuse(channel, reply);
+        };
+        let address = address.to_owned();
+        let asked = self.asked(Wanted::Listener { address, port }, channel, reply);
+        if let Err(error) = self.shared.events.try_send(Event::Asked(Box::new(asked)))
+            && let Event::Asked(asked) = error.into_inner()
+        {
+            asked.refuse(RESOURCE_SHORTAGE, "too many streams are being opened");
+        }
+        Ok(())
+    }
+
+    async fn server_channel_open_forwarded_streamlocal(
+        &mut self,
+        channel: Channel<Msg>,
+        _: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    async fn server_channel_open_agent_forward(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    async fn server_channel_open_unknown(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    async fn server_channel_open_session(
+        &mut self,
+        channel: Channel<Msg>,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    async fn server_channel_open_direct_tcpip(
+        &mut self,
+        channel: Channel<Msg>,
+        _: &str,
+        _: u32,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    async fn server_channel_open_direct_streamlocal(
+        &mut self,
+        channel: Channel<Msg>,
+        _: &str,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    async fn server_channel_open_x11(
+        &mut self,
+        channel: Channel<Msg>,
+        _: &str,
+        _: u32,
+        reply: ChannelOpenHandle,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        self.refuse(channel, reply)
+    }
+
+    /// Keys come from the file alone.
+    async fn openssh_ext_host_keys_announced(
+        &mut self,
+        _: Vec<PublicKey>,
+        _: &mut Session,
+    ) -> Result<(), Error> {
+        Ok(())
+    }
+
+    async fn disconnected(&mut self, reason: DisconnectReason<Error>) -> Result<(), Error> {
+        match reason {
+            DisconnectReason::ReceivedDisconnect(_) => self.shared.end(End::Closed),
+            DisconnectReason::Error(error) => self.shared.end(End::from(&error)),
+        }
+        Ok(())
+    }
+}

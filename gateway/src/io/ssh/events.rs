@@ -1,0 +1,200 @@
+//! What a peer asks for on a connection, on its way from the library's task to the session.
+
+use std::sync::Arc;
+
+use russh::keys::ssh_key;
+use russh::{Channel, ChannelOpenFailure, ChannelReadHalf, ChannelWriteHalf, client, server};
+use tokio::sync::oneshot;
+
+use super::channels::{Chan, Shared};
+
+/// Questions that wait for the session.
+pub(super) const EVENTS_MAX: usize = 256;
+
+/// What a peer asks for.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A channel.
+    Asked(Box<Asked>),
+    /// That this side listens on `address`, as the peer wrote it; port 0: any. The answer is the port.
+    Listen {
+        address: String,
+        port: u16,
+        answer: oneshot::Sender<Option<u16>>,
+    },
+    /// That it listens no more.
+    Unlisten { address: String, port: u16 },
+}
+
+/// Where a channel is to lead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// To a target, as the driver writes it.
+    Target(String),
+    /// To where the listener on this address leads.
+    Listener { address: String, port: u16 },
+}
+
+/// A channel that the peer asks for. One that is dropped is refused.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) wanted: Wanted,
+    pending: Option<Pending>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    id: u32,
+    sender: Half,
+    receiver: ChannelReadHalf,
+    reply: Reply,
+}
+
+/// How it is answered.
+pub(super) enum Reply {
+    Server(server::ChannelOpenHandle),
+    Client(client::ChannelOpenHandle),
+}
+
+impl std::fmt::Debug for Reply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Reply")
+    }
+}
+
+impl Reply {
+    async fn accept(self) {
+        match self {
+            Self::Server(reply) => reply.accept().await,
+            Self::Client(reply) => reply.accept().await,
+        }
+    }
+
+    async fn reject(self, failure: ChannelOpenFailure) {
+        match self {
+            Self::Server(reply) => reply.reject(failure).await,
+            Self::Client(reply) => reply.reject(failure).await,
+        }
+    }
+}
+
+/// What this side sends on a channel.
+#[derive(Debug)]
+pub(crate) enum Half {
+    Server(ChannelWriteHalf<server::Msg>),
+    Client(ChannelWriteHalf<client::Msg>),
+}
+
+impl Half {
+    pub(super) fn of_server(channel: Channel<server::Msg>) -> (u32, Self, ChannelReadHalf) {
+        let (receiver, sender) = channel.split();
+        (sender.id().into(), Self::Server(sender), receiver)
+    }
+
+    pub(super) fn of_client(channel: Channel<client::Msg>) -> (u32, Self, ChannelReadHalf) {
+        let (receiver, sender) = channel.split();
+        (sender.id().into(), Self::Client(sender), receiver)
+    }
+
+    /// Bytes that one packet may have now.
+    pub(crate) async fn writable(&self) -> usize {
+        match self {
+            Self::Server(half) => half.writable_packet_size().await,
+            Self::Client(half) => half.writable_packet_size().await,
+        }
+    }
+
+    /// Passes `bytes` on to the library.
+    ///
+    /// # Errors
+    /// The connection has ended.
+    pub(crate) async fn send(&self, bytes: bytes::Bytes) -> Result<(), russh::Error> {
+        match self {
+            Self::Server(half) => half.data_bytes(bytes).await,
+            Self::Client(half) => half.data_bytes(bytes).await,
+        }
+    }
+
+    /// There is no more. Who sends to a connection that has ended needs not know.
+    pub(crate) async fn finish(&self) {
+        let _ = match self {
+            Self::Server(half) => half.eof().await,
+            Self::Client(half) => half.eof().await,
+        };
+    }
+
+    /// Closes the channel.
+    pub(crate) async fn close(&self) {
+        let _ = match self {
+            Self::Server(half) => half.close().await,
+            Self::Client(half) => half.close().await,
+        };
+    }
+}
+
+impl Asked {
+    pub(super) fn new(
+        wanted: Wanted,
+        (id, sender, receiver): (u32, Half, ChannelReadHalf),
+        reply: Reply,
+        shared: &Arc<Shared>,
+    ) -> Self {
+        let pending = Pending {
+            id,
+            sender,
+            receiver,
+            reply,
+        };
+        Self {
+            wanted,
+            pending: Some(pending),
+            shared: Arc::clone(shared),
+        }
+    }
+
+    /// The peer gets it; `None`: it was answered.
+    pub(crate) fn accept(mut self) -> Option<(Half, Arc<Chan>)> {
+        let pending = self.pending.take()?;
+        let chan = self.shared.add(pending.id);
+        // It waits for nothing.
+        super::at_once(pending.reply.accept());
+        Some((pending.sender, chan))
+    }
+
+    /// The peer does not get it.
+    pub(crate) fn refuse(mut self, code: u32, reason: &str) {
+        self.answer_no(code, reason);
+    }
+
+    fn answer_no(&mut self, code: u32, reason: &str) {
+        let Some(pending) = self.pending.take() else {
+            return;
+        };
+        let reason = reason.to_owned();
+        let failure = ChannelOpenFailure::Other { code, reason };
+        super::at_once(pending.reply.reject(failure));
+        self.shared.refuse(pending.receiver);
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.answer_no(PROHIBITED, "this gateway takes no more streams");
+    }
+}
+
+/// SSH_OPEN_ADMINISTRATIVELY_PROHIBITED (RFC 4254, section 5.1).
+pub(crate) const PROHIBITED: u32 = 1;
+/// SSH_OPEN_CONNECT_FAILED.
+pub(crate) const CONNECT_FAILED: u32 = 2;
+/// SSH_OPEN_RESOURCE_SHORTAGE.
+pub(crate) const RESOURCE_SHORTAGE: u32 = 4;
+
+/// The kinds of keys that are used: Ed25519 and ECDSA.
+pub(super) fn is_usable(algorithm: &ssh_key::Algorithm) -> bool {
+    matches!(
+        algorithm,
+        ssh_key::Algorithm::Ed25519 | ssh_key::Algorithm::Ecdsa { .. }
+    )
+}

@@ -1,0 +1,126 @@
+//! What a login may be used for, beside the policy.
+
+use russh::keys::ssh_key::Certificate;
+
+use super::authorized::From;
+
+/// What a key's line, or a certificate, leaves of a gateway's policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Grant {
+    /// It may forward at all.
+    pub(super) forwards: bool,
+    /// Targets; `None`: all.
+    pub(super) opens: Option<Vec<Pattern>>,
+    /// Addresses that it may have listened on; `None`: all.
+    pub(super) listens: Option<Vec<Pattern>>,
+}
+
+impl Default for Grant {
+    fn default() -> Self {
+        Self {
+            forwards: true,
+            opens: None,
+            listens: None,
+        }
+    }
+}
+
+/// A host and a port, as `permitopen` and `permitlisten` have them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Pattern {
+    /// `None`: any.
+    host: Option<String>,
+    /// `None`: any.
+    port: Option<u16>,
+}
+
+impl Pattern {
+    /// `HOST:PORT`, in which the port may be `*`; `none` is nothing.
+    pub(super) fn parse_open(text: &str) -> Result<Option<Self>, String> {
+        if text == "none" {
+            return Ok(None);
+        }
+        let wrong = || format!("{text:?} is not HOST:PORT");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        Self::new(host, port).ok_or_else(wrong).map(Some)
+    }
+
+    /// `[HOST:]PORT`, in which both may be `*`; `none` is nothing.
+    pub(super) fn parse_listen(text: &str) -> Result<Option<Self>, String> {
+        if text == "none" {
+            return Ok(None);
+        }
+        let wrong = || format!("{text:?} is not [HOST:]PORT");
+        let (host, port) = text.rsplit_once(':').unwrap_or(("*", text));
+        Self::new(host, port).ok_or_else(wrong).map(Some)
+    }
+
+    fn new(host: &str, port: &str) -> Option<Self> {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = match port {
+            "*" => None,
+            port => Some(port.parse().ok()?),
+        };
+        let host = match host {
+            "" => return None,
+            "*" => None,
+            host => Some(host.to_ascii_lowercase()),
+        };
+        Some(Self { host, port })
+    }
+
+    fn has(&self, host: &str, port: u16) -> bool {
+        let has_host = |own: &String| own.eq_ignore_ascii_case(host);
+        self.host.as_ref().is_none_or(has_host) && self.port.is_none_or(|own| own == port)
+    }
+}
+
+impl Grant {
+    /// Why a channel may not lead to `host` and `port`.
+    pub(super) fn denies_open(&self, host: &str, port: u16) -> Option<&'static str> {
+        let permits = |patterns: &Vec<Pattern>| patterns.iter().any(|one| one.has(host, port));
+        match &self.opens {
+            _ if !self.forwards => Some("the login may not forward"),
+            Some(patterns) if !permits(patterns) => Some("the login may not open it: permitopen"),
+            _ => None,
+        }
+    }
+
+    /// Whether a channel may lead to a Unix socket, which no `permitopen` has.
+    pub(super) fn denies_unix(&self) -> Option<&'static str> {
+        match &self.opens {
+            _ if !self.forwards => Some("the login may not forward"),
+            Some(_) => Some("the login may not open it: permitopen"),
+            None => None,
+        }
+    }
+
+    /// Whether this side may listen there.
+    pub(super) fn permits_listen(&self, host: &str, port: u16) -> bool {
+        let permits = |patterns: &Vec<Pattern>| patterns.iter().any(|one| one.has(host, port));
+        self.forwards && self.listens.as_ref().is_none_or(permits)
+    }
+
+    /// What a user certificate grants, and the addresses that it may be used from.
+    ///
+    /// # Errors
+    /// It has a critical option that is not known here.
+    pub(super) fn of_certificate(
+        certificate: &Certificate,
+    ) -> Result<(Self, Option<From>), String> {
+        let mut from = None;
+        for (name, value) in certificate.critical_options().iter() {
+            match name.as_str() {
+                "source-address" => from = Some(From::parse(value)?),
+                // No command is ever run.
+                "force-command" => {}
+                _ => return Err(format!("its critical option {name} is not supported")),
+            }
+        }
+        let grant = Self {
+            forwards: (certificate.extensions()).contains_key("permit-port-forwarding"),
+            ..Self::default()
+        };
+        Ok((grant, from))
+    }
+}

@@ -1,0 +1,220 @@
+//! A transport as the library's task has it, which is not of this thread: pipes, and a task that moves bytes between both.
+//!
+//! The library reads nothing while it waits to write. Two of it at the ends of one connection would wait for each other, so
+//! the pipe that it writes to has room for all that is ever sent before it is asked for more.
+//!
+//! The task is what ends a connection: the library goes on where a future of its own is dropped, until its pipe ends.
+
+use std::cell::{Cell, RefCell};
+use std::io::{Error, ErrorKind, Result};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf, duplex,
+};
+use tokio::task::AbortHandle;
+
+use super::channels::Shared;
+use crate::base::telemetry::CarrierStats;
+use crate::io::duplex::ByteStream;
+use crate::io::transport::Transport;
+
+/// What has come and the library has not read.
+const RECEIVED_MAX: usize = 256 << 10;
+/// What the library has written and has not left; it writes so much only if a peer has it answer and reads nothing.
+const WRITTEN_MAX: usize = 4 << 20;
+/// One read of the transport, or of the pipe.
+const READ_BYTES: usize = 128 << 10;
+/// What a peer may send before it has logged in.
+const LOGIN_BYTES_MAX: u64 = 256 << 10;
+
+/// The transport of one connection. Ends both once it is dropped.
+#[derive(Debug)]
+pub(super) struct Wire {
+    pub(super) transport: Rc<dyn Transport>,
+    count: Rc<Count>,
+    task: AbortHandle,
+}
+
+/// What was carried.
+#[derive(Debug, Default)]
+struct Count {
+    received: Cell<u64>,
+    sent: Cell<u64>,
+    has_logged_in: Cell<bool>,
+    stats: RefCell<Option<Arc<CarrierStats>>>,
+}
+
+impl Wire {
+    /// Also returns the library's end.
+    pub(super) fn new(transport: Rc<dyn Transport>, shared: &Arc<Shared>) -> (Self, Pipe) {
+        let (reader, received) = duplex(RECEIVED_MAX);
+        let (written, writer) = duplex(WRITTEN_MAX);
+        let count = Rc::<Count>::default();
+        let moves = carry(
+            (written, received),
+            Rc::clone(&transport),
+            Rc::clone(&count),
+            Arc::clone(shared),
+        );
+        let pipe = Pipe {
+            reader,
+            writer,
+            shared: Arc::clone(shared),
+        };
+        let task = tokio::task::spawn_local(moves).abort_handle();
+        let wire = Self {
+            transport,
+            count,
+            task,
+        };
+        (wire, pipe)
+    }
+
+    /// What was carried is counted there.
+    pub(super) fn count_in(&self, stats: Arc<CarrierStats>) {
+        stats.add_received(self.count.received.take() as usize);
+        stats.add_sent(self.count.sent.take() as usize);
+        *self.count.stats.borrow_mut() = Some(stats);
+    }
+
+    /// Ends both.
+    pub(super) fn shut(&self) {
+        self.task.abort();
+        self.transport.shut();
+    }
+
+    /// The peer has logged in, or this side has.
+    pub(super) fn logged_in(&self) {
+        self.count.has_logged_in.set(true);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.shut();
+    }
+}
+
+impl Count {
+    fn add_received(&self, bytes: usize) -> Result<()> {
+        match &*self.stats.borrow() {
+            Some(stats) => stats.add_received(bytes),
+            None => self.received.set(self.received.get() + bytes as u64),
+        }
+        if !self.has_logged_in.get() && self.received.get() > LOGIN_BYTES_MAX {
+            let text = format!("more than {LOGIN_BYTES_MAX} bytes before the login");
+            return Err(Error::new(ErrorKind::InvalidData, text));
+        }
+        Ok(())
+    }
+
+    fn add_sent(&self, bytes: usize) {
+        match &*self.stats.borrow() {
+            Some(stats) => stats.add_sent(bytes),
+            None => self.sent.set(self.sent.get() + bytes as u64),
+        }
+    }
+}
+
+/// The library's end: each pipe is used in one direction.
+pub(super) struct Pipe {
+    reader: DuplexStream,
+    writer: DuplexStream,
+    shared: Arc<Shared>,
+}
+
+impl AsyncRead for Pipe {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<()>> {
+        Pin::new(&mut self.reader).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Pipe {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize>> {
+        let written = Pin::new(&mut self.writer).poll_write(context, bytes);
+        if let Poll::Ready(Ok(length)) = written {
+            self.shared.encrypted(length);
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.writer).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        Pin::new(&mut self.writer).poll_shutdown(context)
+    }
+}
+
+/// Moves bytes in both directions, until the library ends or the transport has failed.
+async fn carry(
+    (reader, writer): (DuplexStream, DuplexStream),
+    transport: Rc<dyn Transport>,
+    count: Rc<Count>,
+    shared: Arc<Shared>,
+) {
+    let moved = tokio::select! {
+        moved = send(reader, &transport, &count, &shared) => moved,
+        moved = async {
+            receive(writer, &transport, &count, &shared).await?;
+            // What the library says at the end still goes.
+            std::future::pending().await
+        } => moved,
+    };
+    if let Err(error) = moved {
+        tracing::debug!(%error, "The transport of an SSH connection has failed");
+    }
+    transport.shut();
+}
+
+async fn receive(
+    mut writer: DuplexStream,
+    transport: &Rc<dyn Transport>,
+    count: &Count,
+    shared: &Shared,
+) -> Result<()> {
+    let mut stream = ByteStream(Rc::clone(transport));
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    loop {
+        shared.has_room().await;
+        buffer.clear();
+        if stream.read_buf(&mut buffer).await? == 0 {
+            return writer.shutdown().await;
+        }
+        count.add_received(buffer.len())?;
+        writer.write_all(&buffer).await?;
+    }
+}
+
+async fn send(
+    mut reader: DuplexStream,
+    transport: &Rc<dyn Transport>,
+    count: &Count,
+    shared: &Shared,
+) -> Result<()> {
+    let mut stream = ByteStream(Rc::clone(transport));
+    let mut buffer = Vec::with_capacity(READ_BYTES);
+    loop {
+        buffer.clear();
+        if reader.read_buf(&mut buffer).await? == 0 {
+            stream.flush().await?;
+            return stream.shutdown().await;
+        }
+        stream.write_all(&buffer).await?;
+        count.add_sent(buffer.len());
+        shared.left(buffer.len());
+    }
+}

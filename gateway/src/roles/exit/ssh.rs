@@ -1,0 +1,99 @@
+//! Carriers that are SSH connections: the login is what others prove by their handshake.
+//!
+//! Each worker keeps those that come to its socket, as the library's task runs on it. So they are not passed on.
+
+use std::cell::RefCell;
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use muxtunnel_gateway_config::SessionConfig;
+use tokio::sync::watch;
+
+use super::{Exit, HandshakeError, Use};
+use crate::io::carrier::Carrier;
+use crate::io::security::Credentials;
+use crate::io::ssh::{self, Connection, Settings};
+use crate::io::transport::Transport;
+use crate::roles::worker::Worker;
+use crate::session::mux::Mux;
+
+/// Sessions of SSH beside those of another protocol.
+pub(super) struct SshSessions {
+    pub(super) session: SessionConfig,
+    pub(super) credentials: watch::Receiver<Arc<Credentials>>,
+    muxes: RefCell<Vec<Rc<dyn Mux>>>,
+}
+
+impl SshSessions {
+    /// `None`: the process has no keys for them.
+    pub(super) fn new(session: SessionConfig, worker: &Worker) -> Option<Self> {
+        Some(Self {
+            session,
+            credentials: worker.ssh_credentials.clone()?,
+            muxes: RefCell::default(),
+        })
+    }
+
+    pub(super) fn add(&self, mux: &Rc<dyn Mux>) {
+        self.muxes.borrow_mut().push(Rc::clone(mux));
+    }
+
+    pub(super) fn remove(&self, mux: &Rc<dyn Mux>) {
+        self.muxes.borrow_mut().retain(|one| !Rc::ptr_eq(one, mux));
+    }
+
+    pub(super) fn has(&self, mux: &Rc<dyn Mux>) -> bool {
+        self.muxes.borrow().iter().any(|one| Rc::ptr_eq(one, mux))
+    }
+
+    pub(super) fn all(&self) -> Vec<Rc<dyn Mux>> {
+        self.muxes.borrow().clone()
+    }
+}
+
+/// Has a client log in. `source`: the address that the limiter counts it by; `None`: it comes from no address of a client.
+pub(super) async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>) {
+    let peer = tcp.peer();
+    if exit.is_closed() {
+        return;
+    }
+    let mut permit = match exit.handover.limiter.enter(source) {
+        Ok(permit) => permit,
+        Err(dropped) => return exit.refused(&peer, &dropped),
+    };
+    let in_force = exit.ssh.as_ref().map(|ssh| &ssh.credentials);
+    let in_force = in_force.unwrap_or(&exit.worker.credentials);
+    let credentials = Arc::clone(&in_force.borrow());
+    let settings = Settings::new(exit.session.memory.receive.0);
+    let login = async { ssh::accept(tcp, credentials.ssh()?, settings).await };
+    let logged_in = tokio::select! {
+        biased;
+        logged_in = login => logged_in.map_err(HandshakeError::Unproved),
+        () = permit.evicted() => Err(HandshakeError::Evicted),
+    };
+    match &logged_in {
+        Ok(_) => permit.succeeded(),
+        Err(error) if error.is_failure() => permit.failed(),
+        Err(_) => {}
+    }
+    drop(permit);
+    match logged_in {
+        Ok(connection) => exit.admit_ssh(connection),
+        Err(error) => exit.refused(&peer, &error),
+    }
+}
+
+impl Exit {
+    fn admit_ssh(self: &Rc<Self>, connection: Connection) {
+        let carrier = Carrier::Ssh(connection.clone());
+        let Ok(place) = self.handover.admit(carrier.identity(), Use::First) else {
+            let close = async move { connection.close("too many connections").await };
+            drop(tokio::task::spawn_local(close));
+            return self.too_many();
+        };
+        if let Err(error) = self.take_up(carrier, Vec::new(), None, place) {
+            tracing::warn!(%error, "Carrier could not be set up");
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! SSH (RFC 4254): a channel for each stream, to a server or client of anybody's.
+//!
+//! [`crate::io::ssh`] has the connections. Here is what a tunnel makes of them: targets as direct-tcpip and
+//! direct-streamlocal, listeners as tcpip-forward ([`listens`]), ends as EOF, and a cut as CLOSE without one: between two
+//! gateways of ours it is never an end.
+//!
+//! Memory: what local ends have not taken, `memory.receive` in all; beyond that the connection is not read. See
+//! docs/limits.md.
+
+mod ask;
+mod halves;
+mod listens;
+
+use std::cell::Cell;
+use std::io::{Error, ErrorKind};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::SessionConfig;
+use muxtunnel_proto::{Priority, Reason, Refusal, SessionError, listen_of_target};
+use tokio::sync::{Notify, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::MissedTickBehavior;
+
+use crate::io::socket::KeepaliveConfig;
+use crate::io::ssh::channels::End;
+use crate::io::ssh::events::{self, Event, RESOURCE_SHORTAGE, Wanted};
+use crate::io::ssh::{Connection, NoChannel, Opened as Channel, reason_of};
+use crate::io::transport::Side;
+use crate::session::bridge::link::{self, Below, Hears, Link, NoStream, Opened, Under, Unsent};
+use crate::session::end::SessionEnd;
+use crate::session::mux::Local;
+use ask::Asked;
+use halves::{Line, Over, Receiving, Sending};
+use listens::Listens;
+
+/// Streams of an entry on one connection: a further one is dialled before.
+const STREAMS_MAX: usize = 1024;
+/// Between two looks for channels that hold up the others.
+const STALLS_EVERY: Duration = Duration::from_secs(1);
+/// Bytes in the kernel that were not sent once: what waits there cannot be overtaken.
+const NOT_SENT_BYTES: u32 = 1 << 20;
+
+/// One connection.
+pub(crate) struct Ssh {
+    traffic: Rc<Traffic>,
+    side: Side,
+    accepts_max: usize,
+    events: Cell<Option<mpsc::Receiver<Event>>>,
+    over: Cell<Option<mpsc::UnboundedReceiver<Over>>>,
+    listens: Rc<Listens>,
+    closing: Notify,
+}
+
+/// What all streams of one connection share.
+pub(super) struct Traffic {
+    connection: Connection,
+    unsent: Arc<Unsent>,
+    /// This side closes a channel that is over: its other end waits for that.
+    closes: bool,
+    /// Channels that are open.
+    open: Cell<usize>,
+    /// Those that are to be closed; as many as were open at most.
+    over: mpsc::UnboundedSender<Over>,
+}
+
+impl Ssh {
+    /// The side that dialled or accepted the connection.
+    ///
+    /// # Errors
+    /// It is no SSH connection; the system's.
+    pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
+        let Under::Ssh(connection) = below.under else {
+            let text = "SSH runs on a connection that was logged in on";
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        };
+        if let Some(path) = connection.path() {
+            path.prepare(config.congestion_control, KeepaliveConfig::of(config))?;
+            path.bound_queue(NOT_SENT_BYTES)?;
+        }
+        connection.count_in(below.stats);
+        let events = Cell::new(connection.events());
+        let closes = side == Side::Dials && connection.is_own();
+        let (over, to_close) = mpsc::unbounded_channel();
+        Ok(Self {
+            listens: Listens::new(connection.clone()),
+            traffic: Rc::new(Traffic {
+                connection,
+                unsent: below.unsent,
+                closes,
+                open: Cell::new(0),
+                over,
+            }),
+            side,
+            accepts_max: config.streams_max as usize,
+            events,
+            over: Cell::new(Some(to_close)),
+            closing: Notify::new(),
+        })
+    }
+
+    async fn drive(&self, hears: &dyn Hears<Self>) -> SessionEnd {
+        let (connection, mut events) = (&self.traffic.connection, self.events.take());
+        let (mut over, mut closers) = (self.over.take(), JoinSet::new());
+        let mut stalls = tokio::time::interval(STALLS_EVERY);
+        stalls.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut has_left = false;
+        hears.ready();
+        loop {
+            tokio::select! {
+                biased;
+                end = connection.shared().ended() => return end_of(end),
+                event = next(&mut events) => self.heard(event, hears),
+                one = next_over(&mut over) => {
+                    closers.spawn_local(one.close(Rc::clone(&self.traffic)));
+                }
+                _ = closers.join_next(), if !closers.is_empty() => {}
+                event = self.listens.news() => hears.listened(event),
+                () = self.closing.notified() => {
+                    connection.close("this gateway ends the connection").await;
+                    return SessionEnd::Closed;
+                }
+                now = stalls.tick() => {
+                    if connection.shared().cut_stalled(now.into_std()) {
+                        let peer = connection.peer();
+                        tracing::warn!(%peer, "A stream whose local end took nothing was cut: it held up the others of its SSH connection");
+                    }
+                    if connection.shared().is_spent() {
+                        if !has_left {
+                            has_left = true;
+                            hears.going_away();
+                        }
+                        if self.traffic.open.get() == 0 {
+                            self.closing.notify_one();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn heard(&self, event: Event, hears: &dyn Hears<Self>) {
+        match event {
+            Event::Asked(asked) if self.traffic.connection.shared().is_spent() => {
+                asked.refuse(
+                    RESOURCE_SHORTAGE,
+                    "the connection has served its time: connect again",
+                );
+            }
+            Event::Asked(asked) => {
+                let target = match &asked.wanted {
+                    Wanted::Target(target) => Some(target.clone()),
+                    Wanted::Listener { address, port } => self.listens.target_of(address, *port),
+                };
+                match target {
+                    Some(target) => hears.asked(Asked::new(*asked, target, &self.traffic)),
+                    None => asked.refuse(events::PROHIBITED, "no such listener was asked for"),
+                }
+            }
+            Event::Listen {
+                address,
+                port,
+                answer,
+            } => {
+                if let Some(event) = self.listens.asked(address, port, answer) {
+                    hears.listened(event);
+                }
+            }
+            Event::Unlisten { address, port } => {
+                if let Some(event) = self.listens.given_up(&address, port) {
+                    hears.listened(event);
+                }
+            }
+        }
+    }
+}
+
+/// What the peer asks for next.
+async fn next(events: &mut Option<mpsc::Receiver<Event>>) -> Event {
+    let next = match events {
+        Some(events) => events.recv().await,
+        None => None,
+    };
+    match next {
+        Some(event) => event,
+        None => std::future::pending().await,
+    }
+}
+
+/// What is to be closed next.
+async fn next_over(over: &mut Option<mpsc::UnboundedReceiver<Over>>) -> Over {
+    let next = match over {
+        Some(over) => over.recv().await,
+        None => None,
+    };
+    match next {
+        Some(one) => one,
+        None => std::future::pending().await,
+    }
+}
+
+impl Link for Ssh {
+    type Sender = Sending;
+    type Receiver = Receiving;
+    type Ask = Asked;
+
+    /// SSH has no priorities.
+    fn open(&self, target: &str, _: Priority) -> Local<'static, Result<Opened<Self>, NoStream>> {
+        let traffic = Rc::clone(&self.traffic);
+        let open = open(&traffic.connection, self.side, target, &self.listens);
+        let (answer, answered) = oneshot::channel();
+        drop(tokio::task::spawn_local(async move {
+            // To its end, whoever waits for it: the peer may open a channel that nobody else would close.
+            let opened = match open.await {
+                Ok(channel) => Ok(Line::new(channel, &traffic)),
+                Err(no_stream) => Err(no_stream),
+            };
+            drop(answer.send(opened));
+        }));
+        Box::pin(async move {
+            let line = answered.await.map_err(|_| NoStream::Lost)??;
+            let (sender, receiver) = Line::halves(line);
+            Ok(Opened {
+                sender,
+                receiver,
+                address: String::new(),
+            })
+        })
+    }
+
+    fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {
+        Box::pin(self.drive(hears))
+    }
+
+    fn streams_max(&self) -> usize {
+        match self.side {
+            Side::Dials if self.traffic.connection.shared().is_spent() => 0,
+            Side::Dials => STREAMS_MAX,
+            Side::Accepts => self.accepts_max,
+        }
+    }
+
+    fn held(&self) -> u64 {
+        self.traffic.connection.shared().held() as u64
+    }
+
+    /// There is no word for it.
+    fn go_away(&self) {}
+
+    fn shut_down(&self) {
+        self.closing.notify_one();
+    }
+
+    fn listens(&self) -> Option<&dyn link::Listens> {
+        Some(&self.listens)
+    }
+}
+
+type Opening = Local<'static, Result<Channel, NoStream>>;
+
+/// Asks for the channel to `target`.
+fn open(connection: &Connection, side: Side, target: &str, listens: &Rc<Listens>) -> Opening {
+    let connection = connection.clone();
+    if side == Side::Accepts {
+        let listen = listen_of_target(target).and_then(|listen| listens.address_of(listen));
+        return Box::pin(async move {
+            let Some((address, port)) = listen else {
+                return Err(NoStream::Lost);
+            };
+            let opened = connection.open_forwarded(&address, port).await;
+            opened.map_err(not_opened)
+        });
+    }
+    if let Some(path) = target.strip_prefix("unix:").map(str::to_owned) {
+        return Box::pin(async move { connection.open_unix(&path).await.map_err(not_opened) });
+    }
+    let split = target.strip_prefix("tcp://").and_then(host_and_port);
+    let target = target.to_owned();
+    Box::pin(async move {
+        let Some((host, port)) = split else {
+            let text = format!("{target:?} is no host and port and no Unix socket");
+            return Err(NoStream::Refused(Refusal::new(Reason::AddressType, text)));
+        };
+        connection.open_tcp(&host, port).await.map_err(not_opened)
+    })
+}
+
+fn host_and_port(address: &str) -> Option<(String, u16)> {
+    let (host, port) = address.rsplit_once(':')?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    Some((host.to_owned(), port.parse().ok()?))
+}
+
+fn not_opened(error: NoChannel) -> NoStream {
+    match error {
+        NoChannel::Lost => NoStream::Lost,
+        NoChannel::Refused(code) => {
+            let reason = match code {
+                events::PROHIBITED => Reason::NotAllowed,
+                events::CONNECT_FAILED => Reason::ConnectionRefused,
+                _ => Reason::General,
+            };
+            let text = format!("the other side refused the channel: {}", reason_of(code));
+            NoStream::Refused(Refusal::new(reason, text))
+        }
+    }
+}
+
+/// Why a connection ended.
+fn end_of(end: End) -> SessionEnd {
+    match end {
+        End::Closed => SessionEnd::Closed,
+        End::Failed(text) => SessionEnd::Io(Error::other(text)),
+        End::Violation(problem) => SessionEnd::Protocol(SessionError::Violation {
+            code: None,
+            problem,
+        }),
+    }
+}

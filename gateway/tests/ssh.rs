@@ -1,0 +1,715 @@
+//! SSH against OpenSSH's ssh and sshd, and between two gateways.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use common::secured::ssh_key;
+use common::tools::{Running, run, sshd, stdout};
+use common::*;
+
+const MIB: usize = 1 << 20;
+
+/// Keys in a folder of the test's own.
+struct Keys {
+    dir: tempfile::TempDir,
+}
+
+impl Keys {
+    /// `host` and `user`, of which the user's may log in.
+    fn new() -> Self {
+        let keys = Self {
+            dir: tempfile::tempdir().unwrap(),
+        };
+        keys.make("host");
+        keys.make("user");
+        keys.authorize(&keys.public("user"));
+        keys
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn make(&self, name: &str) {
+        ssh_key(&self.at(name));
+    }
+
+    fn public(&self, name: &str) -> String {
+        std::fs::read_to_string(self.at(&format!("{name}.pub"))).unwrap()
+    }
+
+    /// These lines may log in.
+    fn authorize(&self, lines: &str) {
+        replace(&self.at("authorized_keys"), lines);
+    }
+
+    /// Signs the key of this name as the authority `ca`.
+    fn sign(&self, name: &str, more: &[&str]) {
+        let (ca, public) = (self.at("ca"), self.at(&format!("{name}.pub")));
+        let mut args = vec!["-q", "-s", ca.to_str().unwrap(), "-I", name];
+        args.extend(more);
+        args.push(public.to_str().unwrap());
+        stdout(&run("ssh-keygen", "openssh-client", &args));
+    }
+
+    fn security(&self) -> String {
+        format!(
+            "{{mode: SSH, hostKeys: ['{}'], authorizedKeys: '{}'}}",
+            self.at("host").display(),
+            self.at("authorized_keys").display()
+        )
+    }
+
+    /// The same for certificates of `ca`.
+    fn security_by_certificates(&self) -> String {
+        format!(
+            "{{mode: SSH, hostKeys: ['{}'], trustedUserCAKeys: '{}'}}",
+            self.at("host").display(),
+            self.at("ca.pub").display()
+        )
+    }
+
+    /// Of an entry that logs in as `user`, by the key of this name.
+    fn entry_security(&self, key: &str, user: &str, known: &str) -> String {
+        let file = self.at("known_of_entry");
+        std::fs::write(&file, known).unwrap();
+        format!(
+            "{{mode: SSH, user: {user}, key: '{}', knownHosts: '{}'}}",
+            self.at(key).display(),
+            file.display()
+        )
+    }
+
+    /// What a known_hosts says of a host on `port` of loopback.
+    fn known(&self, port: u16, host: &str) -> String {
+        format!("[127.0.0.1]:{port} {}", self.public(host))
+    }
+
+    /// ssh that goes to `port` of loopback by the key `key`, as `user`, with `args`; not started.
+    fn ssh(&self, port: u16, key: &str, args: &[&str]) -> Command {
+        let known = self.at("known");
+        std::fs::write(&known, self.known(port, "host")).unwrap();
+        let mut command = Command::new("ssh");
+        command.args(["-F", "/dev/null", "-p", &port.to_string(), "-i"]);
+        command.arg(self.at(key));
+        for option in [
+            "IdentitiesOnly=yes".to_owned(),
+            "BatchMode=yes".to_owned(),
+            "StrictHostKeyChecking=yes".to_owned(),
+            format!("UserKnownHostsFile={}", known.display()),
+            "ExitOnForwardFailure=yes".to_owned(),
+        ] {
+            command.args(["-o", &option]);
+        }
+        command.args(args).arg("somebody@127.0.0.1");
+        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command
+    }
+
+    /// What such an ssh says, which ends by itself.
+    fn said(&self, port: u16, key: &str, args: &[&str], command: &[&str]) -> String {
+        let mut ssh = self.ssh(port, key, args);
+        let output = ssh.args(command).stderr(Stdio::piped()).output().unwrap();
+        assert!(!output.status.success(), "it should have failed");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    }
+
+    /// Runs such an ssh with forwards, until `port_here` is listened on.
+    fn forwards(&self, port: u16, args: &[&str], port_here: u16) -> Running {
+        let args = [&["-N"], args].concat();
+        let ssh = self.ssh(port, "user", &args).stderr(Stdio::null()).spawn();
+        let ssh = Running(ssh.expect("apt-get install openssh-client"));
+        until_listens(port_here);
+        ssh
+    }
+}
+
+fn replace(path: &Path, text: &str) {
+    let staged = path.with_extension("new");
+    std::fs::write(&staged, text).unwrap();
+    std::fs::rename(staged, path).unwrap();
+}
+
+/// A connection to see it would be a stream.
+fn until_listens(port: u16) {
+    let listens = format!(":{port:04X} 00000000:0000 0A ");
+    until(&format!("port {port} is listened on"), || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        sockets.contains(&listens)
+    });
+}
+
+fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
+/// An exit of ours for ssh.
+fn exit(security: &str, port: u16, more: &str) -> Gate {
+    Gate::with_file(&format!(
+        "role: Exit\nprotocol: SSH\nsecurity: {security}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n{more}"
+    ))
+    .until_ready()
+}
+
+/// An entry of ours with a forward to `target`; its local port.
+fn entry(security: &str, port: u16, target: SocketAddr) -> (Gate, SocketAddr) {
+    let forward = loopback(free_port());
+    let gate = Gate::with_file(&format!(
+        "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
+         forwards:\n- {{name: a, listen: '{forward}', target: {{host: {}, port: {}}}}}\n",
+        target.ip(),
+        target.port()
+    ));
+    (gate, forward)
+}
+
+/// Bulk one way after the other, so that each half ends by itself.
+fn assert_half_closes(client: &TcpStream, server: &TcpStream) {
+    let (up, down) = (pattern(1, 8 * MIB), pattern(2, 8 * MIB));
+    let sends = send_in_background(client, up.clone(), true);
+    assert!(read_all(server) == up);
+    sends.join().unwrap();
+    let sends = send_in_background(server, down.clone(), true);
+    assert!(read_all(client) == down);
+    sends.join().unwrap();
+}
+
+/// OpenSSH makes an end of a reset.
+fn assert_ends(tcp: &TcpStream) {
+    let mut tcp = tcp;
+    assert!(matches!(tcp.read(&mut [0]), Ok(0) | Err(_)));
+}
+
+fn assert_streams_interoperate(client: &dyn Fn() -> TcpStream, listener: &TcpListener) {
+    let near = client();
+    assert_bulk(&near, accept(listener), 8 * MIB);
+    let near = client();
+    assert_half_closes(&near, &accept(listener));
+    for resets_near in [true, false] {
+        let mut near = client();
+        let mut far = accept(listener);
+        near.write_all(b"1").unwrap();
+        far.read_exact(&mut [0]).unwrap();
+        let (cut, other) = if resets_near {
+            (near, far)
+        } else {
+            (far, near)
+        };
+        reset(cut);
+        assert_ends(&other);
+    }
+}
+
+#[test]
+fn ssh_forwards_from_here_through_an_exit() {
+    let (keys, port, here) = (Keys::new(), free_port(), free_port());
+    let (listener, target) = target();
+    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let forward = format!("{here}:{target}");
+    let denied = free_port();
+    let denied_forward = format!("{denied}:127.0.0.1:1");
+    let _ssh = keys.forwards(port, &["-L", &forward, "-L", &denied_forward], here);
+    assert_streams_interoperate(&|| connect(loopback(here)), &listener);
+    assert_ends(&connect(loopback(denied)));
+    exit.line(&["Open refused", "tcp://127.0.0.1:1", "MT0204"]);
+    until("no stream is left", || {
+        exit.status()["streams"]["open"] == 0
+    });
+}
+
+#[test]
+fn ssh_forwards_to_where_its_clients_say_and_to_unix_sockets() {
+    let (keys, port, here) = (Keys::new(), free_port(), free_port());
+    let (listener, target) = target();
+    let unix = keys.at("target.sock");
+    let unix_listener = std::os::unix::net::UnixListener::bind(&unix).unwrap();
+    let allow = format!("allow: ['{target}', 'unix:{}']\n", unix.display());
+    let _exit = exit(&keys.security(), port, &allow);
+    let to_unix = free_port();
+    let forward = format!("{to_unix}:{}", unix.display());
+    let dynamic = here.to_string();
+    let _ssh = keys.forwards(port, &["-L", &forward, "-D", &dynamic], here);
+    // SOCKS 4, whose answer is 8 bytes.
+    let client = || {
+        let mut client = connect(loopback(here));
+        let mut request = vec![4, 1];
+        request.extend(target.port().to_be_bytes());
+        request.extend([127, 0, 0, 1, 0]);
+        client.write_all(&request).unwrap();
+        let mut answer = [0; 8];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer[1], 90);
+        client
+    };
+    assert_streams_interoperate(&client, &listener);
+    let mut client = connect(loopback(to_unix));
+    let (mut server, _) = unix_listener.accept().unwrap();
+    client.write_all(b"to a socket").unwrap();
+    let mut came = [0; 11];
+    server.read_exact(&mut came).unwrap();
+    assert_eq!(&came, b"to a socket");
+}
+
+#[test]
+fn an_exit_listens_for_ssh_where_it_is_allowed_and_on_any_such_port() {
+    let (keys, port, far) = (Keys::new(), free_port(), free_port());
+    let any = free_port();
+    let (listener, target) = target();
+    let exit = exit(
+        &keys.security(),
+        port,
+        &format!("allowListen: ['{far}', '{any}']\n"),
+    );
+    let forward = format!("{far}:{target}");
+    let ssh = keys.forwards(port, &["-R", &forward], far);
+    assert_streams_interoperate(&|| connect(loopback(far)), &listener);
+    drop(ssh);
+    exit.line(&["No entry asks for it any more", &far.to_string()]);
+
+    let forward = format!("0:{target}");
+    let first = far.min(any);
+    let _ssh = keys.forwards(port, &["-R", &forward], first);
+    let near = connect(loopback(first));
+    assert_half_closes(&near, &accept(&listener));
+
+    let said = keys.said(port, "user", &["-N", "-R", &format!("1:{target}")], &[]);
+    assert!(said.contains("remote port forwarding failed"), "{said}");
+    exit.line(&["Listener refused", "127.0.0.1:1"]);
+}
+
+#[test]
+fn an_exit_runs_nothing_and_says_so() {
+    let (keys, port) = (Keys::new(), free_port());
+    let _exit = exit(&keys.security(), port, "");
+    for command in [&["true"][..], &[]] {
+        let said = keys.said(port, "user", &[], command);
+        assert!(said.contains("forwards connections alone"), "{said}");
+    }
+    let said = keys.said(port, "user", &["-s"], &["sftp"]);
+    assert!(said.contains("forwards connections alone"), "{said}");
+}
+
+#[test]
+fn who_is_not_in_the_file_does_not_log_in_and_a_line_that_is_taken_out_ends_its_sessions() {
+    let (keys, port, here) = (Keys::new(), free_port(), free_port());
+    keys.make("stranger");
+    let (listener, target) = target();
+    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let said = keys.said(port, "stranger", &["-N"], &[]);
+    assert!(said.contains("Permission denied (publickey)"), "{said}");
+    exit.line(&["Carrier refused", "is not in authorizedKeys"]);
+
+    let _ssh = keys.forwards(port, &["-L", &format!("{here}:{target}")], here);
+    let client = connect(loopback(here));
+    let _server = accept(&listener);
+    keys.authorize(&keys.public("stranger"));
+    assert_ends(&client);
+    exit.line(&["MT0232", "is not in authorizedKeys"]);
+    let said = keys.said(port, "user", &["-N"], &[]);
+    assert!(said.contains("Permission denied (publickey)"), "{said}");
+}
+
+#[test]
+fn options_of_a_key_restrict_it_and_one_that_is_not_known_leaves_it_out() {
+    let (keys, port) = (Keys::new(), free_port());
+    let (listener, target) = target();
+    let other = free_port();
+    let allow = format!("allow: ['{target}', '127.0.0.1:{other}']\nallowListen: ['{other}']\n");
+    let exit = exit(&keys.security(), port, &allow);
+    let key = keys.public("user");
+    let with = |options: &str| {
+        keys.authorize(&format!("{options} {key}"));
+        exit_has_read(&exit);
+    };
+
+    with(&format!("permitopen=\"{target}\",permitlisten=\"none\""));
+    let (here, denied) = (free_port(), free_port());
+    let forwards = [
+        format!("{here}:{target}"),
+        format!("{denied}:127.0.0.1:{other}"),
+    ];
+    let ssh = keys.forwards(port, &["-L", &forwards[0], "-L", &forwards[1]], here);
+    let client = connect(loopback(here));
+    assert_half_closes(&client, &accept(&listener));
+    assert_ends(&connect(loopback(denied)));
+    drop(ssh);
+    let said = keys.said(
+        port,
+        "user",
+        &["-N", "-R", &format!("{other}:{target}")],
+        &[],
+    );
+    assert!(said.contains("remote port forwarding failed"), "{said}");
+
+    with("restrict");
+    let here = free_port();
+    let ssh = keys.forwards(port, &["-L", &format!("{here}:{target}")], here);
+    assert_ends(&connect(loopback(here)));
+    drop(ssh);
+
+    for options in [
+        "expiry-time=\"20200101\"",
+        "from=\"10.0.0.0/8\"",
+        "command=\"true\"",
+        "from=\"example.com\"",
+    ] {
+        with(options);
+        let said = keys.said(port, "user", &["-N"], &[]);
+        assert!(said.contains("Permission denied"), "{options}: {said}");
+    }
+    exit.line(&["authorized_keys:1", "the option command is not supported"]);
+    exit.line(&["authorized_keys:1", "names are not looked up"]);
+}
+
+/// The keys of a file that was changed are in force.
+fn exit_has_read(gate: &Gate) {
+    let before = gate.log().matches("Credentials taken over").count();
+    until("the keys are read", || {
+        gate.log().matches("Credentials taken over").count() > before
+    });
+}
+
+#[test]
+fn certificates_log_in_for_as_long_as_they_are_good() {
+    let (keys, port) = (Keys::new(), free_port());
+    keys.make("ca");
+    let (listener, target) = target();
+    let exit = exit(
+        &keys.security_by_certificates(),
+        port,
+        &format!(
+            "allow: ['{target},peer=ssh:user@{}']\n",
+            print_of(&keys, "ca")
+        ),
+    );
+    let said = keys.said(port, "user", &["-N"], &[]);
+    assert!(said.contains("Permission denied"), "{said}");
+
+    keys.sign("user", &["-n", "somebody,else", "-V", "+1h"]);
+    let here = free_port();
+    let ssh = keys.forwards(port, &["-L", &format!("{here}:{target}")], here);
+    let client = connect(loopback(here));
+    assert_half_closes(&client, &accept(&listener));
+    drop(ssh);
+
+    for (options, why) in [
+        (&["-n", "else"][..], "is not for the user"),
+        (
+            &["-n", "somebody", "-V", "20200101:20210101"],
+            // The library does not show it to who would say more.
+            "is not in authorizedKeys",
+        ),
+        (
+            &["-n", "somebody", "-O", "source-address=10.0.0.0/8"],
+            "source-address",
+        ),
+        (
+            &["-n", "somebody", "-O", "critical:strange=1"],
+            "its critical option strange is not supported",
+        ),
+    ] {
+        keys.sign("user", options);
+        let said = keys.said(port, "user", &["-N"], &[]);
+        assert!(said.contains("Permission denied"), "{options:?}: {said}");
+        exit.line(&["Carrier refused", why]);
+    }
+
+    keys.sign("user", &["-n", "somebody", "-O", "no-port-forwarding"]);
+    let here = free_port();
+    let ssh = keys.forwards(port, &["-L", &format!("{here}:{target}")], here);
+    assert_ends(&connect(loopback(here)));
+    drop(ssh);
+
+    // One that expires takes no more streams.
+    keys.sign("user", &["-n", "somebody", "-V", "-1m:+4s"]);
+    let here = free_port();
+    let mut ssh = keys.forwards(port, &["-L", &format!("{here}:{target}")], here);
+    exit.line(&["certificate has expired"]);
+    until("the connection is over", || {
+        ssh.0.try_wait().unwrap().is_some()
+    });
+}
+
+/// `SHA256:...` of a public key.
+fn print_of(keys: &Keys, name: &str) -> String {
+    let file = keys.at(&format!("{name}.pub"));
+    let args = ["-l", "-f", file.to_str().unwrap()];
+    let line = stdout(&run("ssh-keygen", "openssh-client", &args));
+    line.split(' ').nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn a_rule_may_be_for_one_key() {
+    let (keys, port) = (Keys::new(), free_port());
+    keys.make("other");
+    keys.authorize(&(keys.public("user") + &keys.public("other")));
+    let (listener, target) = target();
+    let print = print_of(&keys, "user");
+    let far = free_port();
+    let rules =
+        format!("allow: ['{target},peer=ssh:{print}']\nallowListen: ['{far},peer=ssh:{print}']\n");
+    let _exit = exit(&keys.security(), port, &rules);
+    let here = free_port();
+    let forwards = [
+        "-L",
+        &format!("{here}:{target}"),
+        "-R",
+        &format!("{far}:{target}"),
+    ];
+    let ssh = keys.forwards(port, &forwards, here);
+    let client = connect(loopback(here));
+    assert_half_closes(&client, &accept(&listener));
+    drop(ssh);
+    let said = keys.said(
+        port,
+        "other",
+        &["-N", "-R", &format!("{far}:{target}")],
+        &[],
+    );
+    assert!(said.contains("remote port forwarding failed"), "{said}");
+}
+
+#[test]
+fn an_entry_goes_to_an_sshd_whose_key_it_knows() {
+    let keys = Keys::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (_sshd, port, _) = sshd(folder.path());
+    let file = |name: &str| folder.path().join(name);
+    std::fs::copy(file("user"), keys.at("user")).unwrap();
+    let (listener, target) = target();
+    let key = std::fs::read_to_string(file("host.pub")).unwrap();
+    let known = format!("# a comment\n[127.0.0.1]:{port} {key}");
+    let security = keys.entry_security("user", "root", &known);
+    let (entry, forward) = entry(&security, port, target);
+    let entry = entry.until_ready();
+    assert_streams_interoperate(&|| connect(forward), &listener);
+
+    // What no target takes is refused there.
+    drop(listener);
+    assert_ends(&connect(forward));
+    entry.line(&["refused", "connect failed"]);
+}
+
+#[test]
+fn an_entry_has_an_sshd_listen() {
+    let keys = Keys::new();
+    let folder = tempfile::tempdir().unwrap();
+    let (_sshd, port, _) = sshd(folder.path());
+    let file = |name: &str| folder.path().join(name);
+    std::fs::copy(file("user"), keys.at("user")).unwrap();
+    let (listener, target) = target();
+    let key = std::fs::read_to_string(file("host.pub")).unwrap();
+    let security = keys.entry_security("user", "root", &format!("[127.0.0.1]:{port} {key}"));
+    let far = free_port();
+    let gate = Gate::with_file(&format!(
+        "role: Entry\nprotocol: SSH\nsecurity: {security}\nconnect: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 1\n\
+         forwards:\n- {{name: a, direction: ExitToEntry, listen: '127.0.0.1:{far}', target: {{host: {}, port: {}}}}}\n",
+        target.ip(),
+        target.port()
+    ))
+    .until_ready();
+    gate.line(&["The exit listens", &far.to_string()]);
+    assert_streams_interoperate(&|| connect(loopback(far)), &listener);
+    gate.signal("TERM");
+    until("sshd listens no more", || {
+        TcpListener::bind(loopback(far)).is_ok()
+    });
+}
+
+#[test]
+fn an_entry_trusts_no_host_that_it_does_not_know() {
+    let (keys, port) = (Keys::new(), free_port());
+    keys.make("wrong");
+    keys.make("stranger");
+    let _exit = exit(&keys.security(), port, "");
+    let target = loopback(1);
+    let right = keys.public("host");
+    for (known, key, why) in [
+        (
+            keys.known(port, "wrong"),
+            "user",
+            "and another one in knownHosts",
+        ),
+        (format!("other {right}"), "user", "is not in knownHosts"),
+        (String::new(), "user", "is not in knownHosts"),
+        (
+            keys.known(port, "host") + &format!("@revoked * {right}"),
+            "user",
+            "is revoked in knownHosts",
+        ),
+        (
+            keys.known(port, "host"),
+            "stranger",
+            "does not let the user",
+        ),
+    ] {
+        let (gate, _) = entry(&keys.entry_security(key, "somebody", &known), port, target);
+        gate.line(&["WARN", why]);
+        assert_eq!(gate.get("/readyz").0, 503, "{why}");
+    }
+}
+
+#[test]
+fn a_host_that_is_hashed_or_has_a_certificate_is_known() {
+    let (keys, port) = (Keys::new(), free_port());
+    keys.make("ca");
+    let (listener, target) = target();
+    let exit = exit(&keys.security(), port, &format!("allow: ['{target}']\n"));
+    let known = keys.at("hashed");
+    std::fs::write(&known, keys.known(port, "host")).unwrap();
+    let args = ["-q", "-H", "-f", known.to_str().unwrap()];
+    stdout(&run("ssh-keygen", "openssh-client", &args));
+    let hashed = std::fs::read_to_string(&known).unwrap();
+    assert!(hashed.starts_with("|1|"), "{hashed}");
+    let security = keys.entry_security("user", "somebody", &hashed);
+    let (gate, forward) = entry(&security, port, target);
+    let gate = gate.until_ready();
+    let client = connect(forward);
+    assert_half_closes(&client, &accept(&listener));
+    drop((gate, exit));
+
+    // An sshd with a host certificate, since ours have none.
+    let folder = tempfile::tempdir().unwrap();
+    let (_sshd, port) = certified_sshd(&keys, folder.path());
+    let authority = format!("@cert-authority [127.0.0.*]:* {}", keys.public("ca"));
+    let security = keys.entry_security("user", "root", &authority);
+    let (gate, forward) = entry(&security, port, target);
+    let _gate = gate.until_ready();
+    let client = connect(forward);
+    assert_half_closes(&client, &accept(&listener));
+}
+
+fn certified_sshd(keys: &Keys, folder: &Path) -> (Running, u16) {
+    std::fs::copy(keys.at("ca"), folder.join("ca")).unwrap();
+    keys.sign("host", &["-h", "-n", "127.0.0.1"]);
+    std::fs::create_dir_all("/run/sshd").unwrap();
+    let port = free_port();
+    let mut command = Command::new("/usr/sbin/sshd");
+    command.args(["-D", "-e", "-f", "/dev/null", "-h"]);
+    command.arg(keys.at("host"));
+    for option in [
+        format!("ListenAddress=127.0.0.1:{port}"),
+        format!(
+            "AuthorizedKeysFile={}",
+            keys.at("authorized_keys").display()
+        ),
+        format!("HostCertificate={}", keys.at("host-cert.pub").display()),
+        "StrictModes=no".to_owned(),
+        "UsePAM=no".to_owned(),
+        "PidFile=none".to_owned(),
+        "PermitRootLogin=yes".to_owned(),
+    ] {
+        command.args(["-o", &option]);
+    }
+    let server = command.stderr(Stdio::null()).spawn();
+    let server = Running(server.expect("apt-get install openssh-server"));
+    until_listens(port);
+    (server, port)
+}
+
+#[test]
+fn an_entry_logs_in_to_an_exit_of_ours_by_a_certificate() {
+    let (keys, port) = (Keys::new(), free_port());
+    keys.make("ca");
+    keys.sign("user", &["-n", "somebody"]);
+    let (listener, target) = target();
+    let _exit = exit(
+        &keys.security_by_certificates(),
+        port,
+        &format!("allow: ['{target}']\n"),
+    );
+    let certificate = keys.at("user-cert.pub");
+    let security = keys.entry_security("user", "somebody", &keys.known(port, "host"));
+    let security = security.replace(
+        ", knownHosts",
+        &format!(", certificate: '{}', knownHosts", certificate.display()),
+    );
+    let (gate, forward) = entry(&security, port, target);
+    let _gate = gate.until_ready();
+    let client = connect(forward);
+    assert_half_closes(&client, &accept(&listener));
+}
+
+#[test]
+fn an_exit_of_another_protocol_takes_ssh_besides_with_the_same_rules() {
+    let (keys, port, here) = (Keys::new(), free_port(), free_port());
+    let (carrier, forward, far) = (free_port(), free_port(), free_port());
+    let (listener, target) = target();
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 2\n\
+         allow: ['{target}']\nallowListen: ['{far}']\nssh: {{listen: '127.0.0.1:{port}', hostKeys: ['{}'], \
+         authorizedKeys: '{}'}}\n",
+        keys.at("host").display(),
+        keys.at("authorized_keys").display()
+    ))
+    .until_ready();
+    let _entry = Gate::entry("Native", carrier, &[(forward, target)]).until_ready();
+    let forwards = [
+        "-L",
+        &format!("{here}:{target}"),
+        "-R",
+        &format!("{far}:{target}"),
+    ];
+    let _ssh = keys.forwards(port, &forwards, here);
+    until_listens(far);
+    for port in [forward, here, far] {
+        let client = connect(loopback(port));
+        assert_half_closes(&client, &accept(&listener));
+    }
+    let by_ssh = connect(loopback(here));
+    let natively = connect(loopback(forward));
+    let (_one, _other) = (accept(&listener), accept(&listener));
+    // The keys are those of SSH alone.
+    keys.authorize("");
+    assert_ends(&by_ssh);
+    exit.line(&["MT0232", "is not in authorizedKeys"]);
+    natively
+        .set_read_timeout(Some(Duration::from_millis(300)))
+        .unwrap();
+    let mut still = &natively;
+    assert!(still.read(&mut [0]).is_err(), "it is open");
+}
+
+#[test]
+fn keys_that_are_offered_in_vain_end_the_login() {
+    let (keys, port) = (Keys::new(), free_port());
+    let exit = exit(&keys.security(), port, "");
+    let mut args = vec!["-N".to_owned()];
+    for number in 0..8 {
+        let name = format!("key{number}");
+        keys.make(&name);
+        args.extend(["-i".to_owned(), keys.at(&name).display().to_string()]);
+    }
+    let args: Vec<_> = args.iter().map(String::as_str).collect();
+    let said = keys.said(port, "key0", &args, &[]);
+    assert!(said.contains("Too many authentication attempts"), "{said}");
+    exit.line(&["Carrier refused", "is not in authorizedKeys"]);
+    // The port takes who says nothing for a while, too.
+    let silent = connect(loopback(port));
+    let mut banner = String::new();
+    (&silent).take(8).read_to_string(&mut banner).unwrap();
+    assert_eq!(banner, "SSH-2.0-");
+    assert_ends_after_name(&silent);
+    exit.line(&["no name by SSH within 5 s"]);
+}
+
+/// Reads what is left of the other end's name, and its end.
+fn assert_ends_after_name(tcp: &TcpStream) {
+    let mut rest = Vec::new();
+    let mut tcp = tcp;
+    let _ = tcp.read_to_end(&mut rest);
+    assert!(rest.len() < 256);
+}
