@@ -21,6 +21,7 @@ mod rendezvous;
 mod rules;
 pub mod schema;
 mod security;
+mod ssh;
 mod status;
 mod template;
 mod tunnel;
@@ -40,6 +41,7 @@ pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;
 pub use security::{IssuerRef, JoinFrom, Security, SecurityEnd, SecurityMode};
+pub use ssh::{ExitSsh, SshHostKey, SshLogin};
 pub use status::{
     Bottleneck, CarrierStatus, CertificateStatus, CertificatesStatus, Direction, GatewayStatus,
     JoinStatus, JoinedStatus, MuxTunnelStatus,

@@ -7,6 +7,7 @@
 mod forwards;
 mod quic;
 mod security;
+mod ssh;
 mod sysctls;
 
 use kube::core::{Message, Rule};
@@ -15,6 +16,7 @@ use muxtunnel_contract::ports;
 pub(crate) use forwards::*;
 pub(crate) use quic::*;
 pub(crate) use security::*;
+pub(crate) use ssh::*;
 pub use sysctls::is_unsafe_sysctl;
 pub(crate) use sysctls::*;
 

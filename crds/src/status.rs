@@ -27,7 +27,8 @@ pub struct MuxTunnelStatus {
     /// The gateway where others meet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rendezvous: Option<GatewayStatus>,
-    /// The connections between them, as the entry sees them (side Exit: as the exit does). A rendezvous has
+    /// The connections between them, as the entry sees them (side Exit: as the exit does, which counts those of
+    /// users of ssh as well). A rendezvous has
     /// none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<CarrierStatus>,
@@ -62,6 +63,10 @@ pub struct GatewayStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 260))]
     pub address: Option<String>,
+    /// Exit: `host:port` at which users of ssh log in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 260))]
+    pub ssh_address: Option<String>,
 }
 
 /// The connections between the gateways.

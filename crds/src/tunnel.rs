@@ -6,7 +6,9 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Rendezvous, rules};
+use crate::{
+    Carrier, Duration, ExitSsh, Forward, MuxTunnelStatus, PodTemplate, Policy, Rendezvous, rules,
+};
 
 /// A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the
 /// exit gateways towards their targets.
@@ -54,6 +56,10 @@ use crate::{Carrier, Duration, Forward, MuxTunnelStatus, PodTemplate, Policy, Re
     validation = rules::trusted_proxies_need_a_port(),
     validation = rules::kcp_has_no_trusted_proxies(),
     validation = rules::quic_has_no_trusted_proxies(),
+    validation = rules::ssh_is_of_the_exit(),
+    validation = rules::ssh_needs_an_exit(),
+    validation = rules::ssh_port_is_no_forwards(),
+    validation = rules::ssh_port_is_no_probe(),
     validation = rules::keys_of_each_end(),
     validation = rules::reverse_needs_listeners(),
     validation = rules::sources_are_native(),
@@ -171,6 +177,9 @@ pub struct Gateway {
         inner(length(min = 3, max = 49), regex(pattern = rules::NETWORK))
     )]
     pub trusted_proxies: Vec<String>,
+    /// Of an exit: a further port, for users of ssh. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh: Option<Box<ExitSsh>>,
     /// Settings of their pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<PodTemplate>,

@@ -50,7 +50,8 @@ pub struct Resources {
     pub service_accounts: Vec<ServiceAccount>,
     /// One an end.
     pub config_maps: Vec<ConfigMap>,
-    /// One an end, one of the ports that exits listen on, and a headless one of the exits that our own entries dial.
+    /// One an end, one of the ports that exits listen on, one for users of ssh, and a headless one of the exits that our
+    /// own entries dial.
     pub services: Vec<Service>,
     /// One an end, unless the installation has none.
     pub network_policies: Vec<NetworkPolicy>,
@@ -150,6 +151,7 @@ fn children(
             .extend(policy.map(|peers| network_policy::build(tunnel, end, peers)));
         if end == End::Exit {
             resources.services.extend(service::reverse(tunnel, gateway));
+            resources.services.extend(service::ssh(tunnel));
             let is_found = tunnel.connect_fallback.is_some();
             let headless = is_found.then(|| service::headless(tunnel, gateway));
             resources.services.extend(headless.flatten());

@@ -33,7 +33,8 @@ pub struct References {
 pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
     let MuxTunnelSpec {
         side,
-        // Settings of Deployments and Services in the tunnel's namespace; their Secrets pull images there.
+        // Settings of Deployments and Services in the tunnel's namespace; their Secrets pull images there, and let users of
+        // ssh log in.
         entry: _,
         exit: _,
         // Its Secret is of the tunnel's namespace.

@@ -14,6 +14,7 @@ mod policy;
 mod problem;
 mod replicas;
 mod rollouts;
+mod ssh;
 
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{Identities, ValidatedCertificates};
@@ -21,6 +22,7 @@ pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
 pub(super) use join::bundle;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
+pub use ssh::ValidatedSsh;
 
 use std::collections::BTreeMap;
 
@@ -142,6 +144,8 @@ pub struct ValidatedGateway {
     pub reverse_service: GatewayService,
     /// The load balancers whose PROXY headers count.
     pub trusted_proxies: Vec<Cidr>,
+    /// Of an exit: where users of ssh log in.
+    pub ssh: Option<ValidatedSsh>,
     /// How their carriers are secured.
     pub security: ValidatedSecurity,
     /// Settings of the pods.
@@ -444,6 +448,7 @@ fn gateway(
         trusted_proxies: carrier::trusted_proxies(&asked.trusted_proxies, end)?,
         service: asked.service.unwrap_or_default(),
         reverse_service: asked.reverse_service.unwrap_or_default(),
+        ssh: asked.ssh.as_deref().map(ValidatedSsh::of),
         security,
         template: asked.template.unwrap_or_default(),
     })

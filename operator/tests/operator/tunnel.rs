@@ -10,6 +10,7 @@ pub(crate) mod privileges;
 mod probe;
 mod references;
 mod replicas;
+mod ssh;
 mod verdicts;
 
 use k8s_openapi::api::core::v1::Service;

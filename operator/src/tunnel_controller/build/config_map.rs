@@ -10,7 +10,7 @@ use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
     ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
     ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy, Ports, Priority,
-    ProxyProtocol, Role, Rule, Security, Target, Transport, WebSocket, config_hash,
+    ProxyProtocol, Role, Rule, Security, SshListener, Target, Transport, WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
@@ -19,7 +19,8 @@ use crate::protocol::configured;
 use crate::tunnel_controller::config_file::{self, FILE, STATIC_HASH, kept_key};
 use crate::tunnel_controller::rollouts::{Fallback, Rollout};
 use crate::tunnel_controller::validate::{
-    ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedTunnel,
+    ListenPort, UsersFile, ValidatedForward, ValidatedGateway, ValidatedSecurity, ValidatedSsh,
+    ValidatedTunnel,
 };
 
 /// Where the files of users are mounted.
@@ -28,6 +29,8 @@ pub(super) const USERS_FOLDER: &str = "/etc/muxgate-users";
 pub(super) const MEETING_FOLDER: &str = "/etc/muxgate-rendezvous";
 /// Where the keys of a Secret are mounted.
 pub(super) const KEYS_FOLDER: &str = "/etc/muxgate-keys";
+/// Where the files are mounted by which users of ssh log in.
+pub(super) const SSH_FOLDER: &str = "/etc/muxgate-ssh";
 
 /// The configuration of the gateways of one end, checked as a gateway checks it.
 pub(super) fn config(
@@ -81,7 +84,7 @@ pub(super) fn config(
         }),
         offer: (tunnel.offer.clone()).filter(|_| end == End::Exit && can.offer),
         secrets_file: (end == End::Rendezvous).then(|| format!("{MEETING_FOLDER}/names")),
-        ssh: None,
+        ssh: end.ssh(tunnel).map(ssh),
         workers: sizing.workers,
         pool: (end == End::Entry && can.several_carriers).then_some(tunnel.pool),
         resume: tunnel.resume,
@@ -142,6 +145,16 @@ fn security(gateway: &ValidatedGateway) -> Security {
             peers: peers.clone(),
             psk: psk.then(|| file("psk")),
         }),
+    }
+}
+
+fn ssh(asked: &ValidatedSsh) -> SshListener {
+    let file = |key: &&str| PathBuf::from(SSH_FOLDER).join(key);
+    SshListener {
+        listen: all_addresses(asked.port),
+        host_keys: asked.host_keys.iter().map(file).collect(),
+        authorized_keys: asked.authorized_keys.as_ref().map(file),
+        trusted_user_ca_keys: asked.trusted_user_ca_keys.as_ref().map(file),
     }
 }
 

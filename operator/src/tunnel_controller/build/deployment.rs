@@ -21,7 +21,7 @@ use muxtunnel_contract::annotations::JOIN_GENERATION;
 use muxtunnel_crds::{PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
-use super::service::carrier_port_names;
+use super::service::{SSH, carrier_port_names};
 use super::{BuildError, End, config_map, metadata, wan};
 use crate::labels;
 use crate::pods;
@@ -47,6 +47,7 @@ const CONFIG_FOLDER: &str = "/etc/muxgate";
 const CONFIG_VOLUME: &str = "config";
 const KEYS_VOLUME: &str = "keys";
 const MEETING_VOLUME: &str = "rendezvous";
+const SSH_VOLUME: &str = "ssh";
 const USERS_VOLUME: &str = "users";
 /// Of files from Secrets: for the group of the pod alone.
 const SECRET_MODE: i32 = 0o440;
@@ -271,6 +272,7 @@ fn mounted(
     };
     let keys = gateway.security.secret();
     let meeting = end.meeting_secret(tunnel);
+    let ssh = end.ssh(tunnel);
     let volumes = [
         (Some(config), CONFIG_FOLDER),
         (
@@ -282,6 +284,10 @@ fn mounted(
             config_map::MEETING_FOLDER,
         ),
         (users_volume(tunnel, end), config_map::USERS_FOLDER),
+        (
+            ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret)),
+            config_map::SSH_FOLDER,
+        ),
     ];
     let volumes = volumes.into_iter();
     let mounted = volumes.filter_map(|(volume, folder)| {
@@ -379,6 +385,7 @@ fn container(
             ..port(name, CARRIER_PORT)
         }));
     }
+    ports.extend(end.ssh(tunnel).map(|ssh| port(SSH, ssh.port)));
     Container {
         name: CONTAINER.to_owned(),
         image: Some(settings.gateway_image.clone()),

@@ -35,6 +35,9 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
             listened.entry(&port.clients).or_default().push(port.port);
         }
     }
+    if let Some(ssh) = end.ssh(tunnel) {
+        listened.entry(&ssh.clients).or_default().push(ssh.port);
+    }
     let listened = listened
         .into_iter()
         .map(|(clients, ports)| rule(client_peers(clients), ports, TCP));

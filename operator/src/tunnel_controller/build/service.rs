@@ -1,8 +1,8 @@
 //! The Services of gateways: of an entry with the ports of the forwards that it listens for, of an exit or a rendezvous with
-//! the carrier port, of an exit with the ports that it listens for, and a headless one, by which entries find each exit's
-//! pod: the carriers of a session lead to one.
+//! the carrier port, of an exit with the ports that it listens for, of an exit with the port for users of ssh, and a
+//! headless one, by which entries find each exit's pod: the carriers of a session lead to one.
 //!
-//! Carriers and listening ports of an exit never share a Service: a join makes that of carriers public.
+//! Carriers, listening ports and ssh of an exit never share a Service: a join makes that of carriers public.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -17,6 +17,8 @@ use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, Va
 /// The protocols of ports.
 pub(super) const TCP: &str = "TCP";
 const UDP: &str = "UDP";
+/// The name of the port for users of ssh, and what its Service is called after that of the exit.
+pub(super) const SSH: &str = "ssh";
 /// An address of each family that the cluster has.
 pub(crate) const PREFER_DUAL_STACK: &str = "PreferDualStack";
 
@@ -44,6 +46,18 @@ pub(super) fn reverse(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> O
     service(tunnel, End::Exit, suffix, &gateway.reverse_service, ports)
 }
 
+/// That of the port at which users log in with ssh.
+pub(super) fn ssh(tunnel: &ValidatedTunnel) -> Option<Service> {
+    let asked = End::Exit.ssh(tunnel)?;
+    let ports = vec![port(SSH, asked.port)];
+    service(tunnel, End::Exit, Some(SSH), &asked.service, ports)
+}
+
+/// The name of that Service.
+pub(in crate::tunnel_controller) fn ssh_name(tunnel: &ValidatedTunnel) -> String {
+    child_name(tunnel, End::Exit, SSH)
+}
+
 pub(super) fn headless(tunnel: &ValidatedTunnel, gateway: &ValidatedGateway) -> Option<Service> {
     let (asked, ports) = (GatewayService::default(), carrier_ports(tunnel, gateway));
     let mut service = service(tunnel, End::Exit, Some("headless"), &asked, ports)?;
@@ -65,7 +79,7 @@ fn service(
     let policy = policy.filter(|_| type_ != ServiceType::ClusterIP);
     let mut metadata = metadata(tunnel, end);
     if let Some(suffix) = suffix {
-        metadata.name = Some(format!("{}-{suffix}", end.child_name(tunnel)));
+        metadata.name = Some(child_name(tunnel, end, suffix));
     }
     if !asked.annotations.is_empty() {
         metadata.annotations = Some(asked.annotations.clone());
@@ -82,6 +96,10 @@ fn service(
         }),
         status: None,
     })
+}
+
+fn child_name(tunnel: &ValidatedTunnel, end: End, suffix: &str) -> String {
+    format!("{}-{suffix}", end.child_name(tunnel))
 }
 
 /// The ports of the forwards that `end` listens for.

@@ -19,6 +19,8 @@ use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedTunnel};
 const WORKERS_UNKNOWN: u16 = 4;
 /// Carriers that an exit has room for besides those of its own entries: reconnects overlap.
 const SPARE_CARRIERS: u64 = 1;
+/// Users of ssh that an exit has room for, each with a session of its own.
+const SSH_SESSIONS: u64 = 4;
 /// Most carriers of an exit.
 const CARRIERS_MAX: u32 = 1024;
 
@@ -92,6 +94,7 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
         // It joins carriers in pipes, and has no sessions.
         (End::Rendezvous, _) => return Memory::default(),
     };
+    let sessions = sessions + end.ssh(tunnel).map_or(0, |_| SSH_SESSIONS);
     let (receive, retain) = (limit / 2 / sessions, limit / 8 / sessions);
     Memory {
         receive: ByteSize(receive.clamp(RECEIVE_MIN.0, RECEIVE_DEFAULT.0)),

@@ -10,6 +10,7 @@ use super::certificates;
 use super::verdicts::{answers, ready_replicas, viewpoint, wanted};
 use crate::tunnel_controller::apply::Applied;
 use crate::tunnel_controller::build::Certified;
+use crate::tunnel_controller::build::service::ssh_name;
 use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::Seen;
 use crate::tunnel_controller::publish::load_balancer;
@@ -68,6 +69,13 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
         let own = || format!("{name}.{}.svc", tunnel.namespace);
         load_balancer(service).unwrap_or_else(own)
     });
+    let ssh = end.ssh(tunnel).map(|ssh| {
+        let name = ssh_name(tunnel);
+        let service = applied.services.iter().find(|one| one.name_any() == name);
+        let own = || format!("{name}.{}.svc", tunnel.namespace);
+        let host = service.and_then(load_balancer).unwrap_or_else(own);
+        format!("{host}:{}", ssh.port)
+    });
     let replicas = wanted(gateway.replicas, deployment);
     let ready_replicas = deployment.map_or(0, ready_replicas);
     Some(GatewayStatus {
@@ -80,6 +88,7 @@ fn side(tunnel: &ValidatedTunnel, applied: &Applied, end: End) -> Option<Gateway
                 .filter(|_| end.is_dialled(tunnel))
                 .map(|host| format!("{host}:{CARRIER_PORT}")),
         },
+        ssh_address: ssh,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{UsersFile, ValidatedGateway, ValidatedTunnel};
+use super::{UsersFile, ValidatedGateway, ValidatedSsh, ValidatedTunnel};
 use crate::tunnel_controller::end::End;
 
 impl End {
@@ -35,6 +35,13 @@ impl End {
         }
     }
 
+    /// Where users of ssh log in.
+    #[must_use]
+    pub fn ssh(self, tunnel: &ValidatedTunnel) -> Option<&ValidatedSsh> {
+        let exit = tunnel.exit.as_ref().filter(|_| self == Self::Exit)?;
+        exit.ssh.as_ref()
+    }
+
     /// The files of users that its gateways ask for, each once.
     #[must_use]
     pub fn users(self, tunnel: &ValidatedTunnel) -> BTreeSet<&UsersFile> {
@@ -53,6 +60,7 @@ impl End {
         keys.into_iter()
             .chain(self.meeting_secret(tunnel))
             .chain(users)
+            .chain(self.ssh(tunnel).map(|ssh| ssh.secret.as_str()))
             .collect()
     }
 

@@ -8,6 +8,7 @@ use muxtunnel_crds::{
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
+use super::ssh;
 use crate::certificates::join::is_address;
 use crate::protocol::configured;
 use crate::settings::KeyPattern;
@@ -42,7 +43,9 @@ pub(super) fn problem(tunnel: &MuxTunnel, permitted: &[KeyPattern]) -> Option<St
     if let Some(problem) = of_side(spec).or_else(|| of_trusted_proxies(spec)) {
         return Some(problem.to_owned());
     }
-    of_services(spec).or_else(|| of_pods(spec, permitted))
+    ssh::problem(spec)
+        .or_else(|| of_services(spec))
+        .or_else(|| of_pods(spec, permitted))
 }
 
 /// Only a port that accepts carriers has load balancers whose PROXY headers count.
@@ -72,10 +75,14 @@ fn of_services(spec: &MuxTunnelSpec) -> Option<String> {
     };
     let rendezvous = spec.rendezvous.as_ref();
     let rendezvous = rendezvous.and_then(|rendezvous| rendezvous.service.clone());
+    let ssh = ssh::ssh(spec.exit.as_ref()).and_then(|ssh| ssh.service.clone());
     of_gateway(&spec.entry, "entry")
         .into_iter()
         .chain(of_gateway(&spec.exit, "exit"))
-        .chain([("rendezvous.service".to_owned(), rendezvous)])
+        .chain([
+            ("exit.ssh.service".to_owned(), ssh),
+            ("rendezvous.service".to_owned(), rendezvous),
+        ])
         .find_map(|(field, service)| of_service(&field, &service?))
 }
 

@@ -175,6 +175,10 @@ fn with_both_sides_carriers_come_from_the_own_entry_alone() {
 
 /// Those that reach the listening port of a forward with `from`.
 fn clients(direction: &str, from: &str) -> Vec<&'static str> {
+    let end = match direction {
+        "ExitToEntry" => "exit",
+        _ => "entry",
+    };
     let tunnel = valid(&format!(
         "
 forwards:
@@ -185,11 +189,12 @@ forwards:
 carrier: {{security: {{mode: None}}}}
 "
     ));
-    let end = match direction {
-        "ExitToEntry" => "exit",
-        _ => "entry",
-    };
-    let lines = matrix(&tunnel, &[(end, &[8080])]);
+    reaching(&tunnel, end)
+}
+
+/// Those that reach port 8080 of `end`.
+fn reaching(tunnel: &ValidatedTunnel, end: &str) -> Vec<&'static str> {
+    let lines = matrix(tunnel, &[(end, &[8080])]);
     let reaches = peers().into_iter().zip(lines);
     reaches
         .filter(|(_, line)| line.ends_with(":8080"))
@@ -232,6 +237,29 @@ fn listening_ports_are_for_those_that_listen_from_names() {
         ] {
             assert_eq!(clients(direction, from), wanted, "{direction}{from}");
         }
+    }
+}
+
+#[test]
+fn the_port_for_ssh_is_for_those_that_its_from_names_and_not_for_all_that_open_carriers() {
+    let site = [
+        "client",
+        "own-entry",
+        "own-exit",
+        "other-tunnel",
+        "impostor",
+        "runner",
+    ];
+    for (from, wanted) in [
+        ("", site.to_vec()),
+        (", from: {podLabels: {app: client}}", vec!["client"]),
+        (", from: {ipBlocks: [192.0.2.0/24]}", vec!["outside"]),
+    ] {
+        let exit = format!("exit: {{ssh: {{secretName: people, port: 8080{from}}}}}\n");
+        let tunnel = valid(&format!("side: Exit\n{SMALLEST}{exit}"));
+        assert_eq!(reaching(&tunnel, "exit"), wanted, "{from}");
+        let carriers = matrix(&tunnel, &[("exit", &[64000])]);
+        assert!(carriers.iter().all(|line| line.ends_with("exit:64000")));
     }
 }
 

@@ -236,6 +236,35 @@ carrier:
 }
 
 #[test]
+fn the_secret_for_ssh_is_among_them_and_the_status_says_where_users_log_in() {
+    let mut case = case(&format!(
+        "{SMALLEST}exit: {{ssh: {{secretName: people}}}}\n"
+    ));
+    let ssh_address = |case: &Case| {
+        let facts = facts(&case.tunnel, &case.applied, &case.seen, &case.certified);
+        assert_eq!(facts.entry.unwrap().ssh_address, None);
+        facts.exit.unwrap().ssh_address
+    };
+    let inside = Some("office-exit-ssh.site.svc:2222".to_owned());
+    assert_eq!(ssh_address(&case), inside);
+    let own = |service: &&mut Service| service.name_any() == "office-exit-ssh";
+    let service = case.applied.services.iter_mut().find(own).unwrap();
+    service.status = serde_json::from_value(json!({
+        "loadBalancer": {"ingress": [{"hostname": "ssh.example.com"}]},
+    }))
+    .unwrap();
+    assert_eq!(ssh_address(&case).as_deref(), Some("ssh.example.com:2222"));
+
+    case.pod(End::Exit).answer = None;
+    let exit = |deployment: &&mut Deployment| deployment.name_any() == "office-exit";
+    let deployment = case.applied.deployments.iter_mut().find(exit).unwrap();
+    deployment.status.as_mut().unwrap().ready_replicas = None;
+    let detail = "exit: 0 of 1 gateways ready: pod office-exit-0 has not started; is each of its Secrets there, \
+                  with its keys: people?";
+    case.expect("Ready", Some(false), Code::GatewaysNotReady, detail);
+}
+
+#[test]
 fn a_rendezvous_is_ready_and_has_no_carriers_of_its_own() {
     let mut case = case("side: Rendezvous\nrendezvous: {secretName: names}\n");
     case.status(End::Rendezvous).carriers.clear();

@@ -1,0 +1,92 @@
+//! The port at which users log in to an exit with ssh. Pure.
+
+use muxtunnel_contract::ports;
+use muxtunnel_crds::{
+    ExitSsh, Gateway, GatewayService, MuxTunnelSpec, ServiceType, Side, SshHostKey, SshLogin,
+};
+use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
+
+use super::Clients;
+use crate::tunnel_controller::references::is_reverse;
+
+/// Where users of ssh log in, and with which files of OpenSSH's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ValidatedSsh {
+    /// The port.
+    pub port: u16,
+    /// The Secret with the files. The gateways mount it; the operator never reads it.
+    pub secret: String,
+    /// Its keys that are host keys.
+    pub host_keys: Vec<&'static str>,
+    /// Its key with the public keys that log in.
+    pub authorized_keys: Option<&'static str>,
+    /// Its key with the authorities of certificates that log in.
+    pub trusted_user_ca_keys: Option<&'static str>,
+    /// The clients that the NetworkPolicy lets in.
+    pub clients: Clients,
+    /// The Service in front of the port.
+    pub service: GatewayService,
+}
+
+impl ValidatedSsh {
+    pub(super) fn of(asked: &ExitSsh) -> Self {
+        let host_keys = match &asked.host_keys[..] {
+            [] => &[SshHostKey::Ed25519],
+            asked => asked,
+        };
+        let logins = match &asked.logins[..] {
+            [] => &[SshLogin::AuthorizedKeys],
+            asked => asked,
+        };
+        let file = |login, file| logins.contains(&login).then_some(file);
+        Self {
+            port: asked.port,
+            secret: asked.secret_name.clone(),
+            host_keys: host_keys.iter().map(|key| host_key_file(*key)).collect(),
+            authorized_keys: file(SshLogin::AuthorizedKeys, "authorized_keys"),
+            trusted_user_ca_keys: file(SshLogin::TrustedUserCaKeys, "trusted_user_ca_keys"),
+            clients: Clients::of(asked.from.as_ref()),
+            service: asked.service.clone().unwrap_or_default(),
+        }
+    }
+}
+
+const fn host_key_file(key: SshHostKey) -> &'static str {
+    match key {
+        SshHostKey::Ed25519 => "ssh_host_ed25519_key",
+        SshHostKey::Ecdsa => "ssh_host_ecdsa_key",
+    }
+}
+
+/// Why the port cannot be, as a sentence.
+pub(super) fn problem(spec: &MuxTunnelSpec) -> Option<String> {
+    if ssh(spec.entry.as_ref()).is_some() {
+        return Some("entry.ssh: users of ssh log in at the exit: use exit.ssh".to_owned());
+    }
+    let asked = ssh(spec.exit.as_ref())?;
+    let port = asked.port;
+    if spec.side == Side::Entry {
+        return Some("exit.ssh: side Entry has no exit of its own".to_owned());
+    }
+    let is_probe = spec.wan.is_some() && port == ports::WAN_PROBE;
+    if matches!(port, 0 | CARRIER_PORT | ADMIN_PORT) || is_probe {
+        return Some(format!("exit.ssh.port {port} is reserved: choose another"));
+    }
+    let mut reverse = spec.forwards.iter().filter(|forward| is_reverse(forward));
+    if let Some(forward) = reverse.find(|forward| forward.listen.port == port) {
+        let name = &forward.name;
+        return Some(format!(
+            "forward {name}: listen.port {port} is exit.ssh.port"
+        ));
+    }
+    let service = asked.service.as_ref();
+    let type_ = service.and_then(|service| service.type_);
+    let is_exposed = type_.unwrap_or_default() != ServiceType::ClusterIP;
+    (is_exposed && asked.from.is_none())
+        .then(|| "exit.ssh.service is no ClusterIP, which needs exit.ssh.from".to_owned())
+}
+
+/// What one side asks for.
+pub(super) fn ssh(gateway: Option<&Gateway>) -> Option<&ExitSsh> {
+    gateway?.ssh.as_deref()
+}

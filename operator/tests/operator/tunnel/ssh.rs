@@ -1,0 +1,255 @@
+//! The port of an exit at which users log in with ssh.
+
+use std::path::{Path, PathBuf};
+
+use muxtunnel_gateway_config::Config;
+
+use super::build::{config, pod};
+use super::*;
+
+/// An exit alone with that port; `more`: further fields of `exit.ssh`.
+fn alone(more: &str) -> String {
+    format!("side: Exit\n{DIRECT}exit: {{ssh: {{secretName: people{more}}}}}\n")
+}
+
+fn refusal(spec: &str) -> String {
+    match validate(&tunnel(spec), &shop(), &settings()) {
+        Err(Hindrance::Invalid(problem)) => problem,
+        other => panic!("accepted: {other:?}"),
+    }
+}
+
+#[test]
+fn the_exit_has_a_listener_for_it_and_mounts_the_secret_for_its_group_alone() {
+    let tunnel = built(&format!(
+        "{SMALLEST}exit: {{ssh: {{secretName: people}}}}\n"
+    ));
+    let listener = config(&tunnel, "office-exit").ssh.unwrap();
+    assert_eq!(listener.listen, "[::]:2222");
+    let file = |name: &str| Path::new("/etc/muxgate-ssh").join(name);
+    assert_eq!(listener.host_keys, [file("ssh_host_ed25519_key")]);
+    assert_eq!(listener.authorized_keys, Some(file("authorized_keys")));
+    assert_eq!(listener.trusted_user_ca_keys, None);
+
+    let spec = &pod(&tunnel, "office-exit")["spec"];
+    // The whole Secret as a folder, so that changed keys reach running gateways.
+    let volume = json!({"name": "ssh", "secret": {"secretName": "people", "defaultMode": 0o440}});
+    assert_eq!(spec["volumes"][1], volume);
+    let mount = json!({"name": "ssh", "mountPath": "/etc/muxgate-ssh", "readOnly": true});
+    assert_eq!(spec["containers"][0]["volumeMounts"][1], mount);
+    assert_eq!(spec["securityContext"]["fsGroup"], 65532);
+    let port = json!({"name": "ssh", "containerPort": 2222, "protocol": "TCP"});
+    assert_eq!(spec["containers"][0]["ports"][2], port);
+
+    assert_eq!(config(&tunnel, "office-entry").ssh, None);
+    let entry = &pod(&tunnel, "office-entry")["spec"];
+    assert_eq!(entry["volumes"].as_array().map(Vec::len), Some(1));
+    assert_eq!(
+        entry["containers"][0]["ports"].as_array().map(Vec::len),
+        Some(1)
+    );
+}
+
+#[test]
+fn the_spec_says_which_keys_of_the_secret_count() {
+    let files = |more: &str| {
+        let tunnel = built(&alone(more));
+        let listener = config(&tunnel, "office-exit").ssh.unwrap();
+        let logins = [listener.authorized_keys, listener.trusted_user_ca_keys];
+        let files = listener
+            .host_keys
+            .into_iter()
+            .chain(logins.into_iter().flatten());
+        let name = |file: PathBuf| file.file_name().unwrap().to_string_lossy().into_owned();
+        files.map(name).collect::<Vec<_>>()
+    };
+    let default = files("");
+    assert_eq!(default, ["ssh_host_ed25519_key", "authorized_keys"]);
+    let said = files(", hostKeys: [Ed25519], logins: [AuthorizedKeys]");
+    assert_eq!(said, default);
+    assert_eq!(
+        files(", hostKeys: [ECDSA], logins: [TrustedUserCAKeys]"),
+        ["ssh_host_ecdsa_key", "trusted_user_ca_keys"]
+    );
+    assert_eq!(
+        files(", hostKeys: [ECDSA, Ed25519], logins: [TrustedUserCAKeys, AuthorizedKeys]"),
+        [
+            "ssh_host_ecdsa_key",
+            "ssh_host_ed25519_key",
+            "authorized_keys",
+            "trusted_user_ca_keys",
+        ]
+    );
+}
+
+#[test]
+fn the_port_has_a_service_of_its_own_which_goes_with_it() {
+    let services = |spec: &str| {
+        let services = built(spec).services;
+        let name = |service: &Service| service.metadata.name.clone().unwrap();
+        (services.iter().map(name).collect::<Vec<_>>(), services)
+    };
+    let public = "service: {type: LoadBalancer}, ssh: {secretName: people, port: 22}";
+    let both = format!("{DIRECT}exit: {{{public}}}\n");
+    let (_, own) = services(&both);
+    let ssh = child(&own, "office-exit-ssh");
+    // Public carriers make this one no more public.
+    assert_eq!(ssh["spec"]["type"], "ClusterIP");
+    let port = json!([{"name": "ssh", "port": 22, "targetPort": 22, "protocol": "TCP"}]);
+    assert_eq!(ssh["spec"]["ports"], port);
+    let carriers = child(&own, "office-exit");
+    assert_eq!(carriers["spec"]["type"], "LoadBalancer");
+    assert_eq!(carriers["spec"]["ports"].as_array().map(Vec::len), Some(1));
+    assert_eq!(ssh["spec"]["selector"], carriers["spec"]["selector"]);
+
+    let asked = alone(
+        ", from: {all: true}, service: {type: NodePort, externalTrafficPolicy: Local, \
+         annotations: {example.com/pool: a}}",
+    );
+    let ssh = child(&services(&asked).1, "office-exit-ssh");
+    assert_eq!(ssh["spec"]["type"], "NodePort");
+    assert_eq!(ssh["spec"]["externalTrafficPolicy"], "Local");
+    assert_eq!(ssh["metadata"]["annotations"]["example.com/pool"], "a");
+
+    let (names, _) = services(&format!("side: Exit\n{DIRECT}"));
+    assert!(!names.contains(&"office-exit-ssh".to_owned()), "{names:?}");
+}
+
+#[test]
+fn an_exit_that_is_met_at_a_rendezvous_has_the_port_and_no_other() {
+    let meeting =
+        "carrier: {rendezvous: {address: 'a:1', name: b, secretName: c}, security: {mode: None}}\n";
+    let tunnel = built(&format!("{}{meeting}", alone("")));
+    let config = config(&tunnel, "office-exit");
+    assert_eq!(
+        (config.listen, config.ssh.map(|ssh| ssh.listen)),
+        (None, Some("[::]:2222".to_owned()))
+    );
+    let ports = pod(&tunnel, "office-exit")["spec"]["containers"][0]["ports"].clone();
+    let names: Vec<_> = ports.as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert_eq!(names[1]["name"], "ssh");
+}
+
+#[test]
+fn its_users_may_dial_what_an_entry_may_and_a_rule_for_one_of_them_counts() {
+    let key = "ssh:SHA256:oDbc3TWlUHUXA5WqaFhjARWdAfL8hA+25lyW5dIYTR0";
+    let rule =
+        format!("policy: {{allow: [{{host: db.example.com, port: 5432, peer: '{key}'}}]}}\n");
+    let policy = |spec: &str| -> Vec<String> {
+        let policy = config(&built(spec), "office-exit").policy;
+        policy.allow.iter().map(ToString::to_string).collect()
+    };
+    let with = policy(&format!("{}{rule}", alone("")));
+    assert_eq!(
+        with,
+        [
+            format!("db.example.com.:5432,peer={key}"),
+            "web.example.com.:80".to_owned()
+        ]
+    );
+    let without = policy(&format!("side: Exit\n{DIRECT}{rule}"));
+    assert_eq!(with, without);
+}
+
+/// With certificates that the operator issues the exit has one peer, and no user of ssh is that.
+#[test]
+fn a_user_listens_on_no_port_of_a_forward_that_is_the_entrys_alone() {
+    let back = DIRECT.replace("listen:", "direction: ExitToEntry\n  listen:");
+    let tunnel = built(&format!("{back}exit: {{ssh: {{secretName: people}}}}\n"));
+    let rules = config(&tunnel, "office-exit").allow_listen;
+    let peers: Vec<_> = rules.iter().map(|rule| rule.peer.as_deref()).collect();
+    assert_eq!(peers.len(), 1);
+    assert!(
+        peers[0].is_some_and(|peer| peer.starts_with("spiffe://example.org/")),
+        "{peers:?}"
+    );
+}
+
+#[test]
+fn a_changed_port_or_file_is_for_new_pods_and_the_secrets_content_is_not() {
+    let hash = |spec: &str| {
+        let pod = pod(&built(spec), "office-exit");
+        pod["metadata"]["annotations"]["muxtunnel.dev/static-config-hash"].clone()
+    };
+    let static_part = |spec: &str| -> Config { config(&built(spec), "office-exit").static_part() };
+    for other in [
+        ", port: 22",
+        ", logins: [TrustedUserCAKeys]",
+        ", hostKeys: [ECDSA]",
+    ] {
+        assert_ne!(
+            static_part(&alone(other)),
+            static_part(&alone("")),
+            "{other}"
+        );
+        assert_ne!(hash(&alone(other)), hash(&alone("")), "{other}");
+    }
+    let reached = ", from: {all: true}, service: {type: NodePort}";
+    assert_eq!(hash(&alone(reached)), hash(&alone("")));
+}
+
+#[test]
+fn its_users_have_a_share_of_a_limited_memory() {
+    let receive = |ssh: &str| {
+        let template = "template: {resources: {limits: {memory: 640Mi}}}";
+        let tunnel = built(&format!("side: Exit\n{DIRECT}exit: {{{template}{ssh}}}\n"));
+        config(&tunnel, "office-exit").memory.receive.0
+    };
+    // Half of the limit, in one session and in five.
+    assert_eq!(receive(""), 256 << 20);
+    assert_eq!(receive(", ssh: {secretName: people}"), 64 << 20);
+}
+
+#[test]
+fn what_the_schema_refuses_is_refused_with_a_sentence_here_as_well() {
+    let back = DIRECT.replace("listen:", "direction: ExitToEntry\n  listen:");
+    let ssh = |more: &str| format!("exit: {{ssh: {{secretName: people{more}}}}}\n");
+    let elsewhere = "side: Entry\ncarrier: {address: 'a:1', security: {mode: None}}\n";
+    for (spec, sentence) in [
+        (
+            format!("{DIRECT}entry: {{ssh: {{secretName: people}}}}\n"),
+            "entry.ssh: users of ssh log in at the exit: use exit.ssh",
+        ),
+        (
+            format!("{elsewhere}{DIRECT}{}", ssh("")),
+            "exit.ssh: side Entry has no exit of its own",
+        ),
+        (
+            format!("{DIRECT}{}", ssh(", port: 64000")),
+            "exit.ssh.port 64000 is reserved: choose another",
+        ),
+        (
+            format!("{DIRECT}{}", ssh(", port: 64001")),
+            "exit.ssh.port 64001 is reserved: choose another",
+        ),
+        (
+            format!("{DIRECT}wan: {{delay: 1ms}}\n{}", ssh(", port: 64003")),
+            "exit.ssh.port 64003 is reserved: choose another",
+        ),
+        (
+            format!("{back}{}", ssh(", port: 8080")),
+            "forward web: listen.port 8080 is exit.ssh.port",
+        ),
+        (
+            format!("{DIRECT}{}", ssh(", service: {type: LoadBalancer}")),
+            "exit.ssh.service is no ClusterIP, which needs exit.ssh.from",
+        ),
+        (
+            format!(
+                "{DIRECT}{}",
+                ssh(", service: {externalTrafficPolicy: Local}")
+            ),
+            "exit.ssh.service.externalTrafficPolicy Local is for type NodePort or LoadBalancer: leave it out, or set \
+             exit.ssh.service.type",
+        ),
+    ] {
+        assert_eq!(refusal(&spec), sentence);
+    }
+    for good in [
+        format!("{DIRECT}{}", ssh(", port: 64003")),
+        format!("{DIRECT}{}", ssh(", port: 8080")),
+    ] {
+        valid(&good);
+    }
+}
