@@ -75,12 +75,17 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
             ("transport: Tcp\n", "TCP"),
             ("transport: Kcp\n", "KCP"),
             (&web_socket, "WebSocket"),
-            (&auto, "TCP"),
+            (&auto, "TCP or KCP, where a busy machine has that sooner"),
         ] {
             let (entry, forward) = entry(how, &ends.entry, carrier, address);
             assert_exact(&connect(forward), &listener);
-            assert_eq!(transports(&entry), [expected], "{how}{}", ends.entry);
-            assert!(transports(&exit).contains(&expected.to_owned()));
+            let used = transports(&entry);
+            assert!(
+                used.len() == 1 && expected.contains(&used[0]),
+                "{how}{}: {used:?}",
+                ends.entry
+            );
+            assert!(transports(&exit).contains(&used[0]));
         }
     }
 }
@@ -223,11 +228,13 @@ fn streams_go_on_where_the_path_of_one_transport_ends_and_another_one_passes() {
 
 #[test]
 fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
-    let elsewhere = Elsewhere::new(&[]);
+    // So that it begins with TCP, however busy the machine is.
+    let elsewhere = Elsewhere::new(&["-A OUTPUT -p udp --dport PORT -j DROP"]);
     let entry = &elsewhere.entry;
     assert_eq!(transports(entry), ["TCP"]);
+    iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
     for (chain, port) in [("INPUT", "--sport"), ("OUTPUT", "--dport")] {
-        let loses = "-m statistic --mode random --probability 0.1 -j DROP";
+        let loses = "-m statistic --mode random --probability 0.3 -j DROP";
         let rule = format!("-A {chain} -p tcp {port} PORT {loses}");
         iptables(&elsewhere.namespace, &rule, elsewhere.carrier);
     }

@@ -41,6 +41,8 @@ pub(crate) struct Shared {
     /// Payload that the library has not taken, and what it has encrypted and the transport has not taken.
     queued: AtomicUsize,
     unqueued: Notify,
+    /// Who waits for that, first come first served.
+    turn: tokio::sync::Mutex<()>,
     /// Refusals that were not sent, as far as is known.
     refused: Mutex<VecDeque<ChannelReadHalf>>,
     closed_first: AtomicUsize,
@@ -84,6 +86,7 @@ impl Shared {
             taken: Notify::new(),
             queued: AtomicUsize::new(0),
             unqueued: Notify::new(),
+            turn: tokio::sync::Mutex::default(),
             refused: Mutex::default(),
             closed_first: AtomicUsize::new(0),
             end: Mutex::default(),
@@ -176,6 +179,8 @@ impl Shared {
 
     /// Waits until more may wait for the library.
     pub(crate) async fn may_queue(&self) {
+        // In turn: whoever has just queued comes behind those who wait.
+        let _turn = self.turn.lock().await;
         loop {
             let mut woken = std::pin::pin!(self.unqueued.notified());
             woken.as_mut().enable();

@@ -1,10 +1,10 @@
 //! Listens on the ports of the forwards, and leads each connection to a session.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
@@ -30,6 +30,9 @@ use crate::roles::worker::{Phase, WorkerError, wait_for};
 use crate::session::mux::OpenEnd;
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
+
+/// Before a connection is opened anew that was given back more than once.
+const RETURNED_PAUSE: Duration = Duration::from_millis(100);
 
 /// One port that is listened on. Its route is looked up anew for each connection, so a changed target
 /// needs no new listener.
@@ -267,6 +270,7 @@ impl Entry {
             priority: route.priority,
             refused,
             until: Instant::now() + SESSIONLESS_MAX,
+            returned: Cell::new(0),
             _underway: underway,
         });
         opening.open(Connection {
@@ -317,6 +321,8 @@ struct Opening {
     refused: Refused,
     /// Nobody waits longer for another session.
     until: Instant,
+    /// Sessions that gave it back.
+    returned: Cell<u32>,
     _underway: Option<Underway>,
 }
 
@@ -372,7 +378,16 @@ impl Opening {
 
     async fn open_again(self: Rc<Self>, connection: Connection) {
         self.refused.telemetry.count_retried();
-        self.wait_and_open(connection).await;
+        if self.returned.replace(self.returned.get() + 1) > 0 {
+            // Again and again: it may be the only one that there is.
+            tokio::time::sleep(RETURNED_PAUSE).await;
+        }
+        if Instant::now() < self.until {
+            return self.wait_and_open(connection).await;
+        }
+        let text = "no exit takes it: each gives it back";
+        self.refused.report(Code::CarrierConnecting, text);
+        connection.turn_away();
     }
 
     async fn wait_and_open(self: Rc<Self>, connection: Connection) {

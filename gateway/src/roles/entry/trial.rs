@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use muxtunnel_gateway_config::status::CarrierTransport;
+use rand::RngExt;
 use tokio::time::Instant;
 
 use super::dial_context::{DialContext, connect_by};
@@ -13,7 +14,8 @@ use super::ways::Ways;
 use crate::net::egress::Address;
 use crate::session::mux::{CarrierFigures, CarrierPool};
 
-/// Between two looks at what carriers move and lose.
+/// Between two looks at what carriers move and lose: so long to twice that, so that entries that share a path do not all try
+/// at once.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Whoever moves less in that time needs no other transport.
 const BULK_BYTES: u64 = 256 << 10;
@@ -27,7 +29,7 @@ const SEGMENT_BYTES: u64 = 1448;
 const WARM_UP: Duration = Duration::from_secs(2);
 /// ...before it is measured, for so long.
 const MEASURED: Duration = Duration::from_secs(5);
-/// The other transport has to carry five quarters of what the present one does.
+/// The other transport has to carry five quarters of what the present one does, and both together of what that did alone.
 const BETTER: (u64, u64) = (5, 4);
 
 /// Waits until there is reason to try another transport, and returns that.
@@ -37,7 +39,7 @@ pub(super) async fn is_due(carriers: &dyn CarrierPool, ways: &Ways) -> CarrierTr
     }
     let mut before = carriers.figures();
     loop {
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(LOOK_EVERY.mul_f64(1.0 + rand::rng().random::<f64>())).await;
         let now = carriers.figures();
         let look = Look::between(&before, &now);
         before = now;
@@ -70,9 +72,11 @@ impl Look {
             transport,
             bytes: pairs
                 .clone()
-                .map(|(before, now)| bytes(now) - bytes(before))
+                .map(|(before, now)| bytes(now).saturating_sub(bytes(before)))
                 .sum(),
-            lost: pairs.map(|(before, now)| lost(now) - lost(before)).sum(),
+            lost: pairs
+                .map(|(before, now)| lost(now).saturating_sub(lost(before)))
+                .sum(),
         })
     }
 
@@ -93,14 +97,6 @@ fn lost(carrier: &CarrierFigures) -> u64 {
     path.retransmits + path.out_of_order
 }
 
-/// What carriers on `transport` moved.
-fn moved(carriers: &[CarrierFigures], transport: CarrierTransport) -> u64 {
-    let on = carriers
-        .iter()
-        .filter(|carrier| carrier.transport == transport);
-    on.map(bytes).sum()
-}
-
 /// Tries `other` beside what there is, and has the carriers replaced that carry less.
 pub(super) async fn run(
     carriers: &dyn CarrierPool,
@@ -109,20 +105,25 @@ pub(super) async fn run(
     dial_context: &DialContext,
 ) {
     let ways = &dial_context.ways;
-    let is_better = match compared(carriers, other, at, dial_context).await {
-        Ok(Compared {
-            other: more,
-            present,
-        }) => {
-            let (by_other, by_present) = (megabits(more), megabits(present));
-            tracing::info!(transport = %other, megabits_per_second = by_other, others = by_present, "Another transport was tried");
-            let is_better = more * BETTER.1 > present * BETTER.0;
-            if is_better {
+    // Other sessions do not try the same meanwhile.
+    ways.tried(false, Instant::now());
+    let up = carriers.numbers().up;
+    let compared = tokio::select! {
+        compared = compare(carriers, other, at, dial_context) => compared,
+        // Whoever keeps carriers is to dial again, and waits for this.
+        () = carriers.lacks(up) => Err(std::io::Error::other("carriers ended meanwhile")),
+    };
+    let is_better = match compared {
+        Ok(compared) => {
+            let [before, present, by_other] =
+                [compared.before, compared.present, compared.other].map(megabits);
+            tracing::info!(transport = %other, megabits_per_second = by_other, others = present, before, "Another transport was tried");
+            if compared.is_better() {
                 let why =
-                    format!("it carried {by_other} Mbit/s where the others carried {by_present}");
+                    format!("it carried {by_other} Mbit/s where the others carried {present}");
                 ways.prefer(other, &why);
             }
-            is_better
+            compared.is_better()
         }
         Err(error) => {
             tracing::info!(transport = %other, %error, "Another transport cannot be had");
@@ -130,56 +131,69 @@ pub(super) async fn run(
         }
     };
     carriers.outdate(&|carrier| (carrier.transport == other) != is_better);
-    ways.tried(is_better, Instant::now());
+    if is_better {
+        ways.tried(true, Instant::now());
+    }
 }
 
-/// Bytes that were carried at the same time.
+/// Bytes that were carried in [`MEASURED`].
+#[derive(Debug, Clone, Copy)]
 struct Compared {
-    other: u64,
+    /// By the present transport alone.
+    before: u64,
+    /// By it, beside the other one.
     present: u64,
+    /// By the other one.
+    other: u64,
 }
 
-async fn compared(
+impl Compared {
+    /// Where both lead through one bottleneck, what one wins the other loses, and all of it is no more than before: that is
+    /// taken from others, and no reason to change.
+    const fn is_better(self) -> bool {
+        let (parts, of) = BETTER;
+        self.other * of > self.present * parts
+            && (self.other + self.present) * of > self.before * parts
+    }
+}
+
+async fn compare(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,
     at: &Address,
     dial_context: &DialContext,
 ) -> std::io::Result<Compared> {
-    let ended = || std::io::Error::other("a carrier ended meanwhile");
+    let (before, _) = measured(carriers, other).await;
     let carrier = connect_by(other, at, dial_context).await?;
     let added = carriers.add(carrier, Vec::new(), None);
     let added = added.map_err(|error| std::io::Error::other(error.to_string()))?;
     if !added.await {
-        return Err(ended());
+        return Err(std::io::Error::other("the other end was not heard by it"));
     }
-    let up = carriers.numbers().up;
-    let measure = async {
-        tokio::time::sleep(WARM_UP).await;
-        let before = carriers.figures();
-        tokio::time::sleep(MEASURED).await;
-        (before, carriers.figures())
-    };
-    let (before, after) = tokio::select! {
-        measured = measure => measured,
-        () = carriers.lacks(up) => {
-            // One of them ended. Where it was not the other one, what is left may be that one alone.
-            let left = carriers.figures();
-            let is_alone = left.iter().all(|carrier| carrier.transport == other);
-            return if is_alone && !left.is_empty() {
-                Ok(Compared { other: 1, present: 0 })
-            } else {
-                Err(ended())
-            };
-        }
-    };
-    let all = |carriers: &[CarrierFigures]| carriers.iter().map(bytes).sum::<u64>();
-    let more = moved(&after, other).saturating_sub(moved(&before, other));
+    tokio::time::sleep(WARM_UP).await;
+    let (present, other) = measured(carriers, other).await;
     Ok(Compared {
-        other: more,
-        present: all(&after)
-            .saturating_sub(all(&before))
-            .saturating_sub(more),
+        before,
+        present,
+        other,
     })
+}
+
+/// What is carried now by others than `other`, and by it.
+async fn measured(carriers: &dyn CarrierPool, other: CarrierTransport) -> (u64, u64) {
+    let moved = || {
+        let (by_other, others): (Vec<_>, Vec<_>) = carriers
+            .figures()
+            .into_iter()
+            .partition(|carrier| carrier.transport == other);
+        [others, by_other].map(|carriers| carriers.iter().map(bytes).sum::<u64>())
+    };
+    let before = moved();
+    tokio::time::sleep(MEASURED).await;
+    let after = moved();
+    // One that ended meanwhile takes its bytes with it.
+    let [present, other] = [0, 1].map(|at| after[at].saturating_sub(before[at]));
+    (present, other)
 }
 
 /// What `bytes` in [`MEASURED`] are, in Mbit/s.
@@ -229,6 +243,23 @@ mod tests {
         assert!(!reason(tcp, 100 << 10, 50), "hardly anything is moved");
         assert!(reason(CarrierTransport::Kcp, 1 << 20, 0));
         assert!(!reason(CarrierTransport::Kcp, 100 << 10, 50));
+    }
+
+    #[test]
+    fn what_only_takes_from_the_others_is_no_better() {
+        let is_better = |before, present, other| {
+            let compared = Compared {
+                before,
+                present,
+                other,
+            };
+            compared.is_better()
+        };
+        assert!(is_better(100, 100, 2000));
+        assert!(is_better(0, 0, 1), "the present one carries nothing");
+        assert!(!is_better(0, 0, 0));
+        assert!(!is_better(88, 29, 59), "one bottleneck for both");
+        assert!(!is_better(100, 100, 120), "hardly more");
     }
 
     #[test]

@@ -207,6 +207,8 @@ impl Frames {
     /// [`Cut`].
     pub(super) async fn next(&mut self, stream: &mut RecvStream) -> Result<Option<Frame>, Cut> {
         loop {
+            // What is buffered is read without waiting: others have their turn all the same.
+            tokio::task::consume_budget().await;
             if let Some((kind, length)) = self.head.take() {
                 self.begin(kind, length)?;
             }
