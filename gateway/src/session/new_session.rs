@@ -11,6 +11,7 @@ use rand::RngExt;
 use tokio::sync::watch;
 
 use super::bridge::Bridge;
+use super::bridge::link::{Below, Link};
 use super::driver::Driver;
 use super::http2::Http2;
 use super::http3::Http3;
@@ -39,10 +40,10 @@ pub(crate) fn dial(context: Context, dialler: Dialler) -> Rc<dyn Mux> {
             let session = NativeSession::dial(native(config), Instant::now());
             driven(Box::new(session), context, dialler)
         }
-        Protocol::Http2 | Protocol::Hbone => http2(Side::Dials, context, dialler),
-        Protocol::Quic => quic(Side::Dials, context, dialler),
-        Protocol::Http3 => http3(Side::Dials, context, dialler),
-        Protocol::Ssh => ssh(Side::Dials, context, dialler),
+        Protocol::Http2 | Protocol::Hbone => bridged(Http2::new, Side::Dials, context, dialler),
+        Protocol::Quic => bridged(Quic::new, Side::Dials, context, dialler),
+        Protocol::Http3 => bridged(Http3::new, Side::Dials, context, dialler),
+        Protocol::Ssh => bridged(Ssh::new, Side::Dials, context, dialler),
     }
 }
 
@@ -55,10 +56,10 @@ pub(crate) fn accept(context: Context, identity: Identity, dialler: Dialler) -> 
             let session = NativeSession::accept(native(config), identity, Instant::now());
             driven(Box::new(session), context, dialler)
         }
-        Protocol::Http2 | Protocol::Hbone => http2(Side::Accepts, context, dialler),
-        Protocol::Quic => quic(Side::Accepts, context, dialler),
-        Protocol::Http3 => http3(Side::Accepts, context, dialler),
-        Protocol::Ssh => ssh(Side::Accepts, context, dialler),
+        Protocol::Http2 | Protocol::Hbone => bridged(Http2::new, Side::Accepts, context, dialler),
+        Protocol::Quic => bridged(Quic::new, Side::Accepts, context, dialler),
+        Protocol::Http3 => bridged(Http3::new, Side::Accepts, context, dialler),
+        Protocol::Ssh => bridged(Ssh::new, Side::Accepts, context, dialler),
     }
 }
 
@@ -76,7 +77,13 @@ fn driven(session: Box<dyn Session>, context: Context, dialler: Dialler) -> Rc<d
     ))
 }
 
-fn http2(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
+/// A protocol that has streams of its own.
+fn bridged<L: Link>(
+    make: fn(Side, Below, &SessionConfig) -> std::io::Result<L>,
+    side: Side,
+    context: Context,
+    dialler: Dialler,
+) -> Rc<dyn Mux> {
     let Context {
         config,
         reloadable,
@@ -84,43 +91,7 @@ fn http2(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
         buffers,
     } = context;
     let configured = (config, reloadable);
-    let make = Box::new(move |below, config: &_| Http2::new(side, below, config));
-    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
-}
-
-fn quic(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
-    let Context {
-        config,
-        reloadable,
-        telemetry,
-        buffers,
-    } = context;
-    let configured = (config, reloadable);
-    let make = Box::new(move |below, config: &_| Quic::new(side, below, config));
-    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
-}
-
-fn ssh(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
-    let Context {
-        config,
-        reloadable,
-        telemetry,
-        buffers,
-    } = context;
-    let configured = (config, reloadable);
-    let make = Box::new(move |below, config: &_| Ssh::new(side, below, config));
-    Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
-}
-
-fn http3(side: Side, context: Context, dialler: Dialler) -> Rc<dyn Mux> {
-    let Context {
-        config,
-        reloadable,
-        telemetry,
-        buffers,
-    } = context;
-    let configured = (config, reloadable);
-    let make = Box::new(move |below, config: &_| Http3::new(side, below, config));
+    let make = Box::new(move |below, config: &_| make(side, below, config));
     Rc::new(Bridge::new(make, buffers, configured, telemetry, dialler))
 }
 
