@@ -21,7 +21,7 @@ use muxtunnel_gateway_config::{self as config, Config, ConfigError, Role, Securi
 use rustix::process::{Resource, Rlimit};
 use tokio::sync::watch;
 
-use crate::base::files::Unusable;
+use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::sys;
 use crate::base::telemetry::Telemetry;
 use crate::io::security::Credentials;
@@ -76,6 +76,24 @@ pub enum Failure {
     Runtime(anyhow::Error),
 }
 
+/// Credentials, and what they were read from.
+struct Loaded {
+    credentials: Credentials,
+    security: Security,
+    files: FollowedFiles,
+}
+
+impl Loaded {
+    fn of(security: Security) -> Result<Self, Unusable> {
+        let files = FollowedFiles::look(&security.files());
+        Ok(Self {
+            credentials: Credentials::load(&security)?,
+            security,
+            files,
+        })
+    }
+}
+
 /// Runs a gateway until SIGTERM or SIGINT.
 ///
 /// # Errors
@@ -85,13 +103,10 @@ pub fn run(source: &Source) -> Result<(), Failure> {
     if config.protocol.can().library_buffers || config.ssh.is_some() {
         sys::keep_free_memory();
     }
-    let credentials = Credentials::load(&config.security);
-    let credentials = credentials.map_err(|error| Failure::Config(error.into()))?;
+    let unusable = |error: Unusable| Failure::Config(error.into());
+    let credentials = Loaded::of(config.security.clone()).map_err(unusable)?;
     let ssh = config.ssh.as_ref().map(|ssh| Security::Ssh(ssh.keys()));
-    let ssh = ssh.map(|security| Ok((Credentials::load(&security)?, security)));
-    let ssh = ssh
-        .transpose()
-        .map_err(|error: Unusable| Failure::Config(error.into()))?;
+    let ssh = ssh.map(Loaded::of).transpose().map_err(unusable)?;
     let rendezvous_role =
         RendezvousRole::of(&config).map_err(|error| Failure::Config(error.into()))?;
     let egress = Egress::of(&config).map_err(Failure::Config)?;
@@ -109,27 +124,27 @@ fn serve(
     source: &Source,
     config: Config,
     text: &str,
-    (credentials, ssh): (Credentials, Option<(Credentials, Security)>),
+    (loaded, ssh): (Loaded, Option<Loaded>),
     (rendezvous_role, egress): (RendezvousRole, Egress),
 ) -> anyhow::Result<()> {
     raise_open_files();
     let workers = workers::count(&config);
     let gateway = config.gateway()?;
     let telemetry = telemetry(&config, text, workers, &rendezvous_role);
-    telemetry.set_certificate(credentials.certificate());
+    telemetry.set_certificate(loaded.credentials.certificate());
     let (reloadable_sender, reloadable) = watch::channel(Arc::new(config.reloadable()));
-    let (credentials_sender, credentials) = watch::channel(Arc::new(credentials));
+    let (credentials_sender, credentials) = watch::channel(Arc::new(loaded.credentials));
     let (ssh, ssh_credentials) = ssh
-        .map(|(credentials, security)| {
-            let (sender, receiver) = watch::channel(Arc::new(credentials));
-            ((sender, security), receiver)
+        .map(|loaded| {
+            let (sender, receiver) = watch::channel(Arc::new(loaded.credentials));
+            ((sender, loaded.security, loaded.files), receiver)
         })
         .unzip();
     let (phase_sender, phase_receiver) = watch::channel(Phase::Running);
     let admin_listener = config.admin.as_deref().map(listen_alone).transpose()?;
     check_ports(&config)?;
     let file = match source {
-        Source::File(path) => Some((path.clone(), config.clone())),
+        Source::File(path) => Some((path.clone(), config.clone(), text.to_owned())),
         Source::Flags(_) => None,
     };
     let control = Control {
@@ -137,6 +152,7 @@ fn serve(
         phase: phase_sender,
         reloadable: reloadable_sender,
         credentials: credentials_sender,
+        credential_files: loaded.files,
         ssh,
         rendezvous_role: rendezvous_role.clone(),
         telemetry: Arc::clone(&telemetry),

@@ -69,31 +69,69 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, Unusable> {
         })
 }
 
-/// Calls `changed` each time that one of `files` has, for ever.
-pub(crate) async fn follow(files: &[PathBuf], mut changed: impl FnMut()) {
-    if files.is_empty() {
-        return std::future::pending().await;
+/// Files, and what was in them when they were looked at last.
+///
+/// Whoever uses what is in them looks first and reads then: a change between the two is noticed and read again, where the
+/// other order would miss it for ever.
+#[derive(Debug, Clone)]
+pub(crate) struct FollowedFiles {
+    paths: Vec<PathBuf>,
+    /// A digest each; `None`: it could not be read.
+    seen: Vec<Option<[u8; 32]>>,
+}
+
+impl FollowedFiles {
+    /// Looks at them, before they are read for use.
+    pub(crate) fn look(paths: &[&Path]) -> Self {
+        let paths: Vec<_> = paths.iter().map(|path| (*path).to_owned()).collect();
+        let seen = digests(&paths);
+        Self { paths, seen }
     }
-    let read_all = || -> Vec<Option<[u8; 32]>> {
-        let digest = |path: &PathBuf| Some(Sha256::digest(read(path).ok()?).into());
-        files.iter().map(digest).collect()
-    };
-    let mut seen = read_all();
-    let mut interval = tokio::time::interval(POLL_INTERVAL);
-    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        interval.tick().await;
-        let found = read_all();
-        if found != seen {
-            seen = found;
-            changed();
+
+    /// Calls `changed` each time that one of them has, for ever.
+    pub(crate) async fn follow(&mut self, mut changed: impl FnMut()) {
+        if self.paths.is_empty() {
+            return std::future::pending().await;
+        }
+        let mut interval = tokio::time::interval(POLL_INTERVAL);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            interval.tick().await;
+            let found = digests(&self.paths);
+            if found != self.seen {
+                self.seen = found;
+                changed();
+            }
         }
     }
+}
+
+fn digests(paths: &[PathBuf]) -> Vec<Option<[u8; 32]>> {
+    let digest = |path: &PathBuf| Some(Sha256::digest(read(path).ok()?).into());
+    paths.iter().map(digest).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_between_the_first_look_and_the_following_is_noticed() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "one").unwrap();
+        let mut files = FollowedFiles::look(&[file.path()]);
+        std::fs::write(file.path(), "two").unwrap();
+        let mut changes = 0;
+        let followed = files.follow(|| changes += 1);
+        let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
+        // Whoever stops and goes on misses nothing, and hears nothing twice.
+        let followed = files.follow(|| changes += 1);
+        let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
+        std::fs::write(file.path(), "three").unwrap();
+        let followed = files.follow(|| changes += 1);
+        let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
+        assert_eq!(changes, 2);
+    }
 
     #[test]
     fn a_file_that_cannot_be_used_is_named_and_not_shown() {

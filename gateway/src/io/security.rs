@@ -5,7 +5,6 @@
 //! by them.
 
 use std::io::{Error, ErrorKind, Result};
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use tokio::sync::watch;
 
-use crate::base::files::{self, Unusable};
+use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::telemetry::Telemetry;
 use crate::io::ssh;
 use crate::io::transport::{
@@ -197,20 +196,20 @@ fn no_certificates() -> Error {
 }
 
 /// Sends what changed files and changed peers make of the credentials, for ever. Files that cannot be used change
-/// nothing.
+/// nothing. `files`: those that they were read from, looked at before.
 pub(crate) async fn follow(
     mut reloadable: watch::Receiver<Arc<Reloadable>>,
+    mut files: FollowedFiles,
     credentials: &watch::Sender<Arc<Credentials>>,
     telemetry: &Telemetry,
 ) {
     let mut security = reloadable.borrow_and_update().security.clone();
-    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
     loop {
         let read_again = || take_over(&security, credentials, telemetry);
         // Which files there are needs a restart to change, who the peers are does not.
         let differs = |in_force: &Arc<Reloadable>| in_force.security != security;
         let changed = tokio::select! {
-            () = files::follow(&paths, read_again) => return,
+            () = files.follow(read_again) => return,
             changed = reloadable.wait_for(differs) => {
                 changed.map(|in_force| in_force.security.clone())
             }
@@ -226,10 +225,12 @@ pub(crate) async fn follow(
 /// The same of credentials that are read from files alone.
 pub(crate) async fn follow_files(
     security: &Security,
+    mut files: FollowedFiles,
     credentials: &watch::Sender<Arc<Credentials>>,
 ) {
-    let paths: Vec<PathBuf> = security.files().into_iter().map(Path::to_owned).collect();
-    files::follow(&paths, || drop(read_again(security, credentials))).await;
+    files
+        .follow(|| drop(read_again(security, credentials)))
+        .await;
 }
 
 fn take_over(

@@ -8,6 +8,7 @@ use muxtunnel_gateway_config::{Config, Drain, Reloadable, Security};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
+use crate::base::files::FollowedFiles;
 use crate::base::telemetry::Telemetry;
 use crate::io::security::{self, Credentials};
 use crate::observe::carrier_sampler;
@@ -21,18 +22,19 @@ pub(super) struct Control {
     pub(super) phase: watch::Sender<Phase>,
     pub(super) reloadable: watch::Sender<Arc<Reloadable>>,
     pub(super) credentials: watch::Sender<Arc<Credentials>>,
-    /// The same for SSH beside carriers of another protocol, and the files that they are read from.
-    pub(super) ssh: Option<(watch::Sender<Arc<Credentials>>, Security)>,
+    pub(super) credential_files: FollowedFiles,
+    /// The same for SSH beside carriers of another protocol.
+    pub(super) ssh: Option<(watch::Sender<Arc<Credentials>>, Security, FollowedFiles)>,
     pub(super) rendezvous_role: RendezvousRole,
     pub(super) telemetry: Arc<Telemetry>,
 }
 
 impl Control {
-    /// Until the process ends. `file`: the configuration file, and what it was at the start.
+    /// Until the process ends. `file`: the configuration file, and what was read from it at the start.
     pub(super) fn run(
         self,
         listener: Option<std::net::TcpListener>,
-        file: Option<(PathBuf, Config)>,
+        file: Option<(PathBuf, Config, String)>,
         offers: Option<Arc<Offers>>,
     ) {
         let runtime = match tokio::runtime::Builder::new_current_thread()
@@ -61,21 +63,22 @@ impl Control {
             };
             let follow = async {
                 match file {
-                    Some((path, config)) => {
-                        super::reload::follow(&path, config, &self.reloadable, &self.telemetry)
-                            .await;
+                    Some((path, config, text)) => {
+                        let (reloadable, telemetry) = (&self.reloadable, &self.telemetry);
+                        super::reload::follow(&path, config, text, reloadable, telemetry).await;
                     }
                     None => std::future::pending().await,
                 }
             };
             let credentials = security::follow(
                 self.reloadable.subscribe(),
+                self.credential_files.clone(),
                 &self.credentials,
                 &self.telemetry,
             );
             let ssh = async {
-                if let Some((credentials, security)) = &self.ssh {
-                    security::follow_files(security, credentials).await;
+                if let Some((credentials, security, files)) = &self.ssh {
+                    security::follow_files(security, files.clone(), credentials).await;
                 }
             };
             tokio::join!(

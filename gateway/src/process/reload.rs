@@ -34,14 +34,16 @@ pub(crate) fn read(path: &Path) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Sends each usable change of what is `running` to the workers, for ever.
+/// Sends each usable change of what is `running` to the workers, for ever. `text`: what the file was when `running` was
+/// read from it; it may have changed since, as a ConfigMap does that is written while its pod starts.
 pub(crate) async fn follow(
     path: &Path,
     mut running: Config,
+    text: String,
     reloadable: &watch::Sender<Arc<Reloadable>>,
     telemetry: &Telemetry,
 ) {
-    let mut seen = read(path).ok();
+    let mut seen = Some(text);
     let mut interval = tokio::time::interval(INTERVAL);
     interval.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -109,6 +111,23 @@ fn reloaded(text: &str, running: &Config) -> Result<Reloaded, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_while_the_process_starts_is_taken_over() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let running = Config::from_yaml(EXIT).unwrap();
+        let telemetry = Telemetry::new(&running, EXIT, 1, None);
+        let (sender, mut receiver) = watch::channel(Arc::new(running.reloadable()));
+        let text = format!("{EXIT}policy: {{deny: ['*']}}\n");
+        std::fs::write(file.path(), &text).unwrap();
+        tokio::select! {
+            () = follow(file.path(), running, EXIT.to_owned(), &sender, &telemetry) => {}
+            changed = tokio::time::timeout(3 * INTERVAL, receiver.changed()) => changed.unwrap().unwrap(),
+        }
+        assert_eq!(receiver.borrow().policy.deny.len(), 1);
+        let hash = muxtunnel_gateway_config::config_hash(&text);
+        assert_eq!(telemetry.status().config_hash, hash);
+    }
 
     const EXIT: &str = "role: Exit\nsecurity: {mode: None}\nlisten: 0.0.0.0:64000\n";
 

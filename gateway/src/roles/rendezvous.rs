@@ -28,7 +28,7 @@ use muxtunnel_proto::rendezvous::{Purpose, Ticket, Word};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::Receiver;
 
-use crate::base::files::{self, Unusable};
+use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::handshake_limiter::{Permit, has_gone};
 use crate::ingress::trusted_proxies;
 use crate::io::local_socket::canonical;
@@ -48,7 +48,7 @@ const MEET_MAX: Duration = Duration::from_secs(5);
 #[derive(Clone, Default)]
 pub(crate) struct RendezvousRole {
     /// Of a rendezvous, and the file of its secrets.
-    meeting: Option<(Arc<Meeting>, PathBuf)>,
+    meeting: Option<(Arc<Meeting>, PathBuf, FollowedFiles)>,
     /// Of an entry or exit that meets the other one there.
     pub(crate) leaf: Option<Leaf>,
 }
@@ -61,7 +61,8 @@ impl RendezvousRole {
     pub(crate) fn of(config: &Config) -> Result<Self, Unusable> {
         let meeting = |file: &String| {
             let file = PathBuf::from(file);
-            Ok((Meeting::new(Secrets::read(&file)?), file))
+            let followed = FollowedFiles::look(&[&file]);
+            Ok((Meeting::new(Secrets::read(&file)?), file, followed))
         };
         let leaf = config.rendezvous.as_ref().map(Leaf::read);
         Ok(Self {
@@ -75,11 +76,9 @@ impl RendezvousRole {
         if let Some(leaf) = &self.leaf {
             leaf.follow().await;
         }
-        if let Some((meeting, file)) = &self.meeting {
-            files::follow(std::slice::from_ref(file), || {
-                take_over(meeting, Secrets::read(file));
-            })
-            .await;
+        if let Some((meeting, file, followed)) = &self.meeting {
+            let changed = || take_over(meeting, Secrets::read(file));
+            followed.clone().follow(changed).await;
         }
     }
 
@@ -87,7 +86,7 @@ impl RendezvousRole {
     pub(crate) fn meeting(&self) -> Option<Arc<Meeting>> {
         self.meeting
             .as_ref()
-            .map(|(meeting, _)| Arc::clone(meeting))
+            .map(|(meeting, ..)| Arc::clone(meeting))
     }
 }
 

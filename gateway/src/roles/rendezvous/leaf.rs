@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use super::proof::Greeted;
 use super::secrets::Secret;
 use super::wire::{read, write};
-use crate::base::files::{self, Unusable};
+use crate::base::files::{FollowedFiles, Unusable};
 use crate::base::printable::Printable;
 
 /// How long the rendezvous and the other leaf may take together.
@@ -24,6 +24,7 @@ const MEET_MAX: Duration = Duration::from_secs(12);
 pub(crate) struct Leaf {
     name: String,
     file: PathBuf,
+    followed: FollowedFiles,
     secret: Arc<Mutex<Arc<Secret>>>,
 }
 
@@ -34,18 +35,19 @@ impl Leaf {
     /// The file cannot be used.
     pub(crate) fn read(configured: &Configured) -> Result<Self, Unusable> {
         let file = PathBuf::from(&configured.secret_file);
+        let followed = FollowedFiles::look(&[&file]);
         let secret = Arc::new(Secret::read(&file)?);
         Ok(Self {
             name: configured.name.clone(),
             file,
+            followed,
             secret: Arc::new(Mutex::new(secret)),
         })
     }
 
     /// Shows what a changed file says from the next connection on. One that cannot be used changes nothing.
     pub(super) async fn follow(&self) {
-        let file = std::slice::from_ref(&self.file);
-        files::follow(file, || match Secret::read(&self.file) {
+        let changed = || match Secret::read(&self.file) {
             Ok(secret) => {
                 *self.secret() = Arc::new(secret);
                 tracing::info!(
@@ -56,8 +58,8 @@ impl Leaf {
             Err(error) => {
                 tracing::error!(%error, "Secret not taken over; the last good one stays");
             }
-        })
-        .await;
+        };
+        self.followed.clone().follow(changed).await;
     }
 
     fn secret(&self) -> MutexGuard<'_, Arc<Secret>> {
