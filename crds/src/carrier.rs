@@ -27,8 +27,8 @@ pub struct Carrier {
     /// The mux protocol spoken on them; both sides must have the same.
     #[serde(default)]
     pub protocol: Protocol,
-    /// What they run on; both sides must have the same. Not with protocol QUIC, which has UDP, and not with Auto, which
-    /// chooses. Default: TCP.
+    /// What they run on; both sides must have the same. Not with protocols QUIC and HTTP3, which have UDP, and not with Auto,
+    /// which chooses. Default: TCP.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub transport: Option<Transport>,
     /// Side Entry: `host:port` of the exit's carrier Service, or with `webSocket` of what leads there; with
@@ -50,7 +50,7 @@ pub struct Carrier {
     /// Default: TCP connections. With protocol Auto they may be: where nothing else passes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub web_socket: Option<WebSocket>,
-    /// How the kernel paces them, with protocol QUIC the gateway itself. Default: Auto.
+    /// How the kernel paces them, with protocols QUIC and HTTP3 the gateway itself. Default: Auto.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<CongestionControl>,
     /// Not with protocol Jmux: how many there are in each session; each worker of an entry has a session.
@@ -140,6 +140,10 @@ pub enum Protocol {
     /// QUIC, between two gateways of ours: over UDP, with `security.mode: MutualTls`. The exit's port is one of UDP.
     #[serde(rename = "QUIC")]
     Quic,
+    /// HTTP/3 with a CONNECT for each stream, over UDP, with `security.mode: MutualTls`: with another HTTP/3 proxy, or a
+    /// client of one, at the other end.
+    #[serde(rename = "HTTP3")]
+    Http3,
     /// Our own over what the path lets pass, and of that over what carries more: TCP, KCP over UDP, and with `webSocket`
     /// such connections. The exit's port is one of TCP and one of UDP; entries choose, and streams outlive the change.
     Auto,

@@ -311,7 +311,7 @@ pub(crate) fn http_speaks_no_noise() -> Rule {
 /// A join bundle's certificates are asked for over the tunnel, by a word of our own.
 pub(crate) fn others_do_not_join() -> Rule {
     rule(
-        "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC']) || !has(self.joinFrom)",
+        "!(self.protocol in ['HTTP2', 'HBONE', 'QUIC', 'HTTP3']) || !has(self.joinFrom)",
         "'carrier.joinFrom is for protocols Native and Jmux: ' + self.protocol + ' has no word for it'",
     )
 }
@@ -326,10 +326,10 @@ pub(crate) fn native_measured(field: &str) -> Rule {
     )
 }
 
-/// QUIC and Auto have rules of their own.
+/// QUIC, HTTP/3 and Auto have rules of their own.
 pub(crate) fn kcp_is_native() -> Rule {
     rule(
-        "!has(self.transport) || self.transport != 'KCP' || self.protocol in ['Native', 'QUIC', 'Auto']",
+        "!has(self.transport) || self.transport != 'KCP' || self.protocol in ['Native', 'QUIC', 'HTTP3', 'Auto']",
         "'carrier.transport KCP is for protocol Native; ' + self.protocol + ' is spoken over TCP'",
     )
 }

@@ -12,5 +12,6 @@ pub const fn configured(protocol: crds::Protocol) -> Protocol {
         crds::Protocol::Http2 => Protocol::Http2,
         crds::Protocol::Hbone => Protocol::Hbone,
         crds::Protocol::Quic => Protocol::Quic,
+        crds::Protocol::Http3 => Protocol::Http3,
     }
 }

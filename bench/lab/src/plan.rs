@@ -198,13 +198,14 @@ const PROTOCOLS: [System; 13] = [
 ];
 
 /// What runs on UDP, the library of one of them, and TLS over TCP.
-const OVER_UDP: [System; 6] = [
+const OVER_UDP: [System; 7] = [
     System::Direct,
     System::Quinn,
     System::MuxgateKcp,
     System::MuxgateTls,
     System::MuxgateQuic,
     System::MuxgateQuicReverse,
+    System::MuxgateHttp3,
 ];
 
 /// The same where frames are lost, beside one carrier over TCP.

@@ -107,6 +107,8 @@ pub(crate) enum System {
     MuxgateQuicBbr,
     /// QUIC with the target's side dialling.
     MuxgateQuicReverse,
+    /// HTTP/3, which is over QUIC.
+    MuxgateHttp3,
     /// HTTP/2 without TLS.
     MuxgateH2c,
     /// HTTP/2 over mutual TLS.
@@ -182,6 +184,7 @@ impl System {
             Self::MuxgateQuic => "muxgate-quic",
             Self::MuxgateQuicBbr => "muxgate-quic-bbr",
             Self::MuxgateQuicReverse => "muxgate-quic-reverse",
+            Self::MuxgateHttp3 => "muxgate-http3",
             Self::MuxgateH2c => "muxgate-h2c",
             Self::MuxgateHttp2 => "muxgate-http2",
             Self::MuxgateHttp2Reverse => "muxgate-http2-reverse",
@@ -278,6 +281,7 @@ impl System {
                 ..tls.speaking("QUIC")
             },
             Self::MuxgateQuicReverse => tls.speaking("QUIC").by(Way::Reverse),
+            Self::MuxgateHttp3 => tls.speaking("HTTP3"),
             Self::MuxgateH2c => plain.speaking("HTTP2"),
             Self::MuxgateHttp2 => tls.speaking("HTTP2"),
             Self::MuxgateHttp2Reverse => tls.speaking("HTTP2").by(Way::Reverse),
@@ -306,6 +310,7 @@ impl System {
             "HTTP2" => Some("http2"),
             "HBONE" => Some("hbone"),
             "QUIC" => Some("quic"),
+            "HTTP3" => Some("http3"),
             "SSH" => Some("ssh"),
             _ => Some("native"),
         }

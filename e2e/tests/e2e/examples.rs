@@ -167,13 +167,19 @@ async fn targets_are_told_who_their_clients_are() -> Result<()> {
 }
 
 #[tokio::test]
-async fn the_tunnel_over_quic_leads_to_the_service() -> Result<()> {
+async fn the_tunnels_over_quic_and_http3_lead_to_the_service() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
-        tunnel::up(ns, &example("muxtunnel-quic.yaml")?).await?;
-        let send = ["send-hashed.sh", "lossy-entry", "8080", "10000000"];
-        pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
+        let quic = example("muxtunnel-quic.yaml")?;
+        let http3 = quic.replace("QUIC", "HTTP3").replace("lossy", "proxied");
+        ensure!(http3.contains("protocol: HTTP3"), "{http3}");
+        for (name, yaml) in [("lossy", quic), ("proxied", http3)] {
+            tunnel::up(ns, &yaml).await?;
+            let (client, entry) = (format!("{name}-client"), format!("{name}-entry"));
+            let send = ["send-hashed.sh", &entry, "8080", "10000000"];
+            pods::run(ns, &client, &send, Duration::from_secs(180)).await?;
+        }
         Ok(())
     })
     .await

@@ -69,9 +69,12 @@ fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Op
 fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<u64> {
     match tunnel.protocol {
         Protocol::Jmux => Some(1),
-        Protocol::Native | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Auto => {
-            workers(tunnel, End::Entry, entry).map(u64::from)
-        }
+        Protocol::Native
+        | Protocol::Http2
+        | Protocol::Hbone
+        | Protocol::Quic
+        | Protocol::Http3
+        | Protocol::Auto => workers(tunnel, End::Entry, entry).map(u64::from),
     }
 }
 
@@ -107,9 +110,12 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
 fn streams(protocol: Protocol, memory: Memory) -> u32 {
     let default = Limits::default().streams;
     match protocol {
-        Protocol::Native | Protocol::Http2 | Protocol::Hbone | Protocol::Quic | Protocol::Auto => {
-            default
-        }
+        Protocol::Native
+        | Protocol::Http2
+        | Protocol::Hbone
+        | Protocol::Quic
+        | Protocol::Http3
+        | Protocol::Auto => default,
         Protocol::Jmux => {
             let room = memory.receive.0 / STREAM_RECEIVE_MIN.0;
             default.min(u32::try_from(room).unwrap_or(u32::MAX))

@@ -143,14 +143,19 @@ fn what_entries_choose_has_a_port_of_tcp_and_one_of_udp_wherever_they_are_named(
 }
 
 #[test]
-fn quic_has_a_port_of_udp_and_each_entry_finds_the_pods_of_its_exit() {
+fn quic_and_http3_have_a_port_of_udp_and_each_entry_finds_the_pods_of_its_exit() {
+    has_a_port_of_udp("QUIC", Protocol::Quic);
+    has_a_port_of_udp("HTTP3", Protocol::Http3);
+}
+
+fn has_a_port_of_udp(asked: &str, protocol: Protocol) {
     let tunnel = built(&format!(
-        "{FORWARDS}carrier: {{protocol: QUIC, congestionControl: Bbr, security: {{mode: MutualTls, \
+        "{FORWARDS}carrier: {{protocol: {asked}, congestionControl: Bbr, security: {{mode: MutualTls, \
          entry: {{secretName: a, peers: [b]}}, exit: {{secretName: b, peers: [a]}}}}}}"
     ));
     for name in ["office-entry", "office-exit"] {
         let config = config(&tunnel, name);
-        assert_eq!(config.protocol, Protocol::Quic, "{name}");
+        assert_eq!(config.protocol, protocol, "{name}");
         assert_eq!(config.congestion_control, CongestionControl::Bbr, "{name}");
     }
     let entry = config(&tunnel, "office-entry");
