@@ -14,8 +14,9 @@ use super::events::is_usable;
 use super::known_hosts::{self, KnownHosts};
 use super::lines::{glob, lines, public_key};
 
-/// A name that no input is likely to have.
+/// Names that no input is likely to have.
 const HOST: &str = "host.of.the.oracle";
+const OTHER: &str = "other.host.of.the.oracle";
 /// Pairs of a pattern and a name that are compared by brute force have at most so many bytes each.
 const GLOB_BYTES_MAX: usize = 64;
 
@@ -129,7 +130,9 @@ fn judges(text: &str, name: &str, key: &PublicKey) {
         .expect("a key can be written");
     let before = check("");
     assert!(check(&format!("@revoked *\t{line}")).is_err());
-    assert_eq!(check(&format!("other {line}")).is_ok(), before.is_ok());
+    if name != OTHER {
+        assert_eq!(check(&format!("{OTHER} {line}")).is_ok(), before.is_ok());
+    }
     let salt = [7; 20];
     let mac = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     let hash = STANDARD.encode(hmac::sign(&mac, name.as_bytes()));
