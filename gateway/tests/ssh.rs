@@ -122,9 +122,14 @@ impl Keys {
     /// What such an ssh says, which ends by itself.
     fn said(&self, port: u16, key: &str, args: &[&str], command: &[&str]) -> String {
         let mut ssh = self.ssh(port, key, args);
-        let output = ssh.args(command).stderr(Stdio::piped()).output().unwrap();
-        assert!(!output.status.success(), "it should have failed");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let ssh = ssh.args(command).stderr(Stdio::piped()).spawn();
+        let mut ssh = Running(ssh.expect("apt-get install openssh-client"));
+        until("ssh ends by itself", || ssh.0.try_wait().unwrap().is_some());
+        assert!(!ssh.0.wait().unwrap().success(), "it should have failed");
+        let mut said = String::new();
+        let mut stderr = ssh.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 
     /// Runs such an ssh with forwards, until `port_here` is listened on.
