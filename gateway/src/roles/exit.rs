@@ -5,7 +5,7 @@
 //! until there are too many.
 
 mod arrive;
-mod handshake;
+mod handshake_error;
 mod offer;
 mod quic;
 mod registered;
@@ -40,7 +40,7 @@ use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
 use arrive::{Arrivals, Begins};
-use handshake::{HandshakeError, is_failure};
+use handshake_error::HandshakeError;
 use reverse::Reverse;
 use ssh::SshSessions;
 
@@ -129,12 +129,22 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
         Begins::Silence => false,
     };
     let peer = tcp.peer();
-    let hears = exit.hear(tcp, says_hello);
-    let heard = exit.prove(source, hears, |heard| match heard {
-        Ok((_, greeting)) => says_hello && !greeting.is_hello,
-        heard => is_failure(heard),
-    });
-    let heard = heard.await;
+    let mut permit = match exit.handover.limiter.enter(source) {
+        Ok(permit) => permit,
+        Err(dropped) => return exit.refused(&peer, &dropped),
+    };
+    let heard = tokio::select! {
+        biased;
+        heard = exit.hear(tcp, says_hello) => heard,
+        () = permit.evicted() => Err(HandshakeError::Evicted),
+    };
+    match &heard {
+        Ok((_, greeting)) if says_hello && !greeting.is_hello => permit.failed(),
+        Ok(_) => permit.succeeded(),
+        Err(error) if error.is_failure() => permit.failed(),
+        Err(_) => {}
+    }
+    drop(permit);
     match heard {
         Ok((carrier, greeting)) => {
             let use_of_place = match greeting.joins {

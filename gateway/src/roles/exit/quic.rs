@@ -10,8 +10,7 @@ use std::sync::Arc;
 
 use muxtunnel_gateway_config::SessionConfig;
 
-use super::Exit;
-use super::handshake::{HandshakeError, is_failure};
+use super::{Exit, HandshakeError};
 use crate::io::carrier::Carrier;
 use crate::io::quic::{Attempt, CloseCode, Connection, Listener};
 use crate::io::security::PROOF_MAX;
@@ -56,16 +55,27 @@ pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
 /// Has a connection prove who it is.
 async fn greet(exit: Rc<Exit>, attempt: Attempt) {
     let (peer, is_validated) = (attempt.peer(), attempt.is_validated());
-    let credentials = Arc::clone(&exit.worker.credentials.borrow());
-    let secures = async {
-        let secured = attempt.secure(&credentials, PROOF_MAX);
-        secured.await.map_err(HandshakeError::Unproved)
+    let mut permit = match exit.handover.limiter.enter(Some(peer.ip())) {
+        Ok(permit) => permit,
+        Err(dropped) => {
+            attempt.refuse();
+            return exit.refused(&peer.to_string(), &dropped);
+        }
     };
-    // Until it is there, an address is held for nothing. An attempt that is dropped is refused.
-    let secured = exit.prove(Some(peer.ip()), secures, |secured| {
-        is_validated && is_failure(secured)
-    });
-    let secured = secured.await;
+    let credentials = Arc::clone(&exit.worker.credentials.borrow());
+    let secured = tokio::select! {
+        biased;
+        secured = attempt.secure(&credentials, PROOF_MAX) => {
+            secured.map_err(HandshakeError::Unproved)
+        }
+        () = permit.evicted() => Err(HandshakeError::Evicted),
+    };
+    match &secured {
+        Ok(_) => permit.succeeded(),
+        Err(error) if is_validated && error.is_failure() => permit.failed(),
+        Err(_) => {}
+    }
+    drop(permit);
     match secured {
         Ok(connection) => exit.admit(connection),
         Err(error) => exit.refused(&peer.to_string(), &error),
