@@ -1,5 +1,5 @@
-//! What holds whatever a stranger says: a function for each parser that hears strangers, which panics where it does
-//! not hold.
+//! What holds whatever a stranger says, or is in a file of ssh: a function for each such parser, which panics where it
+//! does not hold.
 //!
 //! `make fuzz` looks for inputs that break one; those that it keeps are in `gateway/fuzz/corpus/`, a folder a
 //! function, and the tests here go through them. Not part of muxgate.
@@ -7,17 +7,20 @@
 use muxtunnel_proto::rendezvous::{WORD_BYTES_MAX, decode, encode};
 
 use crate::ingress::listener::oracle;
+use crate::io::ssh::oracle as ssh;
 use crate::io::transport::web_socket_oracle;
 
 /// Panics where something does not hold for an input.
 pub type Oracle = fn(&[u8]);
 
 /// All of them, by the name of target and corpus.
-pub const ALL: [(&str, Oracle); 10] = [
+pub const ALL: [(&str, Oracle); 12] = [
+    ("authorized_keys", ssh::authorized_keys),
     ("detect", oracle::detect),
     ("http", oracle::http),
     ("http2", crate::session::http2::oracle::oracle),
     ("http3", crate::session::http3::oracle::oracle),
+    ("known_hosts", ssh::known_hosts),
     ("proxy", crate::io::proxy_header::oracle),
     ("quic", crate::session::quic::wire::oracle),
     ("rendezvous", rendezvous),

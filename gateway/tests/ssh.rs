@@ -122,15 +122,25 @@ impl Keys {
     /// What such an ssh says, which ends by itself.
     fn said(&self, port: u16, key: &str, args: &[&str], command: &[&str]) -> String {
         let mut ssh = self.ssh(port, key, args);
-        let output = ssh.args(command).stderr(Stdio::piped()).output().unwrap();
-        assert!(!output.status.success(), "it should have failed");
-        String::from_utf8_lossy(&output.stderr).into_owned()
+        let ssh = ssh.args(command).stderr(Stdio::piped()).spawn();
+        let mut ssh = Running(ssh.expect("apt-get install openssh-client"));
+        until("ssh ends by itself", || ssh.0.try_wait().unwrap().is_some());
+        assert!(!ssh.0.wait().unwrap().success(), "it should have failed");
+        let mut said = String::new();
+        let mut stderr = ssh.0.stderr.take().unwrap();
+        stderr.read_to_string(&mut said).unwrap();
+        said
     }
 
     /// Runs such an ssh with forwards, until `port_here` is listened on.
     fn forwards(&self, port: u16, args: &[&str], port_here: u16) -> Running {
+        self.forwards_by("user", port, args, port_here)
+    }
+
+    /// The same by the key of this name.
+    fn forwards_by(&self, key: &str, port: u16, args: &[&str], port_here: u16) -> Running {
         let args = [&["-N"], args].concat();
-        let ssh = self.ssh(port, "user", &args).stderr(Stdio::null()).spawn();
+        let ssh = self.ssh(port, key, &args).stderr(Stdio::null()).spawn();
         let ssh = Running(ssh.expect("apt-get install openssh-client"));
         until_listens(port_here);
         ssh
@@ -480,6 +490,78 @@ fn a_rule_may_be_for_one_key() {
         &[],
     );
     assert!(said.contains("remote port forwarding failed"), "{said}");
+}
+
+/// Who shares the port of another, or takes it, answers the other one's clients.
+#[test]
+fn a_listener_is_that_of_the_key_that_asked_first_and_no_other_key_shares_or_takes_it() {
+    let (keys, port, far) = (Keys::new(), free_port(), free_port());
+    keys.make("other");
+    keys.authorize(&(keys.public("user") + &keys.public("other")));
+    let (mine, target_of_mine) = target();
+    let (others, target_of_others) = target();
+    // A stranger's session is on the same worker or on another one.
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nprotocol: SSH\nsecurity: {}\nlisten: '127.0.0.1:{port}'\nadmin: ADMIN\nworkers: 2\n\
+         allowListen: ['{far}']\n",
+        keys.security()
+    ))
+    .until_ready();
+    let forward = format!("{far}:{target_of_mine}");
+    let first = keys.forwards(port, &["-R", &forward], far);
+    // Of the same key: it shares the port.
+    let again = keys.forwards(port, &["-R", &forward], far);
+    let refused = "remote port forwarding failed";
+    for asked in [far, far, far, 0] {
+        let listen = format!("{asked}:{target_of_others}");
+        let said = keys.said(port, "other", &["-N", "-R", &listen], &[]);
+        assert!(said.contains(refused), "{said}");
+    }
+    exit.line(&["Listener refused", "another identity"]);
+    for _ in 0..8 {
+        let near = connect(loopback(far));
+        assert_half_closes(&near, &accept(&mine));
+    }
+    drop((first, again));
+    until("nobody has the port", || {
+        TcpListener::bind(loopback(far)).is_ok()
+    });
+    let forward = format!("{far}:{target_of_others}");
+    let _other = keys.forwards_by("other", port, &["-R", &forward], far);
+    let near = connect(loopback(far));
+    assert_half_closes(&near, &accept(&others));
+}
+
+/// Of an entry that proves nothing, as with security None.
+#[test]
+fn a_port_that_an_entry_has_is_not_for_users_of_ssh() {
+    let (keys, port, far, carrier) = (Keys::new(), free_port(), free_port(), free_port());
+    let (listener, target) = target();
+    let exit = Gate::with_file(&format!(
+        "role: Exit\nsecurity: {{mode: None}}\nlisten: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 2\n\
+         allowListen: ['{far}']\nssh: {{listen: '127.0.0.1:{port}', hostKeys: ['{}'], authorizedKeys: '{}'}}\n",
+        keys.at("host").display(),
+        keys.at("authorized_keys").display()
+    ))
+    .until_ready();
+    let _entry = Gate::with_file(&format!(
+        "role: Entry\nsecurity: {{mode: None}}\nconnect: '127.0.0.1:{carrier}'\nadmin: ADMIN\nworkers: 1\n\
+         forwards:\n- {{name: a, direction: ExitToEntry, listen: '127.0.0.1:{far}', target: {{host: {}, port: {}}}}}\n",
+        target.ip(),
+        target.port()
+    ))
+    .until_ready();
+    until_listens(far);
+    for asked in [far, far, far, 0] {
+        let listen = format!("{asked}:127.0.0.1:1");
+        let said = keys.said(port, "user", &["-N", "-R", &listen], &[]);
+        assert!(said.contains("remote port forwarding failed"), "{said}");
+    }
+    exit.line(&["Listener refused", "another identity"]);
+    for _ in 0..8 {
+        let near = connect(loopback(far));
+        assert_half_closes(&near, &accept(&listener));
+    }
 }
 
 #[test]

@@ -158,6 +158,10 @@ fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
         };
         fact("Carriers", format!("{} up{rtt}", carriers(tunnel)));
     }
+    let exit = tunnel.gateways.get("exit");
+    if let Some(address) = exit.and_then(|exit| exit.ssh_address.as_ref()) {
+        fact("SSH login", address.clone());
+    }
     if let Some(limit) = &tunnel.bottleneck {
         let what = format!("{} ({:?}) {}", limit.reason, limit.direction, limit.message);
         fact("Limited by", what.trim_end().to_owned());

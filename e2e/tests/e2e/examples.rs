@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 /// The operator asks gateways every few seconds.
 const SAID_WITHIN: Duration = Duration::from_secs(60);
 
-fn example(file: &str) -> Result<String> {
+pub(crate) fn example(file: &str) -> Result<String> {
     let path = tools::checkout().join("docs/examples").join(file);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }

@@ -22,6 +22,7 @@ mod join;
 mod lives;
 mod restart;
 mod rights;
+mod ssh;
 mod traffic;
 mod tuning;
 mod uninstall;

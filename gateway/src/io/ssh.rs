@@ -13,6 +13,9 @@ mod credentials;
 pub(crate) mod events;
 mod grant;
 mod known_hosts;
+mod lines;
+#[cfg(any(test, feature = "oracles"))]
+pub(crate) mod oracle;
 mod server;
 mod settings;
 mod wire;

@@ -5,12 +5,13 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use ipnet::IpNet;
 use muxtunnel_gateway_config::Cidr;
-use russh::keys::ssh_key::PublicKey;
 use russh::keys::ssh_key::public::KeyData;
 
 use super::events::is_usable;
 use super::grant::{Grant, Pattern};
+use super::lines::{SPACES, lines, public_key};
 
 /// A key that may log in.
 #[derive(Debug, Clone)]
@@ -44,6 +45,10 @@ impl From {
             let cidr = address.parse().map_err(|_| {
                 format!("{one:?} is no address and no network, and names are not looked up")
             })?;
+            // It may be meant for one address; sshd refuses it, too.
+            if (address.parse::<IpNet>()).is_ok_and(|network| network.trunc() != network) {
+                return Err(format!("{one:?} has bits behind its prefix"));
+            }
             list.push(cidr);
         }
         Ok(from)
@@ -62,15 +67,11 @@ impl From {
 /// The keys of a file. What cannot be used of it is logged with its line.
 pub(super) fn parse(path: &Path, text: &str) -> Vec<Authorized> {
     let mut keys = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
+    for (number, line) in lines(text) {
         match parse_line(line) {
             Ok(key) => keys.push(key),
             Err(problem) => {
-                let at = format!("{}:{}", path.display(), index + 1);
+                let at = format!("{}:{number}", path.display());
                 tracing::warn!(%at, problem, "A key of authorizedKeys is left out");
             }
         }
@@ -78,80 +79,85 @@ pub(super) fn parse(path: &Path, text: &str) -> Vec<Authorized> {
     keys
 }
 
-fn parse_line(line: &str) -> Result<Authorized, String> {
-    let (options, key) = match key_of(line) {
-        Ok(key) => ("", key),
+/// `[OPTIONS] KEY`.
+pub(super) fn parse_line(line: &str) -> Result<Authorized, String> {
+    let (options, key) = match public_key(line) {
+        Ok(key) => (Vec::new(), key),
         Err(_) => {
-            let end = end_of_options(line);
-            let (options, rest) = line.split_at(end);
-            (options, key_of(rest.trim_start())?)
+            let (options, rest) = options_of(line)?;
+            let key = public_key(rest).map_err(|error| format!("no key: {error}"))?;
+            (options, key)
         }
     };
+    if !is_usable(&key.algorithm()) {
+        let algorithm = key.algorithm();
+        return Err(format!(
+            "{algorithm}: only Ed25519 and ECDSA keys are taken"
+        ));
+    }
     let mut authorized = Authorized {
-        key,
+        key: key.key_data().clone(),
         grant: Grant::default(),
         from: None,
         not_after: None,
     };
-    for option in options_of(options) {
-        apply(&mut authorized, &option)?;
+    for (name, value) in options {
+        apply(&mut authorized, name, value.as_deref())?;
     }
     Ok(authorized)
 }
 
-fn key_of(text: &str) -> Result<KeyData, String> {
-    let key = PublicKey::from_openssh(text).map_err(|error| format!("no key: {error}"))?;
-    match is_usable(&key.algorithm()) {
-        true => Ok(key.key_data().clone()),
-        false => Err(format!(
-            "{}: only Ed25519 and ECDSA keys are taken",
-            key.algorithm()
-        )),
-    }
-}
+type Options<'a> = Vec<(&'a str, Option<String>)>;
 
-/// Options end at the first space outside of quotes.
-fn end_of_options(line: &str) -> usize {
-    let mut is_quoted = false;
-    let mut is_escaped = false;
-    for (index, byte) in line.bytes().enumerate() {
-        match byte {
-            b'"' if !is_escaped => is_quoted = !is_quoted,
-            b' ' | b'\t' if !is_quoted => return index,
-            _ => {}
+/// The options that a line begins with, `NAME[="VALUE"]` behind commas, and what follows them.
+fn options_of(line: &str) -> Result<(Options<'_>, &str), String> {
+    let (mut options, mut rest) = (Vec::new(), line);
+    loop {
+        let end = rest.find([' ', '\t', ',', '=']).unwrap_or(rest.len());
+        let (name, behind) = rest.split_at(end);
+        if name.is_empty() {
+            return Err("an option has no name".to_owned());
         }
-        is_escaped = byte == b'\\' && !is_escaped;
-    }
-    line.len()
-}
-
-/// Options at their commas outside of quotes.
-fn options_of(text: &str) -> Vec<String> {
-    let mut options = Vec::new();
-    let (mut option, mut is_quoted, mut is_escaped) = (String::new(), false, false);
-    for character in text.chars() {
-        match character {
-            '"' if !is_escaped => is_quoted = !is_quoted,
-            ',' if !is_quoted => {
-                options.push(std::mem::take(&mut option));
-                continue;
+        let (value, behind) = match behind.strip_prefix('=') {
+            Some(behind) => {
+                let read = quoted(behind);
+                let (value, behind) =
+                    read.ok_or_else(|| format!("the value of {name} is not in quotes"))?;
+                (Some(value), behind)
             }
-            _ => {}
-        }
-        is_escaped = character == '\\' && !is_escaped;
-        option.push(character);
+            None => (None, behind),
+        };
+        options.push((name, value));
+        rest = match behind.strip_prefix(',') {
+            Some(behind) => behind,
+            None if behind.is_empty() || behind.starts_with(SPACES) => {
+                return Ok((options, behind.trim_start_matches(SPACES)));
+            }
+            None => return Err(format!("there is text behind the value of {name}")),
+        };
     }
-    if !option.is_empty() {
-        options.push(option);
-    }
-    options
 }
 
-fn apply(authorized: &mut Authorized, option: &str) -> Result<(), String> {
-    let (name, value) = match option.split_once('=') {
-        Some((name, value)) => (name, Some(value.trim_matches('"'))),
-        None => (option, None),
-    };
+/// What is in quotes, in which a backslash may stand in front of a quote, and what follows.
+fn quoted(text: &str) -> Option<(String, &str)> {
+    let text = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut characters = text.char_indices().peekable();
+    while let Some((index, character)) = characters.next() {
+        match character {
+            '"' => return Some((value, &text[index + 1..])),
+            '\\' => {
+                let next = characters.next_if(|(_, next)| *next == '"');
+                value.push(next.map_or('\\', |(_, quote)| quote));
+            }
+            character => value.push(character),
+        }
+    }
+    None
+}
+
+/// What one option says. As with sshd a second `from` is refused, and of several `expiry-time` the earliest counts.
+fn apply(authorized: &mut Authorized, name: &str, value: Option<&str>) -> Result<(), String> {
     let grant = &mut authorized.grant;
     match (name.to_ascii_lowercase().as_str(), value) {
         ("restrict" | "no-port-forwarding", None) => grant.forwards = false,
@@ -176,8 +182,15 @@ fn apply(authorized: &mut Authorized, option: &str) -> Result<(), String> {
             let patterns = grant.listens.get_or_insert_default();
             patterns.extend(Pattern::parse_listen(value)?);
         }
+        ("from", Some(_)) if authorized.from.is_some() => {
+            return Err("there is a second from".to_owned());
+        }
         ("from", Some(value)) => authorized.from = Some(From::parse(value)?),
-        ("expiry-time", Some(value)) => authorized.not_after = Some(expiry(value)?),
+        ("expiry-time", Some(value)) => {
+            let last = expiry(value)?;
+            let not_after = authorized.not_after.get_or_insert(last);
+            *not_after = last.min(*not_after);
+        }
         _ => return Err(format!("the option {name} is not supported")),
     }
     Ok(())
@@ -251,6 +264,78 @@ mod tests {
             assert!(line(options).is_err(), "{options}");
         }
         assert!(parse_line("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAgQDa").is_err());
+    }
+
+    /// As sshd reads them (sshd(8), "AUTHORIZED_KEYS FILE FORMAT").
+    #[test]
+    fn a_key_is_read_between_spaces_and_tabs_of_any_number() {
+        let (kind, blob) = KEY.split_once(' ').unwrap();
+        for text in [
+            format!("{kind}  {blob}"),
+            format!("{kind}\t{blob}\tsomebody"),
+            format!("restrict\t {kind} \t {blob} somebody\tat home"),
+        ] {
+            assert!(parse_line(&text).is_ok(), "{text:?}");
+        }
+        assert!(
+            !parse_line(&format!("restrict \t{KEY}"))
+                .unwrap()
+                .grant
+                .forwards
+        );
+        let rsa = parse_line("ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAAAQQDa").unwrap_err();
+        assert!(rsa.contains("no key"), "{rsa}");
+        let agreed = "ecdsa-sha2-nistp256 AAAAB3NzaC1yc2EAAAADAQABAAAAQQDa";
+        assert!(parse_line(agreed).is_err());
+    }
+
+    #[test]
+    fn a_value_is_in_quotes_and_no_option_weakens_one_before_it() {
+        for options in [
+            "from=10.0.0.0/8",
+            "from=\"10.1.0.0/8\"",
+            "from=\"10.0.0.0/8\"x",
+            "from=\"\"10.0.0.0/8\"\"",
+            "from=\"10.0.0.0/8",
+            "permitopen=\"\"",
+            "restrict,",
+            ",restrict",
+            "restrict,,no-pty",
+            "from=\"10.0.0.0/8\",from=\"0.0.0.0/0\"",
+            "permitopen=\"web:0\"",
+            "permitopen=\"web:+80\"",
+            "permitopen=\"::1:80\"",
+            "permitopen=\"[::1:80\"",
+            "permitopen=\"[::1]80\"",
+            "permitlisten=\"0\"",
+        ] {
+            assert!(line(options).is_err(), "{options}");
+        }
+        let dates = ["20200101", "20300101"].map(|date| format!("expiry-time=\"{date}\""));
+        let earliest = Some(expiry("20200101").unwrap());
+        let (one, other) = (dates.join(","), [&*dates[1], &*dates[0]].join(","));
+        for options in [one, other] {
+            assert_eq!(line(&options).unwrap().not_after, earliest, "{options}");
+        }
+        // A backslash is for a quote alone.
+        let quoted = line("restrict,from=\"a\\\\\",no-pty").unwrap_err();
+        assert!(quoted.contains("is not in quotes"), "{quoted}");
+    }
+
+    #[test]
+    fn a_listener_may_be_one_of_a_pattern_and_a_target_may_not() {
+        let listens = line("permitlisten=\"127.0.0.*:8080\"").unwrap().grant;
+        assert!(listens.permits_listen("127.0.0.1", 8080));
+        for (host, port) in [
+            ("127.0.0.1", 8081),
+            ("127.0.1.1", 8080),
+            ("", 8080),
+            ("127.0.0.1", 0),
+        ] {
+            assert!(!listens.permits_listen(host, port), "{host}:{port}");
+        }
+        let opens = line("permitopen=\"*.example.com:80\"").unwrap().grant;
+        assert!(opens.denies_open("web.example.com", 80).is_some());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use russh::ChannelReadHalf;
+use russh::{ChannelId, ChannelReadHalf};
 use tokio::sync::{Notify, mpsc};
 
 use super::events::Event;
@@ -112,8 +112,36 @@ impl Shared {
         self.channels.lock().get(&id).cloned()
     }
 
-    pub(super) fn remove(&self, id: u32) -> Option<Arc<Chan>> {
+    fn remove(&self, id: u32) -> Option<Arc<Chan>> {
         self.channels.lock().remove(&id)
+    }
+
+    /// Payload has come for a channel. For one that is over, as in what follows, there is nothing to do.
+    pub(super) fn peer_sent(&self, id: ChannelId, data: &[u8]) {
+        if let Some(chan) = self.get(id.into()) {
+            chan.push(data);
+        }
+    }
+
+    /// The peer sends no more on a channel.
+    pub(super) fn peer_ended(&self, id: ChannelId) {
+        if let Some(chan) = self.get(id.into()) {
+            chan.end();
+        }
+    }
+
+    /// The peer has closed a channel.
+    pub(super) fn peer_closed(&self, id: ChannelId) {
+        if let Some(chan) = self.remove(id.into()) {
+            chan.close();
+        }
+    }
+
+    /// The peer takes more on a channel.
+    pub(super) fn peer_takes_more(&self, id: ChannelId) {
+        if let Some(chan) = self.get(id.into()) {
+            chan.wake();
+        }
     }
 
     /// Payload that came and no local end has taken.
@@ -317,7 +345,7 @@ impl State {
 
 impl Chan {
     /// Payload has come.
-    pub(super) fn push(&self, data: &[u8]) {
+    fn push(&self, data: &[u8]) {
         let mut state = self.state.lock();
         if state.discards || state.has_ended || data.is_empty() {
             return;
@@ -336,13 +364,13 @@ impl Chan {
     }
 
     /// The peer sends no more.
-    pub(super) fn end(&self) {
+    fn end(&self) {
         self.state.lock().has_ended = true;
         self.receive_wake.notify_one();
     }
 
     /// The peer has closed it.
-    pub(super) fn close(&self) {
+    fn close(&self) {
         self.state.lock().is_closed = true;
         self.cut(Cut::Closed);
     }
@@ -353,7 +381,7 @@ impl Chan {
     }
 
     /// The peer takes more.
-    pub(super) fn wake(&self) {
+    fn wake(&self) {
         self.receive_wake.notify_one();
         self.send_wake.notify_one();
     }

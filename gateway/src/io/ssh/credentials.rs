@@ -15,6 +15,7 @@ use super::authorized::{self, Authorized, From};
 use super::events::is_usable;
 use super::grant::Grant;
 use super::known_hosts::{self, KnownHosts};
+use super::lines::{lines, public_key};
 use crate::base::files::{self, Unusable};
 use crate::io::transport::{Proof, Standing};
 
@@ -305,12 +306,10 @@ fn private_key(path: &Path) -> Result<PrivateKey, Unusable> {
 }
 
 fn authorities(path: &Path, text: &str) -> Result<Vec<PublicKey>, Unusable> {
-    let lines = text.lines().map(str::trim).enumerate();
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    let keys = lines.map(|(index, line)| match PublicKey::from_openssh(line) {
+    let keys = lines(text).map(|(number, line)| match public_key(line) {
         Ok(key) if is_usable(&key.algorithm()) => Ok(key),
         _ => {
-            let problem = format!("line {}: no Ed25519 or ECDSA key", index + 1);
+            let problem = format!("line {number}: no Ed25519 or ECDSA key");
             Err(Unusable::new(path, problem))
         }
     });

@@ -3,6 +3,7 @@
 use russh::keys::ssh_key::Certificate;
 
 use super::authorized::From;
+use super::lines::glob_in_any_case;
 
 /// What a key's line, or a certificate, leaves of a gateway's policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,26 +41,37 @@ impl Pattern {
         if text == "none" {
             return Ok(None);
         }
-        let wrong = || format!("{text:?} is not HOST:PORT");
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        Self::new(host, port).ok_or_else(wrong).map(Some)
+        let wrong = || format!("{text:?} is not HOST:PORT, with an IPv6 address in brackets");
+        Self::parse(text).ok_or_else(wrong).map(Some)
     }
 
-    /// `[HOST:]PORT`, in which both may be `*`; `none` is nothing.
+    /// `[HOST:]PORT`, in which the host may have `*` and `?`, and the port be `*`; `none` is nothing.
     pub(super) fn parse_listen(text: &str) -> Result<Option<Self>, String> {
         if text == "none" {
             return Ok(None);
         }
-        let wrong = || format!("{text:?} is not [HOST:]PORT");
-        let (host, port) = text.rsplit_once(':').unwrap_or(("*", text));
-        Self::new(host, port).ok_or_else(wrong).map(Some)
+        let wrong = || format!("{text:?} is not [HOST:]PORT, with an IPv6 address in brackets");
+        let parsed = match text.contains(':') {
+            true => Self::parse(text),
+            false => Self::new("*", text),
+        };
+        parsed.ok_or_else(wrong).map(Some)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (host, port) = match text.strip_prefix('[') {
+            Some(rest) => rest.split_once("]:")?,
+            None => text.split_once(':')?,
+        };
+        Self::new(host, port)
     }
 
     fn new(host: &str, port: &str) -> Option<Self> {
-        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = match port {
             "*" => None,
-            port => Some(port.parse().ok()?),
+            port if is_number => Some(port.parse().ok().filter(|port: &u16| *port > 0)?),
+            _ => return None,
         };
         let host = match host {
             "" => return None,
@@ -69,19 +81,32 @@ impl Pattern {
         Some(Self { host, port })
     }
 
-    fn has(&self, host: &str, port: u16) -> bool {
+    /// As a target: a host is what it says.
+    fn has_target(&self, host: &str, port: u16) -> bool {
         let has_host = |own: &String| own.eq_ignore_ascii_case(host);
-        self.host.as_ref().is_none_or(has_host) && self.port.is_none_or(|own| own == port)
+        self.host.as_ref().is_none_or(has_host) && self.has_port(port)
+    }
+
+    /// As a listener: a host is a pattern.
+    fn has_listener(&self, host: &str, port: u16) -> bool {
+        let has_host = |own: &String| glob_in_any_case(own, host);
+        self.host.as_ref().is_none_or(has_host) && self.has_port(port)
+    }
+
+    fn has_port(&self, port: u16) -> bool {
+        self.port.is_none_or(|own| own == port)
     }
 }
 
 impl Grant {
     /// Why a channel may not lead to `host` and `port`.
     pub(super) fn denies_open(&self, host: &str, port: u16) -> Option<&'static str> {
-        let permits = |patterns: &Vec<Pattern>| patterns.iter().any(|one| one.has(host, port));
+        let is_it = |one: &Pattern| one.has_target(host, port);
         match &self.opens {
             _ if !self.forwards => Some("the login may not forward"),
-            Some(patterns) if !permits(patterns) => Some("the login may not open it: permitopen"),
+            Some(patterns) if !patterns.iter().any(is_it) => {
+                Some("the login may not open it: permitopen")
+            }
             _ => None,
         }
     }
@@ -97,7 +122,8 @@ impl Grant {
 
     /// Whether this side may listen there.
     pub(super) fn permits_listen(&self, host: &str, port: u16) -> bool {
-        let permits = |patterns: &Vec<Pattern>| patterns.iter().any(|one| one.has(host, port));
+        let is_it = |one: &Pattern| one.has_listener(host, port);
+        let permits = |patterns: &Vec<Pattern>| patterns.iter().any(is_it);
         self.forwards && self.listens.as_ref().is_none_or(permits)
     }
 

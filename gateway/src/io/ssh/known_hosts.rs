@@ -11,6 +11,8 @@ use russh::keys::ssh_key::public::KeyData;
 use russh::keys::ssh_key::{Certificate, HashAlg, PublicKey};
 use rustls::pki_types::UnixTime;
 
+use super::lines::{field, glob_in_any_case, lines, public_key};
+
 /// The port that a host's name is written without.
 const PORT: u16 = 22;
 
@@ -44,21 +46,26 @@ pub(super) fn name(host: &str, port: u16) -> String {
 impl KnownHosts {
     /// What cannot be used of it is logged with its line.
     pub(super) fn parse(path: &Path, text: &str) -> Self {
-        let mut lines = Vec::new();
-        for (index, line) in text.lines().enumerate() {
-            let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
-                continue;
-            }
+        let mut known = Vec::new();
+        for (number, line) in lines(text) {
+            let at = || format!("{}:{number}", path.display());
             match Line::parse(line) {
-                Some(line) => lines.push(line),
+                Some(line) => known.push(line),
+                None if line.starts_with('@') => {
+                    tracing::warn!(
+                        at = at(),
+                        "A line of knownHosts with a marker has no key that can be read: it counts for nothing"
+                    );
+                }
                 None => {
-                    let at = format!("{}:{}", path.display(), index + 1);
-                    tracing::debug!(%at, "A line of knownHosts has no key that can be used");
+                    tracing::debug!(
+                        at = at(),
+                        "A line of knownHosts has no key that can be read"
+                    );
                 }
             }
         }
-        Self(lines)
+        Self(known)
     }
 
     /// Whether the host of this name may have `shown`.
@@ -115,7 +122,7 @@ fn check_certificate(name: &str, certificate: &Certificate) -> Result<(), String
     let mut principals = certificate.valid_principals().iter();
     if certificate.cert_type() != CertType::Host {
         wrong("is a user's")
-    } else if !principals.any(|principal| principal.eq_ignore_ascii_case(host)) {
+    } else if !principals.any(|pattern| glob_in_any_case(pattern, host)) {
         wrong("is for another host")
     } else if !certificate.critical_options().is_empty() {
         wrong("has critical options, none of which is supported")
@@ -133,18 +140,14 @@ impl Line {
     fn parse(line: &str) -> Option<Self> {
         let (marker, rest) = match line.strip_prefix('@') {
             None => (Marker::None, line),
-            Some(rest) => {
-                let (marker, rest) = rest.split_once(char::is_whitespace)?;
-                let marker = match marker {
-                    "cert-authority" => Marker::Authority,
-                    "revoked" => Marker::Revoked,
-                    _ => return None,
-                };
-                (marker, rest.trim_start())
-            }
+            Some(rest) => match field(rest) {
+                ("cert-authority", rest) => (Marker::Authority, rest),
+                ("revoked", rest) => (Marker::Revoked, rest),
+                _ => return None,
+            },
         };
-        let (hosts, key) = rest.split_once(char::is_whitespace)?;
-        let key = PublicKey::from_openssh(key.trim()).ok()?;
+        let (hosts, key) = field(rest);
+        let key = public_key(key).ok()?;
         Some(Self {
             marker,
             hosts: hosts.to_owned(),
@@ -153,58 +156,28 @@ impl Line {
     }
 
     fn has(&self, name: &str) -> bool {
+        // A hashed name is alone on its line.
+        if let Some(hashed) = self.hosts.strip_prefix('|') {
+            return matches_hash(hashed, name).unwrap_or(false);
+        }
         let mut has = false;
         for pattern in self.hosts.split(',') {
             match pattern.strip_prefix('!') {
-                Some(pattern) if matches(pattern, name) => return false,
+                Some(pattern) if glob_in_any_case(pattern, name) => return false,
                 Some(_) => {}
-                None => has |= matches(pattern, name),
+                None => has |= glob_in_any_case(pattern, name),
             }
         }
         has
     }
 }
 
-/// A name that is hashed, or has `*` and `?`.
-fn matches(pattern: &str, name: &str) -> bool {
-    match pattern.strip_prefix("|1|") {
-        Some(hashed) => matches_hash(hashed, name).unwrap_or(false),
-        None => glob(pattern.to_ascii_lowercase().as_bytes(), name.as_bytes()),
-    }
-}
-
+/// `1|SALT|HASH`, both in base64.
 fn matches_hash(hashed: &str, name: &str) -> Option<bool> {
-    let (salt, hash) = hashed.split_once('|')?;
+    let (salt, hash) = hashed.strip_prefix("1|")?.split_once('|')?;
     let (salt, hash) = (STANDARD.decode(salt).ok()?, STANDARD.decode(hash).ok()?);
     let key = hmac::Key::new(hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, &salt);
     Some(hmac::verify(&key, name.as_bytes(), &hash).is_ok())
-}
-
-/// Linear but for what is behind the last `*`, which is tried at each place.
-fn glob(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut at, mut begin) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while begin < name.len() {
-        match pattern.get(at) {
-            Some(b'*') => {
-                star = Some((at, begin));
-                at += 1;
-            }
-            Some(byte) if *byte == b'?' || *byte == name[begin] => {
-                at += 1;
-                begin += 1;
-            }
-            _ => match star {
-                Some((position, from)) => {
-                    star = Some((position, from + 1));
-                    at = position + 1;
-                    begin = from + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|byte| *byte == b'*')
 }
 
 #[cfg(test)]
@@ -215,6 +188,11 @@ mod tests {
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIrWbWryPsjTWUFGrgd/nQHyY4SmCz8Nc7nPVVL46CpD";
     const OTHER: &str =
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIPLynPQzqpAj9xcDxe6njY47d50HFVfOtQJvjOfRA9Ld";
+
+    /// Signs [`KEY`] for the hosts `*.example.com` and `one`, for ever.
+    const AUTHORITY: &str =
+        "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIDglcKqt8SBargy69m2tdOOd6aKVdG2zNfNewShBjgWj";
+    const CERTIFICATE: &str = "ssh-ed25519-cert-v01@openssh.com AAAAIHNzaC1lZDI1NTE5LWNlcnQtdjAxQG9wZW5zc2guY29tAAAAIO9Bw5lAnl4yOGaoSDP+Le6+6V5bXeNQxTVgMGiZA/5KAAAAIIrWbWryPsjTWUFGrgd/nQHyY4SmCz8Nc7nPVVL46CpDAAAAAAAAAAAAAAACAAAAA3dlYgAAABgAAAANKi5leGFtcGxlLmNvbQAAAANvbmUAAAAAAAAAAP//////////AAAAAAAAAAAAAAAAAAAAMwAAAAtzc2gtZWQyNTUxOQAAACA4JXCqrfEgWq4MuvZtrXTjnemilXRtszXzXsEoQY4FowAAAFMAAAALc3NoLWVkMjU1MTkAAABAA3KYBTNKgl78LsvHsmmZatZiMfzYT/t8uBru6wzzGUX5rMo9GZXmJkOCbPo0AviUQz22p7RelL1D8vg7WneRDw== k.pub";
 
     fn known(text: &str, name: &str) -> Result<(), String> {
         let shown = PublicKey::from_openssh(KEY).unwrap();
@@ -267,21 +245,70 @@ mod tests {
     }
 
     #[test]
-    fn patterns_match_as_far_as_they_say() {
-        for (pattern, name, is_match) in [
-            ("", "", true),
-            ("*", "", true),
-            ("a*b*c", "axxbyyc", true),
-            ("a*b*c", "axxbyy", false),
-            ("*a", "aaab", false),
-            ("?", "", false),
-            ("**?", "a", true),
+    fn a_line_counts_however_its_fields_are_spaced() {
+        let spaced = |spaces: &str| KEY.replace(' ', spaces);
+        for spaces in ["  ", "\t", " \t "] {
+            let key = spaced(spaces);
+            let plain = format!("web{spaces}{key}{spaces}a comment\n");
+            assert_eq!(known(&plain, "web"), Ok(()), "{plain:?}");
+            let revoked = format!("web {KEY}\n@revoked{spaces}*{spaces}{key}\tstolen\n");
+            let problem = known(&revoked, "web").unwrap_err();
+            assert!(problem.contains("revoked"), "{revoked:?}: {problem}");
+        }
+    }
+
+    /// The hash of ssh-keygen -H for the host `web.example.com`.
+    #[test]
+    fn a_hashed_name_is_one_name_alone() {
+        let hash = "|1|AAECAwQFBgcICQoLDA0ODxAREhM=|A4Vf9JAnkwF7GzejeJdS+cAjBV4=";
+        assert_eq!(known(&format!("{hash} {KEY}\n"), "web.example.com"), Ok(()));
+        for hosts in [
+            format!("{hash},other"),
+            format!("other,{hash}"),
+            format!("!{hash}"),
+            hash.replace("|1|", "|2|"),
+            hash.replace("A4Vf9JAnkwF7GzejeJdS+cAjBV4=", ""),
+            hash[..hash.len() - 4].to_owned(),
         ] {
-            assert_eq!(
-                glob(pattern.as_bytes(), name.as_bytes()),
-                is_match,
-                "{pattern} {name}"
-            );
+            let text = format!("{hosts} {KEY}\n");
+            assert!(known(&text, "web.example.com").is_err(), "{hosts}");
+        }
+        let first = format!("{hash},other {KEY}\n");
+        assert!(known(&first, "other").is_err());
+        let of_port = known(&format!("{hash} {KEY}\n"), &name("web.example.com", 2222));
+        assert!(of_port.is_err());
+    }
+
+    #[test]
+    fn a_certificate_is_for_the_hosts_that_it_and_its_authoritys_line_have() {
+        let judge = |text: &str, name: &str| {
+            let shown = Certificate::from_openssh(CERTIFICATE).unwrap();
+            let hosts = KnownHosts::parse(Path::new("known_hosts"), text);
+            hosts.check(name, &shown.into())
+        };
+        let all = format!("@cert-authority\t*  {AUTHORITY}\n");
+        for host in [
+            "web.example.com",
+            "[WEB.example.com]:2222",
+            "one",
+            "[one]:22",
+        ] {
+            assert_eq!(judge(&all, &host.to_ascii_lowercase()), Ok(()), "{host}");
+        }
+        let other = judge(&all, "two").unwrap_err();
+        assert!(other.contains("is for another host"), "{other}");
+        for text in [
+            format!("@cert-authority two {AUTHORITY}\n"),
+            format!("@cert-authority *,!one {AUTHORITY}\n"),
+            format!("* {AUTHORITY}\n"),
+            format!("@cert-authority * {OTHER}\n"),
+        ] {
+            let problem = judge(&text, "one").unwrap_err();
+            assert!(problem.contains("has signed its certificate"), "{problem}");
+        }
+        for revoked in [AUTHORITY, KEY] {
+            let problem = judge(&format!("{all}@revoked one {revoked}\n"), "one").unwrap_err();
+            assert!(problem.contains("revoked"), "{problem}");
         }
     }
 }

@@ -217,23 +217,17 @@ impl Handler for Server {
     }
 
     async fn data(&mut self, id: ChannelId, data: &[u8], _: &mut Session) -> Result<(), Error> {
-        if let Some(chan) = self.shared.get(id.into()) {
-            chan.push(data);
-        }
+        self.shared.peer_sent(id, data);
         Ok(())
     }
 
     async fn channel_eof(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
-        if let Some(chan) = self.shared.get(id.into()) {
-            chan.end();
-        }
+        self.shared.peer_ended(id);
         Ok(())
     }
 
     async fn channel_close(&mut self, id: ChannelId, _: &mut Session) -> Result<(), Error> {
-        if let Some(chan) = self.shared.remove(id.into()) {
-            chan.close();
-        }
+        self.shared.peer_closed(id);
         Ok(())
     }
 
@@ -254,9 +248,7 @@ impl Handler for Server {
         _: u32,
         _: &mut Session,
     ) -> Result<(), Error> {
-        if let Some(chan) = self.shared.get(id.into()) {
-            chan.wake();
-        }
+        self.shared.peer_takes_more(id);
         Ok(())
     }
 

@@ -8,9 +8,10 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use muxtunnel_contract::secrets;
 use muxtunnel_crds as crds;
 use muxtunnel_gateway_config::{
-    ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward, Leaf,
-    ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy, Ports, Priority,
-    ProxyProtocol, Role, Rule, Security, SshListener, Target, Transport, WebSocket, config_hash,
+    ADMIN_PORT, Auth, CARRIER_PORT, Config, CongestionControl, Direction, Drain, Forward,
+    LISTEN_RULES_MAX, Leaf, ListenProtocol, ListenRule, MutualTls, Noise, PEER_BYTES_MAX, Policy,
+    Ports, Priority, ProxyProtocol, Role, Rule, Security, SshListener, Target, Transport,
+    WebSocket, config_hash,
 };
 
 use super::sizing::sizing;
@@ -222,31 +223,35 @@ fn target(forward: &ValidatedForward) -> Option<Target> {
     Some(Target::Tcp { host, port })
 }
 
-/// The ports that entries may ask the exit to listen on: those that are declared. They are the one peer's that `exit`
-/// takes; where it takes several, the first of them that asks has a port.
+/// The ports that entries may ask the exit to listen on: those that are declared. They are for the peers that `exit` takes,
+/// and not for users of ssh; the first of them that asks has a port. Where it takes anybody, or more peers than there may be
+/// rules, a port is for all.
 fn allow_listen(tunnel: &ValidatedTunnel, exit: &ValidatedGateway) -> Vec<ListenRule> {
-    let ports = tunnel.listen_ports.iter().filter(|port| port.reverse);
-    let peer = sole_peer(&exit.security).filter(|peer| peer.len() <= PEER_BYTES_MAX);
-    let rule = |port: &ListenPort| ListenRule {
-        address: Ipv6Addr::UNSPECIFIED.into(),
-        ports: Ports::single(port.port),
-        peer: peer.clone(),
+    let ports = || tunnel.listen_ports.iter().filter(|port| port.reverse);
+    let peers = peers(&exit.security);
+    let has_room = peers.len() * ports().count() <= LISTEN_RULES_MAX;
+    let are_named = has_room && peers.iter().all(|peer| peer.len() <= PEER_BYTES_MAX);
+    let peers = match are_named && !peers.is_empty() {
+        true => peers.into_iter().map(Some).collect(),
+        false => vec![None],
     };
-    ports.map(rule).collect()
+    let rules = |port: &ListenPort| {
+        let ports = Ports::single(port.port);
+        peers.clone().into_iter().map(move |peer| ListenRule {
+            address: Ipv6Addr::UNSPECIFIED.into(),
+            ports,
+            peer,
+        })
+    };
+    ports().flat_map(rules).collect()
 }
 
-/// The identity of everybody who can open a carrier, where there is but one.
-fn sole_peer(security: &ValidatedSecurity) -> Option<String> {
+/// The identities of those who can open a carrier; none: anybody can.
+fn peers(security: &ValidatedSecurity) -> Vec<String> {
     match security {
-        ValidatedSecurity::None => None,
-        ValidatedSecurity::MutualTls { peers, .. } => match &peers[..] {
-            [peer] => Some(peer.clone()),
-            _ => None,
-        },
-        ValidatedSecurity::Noise { peers, .. } => match &peers[..] {
-            [peer] => Some(peer.to_string()),
-            _ => None,
-        },
+        ValidatedSecurity::None => Vec::new(),
+        ValidatedSecurity::MutualTls { peers, .. } => peers.clone(),
+        ValidatedSecurity::Noise { peers, .. } => peers.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -488,7 +488,7 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         config(&tunnel, "office-entry"),
     );
     assert_eq!(exit.allow_listen[0].to_string(), "[::]:8080");
-    // The one identity that the exit takes is the one that its ports are for.
+    // The identities that the exit takes are those that its ports are for.
     let reverse = |peers: &str| {
         let security = format!(
             "{{mode: MutualTls, entry: {{secretName: near, peers: [exit.example.com]}}, \
@@ -496,10 +496,12 @@ fn a_reverse_forward_is_listened_for_by_the_exit_and_dialled_by_the_entry() {
         );
         let text = native.replace("name: web", "name: web\n  direction: ExitToEntry");
         let tunnel = built(&text.replace("{mode: None}", &security));
-        config(&tunnel, "office-exit").allow_listen[0].to_string()
+        let rules = config(&tunnel, "office-exit").allow_listen;
+        rules.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    assert_eq!(reverse("'spiffe://a'"), "[::]:8080,peer=spiffe://a");
-    assert_eq!(reverse("'spiffe://a', 'spiffe://b'"), "[::]:8080");
+    let (a, b) = ("[::]:8080,peer=spiffe://a", "[::]:8080,peer=spiffe://b");
+    assert_eq!(reverse("'spiffe://a'"), [a]);
+    assert_eq!(reverse("'spiffe://a', 'spiffe://b'"), [a, b]);
     let allow: Vec<_> = exit.policy.allow.iter().map(ToString::to_string).collect();
     assert_eq!(allow, ["db.example.com.:5432"]);
     assert_eq!(entry.forwards[0].direction, Direction::ExitToEntry);

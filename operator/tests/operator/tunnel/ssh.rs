@@ -167,6 +167,35 @@ fn a_user_listens_on_no_port_of_a_forward_that_is_the_entrys_alone() {
 }
 
 #[test]
+fn a_port_of_a_forward_is_for_the_peers_of_an_exit_that_names_them_and_not_for_users() {
+    let rules = |ports: u16, peers: u16| {
+        let forward = |number| {
+            let port = 8000 + number;
+            format!(
+                "- {{name: f{number}, direction: ExitToEntry, listen: {{port: {port}}}, \
+                 target: {{address: {{host: web.example.com, port: 80}}}}}}\n"
+            )
+        };
+        let forwards: String = (0..ports).map(forward).collect();
+        let peers: Vec<_> = (0..peers)
+            .map(|number| format!("'spiffe://{number}'"))
+            .collect();
+        let tunnel = built(&format!(
+            "forwards:\n{forwards}exit: {{ssh: {{secretName: people}}}}\ncarrier: {{security: {{mode: MutualTls, \
+             entry: {{secretName: near, peers: [exit.example.com]}}, exit: {{secretName: far, peers: [{}]}}}}}}\n",
+            peers.join(", ")
+        ));
+        let rules = config(&tunnel, "office-exit").allow_listen;
+        let named = rules.iter().filter(|rule| rule.peer.is_some()).count();
+        (rules.len(), named)
+    };
+    assert_eq!(rules(1, 2), (2, 2));
+    assert_eq!(rules(2, 32), (64, 64));
+    // More rules than a gateway takes.
+    assert_eq!(rules(3, 32), (3, 0));
+}
+
+#[test]
 fn a_changed_port_or_file_is_for_new_pods_and_the_secrets_content_is_not() {
     let hash = |spec: &str| {
         let pod = pod(&built(spec), "office-exit");
