@@ -5,7 +5,7 @@
 //! docs/protocol.md says why no library does it. A cut is RESET_STREAM and STOP_SENDING, and never an end.
 //!
 //! Memory: a peer may send what the windows allow, `memory.receive` in all, and fields as long as [`FIELD_BYTES_MAX`] each and
-//! [`frame::READING_MAX`] together; see docs/limits.md.
+//! [`frame::READING_MAX`] together; see docs/limits.md. Work: frames that carry nothing are counted ([`quic_streams::Overhead`]).
 
 mod ask;
 mod code;

@@ -44,3 +44,24 @@ impl TakenBack {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_costs_nothing_and_whatever_comes_then_no_more_than_the_longest_pause() {
+        let (taken_back, begun) = (TakenBack::default(), Instant::now());
+        let ready = || taken_back.0.borrow().ready_at();
+        for _ in 0..1000 {
+            taken_back.count();
+        }
+        assert!(ready().is_none_or(|at| at <= Instant::now()));
+        for _ in 0..10_000 {
+            taken_back.count();
+        }
+        let ready = ready().unwrap();
+        assert!(ready > begun + PAUSE_MAX - Duration::from_millis(10));
+        assert!(ready < Instant::now() + PAUSE_MAX + Duration::from_millis(10));
+    }
+}
