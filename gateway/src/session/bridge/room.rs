@@ -108,7 +108,8 @@ impl<L: Link> Bridge<L> {
         };
         let mut best: Vec<_> = up.clone().filter(has_room).cloned().collect();
         if best.is_empty() && !up.clone().any(|member| member.link.is_full()) {
-            let allowed: usize = up.map(|member| member.link.streams_max()).sum();
+            let allowed = up.map(|member| member.link.streams_max());
+            let allowed = allowed.fold(0, usize::saturating_add);
             return Err(OpenError::PeerStreamLimit {
                 streams_max: allowed as u64,
             });
@@ -181,7 +182,7 @@ impl<L: Link> Bridge<L> {
             let met = member.room.met.get().unwrap_or(met);
             member.link.streams_max().min(met)
         });
-        let room = room.sum();
+        let room = room.fold(0, usize::saturating_add);
         let outdated = counts.filter(|member| member.is_outdated()).count();
         let sends = links_wanted(self.stream_count(), room, up);
         self.numbers.send_if_modified(|numbers| {
