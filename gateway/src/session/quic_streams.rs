@@ -60,6 +60,9 @@ pub(crate) struct Broken {
     pub(crate) problem: &'static str,
 }
 
+/// A stream.
+type Halves<F> = (Sending<F>, Receiving<F>);
+
 /// What all streams of one connection share.
 pub(crate) struct Traffic {
     pub(crate) connection: Connection,
@@ -108,9 +111,7 @@ impl Traffic {
     }
 
     /// A new stream of this side's; `None`: [`Self::is_full`].
-    pub(crate) fn open<F: Framing>(
-        self: &Rc<Self>,
-    ) -> Option<Result<(Sending<F>, Receiving<F>), ConnectionError>> {
+    pub(crate) fn open<F: Framing>(self: &Rc<Self>) -> Option<Result<Halves<F>, ConnectionError>> {
         let stream = self.room.take(self.connection.quic())?;
         Some(stream.map(|(sender, receiver)| self.halves(sender, receiver)))
     }
@@ -132,9 +133,7 @@ impl Traffic {
     ///
     /// # Errors
     /// The connection has ended.
-    pub(crate) async fn accept<F: Framing>(
-        self: &Rc<Self>,
-    ) -> Result<(Sending<F>, Receiving<F>), ConnectionError> {
+    pub(crate) async fn accept<F: Framing>(self: &Rc<Self>) -> Result<Halves<F>, ConnectionError> {
         self.taken_back.pause().await;
         let (sender, receiver) = self.connection.quic().accept_bi().await?;
         Ok(self.halves(sender, receiver))
@@ -146,11 +145,7 @@ impl Traffic {
     }
 
     /// Both halves of a stream.
-    fn halves<F: Framing>(
-        self: &Rc<Self>,
-        sender: SendStream,
-        receiver: RecvStream,
-    ) -> (Sending<F>, Receiving<F>) {
+    fn halves<F: Framing>(self: &Rc<Self>, sender: SendStream, receiver: RecvStream) -> Halves<F> {
         (
             Sending::new(sender, Rc::clone(self)),
             Receiving::new(receiver, Rc::clone(self)),
