@@ -20,7 +20,7 @@ use quinn::{ConnectionError, RecvStream, SendStream, VarInt};
 use crate::io::quic::{CloseCode, Connection, window};
 use crate::io::transport::Side;
 use crate::session::bridge::link::{Below, Under, Unsent};
-pub(crate) use overhead::{Excessive, InARow, Overhead};
+pub(crate) use overhead::{Excessive, Overhead, StreamOverhead};
 pub(crate) use receiving::Receiving;
 use room::Room;
 pub(crate) use sending::Sending;
@@ -134,6 +134,7 @@ impl Traffic {
     /// # Errors
     /// The connection has ended.
     pub(crate) async fn accept<F: Framing>(self: &Rc<Self>) -> Result<Halves<F>, ConnectionError> {
+        tokio::task::consume_budget().await;
         self.taken_back.pause().await;
         let (sender, receiver) = self.connection.quic().accept_bi().await?;
         Ok(self.halves(sender, receiver))

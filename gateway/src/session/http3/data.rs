@@ -6,7 +6,7 @@ use quinn::VarInt;
 
 use super::code;
 use super::frame::{self, Head};
-use crate::session::quic_streams::{Broken, Framing, InARow, Overhead};
+use crate::session::quic_streams::{Broken, Framing, Overhead, StreamOverhead};
 
 /// Less payload than this in one piece is copied, for a piece holds all of what it came with.
 const COPIED_MAX: usize = 1024;
@@ -18,7 +18,7 @@ pub(crate) struct Data {
     /// What the frame that has begun lacks, and whether it is of a kind that is skipped.
     left: u64,
     skips: bool,
-    in_a_row: InARow,
+    overhead: StreamOverhead,
 }
 
 impl Data {
@@ -29,9 +29,9 @@ impl Data {
         self.skips = kind != frame::DATA;
         self.left = length;
         if self.skips || length == 0 {
-            self.in_a_row.count(overhead)?;
+            self.overhead.count(overhead)?;
         } else {
-            self.in_a_row.end();
+            self.overhead.carried();
         }
         Ok(())
     }

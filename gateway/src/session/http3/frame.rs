@@ -6,7 +6,7 @@ use std::rc::Rc;
 use quinn::{ConnectionError, ReadError, RecvStream, VarInt};
 
 use super::{FIELD_BYTES_MAX, code};
-use crate::session::quic_streams::{Broken, Excessive, InARow, Overhead};
+use crate::session::quic_streams::{Broken, Excessive, Overhead, StreamOverhead};
 
 pub(super) const DATA: u64 = 0x0;
 pub(super) const HEADERS: u64 = 0x1;
@@ -213,7 +213,7 @@ pub(super) struct Frames {
     begun: Option<(u64, u64)>,
     is_known: bool,
     /// Those of no known kind; `None`: there is no bound for this stream alone.
-    in_a_row: Option<InARow>,
+    overhead: Option<StreamOverhead>,
     body: Vec<u8>,
     /// What is taken of the budget.
     taken: usize,
@@ -226,7 +226,7 @@ impl Frames {
             head: Head::default(),
             begun: None,
             is_known: false,
-            in_a_row: Some(InARow::default()),
+            overhead: Some(StreamOverhead::default()),
             body: Vec::new(),
             taken: 0,
         }
@@ -235,7 +235,7 @@ impl Frames {
     /// Those of the control stream, where clients say of each request how urgent it is (RFC 9218, section 7.2).
     pub(super) fn of_control(budget: &Rc<Budget>) -> Self {
         let mut frames = Self::new(budget);
-        frames.in_a_row = None;
+        frames.overhead = None;
         frames
     }
 
@@ -287,10 +287,10 @@ impl Frames {
         self.is_known = is_known(kind)?;
         self.begun = Some((kind, length));
         if !self.is_known {
-            let overhead = &self.budget.overhead;
-            let counted = match &mut self.in_a_row {
-                Some(in_a_row) => in_a_row.count(overhead),
-                None => overhead.count(),
+            let all = &self.budget.overhead;
+            let counted = match &mut self.overhead {
+                Some(overhead) => overhead.count(all),
+                None => all.count(),
             };
             return Ok(counted?);
         }

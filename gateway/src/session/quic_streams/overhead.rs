@@ -10,6 +10,8 @@ use crate::base::token_bucket::Bucket;
 
 /// On one stream, without payload in between.
 const IN_A_ROW_MAX: u32 = 100;
+/// The first ones of each stream do not count for its connection: some libraries end each stream by one.
+const FREE: u32 = 4;
 /// On all streams of a connection, a second, and for how long at once.
 const PER_SECOND: u64 = 1000;
 const BURST: Duration = Duration::from_secs(10);
@@ -41,25 +43,54 @@ impl Overhead {
     }
 }
 
-/// Those of one stream since its last payload.
+/// Those of one stream.
 #[derive(Debug, Default)]
-pub(crate) struct InARow(u32);
+pub(crate) struct StreamOverhead {
+    in_a_row: u32,
+    free: u32,
+}
 
-impl InARow {
+impl StreamOverhead {
     /// One more.
     ///
     /// # Errors
     /// [`Excessive`].
     pub(crate) fn count(&mut self, all: &Overhead) -> Result<(), Excessive> {
-        self.0 += 1;
-        match self.0 <= IN_A_ROW_MAX {
-            true => all.count(),
-            false => Err(Excessive),
+        self.in_a_row += 1;
+        if self.in_a_row > IN_A_ROW_MAX {
+            return Err(Excessive);
         }
+        if self.free < FREE {
+            self.free += 1;
+            return Ok(());
+        }
+        all.count()
     }
 
-    /// Payload.
-    pub(crate) fn end(&mut self) {
-        self.0 = 0;
+    /// Payload came.
+    pub(crate) fn carried(&mut self) {
+        self.in_a_row = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_ones_of_each_stream_are_free_and_a_row_ends_with_payload() {
+        let all = Overhead::default();
+        while all.count().is_ok() {}
+        for _ in 0..1000 {
+            let mut one = StreamOverhead::default();
+            assert!((0..FREE).all(|_| one.count(&all).is_ok()));
+        }
+        let (all, mut one) = (Overhead::default(), StreamOverhead::default());
+        for _ in 0..3 {
+            assert!((0..IN_A_ROW_MAX).all(|_| one.count(&all).is_ok()));
+            one.carried();
+        }
+        assert!((0..IN_A_ROW_MAX).all(|_| one.count(&all).is_ok()));
+        assert_eq!(one.count(&all), Err(Excessive));
     }
 }
