@@ -99,13 +99,15 @@ impl Http3 {
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, Unheard> {
         let traffic = &self.shared.traffic;
         let quic = traffic.connection.quic();
-        let mut saying = Saying::begin(quic).await?;
+        let greets_by = Instant::now() + HELLO_MAX;
+        // It waits for the peer's credit.
+        let saying = tokio::time::timeout_at(greets_by, Saying::begin(quic)).await;
+        let mut saying = saying.map_err(|_| NO_SETTINGS)??;
         let mut hearing = Hearing::new(quic, self.side, &self.shared.budget);
         let mut asking = JoinSet::new();
         // The number of the next request of the peer's.
         let mut next = 0;
         let mut has_left = false;
-        let greets_by = Instant::now() + HELLO_MAX;
         loop {
             if saying.is_done() && self.goes_away.get() && !has_left {
                 // What a client says there is of pushes, of which there are none.

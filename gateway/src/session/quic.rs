@@ -39,6 +39,9 @@ use wire::Message;
 /// How long the first message on a stream may take, from its first byte.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
+/// The peer has said none in time.
+const NO_HELLO: SessionEnd = SessionEnd::Protocol(SessionError::HelloTimeout);
+
 /// The halves of a stream.
 pub(crate) type Sending = quic_streams::Sending<Bare>;
 pub(crate) type Receiving = quic_streams::Receiving<Bare>;
@@ -77,11 +80,14 @@ impl Quic {
 
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, SessionEnd> {
         let quic = self.traffic.connection.quic();
-        let mut saying = Saying::begin(quic, self.streams_max).await?;
+        let greets_by = Instant::now() + HELLO_MAX;
+        // It waits for the peer's credit.
+        let saying =
+            tokio::time::timeout_at(greets_by, Saying::begin(quic, self.streams_max)).await;
+        let mut saying = saying.map_err(|_| NO_HELLO)??;
         let mut hearing = Hearing::new(quic, &self.traffic.overhead);
         let mut has_left = false;
         let mut asking = JoinSet::new();
-        let greets_by = Instant::now() + HELLO_MAX;
         loop {
             if saying.is_done() {
                 let word = self.listens.borrow_mut().take().map(Message::Listen);
@@ -120,7 +126,7 @@ impl Quic {
                     return Ok(SessionEnd::Closed);
                 }
                 () = tokio::time::sleep_until(greets_by), if !hearing.has_heard() => {
-                    return Err(SessionEnd::Protocol(SessionError::HelloTimeout));
+                    return Err(NO_HELLO);
                 }
             }
         }

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use quinn::{RecvStream, SendStream, VarInt};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
@@ -210,6 +211,14 @@ async fn a_peer_that_says_no_hello_in_time_is_cut_off() {
             let (near, exit) = exit_of(protocol, nowhere()).await;
             let (dialled, far) = pair(protocol).await;
             let entry = entry_of(protocol, dialled, nowhere());
+            // It says hello, and has this side say none.
+            let (silenced, deaf) = pair(protocol).await;
+            let mut credit = Vec::new();
+            while let Some(stream) = silenced.quic().open_uni().now_or_never() {
+                credit.push(stream.unwrap());
+            }
+            let mute = entry_of(protocol, silenced, nowhere());
+            let _hello = greet(protocol, &deaf).await;
             let (greeted, other) = exit_of(protocol, nowhere()).await;
             let _control = greet(protocol, &greeted).await;
             tokio::time::sleep(Duration::from_millis(50)).await;
@@ -217,7 +226,7 @@ async fn a_peer_that_says_no_hello_in_time_is_cut_off() {
             tokio::time::sleep(Duration::from_millis(10)).await;
             assert!(!exit.has_ended() && !entry.has_ended(), "{protocol}");
             pass(Duration::from_millis(200)).await;
-            for peer in [near, far] {
+            for peer in [near, far, deaf] {
                 let closed = soon(peer.quic().closed()).await;
                 let quinn::ConnectionError::ApplicationClosed(close) = closed else {
                     panic!("{protocol}: {closed}");
@@ -225,7 +234,7 @@ async fn a_peer_that_says_no_hello_in_time_is_cut_off() {
                 assert_eq!(close.error_code, VarInt::from_u32(code), "{protocol}");
             }
             soon(async {
-                while !exit.has_ended() || !entry.has_ended() {
+                while ![&exit, &entry, &mute].iter().all(|mux| mux.has_ended()) {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             })
