@@ -165,6 +165,29 @@ fn peers_that_abuse_the_protocol_cost_no_memory_and_hold_up_nobody() {
     assert!(servers.any(|server| said(server) == b"hello"));
 }
 
+/// The exit takes 64 at once, which nothing but the credit for streams says to the entry.
+#[test]
+fn streams_beyond_what_a_server_takes_at_once_go_over_another_connection() {
+    let dir = tempfile::tempdir().unwrap();
+    let tls = Tls::new(dir.path());
+    let (listener, target) = target();
+    let (_exit, carrier) = exit("HTTP3", Some(&tls), target);
+    let (entry, forward) = entry("HTTP3", Some(&tls), carrier, target);
+    let streams: Vec<_> = (0..90)
+        .map(|_| (connect(forward), accept(&listener)))
+        .collect();
+    for (mut client, mut server) in streams.iter().map(|(client, server)| (client, server)) {
+        client.write_all(b"?").unwrap();
+        std::io::Read::read_exact(&mut server, &mut [0]).unwrap();
+    }
+    assert_eq!(entry.status()["carriers"].as_array().unwrap().len(), 2);
+    drop(streams);
+    // They are over, and one connection is enough again.
+    until("the connection that is of no use has gone", || {
+        entry.status()["carriers"].as_array().unwrap().len() == 1
+    });
+}
+
 /// All that came, up to an end or a reset.
 fn said(mut server: std::net::TcpStream) -> Vec<u8> {
     let mut said = Vec::new();

@@ -14,6 +14,7 @@ mod links;
 mod listeners;
 mod mux;
 mod opening;
+mod room;
 mod sink;
 mod source;
 mod stream;
@@ -29,7 +30,7 @@ use std::time::Duration;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config::{Reloadable, SessionConfig};
 use muxtunnel_proto::ListenId;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
 use crate::base::closing::Reason;
@@ -72,6 +73,9 @@ pub(crate) struct Bridge<L: Link> {
     ended: watch::Sender<bool>,
     /// A stream has begun, or a stream or a link has ended.
     idle_wake: Notify,
+    /// Opens wait here for room on any link; `limits.streams` of them at most, for they count as streams.
+    turns: Rc<Mutex<()>>,
+    room_wake: Notify,
     config: SessionConfig,
     telemetry: Arc<Telemetry>,
     reloadable: watch::Receiver<Arc<Reloadable>>,
@@ -107,6 +111,8 @@ impl<L: Link> Bridge<L> {
             end: RefCell::default(),
             ended: watch::Sender::new(false),
             idle_wake: Notify::new(),
+            turns: Rc::default(),
+            room_wake: Notify::new(),
             config,
             telemetry,
             reloadable,

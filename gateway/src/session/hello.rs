@@ -18,7 +18,7 @@ use crate::session::end::SessionEnd;
 use crate::session::http2::{GOES_AWAY, PREFACE};
 
 /// How long the hello may take.
-const HELLO_MAX: Duration = Duration::from_secs(5);
+pub(crate) const HELLO_MAX: Duration = Duration::from_secs(5);
 /// Its longest form: what is longer is none.
 const HELLO_BYTES_MAX: usize = HEADER_BYTES + 1024;
 /// How long the word to a carrier that is refused may take.

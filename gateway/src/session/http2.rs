@@ -31,7 +31,9 @@ use tokio::sync::{Notify, mpsc};
 use crate::io::socket::KeepaliveConfig;
 use crate::io::transport::{Side, Transport};
 use crate::session::backlog::Backlog;
-use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Payload, Under};
+use crate::session::bridge::link::{
+    Below, Hears, Link, Listens, NoStream, Opened, Opening, Payload, Under,
+};
 use crate::session::connect::{answer, connect_to};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
@@ -208,14 +210,14 @@ impl Link for Http2 {
     type Ask = Asked;
 
     /// HTTP/2's priorities (RFC 9113, section 5.3) are deprecated.
-    fn open(&self, target: &str, _: Priority) -> Local<'static, Result<Opened<Self>, NoStream>> {
+    fn open(&self, target: &str, _: Priority) -> Option<Opening<Self>> {
         if let Some(listen) = listen_of_target(target) {
-            return self.listeners.open(listen, &self.traffic);
+            return Some(self.listeners.open(listen, &self.traffic));
         }
         let requests = self.requests.borrow().clone();
         let request = connect_to(target);
         let traffic = Rc::clone(&self.traffic);
-        Box::pin(async move {
+        Some(Box::pin(async move {
             let mut requests = requests.ok_or(NoStream::NotTaken)?;
             let request = request.map_err(NoStream::Refused)?;
             let room = std::future::poll_fn(|context| requests.poll_ready(context)).await;
@@ -229,7 +231,7 @@ impl Link for Http2 {
                 sender: Sending::new(sender, Rc::clone(&traffic)),
                 receiver: Receiving::new(body, traffic),
             })
-        })
+        }))
     }
 
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {

@@ -5,7 +5,7 @@
 //! docs/protocol.md says why no library does it. A cut is RESET_STREAM and STOP_SENDING, and never an end.
 //!
 //! Memory: a peer may send what the windows allow, `memory.receive` in all, and fields as long as [`FIELD_BYTES_MAX`] each and
-//! [`frame::READING_MAX`] together; see docs/limits.md.
+//! [`frame::READING_MAX`] together; see docs/limits.md. Work: frames that carry nothing are counted ([`quic_streams::Overhead`]).
 
 mod ask;
 mod code;
@@ -18,10 +18,8 @@ pub(crate) mod oracle;
 mod qpack;
 mod settings;
 
-use std::cell::{Cell, RefCell};
-use std::io::{Error, ErrorKind};
+use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use http::response::Parts;
 use muxtunnel_gateway_config::SessionConfig;
@@ -29,13 +27,14 @@ use muxtunnel_proto::{Priority, Reason, Refusal, SessionError};
 use quinn::{ConnectionError, VarInt, WriteError};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::base::token_bucket::Bucket;
-use crate::io::quic::{CloseCode, window};
+use crate::io::quic::CloseCode;
 use crate::io::transport::Side;
-use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Under};
+use crate::session::bridge::link::{Below, Hears, Link, NoStream, Opened, Opening};
 use crate::session::connect::{answer, connect_to};
 use crate::session::end::SessionEnd;
+use crate::session::hello::HELLO_MAX;
 use crate::session::mux::Local;
 use crate::session::quic_streams::{self, Broken, Traffic};
 use ask::Asked;
@@ -45,12 +44,6 @@ use frame::{Budget, Cut, Frames};
 
 /// The header fields of one request or answer, as they are sent and as they count.
 const FIELD_BYTES_MAX: usize = 16 << 10;
-/// Requests a second that the peer may take back before they are answered, and for how long at once: more end the connection
-/// (as CVE-2023-44487 in HTTP/2).
-const CANCELLED_PER_SECOND: u64 = 200;
-const CANCELLED_BURST: Duration = Duration::from_secs(5);
-/// How long the last packet has to leave: the library sends it by a task of its own.
-const CLOSE_TIME: Duration = Duration::from_millis(20);
 /// The peer takes requests of any number.
 const ALL_TAKEN: u64 = u64::MAX;
 /// Between the numbers of two requests (RFC 9000, section 2.1).
@@ -79,20 +72,6 @@ pub(crate) struct Http3 {
 struct Shared {
     traffic: Rc<Traffic>,
     budget: Rc<Budget>,
-    cancelled: RefCell<Bucket>,
-}
-
-impl Shared {
-    /// The peer took a request back before it was answered.
-    fn cancelled(&self) {
-        let mut cancelled = self.cancelled.borrow_mut();
-        if !cancelled.try_take(Instant::now(), 1) {
-            self.traffic.break_off(Broken {
-                code: code::EXCESSIVE_LOAD,
-                problem: "too many requests that are taken back",
-            });
-        }
-    }
 }
 
 impl Http3 {
@@ -101,22 +80,12 @@ impl Http3 {
     /// # Errors
     /// It is no QUIC connection.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
-        let Under::Quic(connection) = below.under else {
-            let text = "HTTP/3 does not run on bytes in order";
-            return Err(Error::new(ErrorKind::InvalidInput, text));
-        };
-        let quic = connection.quic();
-        quic.set_receive_window(window(config.memory.receive.0));
-        quic.set_send_window(config.memory.retain.0);
-        if side == Side::Accepts {
-            quic.set_max_concurrent_bi_streams(config.streams_max.into());
-        }
+        let traffic = Traffic::new(side, below, config, "HTTP/3")?;
         Ok(Self {
             side,
             shared: Rc::new(Shared {
-                traffic: Rc::new(Traffic::new(connection, below.unsent)),
-                budget: Rc::default(),
-                cancelled: RefCell::new(Bucket::new(CANCELLED_PER_SECOND, CANCELLED_BURST)),
+                budget: Rc::new(Budget::new(&traffic.overhead)),
+                traffic,
             }),
             streams_max: config.streams_max as usize,
             field_bytes_max: Cell::new(u64::MAX),
@@ -130,7 +99,10 @@ impl Http3 {
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, Unheard> {
         let traffic = &self.shared.traffic;
         let quic = traffic.connection.quic();
-        let mut saying = Saying::begin(quic).await?;
+        let greets_by = Instant::now() + HELLO_MAX;
+        // It waits for the peer's credit.
+        let saying = tokio::time::timeout_at(greets_by, Saying::begin(quic)).await;
+        let mut saying = saying.map_err(|_| NO_SETTINGS)??;
         let mut hearing = Hearing::new(quic, self.side, &self.shared.budget);
         let mut asking = JoinSet::new();
         // The number of the next request of the peer's.
@@ -151,9 +123,12 @@ impl Http3 {
                         hears.asked(asked);
                     }
                 }
-                stream = quic.accept_bi() => {
-                    let (sender, receiver) = stream.map_err(end_of)?;
-                    let (mut sender, mut receiver) = traffic.halves(sender, receiver);
+                room = traffic.has_room() => {
+                    room.map_err(end_of)?;
+                    hears.room();
+                }
+                stream = traffic.accept() => {
+                    let (mut sender, mut receiver) = stream.map_err(end_of)?;
                     if has_left {
                         sender.reject(code::REQUEST_REJECTED);
                         receiver.reject(code::REQUEST_REJECTED);
@@ -165,12 +140,42 @@ impl Http3 {
                 }
                 () = self.control_due.notified() => {}
                 () = self.closing.notified() => {
-                    traffic.connection.close(CloseCode::Done, "");
-                    tokio::time::sleep(CLOSE_TIME).await;
+                    traffic.close(CloseCode::Done, "").await;
                     return Ok(SessionEnd::Closed);
+                }
+                () = tokio::time::sleep_until(greets_by), if !hearing.has_settings() => {
+                    return Err(NO_SETTINGS.into());
                 }
             }
         }
+    }
+
+    /// The stream of a request for `target`, and its fields; `None`: [`Link::is_full`].
+    fn begin(
+        &self,
+        target: &str,
+        priority: Priority,
+    ) -> Option<Result<(Request, Vec<u8>), NoStream>> {
+        let request = match connect_to(target) {
+            Ok(request) => request,
+            Err(refusal) => return Some(Err(NoStream::Refused(refusal))),
+        };
+        let (fields, size) = message::push_request(&request);
+        if size as u64 > self.field_bytes_max.get() {
+            let text = "the other side takes no request that is as long as this target";
+            return Some(Err(refused(text.to_owned())));
+        }
+        if *self.taken_below.borrow() < ALL_TAKEN {
+            return Some(Err(NoStream::NotTaken));
+        }
+        let stream = self.shared.traffic.open()?;
+        Some(match stream {
+            Ok((sender, receiver)) => {
+                sender.set_priority(priority);
+                Ok((Request(Some((sender, receiver))), fields))
+            }
+            Err(error) => Err(not_opened(&error)),
+        })
     }
 
     fn heard(&self, heard: Heard, hears: &dyn Hears<Self>) -> Result<(), Broken> {
@@ -198,31 +203,12 @@ impl Link for Http3 {
     type Receiver = Receiving;
     type Ask = Asked;
 
-    fn open(
-        &self,
-        target: &str,
-        priority: Priority,
-    ) -> Local<'static, Result<Opened<Self>, NoStream>> {
-        let shared = Rc::clone(&self.shared);
-        let taken_below = self.taken_below.subscribe();
-        let field_bytes_max = self.field_bytes_max.get();
-        let request = connect_to(target);
-        Box::pin(async move {
-            let (fields, size) = message::push_request(&request.map_err(NoStream::Refused)?);
-            if size as u64 > field_bytes_max {
-                let text = "the other side takes no request that is as long as this target";
-                return Err(refused(text.to_owned()));
-            }
-            let stream = tokio::select! {
-                biased;
-                () = leaves(taken_below.clone(), ALL_TAKEN - 1) => return Err(NoStream::NotTaken),
-                stream = shared.traffic.connection.quic().open_bi() => stream,
-            };
-            let (sender, receiver) = stream.map_err(|error| not_opened(&error))?;
-            let (sender, receiver) = shared.traffic.halves(sender, receiver);
-            sender.set_priority(priority);
-            let number = sender.id().unwrap_or_default();
-            let mut request = Request(Some((sender, receiver)));
+    fn open(&self, target: &str, priority: Priority) -> Option<Opening<Self>> {
+        let begun = self.begin(target, priority)?;
+        let (shared, taken_below) = (Rc::clone(&self.shared), self.taken_below.subscribe());
+        Some(Box::pin(async move {
+            let (mut request, fields) = begun?;
+            let number = request.number();
             let head = tokio::select! {
                 biased;
                 head = request.send(fields, &shared) => head?,
@@ -236,7 +222,7 @@ impl Link for Http3 {
                 receiver,
                 address,
             })
-        })
+        }))
     }
 
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {
@@ -249,10 +235,9 @@ impl Link for Http3 {
                     SessionEnd::Closed
                 }
             };
-            let Some(broken) = traffic.broken() else {
+            let Some(broken) = traffic.broken().await else {
                 return end;
             };
-            tokio::time::sleep(CLOSE_TIME).await;
             SessionEnd::Protocol(SessionError::Violation {
                 code: Some(broken.code.into_inner()),
                 problem: broken.problem.to_owned(),
@@ -260,9 +245,13 @@ impl Link for Http3 {
         })
     }
 
-    /// What the peer takes at once is QUIC's to say, and its library's to know: an open beyond that waits.
+    /// What the peer takes at once is QUIC's to say, and its library's to know.
     fn streams_max(&self) -> usize {
         self.streams_max
+    }
+
+    fn is_full(&self) -> bool {
+        self.shared.traffic.is_full()
     }
 
     fn held(&self) -> u64 {
@@ -283,6 +272,11 @@ impl Link for Http3 {
 struct Request(Option<(Sending, Receiving)>);
 
 impl Request {
+    fn number(&self) -> u64 {
+        let sender = self.0.as_ref().map(|(sender, _)| sender);
+        sender.and_then(Sending::id).unwrap_or_default()
+    }
+
     /// Sends its `fields`, and waits for the head of the answer.
     async fn send(&mut self, fields: Vec<u8>, shared: &Shared) -> Result<Parts, NoStream> {
         let Some((sender, receiver)) = &mut self.0 else {
@@ -308,6 +302,8 @@ impl Request {
             if !head.status.is_informational() {
                 return Ok(head);
             }
+            let counted = shared.budget.overhead.count();
+            counted.map_err(|excessive| not_answered(excessive.into(), &shared.traffic))?;
         }
     }
 }
@@ -320,6 +316,12 @@ impl Drop for Request {
         }
     }
 }
+
+/// The peer has said no hello.
+const NO_SETTINGS: Broken = Broken {
+    code: code::MISSING_SETTINGS,
+    problem: "no SETTINGS in time",
+};
 
 /// Fields that cannot be read.
 const UNREADABLE: Broken = Broken {

@@ -14,7 +14,6 @@ mod reading;
 pub(crate) mod wire;
 
 use std::cell::{Cell, RefCell};
-use std::io::{Error, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -23,11 +22,13 @@ use muxtunnel_proto::{ListenTable, Priority, Reason, Refusal, ResetCode, Session
 use quinn::{ConnectionError, VarInt};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
-use crate::io::quic::{CloseCode, window};
+use crate::io::quic::CloseCode;
 use crate::io::transport::Side;
-use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Under};
+use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened, Opening};
 use crate::session::end::SessionEnd;
+use crate::session::hello::HELLO_MAX;
 use crate::session::mux::Local;
 use crate::session::quic_streams::{self, Traffic};
 use ask::Asked;
@@ -37,8 +38,9 @@ use wire::Message;
 
 /// How long the first message on a stream may take, from its first byte.
 const OPEN_MAX: Duration = Duration::from_secs(5);
-/// How long the last packet has to leave: the library sends it by a task of its own.
-const CLOSE_TIME: Duration = Duration::from_millis(20);
+
+/// The peer has said none in time.
+const NO_HELLO: SessionEnd = SessionEnd::Protocol(SessionError::HelloTimeout);
 
 /// The halves of a stream.
 pub(crate) type Sending = quic_streams::Sending<Bare>;
@@ -64,19 +66,9 @@ impl Quic {
     /// # Errors
     /// It is no QUIC connection.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
-        let Under::Quic(connection) = below.under else {
-            let text = "QUIC does not run on bytes in order";
-            return Err(Error::new(ErrorKind::InvalidInput, text));
-        };
-        let quic = connection.quic();
-        quic.set_receive_window(window(config.memory.receive.0));
-        quic.set_send_window(config.memory.retain.0);
-        if side == Side::Accepts {
-            quic.set_max_concurrent_bi_streams(config.streams_max.into());
-        }
         Ok(Self {
             side,
-            traffic: Rc::new(Traffic::new(connection, below.unsent)),
+            traffic: Traffic::new(side, below, config, "QUIC")?,
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
             listens: RefCell::new(ListenTable::new(side == Side::Dials)),
@@ -88,8 +80,12 @@ impl Quic {
 
     async fn drive(&self, hears: &dyn Hears<Self>) -> Result<SessionEnd, SessionEnd> {
         let quic = self.traffic.connection.quic();
-        let mut saying = Saying::begin(quic, self.streams_max).await?;
-        let mut hearing = Hearing::new(quic);
+        let greets_by = Instant::now() + HELLO_MAX;
+        // It waits for the peer's credit.
+        let saying =
+            tokio::time::timeout_at(greets_by, Saying::begin(quic, self.streams_max)).await;
+        let mut saying = saying.map_err(|_| NO_HELLO)??;
+        let mut hearing = Hearing::new(quic, &self.traffic.overhead);
         let mut has_left = false;
         let mut asking = JoinSet::new();
         loop {
@@ -116,16 +112,21 @@ impl Quic {
                         hears.asked(asked);
                     }
                 }
-                stream = quic.accept_bi() => {
-                    let (sender, receiver) = stream.map_err(end_of)?;
-                    let halves = self.traffic.halves(sender, receiver);
-                    asking.spawn_local(Asked::read(halves));
+                room = self.traffic.has_room() => {
+                    room.map_err(end_of)?;
+                    hears.room();
+                }
+                stream = self.traffic.accept() => {
+                    let halves = stream.map_err(end_of)?;
+                    asking.spawn_local(Asked::read(halves, Rc::clone(&self.traffic)));
                 }
                 () = self.control_due.notified() => {}
                 () = self.closing.notified() => {
-                    self.traffic.connection.close(CloseCode::Done, "");
-                    tokio::time::sleep(CLOSE_TIME).await;
+                    self.traffic.close(CloseCode::Done, "").await;
                     return Ok(SessionEnd::Closed);
+                }
+                () = tokio::time::sleep_until(greets_by), if !hearing.has_heard() => {
+                    return Err(NO_HELLO);
                 }
             }
         }
@@ -137,20 +138,14 @@ impl Link for Quic {
     type Receiver = Receiving;
     type Ask = Asked;
 
-    fn open(
-        &self,
-        target: &str,
-        priority: Priority,
-    ) -> Local<'static, Result<Opened<Self>, NoStream>> {
-        let traffic = Rc::clone(&self.traffic);
+    fn open(&self, target: &str, priority: Priority) -> Option<Opening<Self>> {
+        let stream = self.traffic.open()?;
         let open = Message::Open {
             priority,
             target: target.to_owned(),
         };
-        Box::pin(async move {
-            let stream = traffic.connection.quic().open_bi().await;
-            let (sender, receiver) = stream.map_err(not_opened)?;
-            let (mut sender, mut receiver) = traffic.halves(sender, receiver);
+        Some(Box::pin(async move {
+            let (mut sender, mut receiver): (Sending, Receiving) = stream.map_err(not_opened)?;
             sender.set_priority(priority);
             let said = sender.say(open.encode()).await;
             said.map_err(|error| not_answered(error.into()))?;
@@ -167,7 +162,7 @@ impl Link for Quic {
                     format!("the other side answered an open by {other:?}"),
                 ))),
             }
-        })
+        }))
     }
 
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {
@@ -177,8 +172,7 @@ impl Link for Quic {
                 Err(end) => {
                     if let SessionEnd::Protocol(error) = &end {
                         let text = error.to_string();
-                        self.traffic.connection.close(CloseCode::Violation, &text);
-                        tokio::time::sleep(CLOSE_TIME).await;
+                        self.traffic.close(CloseCode::Violation, &text).await;
                     }
                     end
                 }
@@ -188,6 +182,10 @@ impl Link for Quic {
 
     fn streams_max(&self) -> usize {
         self.peer_streams_max.get() as usize
+    }
+
+    fn is_full(&self) -> bool {
+        self.traffic.is_full()
     }
 
     fn held(&self) -> u64 {

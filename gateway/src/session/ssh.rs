@@ -206,7 +206,7 @@ impl Link for Ssh {
     type Ask = Asked;
 
     /// SSH has no priorities.
-    fn open(&self, target: &str, _: Priority) -> Local<'static, Result<Opened<Self>, NoStream>> {
+    fn open(&self, target: &str, _: Priority) -> Option<link::Opening<Self>> {
         let traffic = Rc::clone(&self.traffic);
         let open = open(&traffic.connection, self.side, target, &self.listens);
         let (answer, answered) = oneshot::channel();
@@ -218,7 +218,7 @@ impl Link for Ssh {
             };
             drop(answer.send(opened));
         }));
-        Box::pin(async move {
+        Some(Box::pin(async move {
             let line = answered.await.map_err(|_| NoStream::Lost)??;
             let (sender, receiver) = Line::halves(line);
             Ok(Opened {
@@ -226,7 +226,7 @@ impl Link for Ssh {
                 receiver,
                 address: String::new(),
             })
-        })
+        }))
     }
 
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd> {

@@ -33,6 +33,8 @@ pub enum Abuse {
     EndlessFrames,
     /// A control stream that never comes to an end.
     ControlFlood,
+    /// Frames of DATA without any.
+    EmptyData,
     /// Streams of kinds that nobody knows, as many as can be.
     UnknownStreams,
     /// A byte each, in frames of their own, which the target does not read.
@@ -40,12 +42,13 @@ pub enum Abuse {
 }
 
 impl Abuse {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::RapidReset,
         Self::FieldsThatNeverEnd,
         Self::FieldBomb,
         Self::EndlessFrames,
         Self::ControlFlood,
+        Self::EmptyData,
         Self::UnknownStreams,
         Self::SmallData,
     ];
@@ -53,11 +56,11 @@ impl Abuse {
     /// How the connection ends; `None`: this side has had enough.
     pub const fn code(self) -> Option<u64> {
         match self {
-            Self::RapidReset => Some(0x107),
-            Self::FieldsThatNeverEnd
+            Self::ControlFlood | Self::EmptyData => Some(0x107),
+            Self::RapidReset
+            | Self::FieldsThatNeverEnd
             | Self::FieldBomb
             | Self::EndlessFrames
-            | Self::ControlFlood
             | Self::UnknownStreams
             | Self::SmallData => None,
         }
@@ -113,6 +116,7 @@ impl Peer {
             Abuse::FieldBomb => self.field_bomb().await,
             Abuse::EndlessFrames => self.endless_frames(target).await,
             Abuse::ControlFlood => self.control_flood().await,
+            Abuse::EmptyData => self.empty_data(target).await,
             Abuse::UnknownStreams => self.unknown_streams().await,
             Abuse::SmallData => self.small_data(target).await,
         };
@@ -129,17 +133,21 @@ impl Peer {
         code
     }
 
+    /// They are taken up ever more slowly, and then the next request is answered.
     async fn rapid_reset(&self, target: SocketAddr) -> Vec<SendStream> {
-        for _ in 0..40_000 {
-            let Ok((mut sender, _)) = self.connection.open_bi().await else {
-                break;
-            };
-            if sender.write_all(&connect_to(target)).await.is_err() {
-                break;
-            }
+        let begun = std::time::Instant::now();
+        for _ in 0..2000 {
+            let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
+            sender.write_all(&connect_to(target)).await.unwrap();
             let _ = sender.reset(0x10c_u32.into());
+            let _ = receiver.stop(0x10c_u32.into());
         }
-        Vec::new()
+        // 1,000 at once, and 200 a second.
+        assert!(begun.elapsed() > std::time::Duration::from_secs(4));
+        let (mut sender, mut receiver) = self.connection.open_bi().await.unwrap();
+        sender.write_all(&connect_to(target)).await.unwrap();
+        receiver.read_exact(&mut [0]).await.unwrap();
+        vec![sender]
     }
 
     async fn endless_fields(&self) -> Vec<SendStream> {
@@ -190,9 +198,23 @@ impl Peer {
         flood.extend(head(0x21, 16 << 10));
         flood.extend([7; 16 << 10]);
         for _ in 0..200 {
-            self.control.write_all(&flood).await.unwrap();
+            if self.control.write_all(&flood).await.is_err() {
+                break;
+            }
         }
         Vec::new()
+    }
+
+    async fn empty_data(&self, target: SocketAddr) -> Vec<SendStream> {
+        let (mut sender, _receiver) = self.connection.open_bi().await.unwrap();
+        sender.write_all(&connect_to(target)).await.unwrap();
+        let flood = [0, 0].repeat(20_000);
+        for _ in 0..200 {
+            if sender.write_all(&flood).await.is_err() {
+                break;
+            }
+        }
+        vec![sender]
     }
 
     async fn unknown_streams(&self) -> Vec<SendStream> {

@@ -8,6 +8,7 @@ use muxtunnel_proto::{Reason, Refusal};
 use super::Bridge;
 use super::link::{Ask, Link};
 use super::links::Member;
+use super::room::Taken;
 use super::stream::Joined;
 use crate::net::dial::Dialled;
 use crate::stream::account::Local;
@@ -25,7 +26,7 @@ impl<L: Link> Bridge<L> {
             self.telemetry.streams.refused(Code::OpenFailed);
             return ask.refuse(&Refusal::new(Reason::General, error.to_string()));
         }
-        let place = (self.number(), member.id, member.hold());
+        let place = (self.number(), member.id, member.room.take());
         let bridge = Rc::clone(self);
         let number = place.0;
         let task = tokio::task::spawn_local(Rc::clone(self).guard(async move {
@@ -36,7 +37,7 @@ impl<L: Link> Bridge<L> {
             .insert(number, Some(task.abort_handle()));
     }
 
-    async fn dial(self: &Rc<Self>, place: (u64, u64, Rc<()>), mut ask: L::Ask) {
+    async fn dial(self: &Rc<Self>, place: (u64, u64, Taken), mut ask: L::Ask) {
         let target = ask.target().to_owned();
         let dial = (self.dialler)(target.clone(), self.identity(), None);
         let dialled = tokio::select! {
@@ -44,7 +45,7 @@ impl<L: Link> Bridge<L> {
             () = ask.abandoned() => None,
             dialled = dial => Some(dialled),
         };
-        let (number, link) = (place.0, place.1);
+        let number = place.0;
         self.asking.borrow_mut().remove(&number);
         match dialled {
             Some(Ok(dialled)) => return self.accept(place, ask, target, dialled).await,
@@ -55,12 +56,12 @@ impl<L: Link> Bridge<L> {
             ),
         }
         drop(place);
-        self.stream_ended(link);
+        self.stream_ended();
     }
 
     async fn accept(
         self: &Rc<Self>,
-        place: (u64, u64, Rc<()>),
+        place: (u64, u64, Taken),
         ask: L::Ask,
         asked: String,
         dialled: Dialled,
@@ -77,7 +78,6 @@ impl<L: Link> Bridge<L> {
             address,
             admission,
         };
-        let link = place.1;
         match ask.accept(&reached) {
             Ok(halves) => {
                 let io = Joined::new(place, &self.unsent, socket, local, Vec::new());
@@ -90,7 +90,7 @@ impl<L: Link> Bridge<L> {
                     "Stream was cut before its answer"
                 );
                 drop(place);
-                self.stream_ended(link);
+                self.stream_ended();
             }
         }
     }

@@ -20,6 +20,9 @@ use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
 use crate::stream::buffers::Buffer;
 
+/// What an open comes to.
+pub(crate) type Opening<L> = Local<'static, Result<Opened<L>, NoStream>>;
+
 /// One connection to the peer.
 pub(crate) trait Link: 'static {
     /// What this side sends on a stream.
@@ -30,18 +33,19 @@ pub(crate) trait Link: 'static {
     type Ask: Ask<Sender = Self::Sender, Receiver = Self::Receiver>;
 
     /// Asks the peer for a stream of `priority` to `target` (`tcp://host:port`), and waits for the answer. A future that is
-    /// dropped takes the question back.
-    fn open(
-        &self,
-        target: &str,
-        priority: Priority,
-    ) -> Local<'static, Result<Opened<Self>, NoStream>>;
+    /// dropped takes the question back. `None`: [`Self::is_full`].
+    fn open(&self, target: &str, priority: Priority) -> Option<Opening<Self>>;
 
     /// Runs it to its end. To be called once.
     fn run<'a>(&'a self, hears: &'a dyn Hears<Self>) -> Local<'a, SessionEnd>;
 
-    /// Streams that the peer allows this side at once, as far as is known.
+    /// Streams that the peer allows this side at once, as far as it has said so.
     fn streams_max(&self) -> usize;
+
+    /// The peer takes no more streams for now, whatever it has said; [`Hears::room`] ends that.
+    fn is_full(&self) -> bool {
+        false
+    }
 
     /// Payload that came and that no local end has taken, bytes.
     fn held(&self) -> u64;
@@ -158,6 +162,9 @@ pub(crate) trait Hears<L: Link + ?Sized> {
 
     /// The peer takes no more streams; those that are open go on.
     fn going_away(&self);
+
+    /// The peer takes one stream more, behind [`Link::is_full`].
+    fn room(&self);
 
     /// The peer asks for a stream.
     fn asked(&self, ask: L::Ask);

@@ -7,11 +7,12 @@ use std::time::Instant;
 
 use muxtunnel_codes::Code;
 use muxtunnel_proto::ListenEvent;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 
 use super::Bridge;
 use super::link::{Below, Hears, Link, Under};
+use super::room::Room;
 use crate::base::closing::Reason;
 use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
@@ -52,8 +53,9 @@ pub(super) struct Member<L: Link> {
     distrusted: Cell<Option<SessionEnd>>,
     distrusted_wake: Notify,
     place: Option<Place>,
-    /// Each stream and each open on it has one more.
-    streams: Rc<()>,
+    pub(super) room: Rc<Room>,
+    /// Opens that can go on no other link wait here.
+    pub(super) turns: Rc<Mutex<()>>,
     task: RefCell<Option<AbortHandle>>,
 }
 
@@ -95,19 +97,17 @@ impl<L: Link> Member<L> {
         }
     }
 
-    /// One more stream on it, until what is returned is dropped.
-    pub(super) fn hold(&self) -> Rc<()> {
-        Rc::clone(&self.streams)
+    pub(super) fn is_retired(&self) -> bool {
+        self.retired.get()
     }
 
-    /// Streams on it that are open or being opened.
-    pub(super) fn stream_count(&self) -> usize {
-        Rc::strong_count(&self.streams) - 1
+    pub(super) fn is_outdated(&self) -> bool {
+        self.outdated.get()
     }
 
     /// Says how many streams it has, and how much of what came waits.
     pub(super) fn publish(&self) {
-        let streams = self.stream_count() as u64;
+        let streams = self.room.taken() as u64;
         self.stats.set_session(streams, self.link.held());
     }
 
@@ -177,7 +177,8 @@ impl<L: Link> Bridge<L> {
             distrusted: Cell::new(None),
             distrusted_wake: Notify::new(),
             place,
-            streams: Rc::default(),
+            room: Rc::default(),
+            turns: Rc::default(),
             task: RefCell::default(),
         });
         self.links
@@ -242,7 +243,7 @@ impl<L: Link> Bridge<L> {
             let (code, peer) = (Code::CarrierLost, &member.stats.peer);
             tracing::warn!(%code, %peer, carrier = member.id, reason = %text, "Carrier ended before its session");
         }
-        self.count_up();
+        self.has_room();
     }
 
     fn remove(&self, member: &Member<L>) {
@@ -279,37 +280,6 @@ impl<L: Link> Bridge<L> {
         self.links.borrow().values().cloned().collect()
     }
 
-    /// The link that a stream goes on: of those that are up and have room for it, the one with the fewest.
-    ///
-    /// # Errors
-    /// None has; the number is what the peer allows on all of them.
-    pub(super) fn link_for_stream(&self) -> Result<Rc<Member<L>>, usize> {
-        let links = self.links.borrow();
-        let up = links.values().filter(|member| member.is_up());
-        let has_room = |member: &&Rc<Member<L>>| member.stream_count() < member.link.streams_max();
-        let best = up.clone().filter(has_room);
-        let best = best.min_by_key(|member| member.stream_count()).cloned();
-        best.ok_or_else(|| up.map(|member| member.link.streams_max()).sum())
-    }
-
-    /// Counts them again.
-    pub(super) fn count_up(&self) {
-        let links = self.links.borrow();
-        let counts = links
-            .values()
-            .filter(|member| matches!(member.state(), State::Up | State::Leaving))
-            .filter(|member| !member.retired.get());
-        let up = counts.clone().count();
-        let room: usize = counts.clone().map(|member| member.link.streams_max()).sum();
-        let outdated = counts.filter(|member| member.outdated.get()).count();
-        let sends = links_wanted(self.streams.borrow().len(), room, up);
-        self.numbers.send_if_modified(|numbers| {
-            let before = *numbers;
-            (numbers.up, numbers.outdated, numbers.sends) = (up, outdated, sends);
-            *numbers != before
-        });
-    }
-
     /// Begins to take one link out in order. Returns whether it does.
     pub(super) fn retire_one(&self) -> bool {
         let links = self.links.borrow();
@@ -336,7 +306,7 @@ impl<L: Link> Bridge<L> {
     /// A link that takes no more streams ends without one.
     pub(super) fn end_empty(&self, member: &Member<L>) {
         let leaves = member.state() == State::Leaving && member.retired.get();
-        if leaves && member.stream_count() == 0 {
+        if leaves && member.room.taken() == 0 {
             member.link.shut_down();
         }
     }
@@ -375,20 +345,6 @@ impl<L: Link> Bridge<L> {
     }
 }
 
-/// How many links could be used for `streams`, where `up` of them have `room` for as many: one more once a quarter is
-/// left, one fewer once less than half of the others would be used.
-fn links_wanted(streams: usize, room: usize, up: usize) -> usize {
-    let each = room / up.max(1);
-    let wanted = if streams > room / 4 * 3 {
-        up + 1
-    } else if up > 1 && streams < each.saturating_mul(up - 1) / 2 {
-        up - 1
-    } else {
-        up
-    };
-    wanted.max(1)
-}
-
 /// What is heard of one link.
 struct Hearing<'a, L: Link> {
     bridge: &'a Rc<Bridge<L>>,
@@ -406,7 +362,7 @@ impl<L: Link> Hears<L> for Hearing<'_, L> {
         bridge.telemetry.add_carrier(&member.stats);
         let peer = &member.stats.peer;
         tracing::info!(%peer, carrier = member.id, "Carrier is up");
-        bridge.count_up();
+        bridge.has_room();
         bridge.advance(Progress::Ready);
     }
 
@@ -422,28 +378,16 @@ impl<L: Link> Hears<L> for Hearing<'_, L> {
         }
     }
 
+    fn room(&self) {
+        self.member.room.is_free();
+        self.bridge.has_room();
+    }
+
     fn asked(&self, ask: L::Ask) {
         self.bridge.asked(self.member, ask);
     }
 
     fn listened(&self, event: ListenEvent) {
         self.bridge.listened(self.member, event);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_more_is_wanted_before_the_last_place_is_taken_and_fewer_once_most_are_free() {
-        assert_eq!(links_wanted(0, 0, 0), 1);
-        assert_eq!(links_wanted(0, 100, 1), 1);
-        assert_eq!(links_wanted(75, 100, 1), 1);
-        assert_eq!(links_wanted(76, 100, 1), 2);
-        assert_eq!(links_wanted(76, 200, 2), 2);
-        assert_eq!(links_wanted(50, 200, 2), 2);
-        assert_eq!(links_wanted(49, 200, 2), 1);
-        assert_eq!(links_wanted(10, usize::MAX, 1), 1);
     }
 }

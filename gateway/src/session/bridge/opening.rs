@@ -9,7 +9,7 @@ use muxtunnel_proto::{OpenError, Priority, Reason, Refusal};
 
 use super::Bridge;
 use super::link::{Link, NoStream, Opened};
-use super::links::Member;
+use super::room::{Begun, Taken};
 use super::stream::Joined;
 use crate::session::mux::{NotOpened, OpenEnd, Progress, Refused};
 use crate::stream::early_data::Connection;
@@ -28,36 +28,42 @@ impl<L: Link> Bridge<L> {
         client: Connection,
         refused: Refused,
     ) -> Result<(), Box<NotOpened>> {
-        let member = match self.link_for_open(target, &client) {
-            Ok(member) => member,
+        let begun = match self.begin_now(target, priority, &client) {
+            Ok(begun) => begun,
             Err(error) => {
                 let connection = client;
                 return Err(Box::new(NotOpened { error, connection }));
             }
         };
-        let number = self.number();
-        let open = member.link.open(target, priority);
-        let place = (number, member.id, member.hold());
+        let (number, target) = (self.number(), target.to_owned());
         let bridge = Rc::clone(self);
         self.asking.borrow_mut().insert(number, None);
+        if begun.is_none() {
+            self.count_up();
+        }
         drop(tokio::task::spawn_local(Rc::clone(self).guard(
             async move {
-                let asked = bridge.ask(open, client, refused).await;
+                let opening = bridge.opened(begun, (&target, priority));
+                let asked = bridge.ask(opening, client, refused).await;
                 bridge.asking.borrow_mut().remove(&number);
                 match asked {
-                    Some((client, opened)) => bridge.join(place, client, opened).await,
-                    None => {
-                        let (_, link, hold) = place;
-                        drop(hold);
-                        bridge.stream_ended(link);
+                    Some((client, (link, taken, opened))) => {
+                        bridge.join((number, link, taken), client, opened).await;
                     }
+                    None => bridge.stream_ended(),
                 }
             },
         )));
         Ok(())
     }
 
-    fn link_for_open(&self, target: &str, client: &Connection) -> Result<Rc<Member<L>>, OpenError> {
+    /// `None`: it has to wait for room.
+    fn begin_now(
+        &self,
+        target: &str,
+        priority: Priority,
+        client: &Connection,
+    ) -> Result<Option<Begun<L>>, OpenError> {
         match *self.progress.borrow() {
             _ if self.has_ended() => return Err(OpenError::GoingAway),
             Progress::Hello => return Err(OpenError::NotReady),
@@ -71,22 +77,32 @@ impl<L: Link> Bridge<L> {
         if client.source.is_some() {
             return Err(OpenError::NoSources);
         }
-        if let Some(member) = self.link_of_listener(target) {
-            return Ok(member);
+        match self.is_waited_for(target) {
+            true => Ok(None),
+            false => self.begin(target, priority),
         }
-        self.link_for_stream()
-            .map_err(|allowed| OpenError::PeerStreamLimit {
-                streams_max: allowed as u64,
-            })
+    }
+
+    /// Waits for room where it has not begun, and for the answer.
+    async fn opened(
+        &self,
+        begun: Option<Begun<L>>,
+        (target, priority): (&str, Priority),
+    ) -> Result<(u64, Taken, Opened<L>), NoStream> {
+        let Begun { link, taken, open } = match begun {
+            Some(begun) => begun,
+            None => self.begin_later(target, priority).await?,
+        };
+        Ok((link, taken, open.await?))
     }
 
     /// Waits for the answer, and tells the client where there is no stream.
-    async fn ask(
+    async fn ask<T>(
         &self,
-        open: impl Future<Output = Result<Opened<L>, NoStream>>,
+        open: impl Future<Output = Result<T, NoStream>>,
         client: Connection,
         refused: Refused,
-    ) -> Option<(Connection, Opened<L>)> {
+    ) -> Option<(Connection, T)> {
         let mut ended = self.ended.subscribe();
         let asked = tokio::select! {
             biased;
@@ -122,7 +138,7 @@ impl<L: Link> Bridge<L> {
     /// The client is told that it has its stream, before it gets payload.
     async fn join(
         self: &Rc<Self>,
-        place: (u64, u64, Rc<()>),
+        place: (u64, u64, Taken),
         client: Connection,
         opened: Opened<L>,
     ) {

@@ -12,6 +12,7 @@ use muxtunnel_proto::{Outcome, ResetCode};
 use tokio::sync::Notify;
 
 use super::link::{Link, Receiver, Sender, Unsent};
+use super::room::Taken;
 use super::{Bridge, sink, source};
 use crate::base::closing::Reason;
 use crate::io::local_end::LocalEnd;
@@ -42,13 +43,13 @@ pub(super) struct Joined {
     pub(super) unsent: Arc<Unsent>,
     cut_wake: Notify,
     /// Its place on its link.
-    _place: Rc<()>,
+    _place: Taken,
 }
 
 impl Joined {
     /// Both sides agree on it.
     pub(super) fn new(
-        (id, link, place): (u64, u64, Rc<()>),
+        (id, link, place): (u64, u64, Taken),
         unsent: &Arc<Unsent>,
         socket: Box<dyn LocalEnd>,
         local: Local,
@@ -160,9 +161,8 @@ impl<L: Link> Bridge<L> {
             let _ = tokio::time::timeout(CUT_DELIVERY_MAX, io.socket.delivered()).await;
         }
         self.streams.borrow_mut().remove(&io.id);
-        let link = io.link;
         drop(io);
-        self.stream_ended(link);
+        self.stream_ended();
     }
 
     fn report(&self, io: &Joined, clean: bool) {
@@ -178,12 +178,11 @@ impl<L: Link> Bridge<L> {
     }
 
     /// There is one stream fewer.
-    pub(super) fn stream_ended(&self, link: u64) {
-        let member = self.links.borrow().get(&link).cloned();
-        if let Some(member) = member {
+    pub(super) fn stream_ended(&self) {
+        for member in self.all_links() {
             self.end_empty(&member);
         }
-        self.count_up();
+        self.has_room();
         self.idle_wake.notify_waiters();
     }
 }

@@ -84,7 +84,7 @@ impl Asked {
                     shared,
                 });
             }
-            Err(NotAsked::Cancelled) => shared.cancelled(),
+            Err(NotAsked::Cancelled) => shared.traffic.taken_back(),
             Err(NotAsked::Answered(status, code)) => {
                 answer_with(sender, receiver, &answer::status(status), code);
             }
@@ -152,6 +152,6 @@ impl Ask for Asked {
     /// leaves something behind in the library where the wait is dropped. Until then the stream counts as one of the client's.
     async fn abandoned(&mut self) {
         self.sender.stopped().await;
-        self.shared.cancelled();
+        self.shared.traffic.taken_back();
     }
 }

@@ -11,7 +11,7 @@ use super::settings::{self, Settings};
 use super::{code, end_of};
 use crate::io::transport::Side;
 use crate::session::end::SessionEnd;
-use crate::session::quic_streams::Broken;
+use crate::session::quic_streams::{Broken, Overhead};
 
 const CONTROL: u64 = 0x0;
 const PUSH: u64 = 0x1;
@@ -124,6 +124,7 @@ pub(super) struct Hearing {
     arriving: JoinSet<Option<(u64, RecvStream)>>,
     control: Option<RecvStream>,
     frames: Frames,
+    overhead: Rc<Overhead>,
     has_settings: bool,
     /// The streams of QPACK, once they are there.
     has_encoder: bool,
@@ -138,12 +139,18 @@ impl Hearing {
             side,
             arriving: JoinSet::new(),
             control: None,
-            frames: Frames::new(budget),
+            frames: Frames::of_control(budget),
+            overhead: Rc::clone(&budget.overhead),
             has_settings: false,
             has_encoder: false,
             has_decoder: false,
             qpack: JoinSet::new(),
         }
+    }
+
+    /// Whether requests can be sent.
+    pub(super) fn has_settings(&self) -> bool {
+        self.has_settings
     }
 
     /// The next word. May be dropped and called again.
@@ -152,6 +159,8 @@ impl Hearing {
     /// [`Unheard`].
     pub(super) async fn next(&mut self) -> Result<Heard, Unheard> {
         loop {
+            // What is buffered is read without waiting: others have their turn all the same.
+            tokio::task::consume_budget().await;
             let frame = tokio::select! {
                 biased;
                 frame = next(&mut self.frames, &mut self.control) => frame,
@@ -166,7 +175,9 @@ impl Hearing {
                     _ => continue,
                 },
                 stream = self.connection.accept_uni() => {
-                    self.arriving.spawn_local(kind_of(stream.map_err(end_of)?));
+                    let stream = stream.map_err(end_of)?;
+                    self.overhead.count().map_err(Broken::from)?;
+                    self.arriving.spawn_local(kind_of(stream));
                     continue;
                 }
             };
@@ -192,8 +203,11 @@ impl Hearing {
             QPACK_ENCODER if self.has_encoder => Err(doubled("a second encoder stream").into()),
             QPACK_ENCODER => {
                 self.has_encoder = true;
-                self.qpack
-                    .spawn_local(encoder(self.connection.clone(), stream));
+                self.qpack.spawn_local(encoder(
+                    self.connection.clone(),
+                    stream,
+                    Rc::clone(&self.overhead),
+                ));
                 Ok(())
             }
             QPACK_DECODER if self.has_decoder => Err(doubled("a second decoder stream").into()),
@@ -222,6 +236,10 @@ impl Hearing {
                 code: code::MISSING_SETTINGS,
                 problem: "a control stream that does not begin with SETTINGS",
             });
+        }
+        if self.has_settings {
+            // Of those that follow the settings few are of use, and none carries payload.
+            self.overhead.count()?;
         }
         match frame.kind {
             frame::SETTINGS if self.has_settings => Err(frame::unexpected("a second SETTINGS")),
@@ -308,8 +326,16 @@ async fn kind_of(mut stream: RecvStream) -> Option<(u64, RecvStream)> {
 }
 
 /// Reads what an encoder without a table says.
-async fn encoder(connection: Connection, mut stream: RecvStream) -> Unheard {
+async fn encoder(
+    connection: Connection,
+    mut stream: RecvStream,
+    overhead: Rc<Overhead>,
+) -> Unheard {
     while let Ok(Some(chunk)) = stream.read_chunk(CHUNK_BYTES, true).await {
+        tokio::task::consume_budget().await;
+        if let Err(excessive) = overhead.count() {
+            return Unheard::Broken(excessive.into());
+        }
         if chunk.bytes.iter().any(|byte| *byte != NO_TABLE) {
             return Unheard::Broken(Broken {
                 code: code::QPACK_ENCODER_STREAM_ERROR,
@@ -320,8 +346,11 @@ async fn encoder(connection: Connection, mut stream: RecvStream) -> Unheard {
     ended(&connection)
 }
 
-/// Reads what a decoder says, which says nothing of use where there is no table.
+/// Reads what a decoder says, which says nothing of use where there is no table: which requests it takes back, of which there
+/// may be any number.
 async fn decoder(connection: Connection, mut stream: RecvStream) -> Unheard {
-    while let Ok(Some(_)) = stream.read_chunk(CHUNK_BYTES, true).await {}
+    while let Ok(Some(_)) = stream.read_chunk(CHUNK_BYTES, true).await {
+        tokio::task::consume_budget().await;
+    }
     ended(&connection)
 }

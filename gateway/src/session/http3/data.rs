@@ -6,7 +6,7 @@ use quinn::VarInt;
 
 use super::code;
 use super::frame::{self, Head};
-use crate::session::quic_streams::{Broken, Framing};
+use crate::session::quic_streams::{Broken, Framing, Overhead, StreamOverhead};
 
 /// Less payload than this in one piece is copied, for a piece holds all of what it came with.
 const COPIED_MAX: usize = 1024;
@@ -18,15 +18,21 @@ pub(crate) struct Data {
     /// What the frame that has begun lacks, and whether it is of a kind that is skipped.
     left: u64,
     skips: bool,
+    overhead: StreamOverhead,
 }
 
 impl Data {
-    fn begin(&mut self, kind: u64, length: u64) -> Result<(), Broken> {
+    fn begin(&mut self, (kind, length): (u64, u64), overhead: &Overhead) -> Result<(), Broken> {
         if kind != frame::DATA && frame::is_known(kind)? {
             return Err(frame::unexpected("a frame other than DATA in a tunnel"));
         }
         self.skips = kind != frame::DATA;
         self.left = length;
+        if self.skips || length == 0 {
+            self.overhead.count(overhead)?;
+        } else {
+            self.overhead.carried();
+        }
         Ok(())
     }
 }
@@ -57,7 +63,7 @@ impl Framing for Data {
         }
     }
 
-    fn payload(&mut self, pieces: Vec<Bytes>) -> Result<Vec<Bytes>, Broken> {
+    fn payload(&mut self, pieces: Vec<Bytes>, overhead: &Overhead) -> Result<Vec<Bytes>, Broken> {
         let mut payload = Vec::with_capacity(pieces.len());
         let mut copied = Vec::new();
         for mut piece in pieces {
@@ -66,8 +72,8 @@ impl Framing for Data {
                 if self.left == 0 {
                     let taken = self.head.fill(&piece);
                     piece.advance(taken);
-                    if let Some((kind, length)) = self.head.take() {
-                        self.begin(kind, length)?;
+                    if let Some(head) = self.head.take() {
+                        self.begin(head, overhead)?;
                     }
                     continue;
                 }
@@ -133,13 +139,17 @@ mod tests {
         for step in [1, 2, 3, 7, 1000, wire.len()] {
             let mut data = Data::default();
             let pieces = wire.chunks(step).map(Bytes::copy_from_slice).collect();
-            let parts = data.payload(pieces).unwrap();
+            let parts = data.payload(pieces, &Overhead::default()).unwrap();
             assert!(parts.concat() == payload, "{step}");
             assert_eq!(data.end(), Ok(()));
             let mut data = Data::default();
             let mut came = Vec::new();
             for piece in wire.chunks(step).map(Bytes::copy_from_slice) {
-                came.extend(data.payload(vec![piece]).unwrap().concat());
+                came.extend(
+                    data.payload(vec![piece], &Overhead::default())
+                        .unwrap()
+                        .concat(),
+                );
             }
             assert!(came == payload, "{step}");
         }
@@ -148,10 +158,14 @@ mod tests {
     #[test]
     fn small_frames_hold_no_more_than_their_payload() {
         let (wire, payload) = sent(&[(0, 1); 400]);
-        let parts = Data::default().payload(vec![wire.into()]).unwrap();
+        let parts = Data::default()
+            .payload(vec![wire.into()], &Overhead::default())
+            .unwrap();
         assert_eq!((parts.len(), parts.concat()), (1, payload));
         let large = Bytes::from(sent(&[(0, 10_000)]).0);
-        let parts = Data::default().payload(vec![large.clone()]).unwrap();
+        let parts = Data::default()
+            .payload(vec![large.clone()], &Overhead::default())
+            .unwrap();
         // It is not copied.
         assert_eq!(parts[0].as_ptr(), large[large.len() - 10_000..].as_ptr());
     }
@@ -162,7 +176,7 @@ mod tests {
         for end in 1..wire.len() {
             let mut data = Data::default();
             let piece = Bytes::copy_from_slice(&wire[..end]);
-            data.payload(vec![piece]).unwrap();
+            data.payload(vec![piece], &Overhead::default()).unwrap();
             assert_eq!(data.end(), Err(frame::TRUNCATED), "{end}");
         }
     }
@@ -171,7 +185,9 @@ mod tests {
     fn other_known_frames_have_no_place_in_a_tunnel() {
         for kind in [1, 2, 3, 4, 5, 6, 7, 8, 9, 0xd] {
             let (wire, _) = sent(&[(0, 2), (kind, 0)]);
-            let broken = Data::default().payload(vec![wire.into()]).unwrap_err();
+            let broken = Data::default()
+                .payload(vec![wire.into()], &Overhead::default())
+                .unwrap_err();
             assert_eq!(broken.code, code::FRAME_UNEXPECTED, "{kind}");
         }
     }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use quinn::{ConnectionError, ReadError, RecvStream, VarInt};
 
 use super::{FIELD_BYTES_MAX, code};
-use crate::session::quic_streams::Broken;
+use crate::session::quic_streams::{Broken, Excessive, Overhead, StreamOverhead};
 
 pub(super) const DATA: u64 = 0x0;
 pub(super) const HEADERS: u64 = 0x1;
@@ -130,6 +130,15 @@ pub(super) const fn unexpected(problem: &'static str) -> Broken {
     }
 }
 
+impl From<Excessive> for Broken {
+    fn from(_: Excessive) -> Self {
+        Self {
+            code: code::EXCESSIVE_LOAD,
+            problem: "too many frames that carry nothing",
+        }
+    }
+}
+
 /// The stream ends within a frame.
 pub(super) const TRUNCATED: Broken = Broken {
     code: code::FRAME_ERROR,
@@ -160,6 +169,12 @@ impl From<Broken> for Cut {
     }
 }
 
+impl From<Excessive> for Cut {
+    fn from(excessive: Excessive) -> Self {
+        Self::Broken(excessive.into())
+    }
+}
+
 impl From<ReadError> for Cut {
     fn from(error: ReadError) -> Self {
         match error {
@@ -172,9 +187,22 @@ impl From<ReadError> for Cut {
     }
 }
 
-/// What the frames that are being read on all streams of a connection may hold.
+/// What frames on all streams of a connection may cost.
 #[derive(Debug, Default)]
-pub(super) struct Budget(Cell<usize>);
+pub(super) struct Budget {
+    /// Bytes of those that are being read.
+    reading: Cell<usize>,
+    pub(super) overhead: Rc<Overhead>,
+}
+
+impl Budget {
+    pub(super) fn new(overhead: &Rc<Overhead>) -> Self {
+        Self {
+            reading: Cell::new(0),
+            overhead: Rc::clone(overhead),
+        }
+    }
+}
 
 /// Frames that come on one stream, payload apart. Nothing behind the last one is read.
 #[derive(Debug)]
@@ -184,6 +212,8 @@ pub(super) struct Frames {
     /// The kind of the frame that has begun, and what it lacks.
     begun: Option<(u64, u64)>,
     is_known: bool,
+    /// Those of no known kind; `None`: there is no bound for this stream alone.
+    overhead: Option<StreamOverhead>,
     body: Vec<u8>,
     /// What is taken of the budget.
     taken: usize,
@@ -196,9 +226,17 @@ impl Frames {
             head: Head::default(),
             begun: None,
             is_known: false,
+            overhead: Some(StreamOverhead::default()),
             body: Vec::new(),
             taken: 0,
         }
+    }
+
+    /// Those of the control stream, where clients say of each request how urgent it is (RFC 9218, section 7.2).
+    pub(super) fn of_control(budget: &Rc<Budget>) -> Self {
+        let mut frames = Self::new(budget);
+        frames.overhead = None;
+        frames
     }
 
     /// The next frame of a known kind; `None`: the stream has ended. May be dropped and called again.
@@ -249,7 +287,12 @@ impl Frames {
         self.is_known = is_known(kind)?;
         self.begun = Some((kind, length));
         if !self.is_known {
-            return Ok(());
+            let all = &self.budget.overhead;
+            let counted = match &mut self.overhead {
+                Some(overhead) => overhead.count(all),
+                None => all.count(),
+            };
+            return Ok(counted?);
         }
         if kind == DATA {
             return Err(unexpected("DATA where no payload may be").into());
@@ -257,7 +300,7 @@ impl Frames {
         if length > FIELD_BYTES_MAX as u64 {
             return Err(Cut::TooLong);
         }
-        let (all, length) = (&self.budget.0, length as usize);
+        let (all, length) = (&self.budget.reading, length as usize);
         if all.get() + length > READING_MAX {
             let problem = "more requests at once than there is memory for";
             return Err(Cut::Broken(Broken {
@@ -271,7 +314,7 @@ impl Frames {
     }
 
     fn give_back(&mut self) {
-        let all = &self.budget.0;
+        let all = &self.budget.reading;
         all.set(all.get() - std::mem::take(&mut self.taken));
     }
 }

@@ -6,7 +6,7 @@ use super::data::Data;
 use super::message::{self, Asks};
 use super::{FIELD_BYTES_MAX, frame, qpack, settings};
 use crate::session::connect::{answer, connect_to};
-use crate::session::quic_streams::Framing;
+use crate::session::quic_streams::{Framing, Overhead};
 
 /// Panics where something does not hold for an input.
 pub(crate) fn oracle(input: &[u8]) {
@@ -51,10 +51,10 @@ fn fields(input: &[u8]) {
 /// Payload is the same in whatever pieces it comes, and never more than what came.
 fn payload(input: &[u8]) {
     let read = |step: usize| {
-        let mut data = Data::default();
+        let (mut data, overhead) = (Data::default(), Overhead::default());
         let mut payload = Vec::new();
         for piece in input.chunks(step.max(1)) {
-            let parts = data.payload(vec![Bytes::copy_from_slice(piece)])?;
+            let parts = data.payload(vec![Bytes::copy_from_slice(piece)], &overhead)?;
             payload.extend(parts.concat());
         }
         data.end().map(|()| payload)

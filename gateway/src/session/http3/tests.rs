@@ -2,7 +2,9 @@
 
 mod violations;
 
+use std::io::ErrorKind;
 use std::rc::Rc;
+use std::time::Duration;
 
 use muxtunnel_proto::{Reason, Refusal};
 use quinn::RecvStream;

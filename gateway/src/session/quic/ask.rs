@@ -1,13 +1,15 @@
 //! A stream that the peer opened.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use muxtunnel_proto::{Outcome, Refusal, ResetCode};
 
-use super::reading::Reading;
+use super::reading::{Cut, Reading};
 use super::wire::Message;
 use super::{OPEN_MAX, Receiving, Sending};
 use crate::session::bridge::link::{Ask, Receiver, Sender};
+use crate::session::quic_streams::Traffic;
 
 /// How long the answer that there is no stream may wait for credit.
 const REFUSAL_MAX: Duration = Duration::from_secs(10);
@@ -17,11 +19,15 @@ pub(crate) struct Asked {
     target: String,
     sender: Sending,
     receiver: Receiving,
+    traffic: Rc<Traffic>,
 }
 
 impl Asked {
     /// What a new stream asks for; `None`: nothing that is known here, or not in time.
-    pub(super) async fn read((sender, mut receiver): (Sending, Receiving)) -> Option<Self> {
+    pub(super) async fn read(
+        (sender, mut receiver): (Sending, Receiving),
+        traffic: Rc<Traffic>,
+    ) -> Option<Self> {
         let mut reading = Reading::default();
         let message = tokio::time::timeout(OPEN_MAX, reading.next(receiver.stream())).await;
         match message {
@@ -31,9 +37,13 @@ impl Asked {
                     target,
                     sender,
                     receiver,
+                    traffic,
                 })
             }
             other => {
+                if let Ok(Err(Cut::Peer(_))) = other {
+                    traffic.taken_back();
+                }
                 tracing::debug!(?other, "Stream that is no open");
                 None
             }
@@ -71,5 +81,6 @@ impl Ask for Asked {
 
     async fn abandoned(&mut self) {
         self.sender.stopped().await;
+        self.traffic.taken_back();
     }
 }

@@ -1,5 +1,7 @@
 //! The control streams: one of each side, with what is said of the whole connection.
 
+use std::rc::Rc;
+
 use bytes::{Buf, Bytes};
 use muxtunnel_proto::ListenWord;
 use quinn::{Connection, RecvStream, SendStream};
@@ -8,6 +10,7 @@ use super::reading::{Cut, Reading};
 use super::wire::{Message, VERSION};
 use super::{end_of, violation};
 use crate::session::end::SessionEnd;
+use crate::session::quic_streams::Overhead;
 
 /// What this side says. One message at a time: what it is to say next stays where it is known.
 pub(super) struct Saying {
@@ -25,6 +28,7 @@ pub(super) struct Hearing {
     has_heard: bool,
     /// A message that has begun to come.
     reading: Reading,
+    overhead: Rc<Overhead>,
 }
 
 /// What the peer says.
@@ -86,13 +90,19 @@ impl Saying {
 }
 
 impl Hearing {
-    pub(super) fn new(connection: &Connection) -> Self {
+    pub(super) fn new(connection: &Connection, overhead: &Rc<Overhead>) -> Self {
         Self {
             connection: connection.clone(),
             stream: None,
             has_heard: false,
             reading: Reading::default(),
+            overhead: Rc::clone(overhead),
         }
+    }
+
+    /// Whether streams can be opened.
+    pub(super) fn has_heard(&self) -> bool {
+        self.has_heard
     }
 
     /// What the peer says next. May be dropped and called again.
@@ -116,6 +126,9 @@ impl Hearing {
                 }
                 _ if !self.has_heard => {
                     return Err(violation("its control stream does not begin with HELLO"));
+                }
+                Message::GoAway | Message::Unknown if self.overhead.count().is_err() => {
+                    return Err(violation("too many messages that say nothing"));
                 }
                 Message::GoAway => return Ok(Heard::GoingAway),
                 Message::Listen(word) => return Ok(Heard::Listen(word)),

@@ -6,7 +6,7 @@ use quinn::{ConnectionError, ReadError, RecvStream, VarInt, WriteError};
 
 use super::wire::{self, Message};
 use crate::session::message::{HEADER_BYTES, Malformed};
-use crate::session::quic_streams::{Broken, Framing};
+use crate::session::quic_streams::{Broken, Framing, Overhead};
 
 /// Why nothing more comes or goes on a stream.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Framing for Bare {
         Some(reset_code(code))
     }
 
-    fn payload(&mut self, pieces: Vec<Bytes>) -> Result<Vec<Bytes>, Broken> {
+    fn payload(&mut self, pieces: Vec<Bytes>, _: &Overhead) -> Result<Vec<Bytes>, Broken> {
         Ok(pieces)
     }
 
@@ -91,6 +91,8 @@ impl Reading {
     /// [`Cut`].
     pub(super) async fn next(&mut self, stream: &mut RecvStream) -> Result<Message, Cut> {
         loop {
+            // What is buffered is read without waiting: others have their turn all the same.
+            tokio::task::consume_budget().await;
             let wanted = match self.0.split_first_chunk() {
                 None => HEADER_BYTES,
                 Some((head, body)) => {

@@ -1,6 +1,7 @@
 //! Two sessions over one connection, and an entry that says what none says.
 
 use std::cell::RefCell;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -351,6 +352,24 @@ async fn whoever_breaks_the_protocol_on_the_control_stream_is_cut_off() {
             while !exit.has_ended() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn messages_that_say_nothing_end_the_connection_where_there_are_too_many() {
+    in_time(async {
+        for message in [&b"\x63\0\0"[..], b"\x02\0\0"] {
+            let (near, _exit) = exit(nowhere()).await;
+            let mut control = hello(&near).await;
+            // It fails once the connection has ended.
+            let _ = control.write_all(&message.repeat(30_000)).await;
+            let closed = tokio::time::timeout(Duration::from_secs(10), near.quic().closed());
+            let Ok(ConnectionError::ApplicationClosed(close)) = closed.await else {
+                panic!("{message:?}");
+            };
+            assert_eq!(close.error_code, CloseCode::Violation.into());
         }
     })
     .await;

@@ -74,6 +74,8 @@ impl<F: Framing> Receiver for Receiving<F> {
             false => 1,
         };
         loop {
+            // What is buffered is read without waiting: others have their turn all the same.
+            tokio::task::consume_budget().await;
             let mut pieces = vec![Bytes::new(); most];
             let read = self.stream.read_chunks(&mut pieces).await;
             let Some(count) = read.map_err(not_read::<F>)? else {
@@ -84,7 +86,7 @@ impl<F: Framing> Receiver for Receiving<F> {
                 };
             };
             pieces.truncate(count);
-            let payload = self.framing.payload(pieces);
+            let payload = self.framing.payload(pieces, &self.traffic.overhead);
             let pieces = Pieces::from(payload.map_err(|broken| self.broken(broken))?);
             if pieces.has_remaining() {
                 self.count(self.held + pieces.remaining() as u64);

@@ -136,31 +136,6 @@ async fn a_server_that_breaks_the_protocol_is_told_by_which_code() {
 }
 
 #[tokio::test]
-async fn requests_that_are_taken_back_again_and_again_end_the_connection() {
-    in_time(async {
-        let (near, exit) = exit_of(PROTOCOL, nowhere()).await;
-        let _control = control(&near).await;
-        let all = CANCELLED_PER_SECOND * (CANCELLED_BURST.as_secs() + 30);
-        let mut sent = 0;
-        while near.quic().close_reason().is_none() && sent < all {
-            let Ok((mut sender, _)) = near.quic().open_bi().await else {
-                break;
-            };
-            if sender.write_all(&connect("web:80")).await.is_err() {
-                break;
-            }
-            let _ = sender.reset(code::REQUEST_CANCELLED);
-            sent += 1;
-        }
-        assert_eq!(closed(&near).await, code::EXCESSIVE_LOAD);
-        while !exit.has_ended() {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn fields_that_never_end_are_bounded_together() {
     in_time(async {
         let (near, _exit) = exit_of(PROTOCOL, nowhere()).await;
@@ -172,6 +147,89 @@ async fn fields_that_never_end_are_bounded_together() {
             streams.push(request(&near, &begun).await);
         }
         assert_eq!(closed(&near).await, code::EXCESSIVE_LOAD);
+    })
+    .await;
+}
+
+/// A stream to a target, which is there.
+async fn tunnel(
+    near: &Connection,
+    listener: &TcpListener,
+) -> (quinn::SendStream, RecvStream, tokio::net::TcpStream) {
+    let (sender, mut receiver) = request(near, &connect("web:80")).await;
+    assert_eq!(status(&mut receiver).await, 200);
+    let (target, _) = listener.accept().await.unwrap();
+    (sender, receiver, target)
+}
+
+#[tokio::test]
+async fn frames_that_carry_nothing_end_the_connection_where_there_are_too_many() {
+    enum On {
+        Control,
+        Request,
+        Tunnel,
+    }
+    let (empty, grease) = (frame(frame::DATA, &[]), frame(0x21, b"?"));
+    let crumbs = [frame(frame::DATA, b"."), grease.clone()].concat();
+    in_time(async {
+        for (on, bytes) in [
+            (On::Tunnel, empty.repeat(101)),
+            (On::Tunnel, grease.repeat(101)),
+            (On::Tunnel, crumbs.repeat(30_000)),
+            (On::Request, grease.repeat(101)),
+            (On::Control, grease.repeat(30_000)),
+            (On::Control, frame(frame::MAX_PUSH_ID, &[1]).repeat(30_000)),
+            (On::Control, frame(frame::GOAWAY, &[0]).repeat(30_000)),
+        ] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let dials = leads_to(listener.local_addr().unwrap());
+            let (near, _exit) = exit_of(PROTOCOL, dials).await;
+            let mut control = control(&near).await;
+            let (mut streams, mut targets) = (Vec::new(), Vec::new());
+            let sender = match on {
+                On::Control => &mut control,
+                On::Request => {
+                    streams.push(request(&near, &[]).await);
+                    &mut streams[0].0
+                }
+                On::Tunnel => {
+                    let (sender, receiver, target) = tunnel(&near, &listener).await;
+                    targets.push(target);
+                    streams.push((sender, receiver));
+                    &mut streams[0].0
+                }
+            };
+            // It fails once the connection has ended.
+            let _ = sender.write_all(&bytes).await;
+            let closed = tokio::time::timeout(Duration::from_secs(10), closed(&near)).await;
+            assert_eq!(closed, Ok(code::EXCESSIVE_LOAD), "{:x?}", &bytes[..6]);
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_few_frames_that_carry_nothing_are_passed_over_for_ever() {
+    in_time(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (near, exit) = exit_of(PROTOCOL, leads_to(listener.local_addr().unwrap())).await;
+        let mut control = control(&near).await;
+        // As of a client that says of each request how urgent it is.
+        control
+            .write_all(&frame(0xf0700, b"\0u=1").repeat(1000))
+            .await
+            .unwrap();
+        let (mut sender, _receiver, mut target) = tunnel(&near, &listener).await;
+        for _ in 0..9 {
+            let mut bytes = frame(frame::DATA, &[]).repeat(50);
+            bytes.extend(frame(0x21, b"?").repeat(50));
+            bytes.extend(frame(frame::DATA, b"payload"));
+            sender.write_all(&bytes).await.unwrap();
+            let mut came = [0; 7];
+            target.read_exact(&mut came).await.unwrap();
+            assert_eq!(&came, b"payload");
+        }
+        assert!(!exit.has_ended());
     })
     .await;
 }

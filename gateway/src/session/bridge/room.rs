@@ -1,0 +1,243 @@
+//! Which link a stream goes on, and how many links that takes.
+//!
+//! Not every protocol's library knows how many streams a peer takes at once: QUIC's only says that it takes no more for now. So a
+//! link remembers how many it had then, by which the pool counts, and whoever finds all links full waits for room on any.
+
+use std::cell::Cell;
+use std::rc::Rc;
+
+use muxtunnel_proto::{OpenError, Priority};
+use tokio::sync::Mutex;
+
+use super::Bridge;
+use super::link::{Link, NoStream, Opening};
+use super::links::{Member, State};
+use crate::session::mux::Progress;
+
+/// The streams on one link, open or being opened.
+#[derive(Default)]
+pub(super) struct Room {
+    taken: Cell<usize>,
+    /// How many there were when the peer took no more; `None`: that was not seen.
+    met: Cell<Option<usize>>,
+    /// One has ended since.
+    one_ended: Cell<bool>,
+}
+
+/// One stream's part of it.
+pub(super) struct Taken(Rc<Room>);
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.0.taken.set(self.0.taken.get() - 1);
+        self.0.one_ended.set(true);
+    }
+}
+
+impl Room {
+    pub(super) fn take(self: &Rc<Self>) -> Taken {
+        let taken = self.taken.get() + 1;
+        self.taken.set(taken);
+        self.met.set(self.met.get().map(|met| met.max(taken)));
+        Taken(Rc::clone(self))
+    }
+
+    pub(super) fn taken(&self) -> usize {
+        self.taken.get()
+    }
+
+    /// The peer takes no more for now. Where there is none, it has not begun to.
+    fn is_full(&self) {
+        self.met.set(Some(self.taken.get()).filter(|met| *met > 0));
+        self.one_ended.set(false);
+    }
+
+    /// It takes one more: where none has ended, it takes more at once than before.
+    pub(super) fn is_free(&self) {
+        if !self.one_ended.get() {
+            self.met.set(None);
+        }
+    }
+}
+
+/// A stream that is being asked for.
+pub(super) struct Begun<L: Link> {
+    pub(super) link: u64,
+    pub(super) taken: Taken,
+    pub(super) open: Opening<L>,
+}
+
+impl<L: Link> Bridge<L> {
+    /// Asks for a stream to `target` on the link of its listener, or on the one that has the fewest streams and room for one
+    /// more; `None`: there may be room later.
+    ///
+    /// # Errors
+    /// There is none.
+    pub(super) fn begin(
+        &self,
+        target: &str,
+        priority: Priority,
+    ) -> Result<Option<Begun<L>>, OpenError> {
+        let links = match self.link_of_listener(target) {
+            Some(member) => vec![member],
+            None => self.links_with_room()?,
+        };
+        for member in links {
+            if let Some(open) = member.link.open(target, priority) {
+                return Ok(Some(Begun {
+                    link: member.id,
+                    taken: member.room.take(),
+                    open,
+                }));
+            }
+            member.room.is_full();
+        }
+        self.count_up();
+        Ok(None)
+    }
+
+    /// The links that a stream may go on, best first; none: each takes no more for now.
+    ///
+    /// # Errors
+    /// None ever has room; the number is what the peer allows on all of them.
+    fn links_with_room(&self) -> Result<Vec<Rc<Member<L>>>, OpenError> {
+        let links = self.links.borrow();
+        let up = links.values().filter(|member| member.is_up());
+        let has_room = |member: &&Rc<Member<L>>| {
+            !member.link.is_full() && member.room.taken() < member.link.streams_max()
+        };
+        let mut best: Vec<_> = up.clone().filter(has_room).cloned().collect();
+        if best.is_empty() && !up.clone().any(|member| member.link.is_full()) {
+            let allowed = up.map(|member| member.link.streams_max());
+            let allowed = allowed.fold(0, usize::saturating_add);
+            return Err(OpenError::PeerStreamLimit {
+                streams_max: allowed as u64,
+            });
+        }
+        best.sort_by_key(|member| member.room.taken());
+        Ok(best)
+    }
+
+    /// Where opens to `target` wait for room, one behind another.
+    fn turns(&self, target: &str) -> Rc<Mutex<()>> {
+        match self.link_of_listener(target) {
+            Some(member) => Rc::clone(&member.turns),
+            None => Rc::clone(&self.turns),
+        }
+    }
+
+    /// Whether opens to `target` wait for room.
+    pub(super) fn is_waited_for(&self, target: &str) -> bool {
+        self.turns(target).try_lock().is_err()
+    }
+
+    /// Waits until there is room. The first of those that wait alone looks for it.
+    ///
+    /// # Errors
+    /// The session takes no more streams.
+    pub(super) async fn begin_later(
+        &self,
+        target: &str,
+        priority: Priority,
+    ) -> Result<Begun<L>, NoStream> {
+        let mut ended = self.ended.subscribe();
+        tokio::select! {
+            biased;
+            _ = ended.wait_for(|ended| *ended) => Err(NoStream::NotTaken),
+            () = self.reached(Progress::GoingAway) => Err(NoStream::NotTaken),
+            begun = self.begin_in_turn(target, priority) => Ok(begun),
+        }
+    }
+
+    async fn begin_in_turn(&self, target: &str, priority: Priority) -> Begun<L> {
+        let turns = self.turns(target);
+        let _turn = turns.lock().await;
+        loop {
+            let woken = self.room_wake.notified();
+            if let Ok(Some(begun)) = self.begin(target, priority) {
+                return begun;
+            }
+            woken.await;
+        }
+    }
+
+    /// There may be room for a stream.
+    pub(super) fn has_room(&self) {
+        self.count_up();
+        self.room_wake.notify_waiters();
+    }
+
+    /// Counts the links again.
+    pub(super) fn count_up(&self) {
+        let links = self.links.borrow();
+        let counts = links
+            .values()
+            .filter(|member| matches!(member.state(), State::Up | State::Leaving))
+            .filter(|member| !member.is_retired());
+        let up = counts.clone().count();
+        let met = counts.clone().filter_map(|member| member.room.met.get());
+        // A link that has not met its bound has that of the others.
+        let met = met.max().unwrap_or(usize::MAX);
+        let room = counts.clone().map(|member| {
+            let met = member.room.met.get().unwrap_or(met);
+            member.link.streams_max().min(met)
+        });
+        let room = room.fold(0, usize::saturating_add);
+        let outdated = counts.filter(|member| member.is_outdated()).count();
+        let sends = links_wanted(self.stream_count(), room, up);
+        self.numbers.send_if_modified(|numbers| {
+            let before = *numbers;
+            (numbers.up, numbers.outdated, numbers.sends) = (up, outdated, sends);
+            *numbers != before
+        });
+    }
+}
+
+/// How many links could be used for `streams`, where `up` of them have `room` for as many: one more once a quarter is
+/// left, one fewer once less than half of the others would be used.
+fn links_wanted(streams: usize, room: usize, up: usize) -> usize {
+    let each = room / up.max(1);
+    let wanted = if streams > room / 4 * 3 {
+        up + 1
+    } else if up > 1 && streams < each.saturating_mul(up - 1) / 2 {
+        up - 1
+    } else {
+        up
+    };
+    wanted.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_more_is_wanted_before_the_last_place_is_taken_and_fewer_once_most_are_free() {
+        assert_eq!(links_wanted(0, 0, 0), 1);
+        assert_eq!(links_wanted(0, 100, 1), 1);
+        assert_eq!(links_wanted(75, 100, 1), 1);
+        assert_eq!(links_wanted(76, 100, 1), 2);
+        assert_eq!(links_wanted(76, 200, 2), 2);
+        assert_eq!(links_wanted(50, 200, 2), 2);
+        assert_eq!(links_wanted(49, 200, 2), 1);
+        assert_eq!(links_wanted(10, usize::MAX, 1), 1);
+    }
+
+    #[test]
+    fn a_bound_that_was_met_stays_until_the_peer_takes_more() {
+        let room = Rc::new(Room::default());
+        room.is_full();
+        assert_eq!(room.met.get(), None);
+        let mut streams = vec![room.take(), room.take()];
+        room.is_full();
+        assert_eq!(room.met.get(), Some(2));
+        streams.pop();
+        room.is_free();
+        assert_eq!((room.met.get(), room.taken()), (Some(2), 1));
+        streams.extend([room.take(), room.take()]);
+        assert_eq!(room.met.get(), Some(3));
+        room.is_full();
+        room.is_free();
+        assert_eq!(room.met.get(), None);
+    }
+}
