@@ -133,7 +133,13 @@ pub(super) async fn run(
     let changed = tokio::select! {
         changed = changed => changed,
         // Whoever keeps carriers is to dial again, and waits for this.
-        () = carriers.lacks(up) => None,
+        () = carriers.lacks(up) => {
+            if let Trial::Compare(other) = &trial {
+                tracing::info!(transport = %other, "A trial of another transport is given up: carriers ended meanwhile");
+                dial_context.ways.untried();
+            }
+            None
+        }
     };
     match (changed, &trial) {
         (Some(way), _) => carriers.outdate(&|carrier| carrier.transport != way),

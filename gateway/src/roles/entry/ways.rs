@@ -53,6 +53,12 @@ impl Pause {
         self.until.get().is_none_or(|until| until <= now)
     }
 
+    /// The latest try does not count.
+    fn take_back(&self) {
+        self.in_vain.set(self.in_vain.get().saturating_sub(1));
+        self.until.set(None);
+    }
+
     /// A try was of use, or not.
     fn begin(&self, of_use: bool, now: Instant) {
         let in_vain = if of_use {
@@ -193,6 +199,11 @@ impl Ways {
     /// A trial is over at `now`. `changed`: another transport carried more.
     pub(super) fn tried(&self, changed: bool, now: Instant) {
         self.trial.begin(changed, now);
+    }
+
+    /// A trial was given up: it told nothing.
+    pub(super) fn untried(&self) {
+        self.trial.take_back();
     }
 
     /// `way` carried more than the present one, as `why` says.

@@ -141,6 +141,25 @@ async fn where_one_carrier_has_to_change_all_of_them_do() {
     assert_eq!(memory.transports(), [TCP, TCP]);
 }
 
+/// As where TCP loses so much that it ends.
+#[tokio::test(start_paused = true)]
+async fn a_trial_during_which_carriers_end_is_repeated_without_a_pause() {
+    let kcp = CarrierTransport::Kcp;
+    let dial_context = dial_context(Ways::of(config::Transport::Auto, true, true));
+    let (memory, (at, _)) = (silent(None), listener());
+    let mux = memory.shared();
+    let trial = trial::Trial::Compare(kcp);
+    let ends = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        memory.carried_by(0);
+    };
+    let carriers = mux.carriers().unwrap();
+    let (changed, ()) = tokio::join!(trial::run(trial, carriers, &at, &dial_context), ends);
+    assert_eq!(changed, None);
+    let now = tokio::time::Instant::now();
+    assert_eq!(dial_context.ways.to_try(TCP, now), Some(kcp));
+}
+
 #[test]
 fn the_pause_doubles_up_to_its_bound_and_is_jittered() {
     let at = |failures, random| backoff(failures, BACKOFF_MAX, random);
