@@ -14,8 +14,9 @@ mod common;
 #[path = "common/ends.rs"]
 mod ends;
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use authority::Authority;
@@ -90,27 +91,77 @@ fn one_port_of_an_exit_takes_carriers_of_every_transport() {
     }
 }
 
-/// A way that passes on what begins as a request, and closes what does not.
-fn http_alone(exit: SocketAddr) -> SocketAddr {
-    let (listener, address) = target();
-    std::thread::spawn(move || {
-        for near in listener.incoming().flatten() {
-            std::thread::spawn(move || {
-                let mut first = [0; 4];
-                if !matches!(near.peek(&mut first), Ok(4)) || first != *b"GET " {
-                    let _ = near.shutdown(Shutdown::Both);
-                    return;
-                }
-                let far = TcpStream::connect(exit).unwrap();
-                for (mut from, mut to) in [(&near, &far), (&far, &near)]
-                    .map(|(from, to)| (from.try_clone().unwrap(), to.try_clone().unwrap()))
-                {
-                    std::thread::spawn(move || std::io::copy(&mut from, &mut to));
-                }
-            });
+/// What passes a [`Middle`], and where it comes out.
+#[derive(Clone, Copy)]
+struct Passes {
+    requests: SocketAddr,
+    others: Option<SocketAddr>,
+}
+
+/// A path of TCP that accepts everything, and ends what does not pass.
+struct Middle {
+    address: SocketAddr,
+    passes: Arc<Mutex<Passes>>,
+    /// Both ends of each connection, the oldest first.
+    carriers: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Middle {
+    fn new(passes: Passes) -> Self {
+        let (listener, address) = target();
+        let middle = Self {
+            address,
+            passes: Arc::new(Mutex::new(passes)),
+            carriers: Arc::default(),
+        };
+        let (passes, carriers) = (Arc::clone(&middle.passes), Arc::clone(&middle.carriers));
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                let (passes, carriers) = (*passes.lock().unwrap(), Arc::clone(&carriers));
+                std::thread::spawn(move || pass(&near, passes, &carriers));
+            }
+        });
+        middle
+    }
+
+    /// To `exit`.
+    fn of_requests_alone(exit: SocketAddr) -> Self {
+        Self::new(Passes {
+            requests: exit,
+            others: None,
+        })
+    }
+
+    fn passes(&self, passes: Passes) {
+        *self.passes.lock().unwrap() = passes;
+    }
+
+    /// Cuts the `count` oldest connections.
+    fn cut(&self, count: usize) {
+        for tcp in self.carriers.lock().unwrap().drain(..2 * count) {
+            let _ = tcp.shutdown(Shutdown::Both);
         }
-    });
-    address
+    }
+}
+
+fn pass(near: &TcpStream, passes: Passes, carriers: &Mutex<Vec<TcpStream>>) {
+    let mut first = [0; 4];
+    let is_request = matches!(near.peek(&mut first), Ok(4)) && first == *b"GET ";
+    let exit = if is_request {
+        Some(passes.requests)
+    } else {
+        passes.others
+    };
+    let Some(far) = exit.and_then(|exit| TcpStream::connect(exit).ok()) else {
+        let _ = near.shutdown(Shutdown::Both);
+        return;
+    };
+    let both = |tcp: &TcpStream| [tcp.try_clone().unwrap(), tcp.try_clone().unwrap()];
+    let ([mut from_near, mut to_near], [mut from_far, mut to_far]) = (both(near), both(&far));
+    let kept = [near, &far].map(|tcp| tcp.try_clone().unwrap());
+    carriers.lock().unwrap().extend(kept);
+    std::thread::spawn(move || std::io::copy(&mut from_near, &mut to_far));
+    std::thread::spawn(move || std::io::copy(&mut from_far, &mut to_near));
 }
 
 #[test]
@@ -127,12 +178,79 @@ fn web_socket_is_chosen_where_nothing_but_requests_passes_and_is_dialled_at_once
         let carrier = carrier_address();
         let exit = exit(&ends.exit, carrier, address);
         let auto = format!("transport: Auto\n{WEB_SOCKET}");
-        let (entry, forward) = entry(&auto, &ends.entry, http_alone(carrier), address);
+        let (entry, forward) = entry(
+            &auto,
+            &ends.entry,
+            Middle::of_requests_alone(carrier).address,
+            address,
+        );
         assert_exact(&connect(forward), &listener);
         assert_eq!(transports(&entry), ["WebSocket"]);
         assert_eq!(transports(&exit), ["WebSocket"]);
         entry.line(&["Carriers run on another transport", "transport=WebSocket"]);
     }
+}
+
+#[test]
+fn the_carriers_of_a_session_come_to_one_transport_where_one_of_them_has_to_change() {
+    let (listener, address) = target();
+    let carrier = carrier_address();
+    let _exit = exit("{mode: None}", carrier, address);
+    let middle = Middle::new(Passes {
+        requests: carrier,
+        others: Some(carrier),
+    });
+    let how = format!("transport: Auto\nworkers: 1\npool: {{min: 2, max: 2}}\n{WEB_SOCKET}");
+    let (entry, forward) = entry(&how, "{mode: None}", middle.address, address);
+    until("both run on TCP", || transports(&entry) == ["TCP", "TCP"]);
+    assert_exact(&connect(forward), &listener);
+    middle.passes(Passes {
+        requests: carrier,
+        others: None,
+    });
+    middle.cut(1);
+    until("both run on WebSocket", || {
+        transports(&entry) == ["WebSocket", "WebSocket"]
+    });
+    assert_exact(&connect(forward), &listener);
+}
+
+/// As behind a load balancer, or a proxy that looks the name up itself.
+#[test]
+fn streams_outlive_a_carrier_that_another_transport_led_to_another_exit() {
+    let (listener, address) = target();
+    let carriers = [carrier_address(), carrier_address()];
+    let exits = carriers.map(|carrier| exit("{mode: None}", carrier, address));
+    let [one, other] = carriers;
+    let middle = Middle::new(Passes {
+        requests: other,
+        others: Some(one),
+    });
+    let how = format!("transport: Auto\nworkers: 1\n{WEB_SOCKET}");
+    let (entry, forward) = entry(&how, "{mode: None}", middle.address, address);
+    assert_eq!(transports(&entry), ["TCP"]);
+    let mut client = connect(forward);
+    let mut server = accept(&listener);
+    middle.passes(Passes {
+        requests: other,
+        others: None,
+    });
+    let count = middle.carriers.lock().unwrap().len() / 2;
+    middle.cut(count);
+    // New streams do not wait for the exit that is out of reach.
+    entry.line(&["The session takes no more streams"]);
+    assert_exact(&connect(forward), &listener);
+    assert_eq!(exits[0].status()["streams"]["open"], 1);
+    middle.passes(Passes {
+        requests: other,
+        others: Some(one),
+    });
+    let mut byte = [0];
+    client.write_all(b"a").unwrap();
+    server.read_exact(&mut byte).unwrap();
+    server.write_all(b"b").unwrap();
+    client.read_exact(&mut byte).unwrap();
+    assert_eq!(byte, *b"b");
 }
 
 /// An entry that is elsewhere, and may be kept from what the test says.

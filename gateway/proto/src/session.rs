@@ -215,6 +215,10 @@ pub trait Pool {
     /// or is of one carrier alone.
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
 
+    /// `carrier`, whose hello is not over, may lead to another peer than the others: what that one says ends this carrier alone,
+    /// also where it is the only one.
+    fn may_lead_elsewhere(&mut self, carrier: CarrierId);
+
     /// Begins to take `carrier` out of the session in order: what waits for it leaves on others, what is
     /// on its way comes, and nothing goes again. Ends with [`Event::CarrierRetired`], or when it
     /// [is retired](Session::is_retired) and the peer closes it. Returns whether it begins: on the side that
@@ -251,6 +255,13 @@ impl dyn Session + '_ {
     /// [`Pool::add_carrier`].
     pub fn add_carrier(&mut self, now: Instant) -> Option<CarrierId> {
         self.pool()?.add_carrier(now)
+    }
+
+    /// [`Pool::may_lead_elsewhere`].
+    pub fn may_lead_elsewhere(&mut self, carrier: CarrierId) {
+        if let Some(pool) = self.pool() {
+            pool.may_lead_elsewhere(carrier);
+        }
     }
 
     /// [`Pool::retire_carrier`].

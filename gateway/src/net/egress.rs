@@ -86,7 +86,11 @@ impl Egress {
                 Ok(found) => {
                     let mut found: Vec<_> = found.collect();
                     spread(&mut found, &mut rand::rng());
-                    addresses.extend(found.into_iter().map(|ip| Address::resolved(exit, ip)));
+                    let address = match &found[..] {
+                        [_] => Address::resolved,
+                        _ => Address::one_of_several,
+                    };
+                    addresses.extend(found.into_iter().map(|ip| address(exit, ip)));
                 }
                 // The proxy may know better.
                 Err(_) if self.requests_proxy.is_some() => {
@@ -126,7 +130,8 @@ impl Egress {
         Ok(self.carried(tcp, address))
     }
 
-    /// The same for a WebSocket connection.
+    /// The same for a WebSocket connection. The environment's proxy is asked for the exit of `address` where its name leads to
+    /// several: a session is at one of them. It may know names alone, and addresses of its own for them.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -136,7 +141,14 @@ impl Egress {
     ) -> std::io::Result<Box<dyn Transport>> {
         match &self.requests_proxy {
             Some(proxy) => {
-                let tcp = through(proxy, address).await?;
+                let by_ip = match address.told_apart() {
+                    Some(ip) => through(proxy, &ip.to_string()).await.ok(),
+                    None => None,
+                };
+                let tcp = match by_ip {
+                    Some(tcp) => tcp,
+                    None => through(proxy, address.name()).await?,
+                };
                 Ok(Tcp::through(tcp, address.name().to_owned()))
             }
             None => self.open(address).await,
@@ -148,11 +160,17 @@ impl Egress {
     /// # Errors
     /// Nobody answers there, or it is none.
     pub(crate) async fn kcp(&self, address: &Address) -> std::io::Result<Box<dyn Transport>> {
-        let ip = address.ip().ok_or_else(|| {
-            let text =
-                format!("{address} is no host and port, which is all that KCP is dialled by");
-            Error::new(ErrorKind::InvalidInput, text)
-        })?;
+        let ip = match address.ip() {
+            Some(ip) => ip,
+            None => {
+                let found = in_time(tokio::net::lookup_host(address.name())).await;
+                found?.next().ok_or_else(|| {
+                    let text =
+                        format!("{address} has no address, which is all that KCP is dialled by");
+                    Error::new(ErrorKind::NotFound, text)
+                })?
+            }
+        };
         within(DIAL_TIMEOUT, Kcp::connect(ip, self.kcp)).await
     }
 
@@ -169,7 +187,7 @@ impl Egress {
             tcp.set_nodelay(true)?;
             return Ok(tcp);
         };
-        through(proxy, address).await
+        through(proxy, address.name()).await
     }
 
     /// What came of [`Self::tcp`], as a transport.
@@ -181,13 +199,13 @@ impl Egress {
     }
 }
 
-async fn through(proxy: &ProxyServer, address: &Address) -> std::io::Result<TcpStream> {
+async fn through(proxy: &ProxyServer, to: &str) -> std::io::Result<TcpStream> {
     let wrong = |error: Error| Error::new(error.kind(), format!("proxy {proxy}: {error}"));
     let mut tcp = in_time(TcpStream::connect(&proxy.address))
         .await
         .map_err(wrong)?;
     tcp.set_nodelay(true)?;
-    let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, address.name()));
+    let led = tokio::time::timeout(PROXY_TIMEOUT, lead_on(&mut tcp, proxy, to));
     match led.await {
         Ok(led) => led.map_err(wrong)?,
         Err(_) => {
@@ -246,6 +264,7 @@ mod tests {
 
     use rand::SeedableRng;
     use rand::rngs::StdRng;
+    use tokio::io::AsyncWriteExt;
 
     use super::*;
 
@@ -267,5 +286,69 @@ mod tests {
             assert_eq!(addresses, resolved, "none is lost");
         }
         assert_eq!(firsts.len(), 4);
+    }
+
+    /// A proxy that leads to `known` alone, and all that it was asked for until then.
+    async fn asked(known: &str, of: &Address) -> Vec<String> {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = ProxyServer {
+            scheme: ProxyScheme::Http,
+            address: listener.local_addr().unwrap().to_string(),
+            user: None,
+        };
+        let egress = Egress {
+            proxy: None,
+            requests_proxy: Some(Arc::new(server)),
+            kcp: KcpWindows::of(&config::Memory::default()),
+        };
+        let mut asked = Vec::new();
+        let answers = async {
+            loop {
+                let (mut tcp, _) = listener.accept().await.unwrap();
+                let mut request = [0; 1024];
+                let length = tcp.read(&mut request).await.unwrap();
+                let request = String::from_utf8(request[..length].to_vec()).unwrap();
+                let to = request.split(' ').nth(1).unwrap();
+                let status = if to == known { "200 OK" } else { "403 No" };
+                asked.push(to.to_owned());
+                let answer = format!("HTTP/1.1 {status}\r\n\r\n");
+                tcp.write_all(answer.as_bytes()).await.unwrap();
+            }
+        };
+        tokio::select! {
+            opened = egress.open_for_requests(of) => drop(opened.unwrap()),
+            () = answers => {}
+        }
+        asked
+    }
+
+    #[tokio::test]
+    async fn the_environments_proxy_is_asked_for_the_exit_where_a_name_has_several_and_else_for_the_name()
+     {
+        let (name, ip) = ("far.example.com:1", "10.0.0.9:1");
+        let one = Address::resolved(name, ip.parse().unwrap());
+        let of_several = Address::one_of_several(name, ip.parse().unwrap());
+        assert_eq!(asked(name, &one).await, [name]);
+        assert_eq!(asked(ip, &of_several).await, [ip]);
+        assert_eq!(asked(name, &of_several).await, [ip, name]);
+        assert_eq!(asked(name, &Address::unresolved(name)).await, [name]);
+    }
+
+    #[tokio::test]
+    async fn kcp_is_dialled_by_a_name_that_was_not_looked_up() {
+        let peer = tokio::net::UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let name = peer.local_addr().unwrap().to_string();
+        let yaml = "role: Entry\nprotocol: Native\ntransport: Kcp\nsecurity: {mode: None}\nconnect: far:1\n";
+        let egress = Egress::of(&Config::from_yaml(yaml).unwrap()).unwrap();
+        let mut asked = [0; 2048];
+        let address = Address::unresolved(&name);
+        let tasks = tokio::task::LocalSet::new();
+        let dialled = tasks.run_until(async {
+            tokio::select! {
+                dialled = egress.kcp(&address) => dialled.map(drop),
+                _ = peer.recv(&mut asked) => Ok(()),
+            }
+        });
+        dialled.await.unwrap();
     }
 }

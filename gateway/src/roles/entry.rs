@@ -43,6 +43,7 @@ use crate::session::hello;
 use crate::session::mux::{Dial, Mux, NoCarrier, Progress};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
+use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
 use exits::{Connected, EXITS_MAX, Link, Links};
@@ -197,14 +198,19 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
 struct Begun {
     mux: Rc<dyn Mux>,
     asked: Rc<Asked>,
-    exit: Address,
-    at: Address,
+    route: Route,
 }
 
 /// A session with its first carrier; `None`: there is no exit for this place.
 async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarrier> {
     let connected = entry.connect(place).await?;
-    let Some(Connected { carrier, at, exits }) = connected else {
+    let Some(Connected {
+        carrier,
+        at,
+        by,
+        exits,
+    }) = connected
+    else {
         return Ok(None);
     };
     let asked = Asked::new(entry.begun.replace(entry.begun.get() + 1));
@@ -233,12 +239,8 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
         }
         _ => at.clone(),
     };
-    Ok(Some(Begun {
-        mux,
-        asked,
-        exit,
-        at,
-    }))
+    let route = Route { exit, at, by };
+    Ok(Some(Begun { mux, asked, route }))
 }
 
 /// What one of `exits` sessions may take of a worker's memory.
@@ -316,13 +318,9 @@ impl Entry {
 
     /// Runs a session; returns when another is needed.
     async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
-        let Begun {
-            mux,
-            asked,
-            exit,
-            at,
-        } = session;
-        let mut run = self.run(Rc::clone(&mux), asked, (&exit, &at), pool);
+        let Begun { mux, asked, route } = session;
+        let (exit, by) = (route.exit.clone(), route.by);
+        let mut run = self.run(Rc::clone(&mux), asked, route, pool);
         tokio::select! {
             _ = &mut run => {
                 self.set_link(place, Some(Link::Down));
@@ -330,7 +328,7 @@ impl Entry {
             }
             () = mux.reached(Progress::Ready) => {}
         }
-        self.dial_context.ways.heard();
+        self.dial_context.ways.heard(by);
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
             _ = &mut run => {
@@ -386,7 +384,7 @@ impl Entry {
         self: &Rc<Self>,
         mux: Rc<dyn Mux>,
         asked: Rc<Asked>,
-        (exit, at): (&Address, &Address),
+        route: Route,
         pool: config::Pool,
     ) -> JoinHandle<()> {
         if self.sessions.len() >= SESSIONS_MAX
@@ -394,7 +392,7 @@ impl Entry {
         {
             oldest.shut_down();
         }
-        let (entry, exit, at) = (Rc::clone(self), exit.clone(), at.clone());
+        let (entry, exit, by) = (Rc::clone(self), route.exit.clone(), route.by);
         tokio::task::spawn_local(async move {
             let drained = async {
                 mux.reached(Progress::GoingAway).await;
@@ -405,7 +403,7 @@ impl Entry {
             // As long as there are streams, those of an exit that goes away as well.
             let carriers = async {
                 mux.reached(Progress::Ready).await;
-                carriers::keep(&*mux, &exit, &at, pool, &entry.dial_context).await;
+                carriers::keep(&*mux, route, pool, &entry.dial_context).await;
                 mux.give_up(format!(
                     "the exit is gone: it cannot be reached, and {} leads to others",
                     exit.name()
@@ -438,7 +436,8 @@ impl Entry {
             };
             entry.forget_outcomes(&asked);
             if !mux.was_ready() && !matches!(end, SessionEnd::Finished(_) | SessionEnd::ShutDown) {
-                entry.dial_context.ways.unheard();
+                let now = tokio::time::Instant::now();
+                entry.dial_context.ways.unheard(by, now);
             }
             report(&*mux, &exit, &end, entry.session.protocol);
         })

@@ -243,6 +243,15 @@ pub(crate) trait CarrierPool {
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier>;
 
+    /// The same for one more that was dialled by another way than the others: it may lead to another peer, which does not know
+    /// the session. That ends this carrier alone, also where it is the only one.
+    ///
+    /// # Errors
+    /// As [`Self::add`].
+    fn add_by_another_way(&self, carrier: Carrier) -> Result<Local<'static, bool>, NoCarrier> {
+        self.add(carrier, Vec::new(), None)
+    }
+
     /// Begins to take one out of the session in order: one that is to be replaced, else the one that came
     /// last. Returns whether it does.
     fn retire_one(&self) -> bool;

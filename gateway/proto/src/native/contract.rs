@@ -347,6 +347,12 @@ impl Pool for NativeSession {
         may.then(|| self.insert_carrier(now))
     }
 
+    fn may_lead_elsewhere(&mut self, carrier: CarrierId) {
+        if let Some(carrier) = self.carriers.get_mut(&carrier) {
+            carrier.elsewhere = true;
+        }
+    }
+
     fn retire_carrier(&mut self, carrier: CarrierId) -> bool {
         self.begin_to_retire(carrier)
     }

@@ -7,8 +7,8 @@
 
 use std::time::Instant;
 
-use muxtunnel_proto::native::RETAINED_OVERHEAD_BYTES;
 use muxtunnel_proto::native::codec::{self, Frame, HelloAck, Parameters, VERSION};
+use muxtunnel_proto::native::{RETAINED_OVERHEAD_BYTES, SessionCode};
 use muxtunnel_proto::{
     CarrierId, NativeConfig, NativeSession, Pool, Priority, Session, SessionError, StreamId, Token,
     Transmit,
@@ -184,6 +184,41 @@ fn a_peer_that_never_settles_a_lost_carrier_ends_the_session_in_time() {
     assert_eq!(session.poll_timeout(), Some(end));
     let error = session.handle_timeout(end);
     assert_eq!(error, Err(SessionError::ResumeTimeout));
+}
+
+#[test]
+fn a_carrier_that_leads_to_another_peer_ends_alone_and_the_session_waits_for_its_own() {
+    let now = Instant::now();
+    let (mut session, ack) = ready(now);
+    let unknown = Frame::SessionClose {
+        code: SessionCode::UnknownSession as u64,
+        reason: "no such session".to_owned(),
+    };
+    let stream = session
+        .open(now, "tcp://a:1", Priority::Auto, None)
+        .unwrap();
+    transmit(&mut session, CarrierId::FIRST);
+    session.handle_carrier_lost(now, CarrierId::FIRST);
+    let elsewhere = session.add_carrier(now).unwrap();
+    session.may_lead_elsewhere(elsewhere);
+    transmit(&mut session, elsewhere);
+    hear(&mut session, now, elsewhere, &unknown);
+    assert!(!session.is_over());
+    assert_eq!(session.streams(), [stream]);
+    let own = session.add_carrier(now).unwrap();
+    transmit(&mut session, own);
+    hear(&mut session, now, own, &ack);
+    assert!(!session.is_over());
+
+    // Its own peer's word counts.
+    session.handle_carrier_lost(now, own);
+    let own = session.add_carrier(now).unwrap();
+    transmit(&mut session, own);
+    let error = session.handle_header(now, own, &codec::encode(&unknown));
+    assert!(
+        matches!(error, Err(SessionError::ClosedByPeer { .. })),
+        "{error:?}"
+    );
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::net::SocketAddr;
 pub(crate) struct Address {
     ip: Option<SocketAddr>,
     name: String,
+    /// The name leads to others, too.
+    is_one_of_several: bool,
 }
 
 impl Address {
@@ -15,6 +17,15 @@ impl Address {
         Self {
             ip: Some(ip),
             name: name.to_owned(),
+            is_one_of_several: false,
+        }
+    }
+
+    /// One of several addresses of a name.
+    pub(crate) fn one_of_several(name: &str, ip: SocketAddr) -> Self {
+        Self {
+            is_one_of_several: true,
+            ..Self::resolved(name, ip)
         }
     }
 
@@ -23,6 +34,7 @@ impl Address {
         Self {
             ip: None,
             name: name.to_owned(),
+            is_one_of_several: false,
         }
     }
 
@@ -33,6 +45,7 @@ impl Address {
         Self {
             ip,
             name: self.name.clone(),
+            is_one_of_several: self.is_one_of_several,
         }
     }
 
@@ -43,6 +56,11 @@ impl Address {
 
     pub(crate) fn ip(&self) -> Option<SocketAddr> {
         self.ip
+    }
+
+    /// Its address, where the name may lead elsewhere.
+    pub(crate) fn told_apart(&self) -> Option<SocketAddr> {
+        self.ip.filter(|_| self.is_one_of_several)
     }
 
     /// Whether both lead to the same place: two names may.

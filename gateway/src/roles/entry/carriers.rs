@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
+use muxtunnel_gateway_config::status::CarrierTransport;
 use rand::RngExt;
 use tokio::sync::watch;
 
-use super::dial_context::{DialContext, connect};
+use super::dial_context::{DialContext, connect, connect_by};
 use super::{exit_liveness, trial};
+use crate::io::carrier::Carrier;
 use crate::net::egress::Address;
 use crate::session::mux::{CarrierPool, Mux, NoCarrier, PoolState};
 
@@ -78,12 +80,21 @@ fn wanted(bounds: config::Pool, pool: &PoolState) -> usize {
     pool.wanted().clamp(bounds.min.into(), bounds.max.into())
 }
 
-/// Dials and retires one carrier after another, until none is left and the exit is gone for good. `at`: where the
-/// first one led.
+/// Where the carriers of a session lead, and what they run on.
+#[derive(Debug, Clone)]
+pub(super) struct Route {
+    /// The exit, which may have moved.
+    pub(super) exit: Address,
+    /// Where the latest one led.
+    pub(super) at: Address,
+    /// All of them run on one transport, but while that changes.
+    pub(super) by: CarrierTransport,
+}
+
+/// Dials and retires one carrier after another, until none is left and the exit is gone for good. `route`: of the first one.
 pub(super) async fn keep(
     mux: &dyn Mux,
-    exit: &Address,
-    at: &Address,
+    route: Route,
     bounds: config::Pool,
     dial_context: &DialContext,
 ) {
@@ -91,10 +102,10 @@ pub(super) async fn keep(
         return std::future::pending().await;
     };
     let failed = watch::Sender::new(0);
-    let mut failures = failed.subscribe();
+    let (exit, mut failures) = (route.exit.clone(), failed.subscribe());
     tokio::select! {
-        never = keep_dialling(mux, carriers, (exit, at), bounds, dial_context, &failed) => match never {},
-        () = exit_liveness::until_gone(mux, exit, &mut failures, dial_context) => {}
+        never = keep_dialling(mux, carriers, route, bounds, dial_context, &failed) => match never {},
+        () = exit_liveness::until_gone(mux, &exit, &mut failures, dial_context) => {}
     }
 }
 
@@ -102,13 +113,12 @@ pub(super) async fn keep(
 async fn keep_dialling(
     mux: &dyn Mux,
     carriers: &dyn CarrierPool,
-    (exit, at): (&Address, &Address),
+    mut route: Route,
     bounds: config::Pool,
     dial_context: &DialContext,
     failed: &watch::Sender<u32>,
 ) -> Infallible {
     let (mut failures, mut latest) = (0_u32, Instant::now());
-    let mut at = at.clone();
     loop {
         let PoolState { up, outdated, .. } = carriers.numbers();
         let wanted = wanted(bounds, &carriers.numbers());
@@ -121,8 +131,9 @@ async fn keep_dialling(
                 |pool: &PoolState| pool.up != self::wanted(bounds, pool) || pool.outdated > 0;
             tokio::select! {
                 () = carriers.until(&differs) => {}
-                other = trial::is_due(carriers, &dial_context.ways) => {
-                    trial::run(carriers, other, &at, dial_context).await;
+                trial = trial::is_due(carriers, route.by, &dial_context.ways) => {
+                    let changed = trial::run(trial, carriers, &route.at, dial_context).await;
+                    route.by = changed.unwrap_or(route.by);
                 }
             }
             if latest.elapsed() < REDIAL_AFTER {
@@ -139,8 +150,8 @@ async fn keep_dialling(
             pause_at_most(failures, most).await;
         }
         let before = carriers.numbers().up;
-        let least = bounds.min.into();
-        match add(carriers, exit, &mut at, dial_context, failures).await {
+        let (exit, least) = (&route.exit.clone(), bounds.min.into());
+        match add(mux, carriers, &mut route, least, dial_context, failures).await {
             Ok(true) => (failures, latest) = (0, Instant::now()),
             Ok(false) | Err(NoCarrier::Io(_)) if before >= least => {
                 tracing::info!(%exit, carriers = before, "No further carrier");
@@ -172,90 +183,74 @@ async fn shrink(carriers: &dyn CarrierPool, bounds: config::Pool) {
 
 /// Whether it came up.
 async fn add(
+    mux: &dyn Mux,
     carriers: &dyn CarrierPool,
-    exit: &Address,
-    at: &mut Address,
+    route: &mut Route,
+    least: usize,
     dial_context: &DialContext,
     failures: u32,
 ) -> Result<bool, NoCarrier> {
+    let ways = &dial_context.ways;
     // Where a name leads to several exits, the session is at one of them; but that one may have moved.
     let at_peer = carriers.numbers().up > 0 || failures <= 1;
-    let carrier = connect(if at_peer { at } else { exit }, dial_context).await?;
-    if !at_peer {
-        *at = exit.at(&carrier.peer());
+    let to = if at_peer { &route.at } else { &route.exit };
+    let (by, carrier) = dial(carriers, route.by, to, least, dial_context, failures).await?;
+    let led_to = route.exit.at(&carrier.peer());
+    let added = if by == route.by {
+        carriers.add(carrier, Vec::new(), None)
+    } else {
+        carriers.add_by_another_way(carrier)
+    };
+    let is_up = match added {
+        Ok(added) => added.await,
+        Err(error @ NoCarrier::Stranger(_)) => {
+            ways.unheard(by, tokio::time::Instant::now());
+            return Err(error);
+        }
+        Err(error) => return Err(error),
+    };
+    if !is_up {
+        if !mux.has_ended() {
+            ways.unheard(by, tokio::time::Instant::now());
+        }
+        if by != route.by && carriers.numbers().up == 0 {
+            // Its exit is out of reach, and another one may be within: new streams are not to wait for it.
+            mux.leave();
+        }
+        return Ok(false);
     }
-    Ok(carriers.add(carrier, Vec::new(), None)?.await)
+    ways.heard(by);
+    if !at_peer {
+        route.at = led_to;
+    }
+    if by != route.by {
+        // All of them run on what can be dialled.
+        carriers.outdate(&|carrier| carrier.transport != by);
+        route.by = by;
+    }
+    Ok(true)
+}
+
+/// Connects to `to` by what the others run on; by whatever the path allows where nothing else carries, and where too few do.
+async fn dial(
+    carriers: &dyn CarrierPool,
+    by: CarrierTransport,
+    to: &Address,
+    least: usize,
+    dial_context: &DialContext,
+    failures: u32,
+) -> std::io::Result<(CarrierTransport, Carrier)> {
+    let PoolState { up, outdated, .. } = carriers.numbers();
+    if up == 0 || failures > 0 {
+        return connect(to, dial_context).await;
+    }
+    let too_few = up.saturating_sub(outdated) < least;
+    match connect_by(by, to, dial_context).await {
+        Ok(carrier) => Ok((by, carrier)),
+        Err(_) if too_few && dial_context.ways.are_several() => connect(to, dial_context).await,
+        Err(error) => Err(error),
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::rc::Rc;
-
-    use super::super::ways::Ways;
-    use super::*;
-    use crate::roles::worker::Worker;
-    use crate::session::mux::memory::silent;
-
-    /// Dials that come to nothing within 20 s, where one more carrier than `up` is wanted.
-    async fn dials(up: usize) -> u32 {
-        let yaml = "role: Entry\nprotocol: Native\nsecurity: {mode: None}\nconnect: far:1\n";
-        let session = config::Config::from_yaml(yaml).unwrap().session();
-        let worker = Worker::of(yaml);
-        let dial_context = DialContext {
-            credentials: worker.credentials,
-            protocol: config::Protocol::Native,
-            web_socket: None,
-            ways: Rc::new(Ways::of(config::Transport::Tcp, false, true)),
-            exits: config::Exits::Addresses {
-                connect: "far:1".to_owned(),
-                fallback: None,
-            },
-            quic: crate::io::quic::Settings::new(&session),
-            ssh: crate::io::ssh::Settings::new(session.memory.receive.0),
-            egress: worker.egress,
-            leaf: None,
-        };
-        let memory = silent(None);
-        memory.carried_by(up);
-        let mux = memory.shared();
-        let nobody = Address::unresolved("unix:/nobody/listens/here");
-        let least = u8::try_from(up + 1).unwrap();
-        let bounds = config::Pool {
-            min: least,
-            max: least,
-        };
-        let failed = watch::Sender::new(0);
-        let carriers = mux.carriers().unwrap();
-        let dialling = keep_dialling(
-            &*mux,
-            carriers,
-            (&nobody, &nobody),
-            bounds,
-            &dial_context,
-            &failed,
-        );
-        let _ = tokio::time::timeout(Duration::from_secs(20), dialling).await;
-        *failed.borrow()
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_session_without_a_carrier_is_dialled_at_least_once_a_second() {
-        let (waiting, carried) = (dials(0).await, dials(1).await);
-        assert!((20..60).contains(&waiting), "{waiting} dials");
-        assert!(
-            (4..20).contains(&carried),
-            "{carried} dials beside a carrier that is up"
-        );
-    }
-
-    #[test]
-    fn the_pause_doubles_up_to_its_bound_and_is_jittered() {
-        let at = |failures, random| backoff(failures, BACKOFF_MAX, random);
-        assert_eq!(at(0, 1.0), BACKOFF_MIN);
-        assert_eq!(at(1, 1.0), BACKOFF_MIN);
-        assert_eq!(at(3, 1.0), BACKOFF_MIN * 4);
-        assert_eq!(at(3, 0.0), BACKOFF_MIN * 2);
-        assert_eq!(at(1000, 1.0), BACKOFF_MAX);
-        assert_eq!(backoff(1000, WAITING_BACKOFF_MAX, 1.0), WAITING_BACKOFF_MAX);
-    }
-}
+mod tests;

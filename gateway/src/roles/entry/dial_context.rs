@@ -95,24 +95,25 @@ impl DialContext {
     }
 }
 
-/// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is.
+/// Connects to `exit`, or to the one that is visited at this rendezvous, and has it prove who it is. Also returns by which
+/// transport.
 pub(super) async fn connect(
+    exit: &Address,
+    dial_context: &DialContext,
+) -> std::io::Result<(CarrierTransport, Carrier)> {
+    let dial = |by| connect_by(by, exit, dial_context);
+    dial_context.ways.dial(dial).await
+}
+
+/// The same by one transport; of a protocol that has one of its own, by that.
+pub(super) async fn connect_by(
+    by: CarrierTransport,
     exit: &Address,
     dial_context: &DialContext,
 ) -> std::io::Result<Carrier> {
     if !dial_context.protocol.can().bytes {
         return datagrams(exit, dial_context).await;
     }
-    let dial = |by| connect_by(by, exit, dial_context);
-    dial_context.ways.dial(dial).await
-}
-
-/// The same by one transport.
-pub(super) async fn connect_by(
-    by: CarrierTransport,
-    exit: &Address,
-    dial_context: &DialContext,
-) -> std::io::Result<Carrier> {
     let below = match &dial_context.leaf {
         Some(leaf) => {
             let mut tcp = dial_context.egress.tcp(exit).await?;

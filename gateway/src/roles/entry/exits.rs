@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
+use muxtunnel_gateway_config::status::CarrierTransport;
 
 use super::{Entry, dial_context};
 use crate::io::carrier::Carrier;
@@ -150,7 +151,14 @@ impl Entry {
             let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, at.clone());
             self.exits.send_modify(take);
             match dial_context::connect(&at, &self.dial_context).await {
-                Ok(carrier) => return Ok(Some(Connected { carrier, at, exits })),
+                Ok((by, carrier)) => {
+                    return Ok(Some(Connected {
+                        carrier,
+                        at,
+                        by,
+                        exits,
+                    }));
+                }
                 Err(error) => last = Some(error),
             }
             self.leave(place);
@@ -215,6 +223,8 @@ fn discovery_pause(discoveries: u32) -> Duration {
 pub(super) struct Connected {
     pub(super) carrier: Carrier,
     pub(super) at: Address,
+    /// The transport that came up.
+    pub(super) by: CarrierTransport,
     /// How many exits there are.
     pub(super) exits: usize,
 }

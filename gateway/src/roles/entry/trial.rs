@@ -1,4 +1,5 @@
-//! Whether another transport carries more than the present one: for some seconds both carry, side by side.
+//! Whether another transport carries more than the present one: for some seconds both carry, side by side. And whether one that
+//! is wanted rather than WebSocket comes up by now.
 //!
 //! Whatever a session has to send goes to the carrier that has room for it, so what each of them moved is what its path gives.
 //! No stream notices more than that: streams outlive their carriers.
@@ -32,14 +33,31 @@ const MEASURED: Duration = Duration::from_secs(5);
 /// The other transport has to carry five quarters of what the present one does, and both together of what that did alone.
 const BETTER: (u64, u64) = (5, 4);
 
-/// Waits until there is reason to try another transport, and returns that.
-pub(super) async fn is_due(carriers: &dyn CarrierPool, ways: &Ways) -> CarrierTransport {
+/// What a session tries beside what it has.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Trial {
+    /// Whether this one carries more.
+    Compare(CarrierTransport),
+    /// Whether one of these comes up, the first of which is wanted most: it replaces the present one then.
+    Return(Vec<CarrierTransport>),
+}
+
+/// Waits until there is reason to try another transport than `present`, and returns what is to be tried.
+pub(super) async fn is_due(
+    carriers: &dyn CarrierPool,
+    present: CarrierTransport,
+    ways: &Ways,
+) -> Trial {
     if !ways.are_several() || !carriers.resumes() {
         return std::future::pending().await;
     }
     let mut before = carriers.figures();
     loop {
         tokio::time::sleep(LOOK_EVERY.mul_f64(1.0 + rand::rng().random::<f64>())).await;
+        let others = ways.to_return_to(present, Instant::now());
+        if !others.is_empty() {
+            return Trial::Return(others);
+        }
         let now = carriers.figures();
         let look = Look::between(&before, &now);
         before = now;
@@ -47,7 +65,7 @@ pub(super) async fn is_due(carriers: &dyn CarrierPool, ways: &Ways) -> CarrierTr
             && look.gives_reason()
             && let Some(other) = ways.to_try(look.transport, Instant::now())
         {
-            return other;
+            return Trial::Compare(other);
         }
     }
 }
@@ -97,43 +115,92 @@ fn lost(carrier: &CarrierFigures) -> u64 {
     path.retransmits + path.out_of_order
 }
 
-/// Tries `other` beside what there is, and has the carriers replaced that carry less.
+/// Tries another transport beside what there is. Returns the one that the session is to run on from now on, where that changes:
+/// carriers over others are to be replaced.
 pub(super) async fn run(
+    trial: Trial,
+    carriers: &dyn CarrierPool,
+    at: &Address,
+    dial_context: &DialContext,
+) -> Option<CarrierTransport> {
+    let up = carriers.numbers().up;
+    let changed = async {
+        match &trial {
+            Trial::Compare(other) => compare(carriers, *other, at, dial_context).await,
+            Trial::Return(others) => come_back(carriers, others, at, dial_context).await,
+        }
+    };
+    let changed = tokio::select! {
+        changed = changed => changed,
+        // Whoever keeps carriers is to dial again, and waits for this.
+        () = carriers.lacks(up) => {
+            if let Trial::Compare(other) = &trial {
+                tracing::info!(transport = %other, "A trial of another transport is given up: carriers ended meanwhile");
+                dial_context.ways.untried();
+            }
+            None
+        }
+    };
+    match (changed, &trial) {
+        (Some(way), _) => carriers.outdate(&|carrier| carrier.transport != way),
+        (None, Trial::Compare(other)) => {
+            carriers.outdate(&|carrier| carrier.transport == *other);
+        }
+        (None, Trial::Return(_)) => {}
+    }
+    changed
+}
+
+/// Returns the first of `others` that comes up.
+async fn come_back(
+    carriers: &dyn CarrierPool,
+    others: &[CarrierTransport],
+    at: &Address,
+    dial_context: &DialContext,
+) -> Option<CarrierTransport> {
+    let ways = &dial_context.ways;
+    ways.returning(Instant::now());
+    for other in others.iter().copied() {
+        match join(carriers, other, at, dial_context).await {
+            Ok(()) => {
+                ways.returned(other);
+                return Some(other);
+            }
+            Err(error) => {
+                tracing::debug!(transport = %other, %error, "Another transport cannot be had");
+            }
+        }
+    }
+    None
+}
+
+/// Has `other` carry beside what there is. Returns it where it carries more.
+async fn compare(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,
     at: &Address,
     dial_context: &DialContext,
-) {
+) -> Option<CarrierTransport> {
     let ways = &dial_context.ways;
     // Other sessions do not try the same meanwhile.
     ways.tried(false, Instant::now());
-    let up = carriers.numbers().up;
-    let compared = tokio::select! {
-        compared = compare(carriers, other, at, dial_context) => compared,
-        // Whoever keeps carriers is to dial again, and waits for this.
-        () = carriers.lacks(up) => Err(std::io::Error::other("carriers ended meanwhile")),
-    };
-    let is_better = match compared {
-        Ok(compared) => {
-            let [before, present, by_other] =
-                [compared.before, compared.present, compared.other].map(megabits);
-            tracing::info!(transport = %other, megabits_per_second = by_other, others = present, before, "Another transport was tried");
-            if compared.is_better() {
-                let why =
-                    format!("it carried {by_other} Mbit/s where the others carried {present}");
-                ways.prefer(other, &why);
-            }
-            compared.is_better()
-        }
+    let compared = match compared(carriers, other, at, dial_context).await {
+        Ok(compared) => compared,
         Err(error) => {
             tracing::info!(transport = %other, %error, "Another transport cannot be had");
-            false
+            return None;
         }
     };
-    carriers.outdate(&|carrier| (carrier.transport == other) != is_better);
-    if is_better {
-        ways.tried(true, Instant::now());
+    let [before, present, by_other] =
+        [compared.before, compared.present, compared.other].map(megabits);
+    tracing::info!(transport = %other, megabits_per_second = by_other, others = present, before, "Another transport was tried");
+    if !compared.is_better() {
+        return None;
     }
+    let why = format!("it carried {by_other} Mbit/s where the others carried {present}");
+    ways.carried_more(other, &why);
+    ways.tried(true, Instant::now());
+    Some(other)
 }
 
 /// Bytes that were carried in [`MEASURED`].
@@ -157,19 +224,14 @@ impl Compared {
     }
 }
 
-async fn compare(
+async fn compared(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,
     at: &Address,
     dial_context: &DialContext,
 ) -> std::io::Result<Compared> {
     let (before, _) = measured(carriers, other).await;
-    let carrier = connect_by(other, at, dial_context).await?;
-    let added = carriers.add(carrier, Vec::new(), None);
-    let added = added.map_err(|error| std::io::Error::other(error.to_string()))?;
-    if !added.await {
-        return Err(std::io::Error::other("the other end was not heard by it"));
-    }
+    join(carriers, other, at, dial_context).await?;
     tokio::time::sleep(WARM_UP).await;
     let (present, other) = measured(carriers, other).await;
     Ok(Compared {
@@ -177,6 +239,23 @@ async fn compare(
         present,
         other,
     })
+}
+
+/// Adds a carrier over `other`, which may lead to another exit than the session has.
+async fn join(
+    carriers: &dyn CarrierPool,
+    other: CarrierTransport,
+    at: &Address,
+    dial_context: &DialContext,
+) -> std::io::Result<()> {
+    let carrier = connect_by(other, at, dial_context).await?;
+    let added = carriers.add_by_another_way(carrier);
+    let added = added.map_err(|error| std::io::Error::other(error.to_string()))?;
+    if !added.await {
+        let text = "the session's exit was not heard by it";
+        return Err(std::io::Error::other(text));
+    }
+    Ok(())
 }
 
 /// What is carried now by others than `other`, and by it.

@@ -1,8 +1,9 @@
 //! What carriers of an entry run on: one transport, or of several the one that the path allows and that carries more.
 //!
 //! Which ones work is found by dialling, as Happy Eyeballs finds an address (RFC 8305): the one that was good last at first,
-//! the next one a little later, and the first that comes up counts. Whether another one carries more is tried where the
-//! present one loses ([`trial`](super::trial)).
+//! the next one a little later, and the first that comes up counts. One that did not come up in time is dialled later from
+//! then on, and in its turn again after a pause: its path may be good by then. Whether another one carries more is tried where
+//! the present one loses ([`trial`](super::trial)).
 
 use std::cell::{Cell, RefCell};
 use std::io::Result;
@@ -16,23 +17,59 @@ use tokio::time::Instant;
 
 /// A dial that brings nothing for so long gets another one beside it (section 5, "Connection Attempt Delay").
 const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// Another transport is tried again so long after it carried less; doubles up to [`TRIAL_AGAIN_MAX`].
-const TRIAL_AGAIN: Duration = Duration::from_secs(300);
+/// What was of no use is tried again so long after that; doubles up to [`AGAIN_MAX`].
+const AGAIN: Duration = Duration::from_secs(300);
 /// Longest pause.
-const TRIAL_AGAIN_MAX: Duration = Duration::from_secs(7200);
+const AGAIN_MAX: Duration = Duration::from_secs(7200);
 
 /// The transports that carriers of one worker may run on.
 #[derive(Debug)]
 pub(super) struct Ways {
-    /// At least one, the one that is to be dialled first at the front.
+    /// At least one, in the order in which they are dialled where all come up: as configured, but that KCP is behind or in front
+    /// of what it was compared with.
+    wanted: RefCell<Vec<CarrierTransport>>,
+    /// The same, the one that is to be dialled first at the front.
     all: RefCell<Vec<CarrierTransport>>,
     /// Those that came up and by which the other end was not heard, not all of them. They are dialled once all others have
     /// failed: one that a firewall accepts and ends comes up sooner than one that has more to ask.
     doubted: RefCell<Vec<CarrierTransport>>,
-    /// No other is tried before this; `None`: one may be.
-    trial_from: Cell<Option<Instant>>,
-    /// Trials in a row that changed nothing.
+    /// Until another one is compared with the present one.
+    trial: Pause,
+    /// Until all are dialled as they are wanted, where they are not.
+    back: Pause,
+}
+
+/// When something may be tried again.
+#[derive(Debug, Default)]
+struct Pause {
+    /// Not before this; `None`: at any time.
+    until: Cell<Option<Instant>>,
+    /// Tries in a row that were of no use.
     in_vain: Cell<u32>,
+}
+
+impl Pause {
+    fn is_over(&self, now: Instant) -> bool {
+        self.until.get().is_none_or(|until| until <= now)
+    }
+
+    /// The latest try does not count.
+    fn take_back(&self) {
+        self.in_vain.set(self.in_vain.get().saturating_sub(1));
+        self.until.set(None);
+    }
+
+    /// A try was of use, or not.
+    fn begin(&self, of_use: bool, now: Instant) {
+        let in_vain = if of_use {
+            0
+        } else {
+            self.in_vain.get().saturating_add(1)
+        };
+        self.in_vain.set(in_vain);
+        let pause = AGAIN.saturating_mul(1 << in_vain.saturating_sub(1).min(10));
+        self.until.set(Some(now + pause.min(AGAIN_MAX)));
+    }
 }
 
 impl Ways {
@@ -52,10 +89,11 @@ impl Ways {
             .collect(),
         };
         Self {
+            wanted: RefCell::new(all.clone()),
             all: RefCell::new(all),
             doubted: RefCell::default(),
-            trial_from: Cell::new(None),
-            in_vain: Cell::new(0),
+            trial: Pause::default(),
+            back: Pause::default(),
         }
     }
 
@@ -69,20 +107,76 @@ impl Ways {
         self.all.borrow().len() > 1
     }
 
-    /// The other end was not heard by the one that is dialled first, though that came up: it is dialled last from now on.
-    pub(super) fn unheard(&self) {
+    /// The exit was not heard by `way` at `now`, though that came up: it is dialled last from now on.
+    pub(super) fn unheard(&self, way: CarrierTransport, now: Instant) {
         let (mut all, mut doubted) = (self.all.borrow_mut(), self.doubted.borrow_mut());
-        doubted.extend(all.first());
-        all.rotate_left(1);
+        let Some(at) = all.iter().position(|one| *one == way) else {
+            return;
+        };
+        all[at..].rotate_left(1);
+        if !doubted.contains(&way) {
+            doubted.push(way);
+        }
         if all.iter().all(|way| doubted.contains(way)) {
             doubted.clear();
         }
+        self.depart(now);
     }
 
-    /// The other end is heard by the one that is dialled first.
-    pub(super) fn heard(&self) {
-        let first = self.all.borrow().first().copied();
-        self.doubted.borrow_mut().retain(|way| Some(*way) != first);
+    /// The exit is heard by `way`.
+    pub(super) fn heard(&self, way: CarrierTransport) {
+        let (wanted, mut doubted) = (self.wanted.borrow(), self.doubted.borrow_mut());
+        doubted.retain(|one| *one != way);
+        if wanted.first() != Some(&way) {
+            return;
+        }
+        self.back.in_vain.set(0);
+        if doubted.is_empty() {
+            self.back.until.set(None);
+            self.all.borrow_mut().clone_from(&wanted);
+        }
+    }
+
+    /// They are not dialled as they are wanted any more.
+    fn depart(&self, now: Instant) {
+        if self.back.until.get().is_none() {
+            self.back.begin(false, now);
+        }
+    }
+
+    /// They are dialled as they are wanted again, where the time has come for that.
+    fn come_back(&self, now: Instant) {
+        if self.back.until.get().is_some_and(|until| until <= now) {
+            self.back.until.set(None);
+            self.doubted.borrow_mut().clear();
+            self.all.borrow_mut().clone_from(&self.wanted.borrow());
+        }
+    }
+
+    /// What is wanted rather than `present`, and may come up again at `now`: in front of WebSocket, which is for paths that let
+    /// nothing else pass. Whether KCP or TCP is better tells a trial.
+    pub(super) fn to_return_to(
+        &self,
+        present: CarrierTransport,
+        now: Instant,
+    ) -> Vec<CarrierTransport> {
+        if present != CarrierTransport::WebSocket || !self.back.is_over(now) {
+            return Vec::new();
+        }
+        let wanted = self.wanted.borrow();
+        let before = wanted.iter().take_while(|way| **way != present);
+        before.copied().collect()
+    }
+
+    /// Those of [`Self::to_return_to`] are being tried at `now`, so no other session has to.
+    pub(super) fn returning(&self, now: Instant) {
+        self.back.begin(false, now);
+    }
+
+    /// A session has come back to `way`.
+    pub(super) fn returned(&self, way: CarrierTransport) {
+        self.prefer(way, "its path is good again");
+        self.heard(way);
     }
 
     /// What is to be tried beside `present`, where the time has come for that: KCP, where that is not what there is, since it
@@ -92,7 +186,7 @@ impl Ways {
         present: CarrierTransport,
         now: Instant,
     ) -> Option<CarrierTransport> {
-        if self.trial_from.get().is_some_and(|from| now < from) {
+        if !self.trial.is_over(now) {
             return None;
         }
         let others = self.in_turn();
@@ -102,8 +196,33 @@ impl Ways {
             .find(|way| *way != present && by_kcp(*way) != by_kcp(present))
     }
 
+    /// A trial is over at `now`. `changed`: another transport carried more.
+    pub(super) fn tried(&self, changed: bool, now: Instant) {
+        self.trial.begin(changed, now);
+    }
+
+    /// A trial was given up: it told nothing.
+    pub(super) fn untried(&self) {
+        self.trial.take_back();
+    }
+
+    /// `way` carried more than the present one, as `why` says.
+    pub(super) fn carried_more(&self, way: CarrierTransport, why: &str) {
+        {
+            let mut wanted = self.wanted.borrow_mut();
+            let kcp = CarrierTransport::Kcp;
+            let others = wanted.iter().filter(|one| **one != kcp);
+            let mut order: Vec<_> = others.copied().collect();
+            let behind = order.iter().position(|one| *one == way);
+            order.insert(behind.map_or(0, |at| at + 1), kcp);
+            *wanted = order;
+        }
+        self.prefer(way, why);
+        self.heard(way);
+    }
+
     /// `way` is to be dialled first from now on, for the reason `why`.
-    pub(super) fn prefer(&self, way: CarrierTransport, why: &str) {
+    fn prefer(&self, way: CarrierTransport, why: &str) {
         let mut all = self.all.borrow_mut();
         if let Some(at) = all.iter().position(|one| *one == way).filter(|at| *at > 0) {
             all[..=at].rotate_right(1);
@@ -111,22 +230,15 @@ impl Ways {
         }
     }
 
-    /// A trial is over at `now`. `changed`: another transport carried more.
-    pub(super) fn tried(&self, changed: bool, now: Instant) {
-        let in_vain = if changed { 0 } else { self.in_vain.get() + 1 };
-        self.in_vain.set(in_vain);
-        let pause = TRIAL_AGAIN.saturating_mul(1 << in_vain.saturating_sub(1).min(10));
-        self.trial_from.set(Some(now + pause.min(TRIAL_AGAIN_MAX)));
-    }
-
-    /// Dials by each of them, until one comes up.
+    /// Dials by each of them, until one comes up; returns which one that is.
     ///
     /// # Errors
     /// That of the one that is to be dialled first: none came up.
     pub(super) async fn dial<T, F: Future<Output = Result<T>>>(
         &self,
         dial: impl Fn(CarrierTransport) -> F,
-    ) -> Result<T> {
+    ) -> Result<(CarrierTransport, T)> {
+        self.come_back(Instant::now());
         let (doubted, ways): (Vec<_>, Vec<_>) = {
             let doubted = self.doubted.borrow();
             let ways = self.in_turn().into_iter();
@@ -161,7 +273,10 @@ impl Ways {
                 (way, Ok(carrier)) => {
                     let why = "the one that was dialled first brought no carrier in time";
                     self.prefer(way, why);
-                    return Ok(carrier);
+                    if self.wanted.borrow().first() != Some(&way) {
+                        self.depart(Instant::now());
+                    }
+                    return Ok((way, carrier));
                 }
                 (way, Err(error)) => {
                     tracing::debug!(transport = %way, %error, "No carrier");
@@ -173,123 +288,4 @@ impl Ways {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Error, ErrorKind};
-
-    use super::*;
-
-    const TCP: CarrierTransport = CarrierTransport::Tcp;
-    const KCP: CarrierTransport = CarrierTransport::Kcp;
-    const WEB_SOCKET: CarrierTransport = CarrierTransport::WebSocket;
-
-    /// What comes of dialling where `outcome` says after how many milliseconds each comes up, or fails.
-    async fn dialled(
-        ways: &Ways,
-        outcome: impl Fn(CarrierTransport) -> (u64, bool),
-    ) -> Result<(CarrierTransport, Duration)> {
-        let begun = Instant::now();
-        let way = ways
-            .dial(async |way| {
-                let (after, is_up) = outcome(way);
-                tokio::time::sleep(Duration::from_millis(after)).await;
-                let failed = || Error::new(ErrorKind::TimedOut, format!("{way}"));
-                is_up.then_some(way).ok_or_else(failed)
-            })
-            .await?;
-        Ok((way, begun.elapsed()))
-    }
-
-    #[test]
-    fn what_is_configured_and_possible_is_dialled() {
-        let in_turn =
-            |transport, upgrades, datagrams| Ways::of(transport, upgrades, datagrams).in_turn();
-        assert_eq!(in_turn(Transport::Tcp, false, true), [TCP]);
-        assert_eq!(in_turn(Transport::Tcp, true, true), [WEB_SOCKET]);
-        assert_eq!(in_turn(Transport::Kcp, false, true), [KCP]);
-        assert_eq!(in_turn(Transport::Auto, true, true), [TCP, KCP, WEB_SOCKET]);
-        assert_eq!(in_turn(Transport::Auto, true, false), [TCP, WEB_SOCKET]);
-        assert_eq!(in_turn(Transport::Auto, false, false), [TCP]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_first_that_comes_up_counts_and_is_dialled_first_the_next_time() {
-        let ways = Ways::of(Transport::Auto, true, true);
-        let all_up = |_| (10, true);
-        assert_eq!(dialled(&ways, all_up).await.unwrap().0, TCP);
-        // Nothing is heard by TCP and UDP, as behind a firewall that drops them.
-        let blocked = |way| {
-            if way == WEB_SOCKET {
-                (10, true)
-            } else {
-                (3000, false)
-            }
-        };
-        let (way, took) = dialled(&ways, blocked).await.unwrap();
-        assert_eq!((way, took.as_millis()), (WEB_SOCKET, 510));
-        assert_eq!(ways.in_turn(), [WEB_SOCKET, TCP, KCP]);
-        let (way, took) = dialled(&ways, blocked).await.unwrap();
-        assert_eq!((way, took.as_millis()), (WEB_SOCKET, 10));
-        // What is refused is not waited for.
-        let refused = |way| (1, way == KCP);
-        let (way, took) = dialled(&ways, refused).await.unwrap();
-        assert_eq!((way, took.as_millis()), (KCP, 3));
-    }
-
-    /// As behind a firewall that accepts connections, and ends those that do not begin as HTTP.
-    #[tokio::test(start_paused = true)]
-    async fn one_by_which_nobody_was_heard_waits_until_all_others_have_failed() {
-        let ways = Ways::of(Transport::Auto, true, true);
-        let far = |way| match way {
-            TCP => (300, true),
-            KCP => (3000, false),
-            _ => (900, true),
-        };
-        assert_eq!(dialled(&ways, far).await.unwrap().0, TCP);
-        ways.unheard();
-        let (way, took) = dialled(&ways, far).await.unwrap();
-        assert_eq!((way, took.as_millis()), (WEB_SOCKET, 1150));
-        ways.heard();
-        // It is no worse than the others once these have failed.
-        let (way, took) = dialled(&ways, |way| (100, way == TCP)).await.unwrap();
-        assert_eq!((way, took.as_millis()), (TCP, 300));
-        ways.heard();
-        let (way, took) = dialled(&ways, |way| (400, way != WEB_SOCKET))
-            .await
-            .unwrap();
-        assert_eq!((way, took.as_millis()), (TCP, 400));
-        // Where nobody is heard by any, all are dialled again.
-        for _ in 0..3 {
-            ways.unheard();
-        }
-        assert!(ways.doubted.borrow().is_empty());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn where_none_comes_up_the_error_is_that_of_the_first() {
-        let ways = Ways::of(Transport::Auto, false, true);
-        let error = dialled(&ways, |_| (3000, false)).await.unwrap_err();
-        assert_eq!(error.to_string(), "TCP");
-        assert_eq!(ways.in_turn(), [TCP, KCP]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn another_is_tried_after_ever_longer_pauses_until_one_carries_more() {
-        let ways = Ways::of(Transport::Auto, true, true);
-        let (mut pauses, mut now) = (Vec::new(), Instant::now());
-        assert_eq!(ways.to_try(TCP, now), Some(KCP));
-        assert_eq!(ways.to_try(WEB_SOCKET, now), Some(KCP));
-        assert_eq!(ways.to_try(KCP, now), Some(TCP));
-        for _ in 0..8 {
-            ways.tried(false, now);
-            let begun = now;
-            while ways.to_try(TCP, now).is_none() {
-                now += Duration::from_secs(60);
-            }
-            pauses.push((now - begun).as_secs() / 60);
-        }
-        assert_eq!(pauses, [5, 10, 20, 40, 80, 120, 120, 120]);
-        ways.tried(true, now);
-        assert_eq!(ways.to_try(KCP, now + TRIAL_AGAIN), Some(TCP));
-        assert_eq!(Ways::of(Transport::Tcp, false, true).to_try(TCP, now), None);
-    }
-}
+mod tests;

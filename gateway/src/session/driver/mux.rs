@@ -115,6 +115,13 @@ impl CarrierPool for Rc<Driver> {
         Ok(Box::pin(async move { carrier.settled().await }))
     }
 
+    fn add_by_another_way(&self, carrier: Carrier) -> Result<Local<'static, bool>, NoCarrier> {
+        let transport = carrier.into_bytes().map_err(NoCarrier::Refused)?;
+        let carrier = self.add_carrier(transport, Vec::new(), None)?;
+        self.update(|session| session.may_lead_elsewhere(carrier.id));
+        Ok(Box::pin(async move { carrier.settled().await }))
+    }
+
     fn retire_one(&self) -> bool {
         Driver::retire_one(self)
     }

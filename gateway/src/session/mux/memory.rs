@@ -2,7 +2,9 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
+use std::time::Instant;
 
+use muxtunnel_gateway_config::status::CarrierTransport;
 use muxtunnel_proto::{ListenError, ListenEvent, ListenId, OpenError, Priority, Refusal};
 use tokio::io::copy_bidirectional;
 use tokio::sync::watch;
@@ -31,6 +33,16 @@ pub(crate) struct Memory {
     /// What the peer was told of listeners.
     told: RefCell<Vec<(ListenId, Result<String, String>)>>,
     listened: Cell<u32>,
+    /// Its carriers, where it [takes](Self::takes_carriers) any.
+    carriers: RefCell<Vec<Member>>,
+    takes_carriers: Cell<bool>,
+}
+
+struct Member {
+    figures: CarrierFigures,
+    outdated: bool,
+    /// It stays open.
+    _carrier: Option<Carrier>,
 }
 
 /// A mux that is ready, with one carrier; its other end has proved `identity`.
@@ -49,6 +61,8 @@ pub(crate) fn memory(identity: Option<&str>, dialler: Dialler) -> Rc<Memory> {
         hears: OnceCell::new(),
         told: RefCell::default(),
         listened: Cell::new(0),
+        carriers: RefCell::default(),
+        takes_carriers: Cell::new(false),
     })
 }
 
@@ -72,6 +86,44 @@ impl Memory {
     /// The number of carriers that are up.
     pub(crate) fn carried_by(&self, up: usize) {
         self.numbers.send_modify(|numbers| numbers.up = up);
+    }
+
+    /// It has carriers over `transports`, and takes others.
+    pub(crate) fn takes_carriers(&self, transports: &[CarrierTransport]) {
+        self.takes_carriers.set(true);
+        for transport in transports {
+            self.take(*transport, None);
+        }
+    }
+
+    /// What its carriers run on, the oldest first.
+    pub(crate) fn transports(&self) -> Vec<CarrierTransport> {
+        let carriers = self.carriers.borrow();
+        carriers.iter().map(|one| one.figures.transport).collect()
+    }
+
+    fn take(&self, transport: CarrierTransport, carrier: Option<Carrier>) {
+        let figures = CarrierFigures {
+            since: Instant::now(),
+            transport,
+            sent: 0,
+            received: 0,
+            path: None,
+        };
+        self.carriers.borrow_mut().push(Member {
+            figures,
+            outdated: false,
+            _carrier: carrier,
+        });
+        self.count();
+    }
+
+    fn count(&self) {
+        let carriers = self.carriers.borrow();
+        self.numbers.send_modify(|numbers| {
+            numbers.up = carriers.len();
+            numbers.outdated = carriers.iter().filter(|one| one.outdated).count();
+        });
     }
 
     /// The peer says `event`.
@@ -237,25 +289,43 @@ impl Mux for Rc<Memory> {
 }
 
 impl CarrierPool for Rc<Memory> {
-    /// None comes up.
     fn add(
         &self,
         carrier: Carrier,
         _: Vec<u8>,
         _: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier> {
-        Err(NoCarrier::Refused(carrier))
+        let transport = match &carrier {
+            Carrier::Bytes(bytes) if self.takes_carriers.get() => bytes.runs_on(),
+            _ => return Err(NoCarrier::Refused(carrier)),
+        };
+        self.take(transport, Some(carrier));
+        Ok(Box::pin(std::future::ready(true)))
     }
 
     fn retire_one(&self) -> bool {
-        false
+        let mut carriers = self.carriers.borrow_mut();
+        let outdated = carriers.iter().position(|one| one.outdated);
+        let Some(at) = outdated.or(carriers.len().checked_sub(1)) else {
+            return false;
+        };
+        carriers.remove(at);
+        drop(carriers);
+        self.count();
+        true
     }
 
     fn figures(&self) -> Vec<CarrierFigures> {
-        Vec::new()
+        let carriers = self.carriers.borrow();
+        carriers.iter().map(|one| one.figures).collect()
     }
 
-    fn outdate(&self, _: &dyn Fn(&CarrierFigures) -> bool) {}
+    fn outdate(&self, which: &dyn Fn(&CarrierFigures) -> bool) {
+        for one in self.carriers.borrow_mut().iter_mut() {
+            one.outdated |= which(&one.figures);
+        }
+        self.count();
+    }
 
     fn resumes(&self) -> bool {
         true

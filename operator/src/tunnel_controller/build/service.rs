@@ -17,6 +17,9 @@ use crate::tunnel_controller::validate::{ValidatedGateway, ValidatedSecurity, Va
 /// The protocols of ports.
 pub(super) const TCP: &str = "TCP";
 const UDP: &str = "UDP";
+/// Values of `sessionAffinity`.
+const CLIENT_IP: &str = "ClientIP";
+const NO_AFFINITY: &str = "None";
 /// The name of the port for users of ssh, and what its Service is called after that of the exit.
 pub(super) const SSH: &str = "ssh";
 /// An address of each family that the cluster has.
@@ -36,7 +39,21 @@ pub(super) fn build(
             carriers.unwrap_or_default()
         }
     };
-    service(tunnel, end, None, &gateway.service, ports)
+    let mut service = service(tunnel, end, None, &gateway.service, ports)?;
+    service.spec.get_or_insert_default().session_affinity = affinity(tunnel, end, gateway);
+    Some(service)
+}
+
+/// Where entries choose a transport and there may be several exits, all carriers of a session over TCP and over WebSocket are to
+/// lead to one pod. Clients of each port are remembered apart, so it says nothing of those over UDP. `None`: as the API server
+/// has it.
+fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
+    if tunnel.protocol != Protocol::Auto || end != End::Exit {
+        return None;
+    }
+    let several = gateway.replicas.most() > 1;
+    let affinity = if several { CLIENT_IP } else { NO_AFFINITY };
+    Some(affinity.to_owned())
 }
 
 /// That of the ports that an exit listens on.

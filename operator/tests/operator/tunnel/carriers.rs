@@ -143,6 +143,27 @@ fn what_entries_choose_has_a_port_of_tcp_and_one_of_udp_wherever_they_are_named(
 }
 
 #[test]
+fn clients_of_several_exits_keep_theirs_where_entries_choose_the_transport() {
+    let affinity = |protocol: &str, exit: &str| {
+        let carrier = format!("carrier: {{protocol: {protocol}, security: {{mode: None}}}}");
+        let tunnel = built(&format!("{FORWARDS}{carrier}\nexit: {{{exit}}}"));
+        let headless = child(&tunnel.services, "office-exit-headless");
+        assert!(headless["spec"]["sessionAffinity"].is_null());
+        let entry = child(&tunnel.services, "office-entry");
+        assert!(entry["spec"]["sessionAffinity"].is_null());
+        child(&tunnel.services, "office-exit")["spec"]["sessionAffinity"].clone()
+    };
+    let scaled = "autoscaling: {minReplicas: 1, maxReplicas: 3}, \
+                  template: {resources: {requests: {cpu: 1}}}";
+    for exit in ["replicas: 2", scaled] {
+        assert_eq!(affinity("Auto", exit), "ClientIP", "{exit}");
+        assert!(affinity("Native", exit).is_null(), "{exit}");
+    }
+    // What was set before is taken back.
+    assert_eq!(affinity("Auto", "replicas: 1"), "None");
+}
+
+#[test]
 fn quic_and_http3_have_a_port_of_udp_and_each_entry_finds_the_pods_of_its_exit() {
     has_a_port_of_udp("QUIC", Protocol::Quic);
     has_a_port_of_udp("HTTP3", Protocol::Http3);

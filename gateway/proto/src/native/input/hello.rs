@@ -21,7 +21,9 @@ impl NativeSession {
     ) -> Result<(), SessionError> {
         match (frame, self.side) {
             (Frame::SessionClose { code, reason }, _) => {
-                if self.express().is_none() {
+                let carried = self.carriers.get(&carrier);
+                let elsewhere = carried.is_some_and(|carrier| carrier.elsewhere);
+                if self.express().is_none() && !elsewhere {
                     return Err(SessionError::ClosedByPeer { code, reason });
                 }
                 // This carrier alone is not wanted.
