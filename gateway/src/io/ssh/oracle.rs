@@ -51,22 +51,25 @@ fn restricts(line: &str, read: &Authorized) {
     for option in ["strange", "cert-authority", "command=\"true\"", ""] {
         assert!(with(option).is_err(), "{option}");
     }
-    let same = with("No-PTY").expect("a terminal is nothing");
+    let same = holds(with("No-PTY"), "a terminal is nothing");
     assert_eq!((&same.grant, &same.from), (&read.grant, &read.from));
     assert_eq!(same.not_after, read.not_after);
 
-    let expires = with("expiry-time=\"20000101\"").expect("an expiry-time");
+    let expires = holds(with("expiry-time=\"20000101\""), "an expiry-time");
     assert!(expires.not_after <= Some(946_684_800));
     match with("from=\"192.0.2.1\"") {
         Err(_) => assert!(read.from.is_some()),
         Ok(from) => {
-            let from = from.from.expect("a from");
+            let from = holds(from.from.ok_or("none"), "a from");
             let at = |text: &str| text.parse::<IpAddr>().ok();
             assert!(read.from.is_none() && from.has(at("192.0.2.1")));
             assert!(!from.has(at("192.0.2.2")) && !from.has(None));
         }
     }
-    let nothing = with("permitopen=\"none\",permitlisten=\"none\"").expect("none is a value");
+    let nothing = holds(
+        with("permitopen=\"none\",permitlisten=\"none\""),
+        "none is a value",
+    );
     assert!(nothing.grant.opens.is_some() && nothing.grant.listens.is_some());
     assert!(nothing.grant.denies_unix().is_some());
     if !read.grant.forwards {
@@ -125,9 +128,8 @@ fn judges(text: &str, name: &str, key: &PublicKey) {
         let text = format!("{text}\n{more}\n");
         KnownHosts::parse(Path::new("known_hosts"), &text).check(name, &shown)
     };
-    let line = PublicKey::from(key.key_data().clone())
-        .to_openssh()
-        .expect("a key can be written");
+    let line = PublicKey::from(key.key_data().clone()).to_openssh();
+    let line = holds(line, "a key can be written");
     let before = check("");
     assert!(check(&format!("@revoked *\t{line}")).is_err());
     if name != OTHER {
@@ -169,4 +171,9 @@ fn matches_slowly(pattern: &[u8], name: &[u8]) -> bool {
         row = next;
     }
     row[name.len()]
+}
+
+/// Panics where there is none of `what`.
+fn holds<T, E: std::fmt::Debug>(found: Result<T, E>, what: &str) -> T {
+    found.unwrap_or_else(|error| unreachable!("{what}: {error:?}"))
 }

@@ -45,14 +45,18 @@ pub(super) fn build(
 }
 
 /// Where entries choose a transport and there may be several exits, all carriers of a session over TCP and over WebSocket are to
-/// lead to one pod. Clients of each port are remembered apart, so it says nothing of those over UDP. `None`: as the API server
-/// has it.
+/// lead to one pod. Clients of each port are remembered apart, so it says nothing of those over UDP. Some clouds refuse a load
+/// balancer with it, and one that runs is worth more. `None`: as the API server has it.
 fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
     if tunnel.protocol != Protocol::Auto || end != End::Exit {
         return None;
     }
-    let several = gateway.replicas.most() > 1;
-    let affinity = if several { CLIENT_IP } else { NO_AFFINITY };
+    let balanced = gateway.service.type_ == Some(ServiceType::LoadBalancer);
+    let affinity = if gateway.replicas.most() > 1 && !balanced {
+        CLIENT_IP
+    } else {
+        NO_AFFINITY
+    };
     Some(affinity.to_owned())
 }
 

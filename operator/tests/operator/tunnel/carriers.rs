@@ -161,6 +161,9 @@ fn clients_of_several_exits_keep_theirs_where_entries_choose_the_transport() {
     }
     // What was set before is taken back.
     assert_eq!(affinity("Auto", "replicas: 1"), "None");
+    // Some clouds refuse it.
+    let balanced = "replicas: 2, service: {type: LoadBalancer}";
+    assert_eq!(affinity("Auto", balanced), "None");
 }
 
 #[test]
