@@ -352,7 +352,7 @@ fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
     assert_eq!(transports(entry), ["TCP"]);
     iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
     for (chain, port) in [("INPUT", "--sport"), ("OUTPUT", "--dport")] {
-        let loses = "-m statistic --mode random --probability 0.3 -j DROP";
+        let loses = "-m statistic --mode random --probability 0.15 -j DROP";
         let rule = format!("-A {chain} -p tcp {port} PORT {loses}");
         iptables(&elsewhere.namespace, &rule, elsewhere.carrier);
     }
