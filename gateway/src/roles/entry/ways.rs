@@ -17,8 +17,11 @@ use tokio::time::Instant;
 
 /// A dial that brings nothing for so long gets another one beside it (section 5, "Connection Attempt Delay").
 const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// What was of no use is tried again so long after that; doubles up to [`AGAIN_MAX`].
+/// A trial that was of no use is repeated so long after that; doubles up to [`AGAIN_MAX`].
 const AGAIN: Duration = Duration::from_secs(300);
+/// The order that is wanted comes back so long after it was left; doubles up to [`AGAIN_MAX`] while it is of no use. Short at
+/// first: an exit that has just started may be reached by any of them alone.
+const BACK: Duration = Duration::from_secs(10);
 /// Longest pause.
 const AGAIN_MAX: Duration = Duration::from_secs(7200);
 
@@ -59,15 +62,15 @@ impl Pause {
         self.until.set(None);
     }
 
-    /// A try was of use, or not.
-    fn begin(&self, of_use: bool, now: Instant) {
+    /// A try was of use, or not. `first`: the pause behind one in vain.
+    fn begin(&self, of_use: bool, first: Duration, now: Instant) {
         let in_vain = if of_use {
             0
         } else {
             self.in_vain.get().saturating_add(1)
         };
         self.in_vain.set(in_vain);
-        let pause = AGAIN.saturating_mul(1 << in_vain.saturating_sub(1).min(10));
+        let pause = first.saturating_mul(1 << in_vain.saturating_sub(1).min(10));
         self.until.set(Some(now + pause.min(AGAIN_MAX)));
     }
 }
@@ -140,7 +143,7 @@ impl Ways {
     /// They are not dialled as they are wanted any more.
     fn depart(&self, now: Instant) {
         if self.back.until.get().is_none() {
-            self.back.begin(false, now);
+            self.back.begin(false, BACK, now);
         }
     }
 
@@ -170,7 +173,7 @@ impl Ways {
 
     /// Those of [`Self::to_return_to`] are being tried at `now`, so no other session has to.
     pub(super) fn returning(&self, now: Instant) {
-        self.back.begin(false, now);
+        self.back.begin(false, BACK, now);
     }
 
     /// A session has come back to `way`.
@@ -198,7 +201,7 @@ impl Ways {
 
     /// A trial is over at `now`. `changed`: another transport carried more.
     pub(super) fn tried(&self, changed: bool, now: Instant) {
-        self.trial.begin(changed, now);
+        self.trial.begin(changed, AGAIN, now);
     }
 
     /// A trial was given up: it told nothing.
