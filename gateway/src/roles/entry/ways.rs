@@ -17,10 +17,10 @@ use tokio::time::Instant;
 
 /// A dial that brings nothing for so long gets another one beside it (section 5, "Connection Attempt Delay").
 const NEXT_AFTER: Duration = Duration::from_millis(250);
-/// A trial that was of no use is repeated so long after that; doubles up to [`AGAIN_MAX`].
+/// What was of no use is tried again so long after that; doubles up to [`AGAIN_MAX`].
 const AGAIN: Duration = Duration::from_secs(300);
-/// The order that is wanted comes back so long after it was left; doubles up to [`AGAIN_MAX`] while it is of no use. Short at
-/// first: an exit that has just started may be reached by any of them alone.
+/// The same of sessions on WebSocket, which dial others beside it. Short at first: an exit that was just starting may have
+/// refused the others a moment before it listened.
 const BACK: Duration = Duration::from_secs(10);
 /// Longest pause.
 const AGAIN_MAX: Duration = Duration::from_secs(7200);
@@ -40,6 +40,8 @@ pub(super) struct Ways {
     trial: Pause,
     /// Until all are dialled as they are wanted, where they are not.
     back: Pause,
+    /// Until a session on WebSocket dials what is wanted rather.
+    returns: Pause,
 }
 
 /// When something may be tried again.
@@ -97,6 +99,7 @@ impl Ways {
             doubted: RefCell::default(),
             trial: Pause::default(),
             back: Pause::default(),
+            returns: Pause::default(),
         }
     }
 
@@ -134,6 +137,8 @@ impl Ways {
             return;
         }
         self.back.in_vain.set(0);
+        self.returns.in_vain.set(0);
+        self.returns.until.set(None);
         if doubted.is_empty() {
             self.back.until.set(None);
             self.all.borrow_mut().clone_from(&wanted);
@@ -142,8 +147,10 @@ impl Ways {
 
     /// They are not dialled as they are wanted any more.
     fn depart(&self, now: Instant) {
-        if self.back.until.get().is_none() {
-            self.back.begin(false, BACK, now);
+        for (pause, first) in [(&self.back, AGAIN), (&self.returns, BACK)] {
+            if pause.until.get().is_none() {
+                pause.begin(false, first, now);
+            }
         }
     }
 
@@ -163,7 +170,7 @@ impl Ways {
         present: CarrierTransport,
         now: Instant,
     ) -> Vec<CarrierTransport> {
-        if present != CarrierTransport::WebSocket || !self.back.is_over(now) {
+        if present != CarrierTransport::WebSocket || !self.returns.is_over(now) {
             return Vec::new();
         }
         let wanted = self.wanted.borrow();
@@ -173,7 +180,7 @@ impl Ways {
 
     /// Those of [`Self::to_return_to`] are being tried at `now`, so no other session has to.
     pub(super) fn returning(&self, now: Instant) {
-        self.back.begin(false, BACK, now);
+        self.returns.begin(false, BACK, now);
     }
 
     /// A session has come back to `way`.
