@@ -352,7 +352,7 @@ fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
     assert_eq!(transports(entry), ["TCP"]);
     iptables(&elsewhere.namespace, "-F OUTPUT", elsewhere.carrier);
     for (chain, port) in [("INPUT", "--sport"), ("OUTPUT", "--dport")] {
-        let loses = "-m statistic --mode random --probability 0.15 -j DROP";
+        let loses = "-m statistic --mode random --probability 0.3 -j DROP";
         let rule = format!("-A {chain} -p tcp {port} PORT {loses}");
         iptables(&elsewhere.namespace, &rule, elsewhere.carrier);
     }
@@ -373,10 +373,6 @@ fn what_loses_by_tcp_moves_to_kcp_under_load_and_no_stream_is_lost() {
     for gate in [entry, &elsewhere.exit] {
         assert_eq!(gate.status()["streams"]["open"], 1);
     }
-    entry.line(&["Another transport was tried", "transport=KCP"]);
-    entry.line(&[
-        "Carriers run on another transport",
-        "transport=KCP",
-        "Mbit/s",
-    ]);
+    // By a trial, or because TCP ended before that was over.
+    entry.line(&["Carriers run on another transport", "transport=KCP"]);
 }
