@@ -13,15 +13,14 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt};
 use muxtunnel_gateway_config::Transport;
 use muxtunnel_gateway_config::status::CarrierTransport;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// A dial that brings nothing for so long gets another one beside it (section 5, "Connection Attempt Delay").
 const NEXT_AFTER: Duration = Duration::from_millis(250);
+/// So long another dial may take of the one that failed first, where another one came up.
+const FIRST_AGAIN_MAX: Duration = Duration::from_secs(1);
 /// What was of no use is tried again so long after that; doubles up to [`AGAIN_MAX`].
 const AGAIN: Duration = Duration::from_secs(300);
-/// The same of sessions on WebSocket, which dial others beside it. Short at first: an exit that was just starting may have
-/// refused the others a moment before it listened.
-const BACK: Duration = Duration::from_secs(10);
 /// Longest pause.
 const AGAIN_MAX: Duration = Duration::from_secs(7200);
 
@@ -40,8 +39,6 @@ pub(super) struct Ways {
     trial: Pause,
     /// Until all are dialled as they are wanted, where they are not.
     back: Pause,
-    /// Until a session on WebSocket dials what is wanted rather.
-    returns: Pause,
 }
 
 /// When something may be tried again.
@@ -64,15 +61,15 @@ impl Pause {
         self.until.set(None);
     }
 
-    /// A try was of use, or not. `first`: the pause behind one in vain.
-    fn begin(&self, of_use: bool, first: Duration, now: Instant) {
+    /// A try was of use, or not.
+    fn begin(&self, of_use: bool, now: Instant) {
         let in_vain = if of_use {
             0
         } else {
             self.in_vain.get().saturating_add(1)
         };
         self.in_vain.set(in_vain);
-        let pause = first.saturating_mul(1 << in_vain.saturating_sub(1).min(10));
+        let pause = AGAIN.saturating_mul(1 << in_vain.saturating_sub(1).min(10));
         self.until.set(Some(now + pause.min(AGAIN_MAX)));
     }
 }
@@ -99,7 +96,6 @@ impl Ways {
             doubted: RefCell::default(),
             trial: Pause::default(),
             back: Pause::default(),
-            returns: Pause::default(),
         }
     }
 
@@ -137,8 +133,6 @@ impl Ways {
             return;
         }
         self.back.in_vain.set(0);
-        self.returns.in_vain.set(0);
-        self.returns.until.set(None);
         if doubted.is_empty() {
             self.back.until.set(None);
             self.all.borrow_mut().clone_from(&wanted);
@@ -147,10 +141,8 @@ impl Ways {
 
     /// They are not dialled as they are wanted any more.
     fn depart(&self, now: Instant) {
-        for (pause, first) in [(&self.back, AGAIN), (&self.returns, BACK)] {
-            if pause.until.get().is_none() {
-                pause.begin(false, first, now);
-            }
+        if self.back.until.get().is_none() {
+            self.back.begin(false, now);
         }
     }
 
@@ -170,7 +162,7 @@ impl Ways {
         present: CarrierTransport,
         now: Instant,
     ) -> Vec<CarrierTransport> {
-        if present != CarrierTransport::WebSocket || !self.returns.is_over(now) {
+        if present != CarrierTransport::WebSocket || !self.back.is_over(now) {
             return Vec::new();
         }
         let wanted = self.wanted.borrow();
@@ -180,7 +172,7 @@ impl Ways {
 
     /// Those of [`Self::to_return_to`] are being tried at `now`, so no other session has to.
     pub(super) fn returning(&self, now: Instant) {
-        self.returns.begin(false, BACK, now);
+        self.back.begin(false, now);
     }
 
     /// A session has come back to `way`.
@@ -208,7 +200,7 @@ impl Ways {
 
     /// A trial is over at `now`. `changed`: another transport carried more.
     pub(super) fn tried(&self, changed: bool, now: Instant) {
-        self.trial.begin(changed, AGAIN, now);
+        self.trial.begin(changed, now);
     }
 
     /// A trial was given up: it told nothing.
@@ -240,7 +232,17 @@ impl Ways {
         }
     }
 
-    /// Dials by each of them, until one comes up; returns which one that is.
+    /// A dial came to a carrier over `way`.
+    fn came_up(&self, way: CarrierTransport) {
+        let why = "the one that was dialled first brought no carrier in time";
+        self.prefer(way, why);
+        if self.wanted.borrow().first() != Some(&way) {
+            self.depart(Instant::now());
+        }
+    }
+
+    /// Dials by each of them, until one comes up; returns which one that is. Where the first one had failed before that, it is
+    /// dialled once more.
     ///
     /// # Errors
     /// That of the one that is to be dialled first: none came up.
@@ -254,6 +256,7 @@ impl Ways {
             let ways = self.in_turn().into_iter();
             ways.partition(|way| doubted.contains(way))
         };
+        let first = ways.first().copied();
         let (mut ways, mut doubted) = (ways.into_iter(), doubted.into_iter());
         let mut dials = FuturesUnordered::new();
         let attempt = |way| {
@@ -261,6 +264,7 @@ impl Ways {
             async move { (way, dialled.await) }
         };
         let mut first_error = None;
+        let mut first_failed = false;
         loop {
             if dials.is_empty() {
                 let Some(way) = ways.next().or_else(|| doubted.next()) else {
@@ -281,15 +285,20 @@ impl Ways {
             };
             match dialled {
                 (way, Ok(carrier)) => {
-                    let why = "the one that was dialled first brought no carrier in time";
-                    self.prefer(way, why);
-                    if self.wanted.borrow().first() != Some(&way) {
-                        self.depart(Instant::now());
-                    }
+                    // An exit that has just begun to listen refused it a moment before.
+                    let (way, carrier) = match first.filter(|_| first_failed) {
+                        Some(first) => match timeout(FIRST_AGAIN_MAX, dial(first)).await {
+                            Ok(Ok(carrier)) => (first, carrier),
+                            _ => (way, carrier),
+                        },
+                        None => (way, carrier),
+                    };
+                    self.came_up(way);
                     return Ok((way, carrier));
                 }
                 (way, Err(error)) => {
                     tracing::debug!(transport = %way, %error, "No carrier");
+                    first_failed |= first == Some(way);
                     first_error.get_or_insert(error);
                 }
             }

@@ -110,7 +110,7 @@ async fn a_session_that_came_to_web_socket_returns_to_tcp_with_all_its_carriers(
     let memory = silent(None);
     memory.takes_carriers(&[WEB_SOCKET, WEB_SOCKET]);
     let web_socket = (&at, WEB_SOCKET);
-    keeps(&memory, web_socket, 2, &dial_context, 9).await;
+    keeps(&memory, web_socket, 2, &dial_context, 290).await;
     assert_eq!(memory.transports(), [WEB_SOCKET, WEB_SOCKET]);
     assert_eq!(accepted(), 0);
     // A look takes up to 10 s.
