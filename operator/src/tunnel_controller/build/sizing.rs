@@ -67,15 +67,10 @@ fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Op
 
 /// Sessions of one entry gateway, one a worker.
 fn entry_sessions(tunnel: &ValidatedTunnel, entry: &ValidatedGateway) -> Option<u64> {
-    match tunnel.protocol {
-        Protocol::Jmux => Some(1),
-        Protocol::Native
-        | Protocol::Http2
-        | Protocol::Hbone
-        | Protocol::Quic
-        | Protocol::Http3
-        | Protocol::Auto => workers(tunnel, End::Entry, entry).map(u64::from),
+    if tunnel.protocol == Protocol::Jmux {
+        return Some(1);
     }
+    workers(tunnel, End::Entry, entry).map(u64::from)
 }
 
 fn replicas(gateway: &ValidatedGateway) -> u64 {
@@ -109,18 +104,11 @@ fn memory(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Mem
 /// As many streams as there are by default; with JMUX, as the memory has room for.
 fn streams(protocol: Protocol, memory: Memory) -> u32 {
     let default = Limits::default().streams;
-    match protocol {
-        Protocol::Native
-        | Protocol::Http2
-        | Protocol::Hbone
-        | Protocol::Quic
-        | Protocol::Http3
-        | Protocol::Auto => default,
-        Protocol::Jmux => {
-            let room = memory.receive.0 / STREAM_RECEIVE_MIN.0;
-            default.min(u32::try_from(room).unwrap_or(u32::MAX))
-        }
+    if protocol != Protocol::Jmux {
+        return default;
     }
+    let room = memory.receive.0 / STREAM_RECEIVE_MIN.0;
+    default.min(u32::try_from(room).unwrap_or(u32::MAX))
 }
 
 /// Room for every carrier of the entries' sessions twice, since reconnects overlap.
