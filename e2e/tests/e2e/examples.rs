@@ -192,6 +192,10 @@ async fn the_tunnel_whose_entry_chooses_leads_to_the_service_and_says_what_it_ch
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::up(ns, &example("muxtunnel-auto.yaml")?).await?;
+        // An entry that starts with its exit takes what that one answers first. The next one finds all answering.
+        let entries = "--selector=app.kubernetes.io/component=entry";
+        ns.kubectl(&["delete", "pods", entries]).await?;
+        tunnel::ready(ns, "anywhere").await?;
         let send = ["send-hashed.sh", "anywhere-entry", "8080", "10000000"];
         pods::run(ns, "client", &send, Duration::from_secs(180)).await?;
         let tunnels = ns.api::<MuxTunnel>();
