@@ -10,6 +10,7 @@ pub(crate) mod forward;
 pub(crate) mod handshake_limiter;
 pub mod log;
 pub(crate) mod pace;
+pub(crate) mod packets;
 pub(crate) mod path;
 pub(crate) mod printable;
 pub(crate) mod sys;

@@ -7,6 +7,7 @@ mod examples;
 mod forwards;
 mod help;
 mod keygen;
+mod network;
 mod security;
 mod tls_files;
 
@@ -21,6 +22,7 @@ use muxtunnel_gateway_config::{
 
 use crate::process::Source;
 use forwards::ForwardArgs;
+use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
 
 pub use completions::Completions;
@@ -130,6 +132,8 @@ struct Common {
     /// Serve /healthz, /readyz, /metrics and /status here.
     #[arg(long, value_name = "ADDR:PORT")]
     admin: Option<String>,
+    #[command(flatten)]
+    network: NetworkArgs,
     /// How the kernel paces carriers.
     #[arg(long, value_enum, default_value = "auto")]
     congestion_control: CongestionControlArg,
@@ -236,6 +240,8 @@ struct ExitArgs {
     /// written out; with a peer, only the entry of that identity.
     #[arg(long, value_name = "[ADDR:]PORT[-PORT][,peer=IDENTITY]")]
     allow_listen: Vec<ListenRule>,
+    #[command(flatten)]
+    network_rules: NetworkRules,
 }
 
 #[derive(Debug, Args)]
@@ -280,7 +286,7 @@ impl Cli {
             Command::Completions(completions) => return Ok(Task::Completions(completions)),
             Command::Run { config } => Source::File(config),
             Command::Exit(args) => {
-                let base = base(Role::Exit, args.common, args.stdio)?;
+                let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;
                 let (listen, mut web_socket) = address::parse_option(args.listen, &base.security)?;
                 match &mut web_socket {
                     Some(web_socket) => web_socket.origins = args.allow_origin,
@@ -307,7 +313,11 @@ impl Cli {
             Command::Entry(args) => {
                 let forwards = args.forwards.forwards();
                 let command = args.connect_command.map(|words| words.0);
-                let base = base(Role::Entry, args.common, command.is_some())?;
+                let rules = NetworkRules::default();
+                let base = base(Role::Entry, args.common, rules, command.is_some())?;
+                if forwards.is_empty() && base.network.is_none() {
+                    return Err(NOTHING_ENTERS.to_owned());
+                }
                 let (connect, web_socket) = address::parse_option(args.connect, &base.security)?;
                 Source::Flags(Box::new(Config {
                     forwards,
@@ -332,6 +342,10 @@ impl Cli {
     }
 }
 
+/// Of an entry without a forward and without a network.
+const NOTHING_ENTERS: &str = "nothing enters here: --forward, --socks5, --http-proxy, --auto, --reverse or --transparent says \
+     what is listened on, --entry-cidr and --exit-cidr which packets are carried";
+
 /// A gateway that has but its defaults.
 fn plain(role: Role) -> Config {
     Config {
@@ -351,6 +365,7 @@ fn plain(role: Role) -> Config {
         rendezvous: None,
         secrets_file: None,
         ssh: None,
+        network: None,
         admin: None,
         forwards: Vec::new(),
         allow: Vec::new(),
@@ -368,7 +383,12 @@ fn plain(role: Role) -> Config {
     }
 }
 
-fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
+fn base(
+    role: Role,
+    common: Common,
+    rules: NetworkRules,
+    is_piped: bool,
+) -> Result<Config, String> {
     Ok(Config {
         protocol: match common.protocol {
             ProtocolArg::Jmux => Protocol::Jmux,
@@ -400,6 +420,7 @@ fn base(role: Role, common: Common, is_piped: bool) -> Result<Config, String> {
             CongestionControlArg::Bbr => CongestionControl::Bbr,
         },
         admin: common.admin,
+        network: common.network.network(rules),
         workers: common.workers,
         resume: !common.no_resume,
         splice: !common.no_splice,

@@ -78,6 +78,7 @@ impl Peer {
                     }
                     all
                 }
+                Decoded::Datagram { .. } => panic!("it was not agreed on"),
                 Decoded::Incomplete { needed } => needed,
             };
             let mut more = vec![0; needed - self.unread.len()];

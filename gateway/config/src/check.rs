@@ -3,7 +3,7 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
     RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh, transport,
+    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh, transport,
     trusted_proxies,
 };
 
@@ -27,6 +27,7 @@ impl Config {
         forward::check(&self.forwards)?;
         policy::check(self)?;
         reverse::check(self)?;
+        network::check(self)?;
         offer::check(self)?;
         rendezvous::check(self)?;
         trusted_proxies::check(self)?;

@@ -2,7 +2,7 @@
 //! what it takes over while it runs ([`Reloadable`]).
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Policy, Pool,
+    Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy, Pool,
     Protocol, Role, Security, Timeouts, Transport, WebSocket,
 };
 
@@ -30,6 +30,8 @@ pub struct Entry {
     pub web_socket: Option<WebSocket>,
     /// Carriers of each session.
     pub pool: Pool,
+    /// IP packets between the networks of both sides.
+    pub network: Option<Network>,
 }
 
 /// How an entry reaches its exits.
@@ -59,6 +61,8 @@ pub struct Exit {
     pub carriers_max: u32,
     /// What takes SSH carriers besides: its sessions, and where it listens.
     pub ssh: Option<(SessionConfig, String)>,
+    /// IP packets between the networks of both sides.
+    pub network: Option<Network>,
 }
 
 /// Where an exit's carriers come from.
@@ -105,6 +109,8 @@ pub struct SessionConfig {
     pub memory: Memory,
     /// Streams of one session.
     pub streams_max: u32,
+    /// Whether IP packets go beside streams.
+    pub packets: bool,
     /// Whether a carrier may have to ask a person for a password before its first byte passes.
     pub prompts: bool,
 }
@@ -152,6 +158,7 @@ impl Config {
                 transport: self.transport,
                 web_socket,
                 pool: self.pool(),
+                network: self.network.clone(),
             }),
             Role::Exit => Gateway::Exit(Exit {
                 session: self.session(),
@@ -175,6 +182,7 @@ impl Config {
                     };
                     (config.session(), ssh.listen.clone())
                 }),
+                network: self.network.clone(),
             }),
             Role::Rendezvous => Gateway::Rendezvous(Rendezvous {
                 listen: listen()?,
@@ -196,6 +204,7 @@ impl Config {
             splice: self.splice,
             memory: self.memory,
             streams_max: self.limits.streams,
+            packets: self.network.is_some(),
             prompts: !self.connect_command.is_empty(),
         }
     }

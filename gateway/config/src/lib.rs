@@ -11,6 +11,7 @@ mod gateway;
 mod hash;
 mod listen;
 mod locate;
+mod network;
 mod offer;
 mod policy;
 mod pool;
@@ -38,6 +39,10 @@ pub use gateway::{Arrivals, Entry, Exit, Exits, Gateway, Reloadable, Rendezvous,
 pub use hash::config_hash;
 pub use listen::{Auth, ListenProtocol, ProxyProtocol};
 pub use locate::Position;
+pub use network::{
+    DEVICE_BYTES_MAX, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, MTU_MIN, NETWORK_CIDRS_MAX,
+    NETWORK_PEERS_MAX, Network, NetworkPeer,
+};
 pub use offer::{OFFER_BYTES_MAX, OFFER_TARGET};
 pub use policy::{
     Cidr, CidrError, HostPattern, NAT64_PREFIXES_MAX, PEER_BYTES_MAX, PROTECTED_MAX, Policy, Ports,
@@ -163,6 +168,9 @@ pub struct Config {
     /// Exit with another protocol than SSH: takes SSH carriers besides, with the same policy and limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ssh: Option<SshListener>,
+    /// Entry or exit: IP packets between the networks of both sides; absent: streams alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// `addr:port` of the admin endpoint; absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub admin: Option<String>,

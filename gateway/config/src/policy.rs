@@ -139,8 +139,18 @@ impl Cidr {
         network.is_some_and(|network| network.contains(&address.to_canonical()))
     }
 
+    /// Whether it has all of `other`.
+    #[must_use]
+    pub fn has(self, other: Self) -> bool {
+        match (self.network(), other.network()) {
+            (Some(network), Some(other)) => network.contains(&other),
+            _ => false,
+        }
+    }
+
     /// Of IPv4 where it is one of mapped addresses (RFC 4291, ::ffff:0:0/96). `None`: its length is none of its family.
-    fn network(self) -> Option<IpNet> {
+    #[must_use]
+    pub fn network(self) -> Option<IpNet> {
         match (self.address, self.address.to_canonical()) {
             (IpAddr::V6(_), v4 @ IpAddr::V4(_)) if self.length >= 96 => {
                 IpNet::new(v4, self.length - 96)

@@ -52,6 +52,8 @@ pub struct Capabilities {
     pub listen: bool,
     /// An exit can tell targets who their clients are.
     pub source: bool,
+    /// IP packets go beside streams.
+    pub packets: bool,
     /// Targets may be Unix sockets.
     pub unix_targets: bool,
     /// An exit can give entries what [`Config::offer`] says.
@@ -90,6 +92,7 @@ impl Protocol {
             go_away: true,
             listen: true,
             source: false,
+            packets: false,
             unix_targets: false,
             offer: false,
             web_socket: false,
@@ -108,6 +111,7 @@ impl Protocol {
                 go_away: true,
                 listen: true,
                 source: true,
+                packets: true,
                 unix_targets: true,
                 offer: true,
                 web_socket: true,
@@ -126,6 +130,7 @@ impl Protocol {
                 go_away: false,
                 listen: false,
                 source: false,
+                packets: false,
                 unix_targets: true,
                 offer: true,
                 web_socket: true,
@@ -273,7 +278,7 @@ mod tests {
     /// The table of docs/protocol.md.
     fn table() -> String {
         type Row = (&'static str, fn(Capabilities) -> bool);
-        let rows: [Row; 13] = [
+        let rows: [Row; 14] = [
             ("each half of a stream ends by itself", |can| can.half_close),
             ("a cut is told from an end", |can| can.reset),
             ("a client's first payload goes along with the open", |can| {
@@ -295,6 +300,7 @@ mod tests {
                 "targets are told who their clients are (`proxyProtocol.send`)",
                 |can| can.source,
             ),
+            ("IP packets (`network`)", |can| can.packets),
             ("targets that are Unix sockets", |can| can.unix_targets),
             ("joins by an offer", |can| can.offer),
             ("WebSocket carriers", |can| can.web_socket),

@@ -53,6 +53,9 @@ pub struct Status {
     /// What it takes that they outlive their carriers.
     #[serde(default)]
     pub resume: Resume,
+    /// IP packets, where there is a network.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packets: Option<Packets>,
     /// The forwards in force (entry).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forwards: Vec<Forward>,
@@ -64,6 +67,25 @@ pub struct Status {
     /// Effective values of the sysctls that matter here, by dotted name; values as the kernel
     /// prints them, white space folded to single spaces.
     pub sysctls: BTreeMap<String, String>,
+}
+
+/// IP packets since the start. One that is to be cut into several (GSO) counts as one.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Packets {
+    /// Packets handed to carriers.
+    pub sent: u64,
+    /// Their bytes.
+    pub bytes_sent: u64,
+    /// Packets handed to the interface.
+    pub received: u64,
+    /// Their bytes.
+    pub bytes_received: u64,
+    /// Packets that were dropped, by reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub drops: BTreeMap<String, u64>,
+    /// Packets that were marked instead of being dropped (ECN, RFC 3168).
+    pub marks: u64,
 }
 
 /// A gateway's own certificate.

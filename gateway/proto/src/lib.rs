@@ -30,7 +30,7 @@ mod session;
 pub use jmux::{JmuxConfig, JmuxSession};
 pub use native::{Identity, NativeConfig, NativeSession};
 pub use session::{
-    CONTROL_BYTES_MAX, CarrierId, CreditView, Event, FIRST_READ_BYTES, FrameHeader,
+    CONTROL_BYTES_MAX, CarrierId, CreditView, DATAGRAM_BYTES_MAX, Event, FIRST_READ_BYTES, FrameHeader,
     HEADER_BYTES_MAX, Header, LISTEN_ADDRESS_LENGTH_MAX, LISTENS_MAX, ListenError, ListenEvent,
     ListenId, ListenTable, ListenViolation, ListenWord, Listeners, OpenError, Outcome,
     PACKET_BYTES_MIN, Payload, Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity,

@@ -18,12 +18,13 @@
 //! what arrives, `native/transmit.rs` for what leaves, `native/ids.rs` for the numbers of streams, `native/departure.rs`
 //! for GOAWAY, `native/retention.rs` for what is kept, `native/resume.rs` and `native/lost.rs` for carriers that are
 //! lost, `native/pool.rs` for those that are asked for and retired, `native/listen.rs` for listeners that
-//! are asked for, `native/codec.rs` for the wire.
+//! are asked for, `native/datagram.rs` for IP packets, `native/codec.rs` for the wire.
 
 mod carrier;
 pub mod codec;
 mod config;
 mod contract;
+mod datagram;
 mod departure;
 mod ids;
 mod input;
@@ -51,7 +52,9 @@ use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode, StreamId};
 use carrier::Carrier;
-use codec::{Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
+use codec::{
+    DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION,
+};
 use departure::Departure;
 use ids::StreamIds;
 use lost::LostCarriers;
@@ -107,6 +110,7 @@ struct Agreed {
     resume: bool,
     listen: bool,
     sources: bool,
+    datagrams: bool,
 }
 
 /// What the peer takes.
@@ -249,13 +253,11 @@ impl NativeSession {
 
     /// What is offered, or agreed to.
     fn features(&self) -> u32 {
-        let resume = if self.config.resume { RESUME } else { 0 };
-        let listen = if self.config.listen {
-            LISTEN_FEATURE
-        } else {
-            0
-        };
-        resume | listen | if self.config.sources { SOURCE } else { 0 }
+        let of = |is_offered: bool, feature: u32| if is_offered { feature } else { 0 };
+        of(self.config.resume, RESUME)
+            | of(self.config.listen, LISTEN_FEATURE)
+            | of(self.config.sources, SOURCE)
+            | of(self.config.datagrams, DATAGRAM_FEATURE)
     }
 
     fn parameters(&self) -> Parameters {

@@ -183,6 +183,25 @@ pub trait Session: Debug {
     /// take turns.
     fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit>;
 
+    /// Whether IP packets go beside streams, as both ends have agreed.
+    fn has_datagrams(&self) -> bool {
+        false
+    }
+
+    /// Whether datagrams leave on `carrier` now.
+    fn takes_datagrams(&self, carrier: CarrierId) -> bool {
+        let _ = carrier;
+        false
+    }
+
+    /// A datagram of `length` bytes, 1 to [`DATAGRAM_BYTES_MAX`], leaves on `carrier` next, behind this header. It is
+    /// not kept: what is lost with the carrier is lost. `None`: [`Self::takes_datagrams`] does not hold, or it has another
+    /// length.
+    fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
+        let _ = (carrier, length);
+        None
+    }
+
     /// Whether [`Self::poll_transmit`] may have something for `carrier`.
     fn wants_transmit(&self, carrier: CarrierId) -> bool;
 

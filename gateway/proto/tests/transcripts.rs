@@ -3,12 +3,12 @@
 //! The files in `transcripts/`: `jetsocat-*` were recorded on a carrier between muxgate and jetsocat
 //! 2026.2.4; `rule-*` state one rule of interoperation with JMUX each, `native-*` one rule of
 //! docs/protocol.md. The first line is the protocol and our side of it: `jmux`, `native dialler` or
-//! `native acceptor`, which may be `with sources`. Then a line is
+//! `native acceptor`, which may be `with sources` or `with datagrams`. Then a line is
 //! - `established`: the hello is said (native, after the first line); `resumable`: and RESUME agreed on,
-//!   `listening`: and LISTEN, `sourced`: SOURCE;
+//!   `listening`: and LISTEN, `sourced`: SOURCE; `datagrams`: RESUME and DATAGRAM;
 //! - `do ACTION`: what the local side does (`open URL`, for `name CLIENT SERVER` or `name-nobody`, `accept`, `refuse N TEXT`, `send TEXT`,
 //!   `finish`, `reset`, `took N`, `go-away`, `shut-down`, `wait SECONDS`, `next` for the next stream; `want N`
-//!   carriers; `probe`, `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
+//!   carriers; `datagram HEX`; `probe`, `lose` or `retire` the carrier, `add` another one, `use N`: what follows is on the Nth one,
 //!   from 0; `listen ADDRESS`, `unlisten`, `listening ADDRESS`, `end-listen TEXT` of the latest listener);
 //! - `< HEX`: what the peer sends; `> HEX`: all that we send then; `>` alone: nothing; `61*9` is nine
 //!   times the byte 61;
@@ -59,10 +59,10 @@ struct Replay {
 impl Replay {
     fn new(first_line: &str) -> Self {
         let now = Instant::now();
-        let with_sources = first_line.strip_suffix(" with sources");
-        let protocol = with_sources.unwrap_or(first_line);
+        let (protocol, with) = first_line.split_once(" with ").unwrap_or((first_line, ""));
         let native = NativeConfig {
-            sources: with_sources.is_some(),
+            sources: with == "sources",
+            datagrams: with == "datagrams",
             streams_max: 4,
             // Three first windows of 16 KiB.
             receive_budget: 48 << 10,
@@ -200,6 +200,14 @@ impl Replay {
             }
             "retire" => assert!(self.session.retire_carrier(self.carrier), "it stays"),
             "probe" => assert!(self.session.probe(self.carrier), "nothing is asked"),
+            "datagram" => {
+                let header = self
+                    .session
+                    .transmit_datagram(self.carrier, bytes(rest).len());
+                let seen = header.map(|header| format!("leaves behind {}", digits(&header)));
+                self.seen
+                    .push_back(seen.unwrap_or_else(|| "does not leave".to_owned()));
+            }
             "want" => self.session.want_carriers(rest.parse().unwrap()),
             "listen" => match self.session.listen(rest, Priority::Bulk) {
                 Ok(listen) => self.listens.push(listen),
@@ -334,6 +342,11 @@ impl Replay {
                     self.events();
                     self.unread.drain(..consumed);
                 }
+                Header::Datagram { header, consumed } => {
+                    let packet = digits(&self.unread[header..consumed]);
+                    self.seen.push_back(format!("datagram {packet}"));
+                    self.unread.drain(..consumed);
+                }
             }
         }
     }
@@ -381,6 +394,7 @@ impl Replay {
             "resumable" => self.establish(codec::RESUME),
             "listening" => self.establish(codec::RESUME | codec::LISTEN_FEATURE),
             "sourced" => self.establish(codec::SOURCE),
+            "datagrams" => self.establish(codec::RESUME | codec::DATAGRAM_FEATURE),
             "do" => self.act(rest),
             "<" => self.receive(&bytes(rest)),
             ">" => assert_eq!(

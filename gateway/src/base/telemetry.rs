@@ -15,6 +15,7 @@ use crate::base::carrier_history::{CarrierHistory, Gateway, Sample};
 use crate::base::counters::{CreditCounters, ResumeCounters, SpliceCounters, StreamCounters};
 use crate::base::forward::{Forward, Forwards};
 use crate::base::handshake_limiter::{Figures, HandshakeLimiter};
+use crate::base::packets::PacketStats;
 use crate::base::path::{PathInfo, PathProbe};
 use crate::base::{sys, sysctls};
 
@@ -40,6 +41,10 @@ pub(crate) struct Telemetry {
     /// What was not copied.
     pub(crate) splices: SpliceCounters,
     pub(crate) resumes: ResumeCounters,
+    /// IP packets of all sessions.
+    pub(crate) packets: Arc<PacketStats>,
+    /// Whether there is a network, so that there may be any.
+    has_network: bool,
     /// Of a rendezvous.
     rendezvous: Option<Arc<dyn RendezvousStatus>>,
     /// Of connections that have proved nothing: one of carriers or leaves, and one of the clients of each worker.
@@ -125,6 +130,8 @@ impl Telemetry {
             credit: CreditCounters::default(),
             splices: SpliceCounters::default(),
             resumes: ResumeCounters::default(),
+            packets: Arc::default(),
+            has_network: config.network.is_some(),
             limiters: Mutex::default(),
             rendezvous,
             certificate: Mutex::default(),
@@ -347,6 +354,7 @@ impl Telemetry {
             carriers,
             streams: self.streams.status(),
             credit: self.credit.status(),
+            packets: self.has_network.then(|| self.packets.status()),
             splice: self.splices.status(),
             resume: self.resumes.status(),
             forwards: self.forwards(),

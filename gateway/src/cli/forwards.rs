@@ -39,9 +39,8 @@ pub(super) struct ForwardArgs {
     limit_rate: Option<BitRate>,
 }
 
-/// At least one of them.
+/// The listeners.
 #[derive(Debug, Args)]
-#[group(required = true, multiple = true)]
 struct Ways {
     /// Listen on PORT (of 127.0.0.1, or of BIND) and forward to HOST:PORT (repeatable); either may be
     /// unix:/PATH instead. PRIORITY says who goes first among forwards: auto (those that send little),

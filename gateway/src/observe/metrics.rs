@@ -1,6 +1,7 @@
 //! The metrics page, in OpenMetrics text, made from the status document at each scrape.
 
 mod carriers;
+mod packets;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -117,6 +118,7 @@ impl Collector for Snapshot {
         self.encode_credit(&mut encoder)?;
         self.encode_splice(&mut encoder)?;
         self.encode_resume(&mut encoder)?;
+        self.encode_packets(&mut encoder)?;
         self.encode_carriers(&mut encoder)?;
         self.encode_paths(&mut encoder)?;
         self.encode_peers(&mut encoder)?;

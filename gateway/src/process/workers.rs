@@ -29,6 +29,8 @@ pub(super) fn count(config: &Config) -> usize {
     let workers = match (config.workers, config.role, config.protocol) {
         (Some(workers), ..) => workers.into(),
         (None, Role::Entry, Protocol::Jmux) => 1,
+        // No flow is reordered where one loop has all packets.
+        (None, ..) if config.network.is_some() => 1,
         (None, ..) if config.is_stdio() || !config.connect_command.is_empty() => 1,
         (None, ..) => std::thread::available_parallelism().map_or(1, NonZero::get),
     };

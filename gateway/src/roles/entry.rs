@@ -36,6 +36,7 @@ use crate::io::{quic, ssh};
 use crate::net::dns::Lookups;
 use crate::net::egress::Address;
 use crate::net::protected_addresses::ProtectedAddresses;
+use crate::roles::network::{self, Network};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
 use crate::session::end::SessionEnd;
@@ -91,6 +92,8 @@ struct Entry {
     underway: RefCell<Option<Underway>>,
     /// Each exchange with an HTTP client has one of these; `None`: no more are begun.
     exchanges: RefCell<Option<Underway>>,
+    /// IP packets.
+    network: Option<Rc<Network>>,
 }
 
 /// Of a connection on its way to a session. What is shut down waits until all of them are gone.
@@ -109,7 +112,10 @@ pub(crate) async fn run(
     let mut reloadable = worker.reloadable.clone();
     let (underway, arrived) = mpsc::channel(1);
     let (exchanges, exchanged) = mpsc::channel(1);
-    let entry = Rc::new(Entry::new(worker, configured, underway, exchanges));
+    let network = Network::of(&worker, configured.network.as_ref(), Side::Dials)?;
+    let mut packets = tokio::task::spawn_local(network::run(network.clone()));
+    let underway = (underway, exchanges);
+    let entry = Rc::new(Entry::new(worker, configured, underway, network));
     let forwards = reloadable.borrow_and_update().forwards.clone();
     if let Some(error) = entry.listen(&forwards).into_iter().next() {
         return Err(error);
@@ -125,6 +131,7 @@ pub(crate) async fn run(
     tokio::select! {
         _ = async { tokio::join!(follow(&entry, reloadable), offer::answer(&entry, asked)) } => {}
         () = wait_for(phase.clone(), Phase::Closed) => {}
+        lost = &mut packets => return Err(network::lost(lost)),
     }
     tokio::select! {
         () = entry.drain(arrived, exchanged) => {}
@@ -132,6 +139,7 @@ pub(crate) async fn run(
     }
     diallers.iter().for_each(JoinHandle::abort);
     entry.sessions.end_all().await;
+    packets.abort();
     trust.abort();
     Ok(())
 }
@@ -256,8 +264,8 @@ impl Entry {
     fn new(
         worker: Worker,
         configured: config::Entry,
-        underway: Underway,
-        exchanges: Underway,
+        (underway, exchanges): (Underway, Underway),
+        network: Option<Rc<Network>>,
     ) -> Self {
         Self {
             worker: worker.index,
@@ -293,6 +301,7 @@ impl Entry {
             greetings: HandshakeLimiter::new(GREETINGS_MAX, EarlyDrop::Off),
             underway: RefCell::new(Some(underway)),
             exchanges: RefCell::new(Some(exchanges)),
+            network,
         }
     }
 
@@ -329,6 +338,9 @@ impl Entry {
             () = mux.reached(Progress::Ready) => {}
         }
         self.dial_context.ways.heard(by);
+        if let Some(network) = &self.network {
+            network.attach(&mux);
+        }
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
             _ = &mut run => {

@@ -31,6 +31,7 @@ use crate::net::dial;
 use crate::net::dial::{DialError, Dialled};
 use crate::net::dns::Lookups;
 use crate::net::policy::Authorizer;
+use crate::roles::network::{self, Network};
 use crate::roles::trust;
 use crate::roles::worker::{Phase, Worker, WorkerError, wait_for};
 use crate::session::end::SessionEnd;
@@ -58,6 +59,8 @@ struct Exit {
     /// Those of SSH among them, where carriers of another protocol come as well, and what they have.
     ssh: Option<SshSessions>,
     reverse: Rc<Reverse>,
+    /// IP packets.
+    network: Option<Rc<Network>>,
 }
 
 /// Runs until the shutdown is complete.
@@ -80,6 +83,8 @@ pub(crate) async fn run(
         }
         None => (None, None),
     };
+    let network = Network::of(&worker, configured.network.as_ref(), Side::Accepts)?;
+    let mut packets = tokio::task::spawn_local(network::run(network.clone()));
     let (phase, workers) = (worker.phase.clone(), worker.workers);
     let exit = Rc::new(Exit {
         reverse: Reverse::new(&worker),
@@ -92,6 +97,7 @@ pub(crate) async fn run(
         sessions: Sessions::on_one_of(workers),
         by_id: RefCell::default(),
         ssh,
+        network,
     });
     let serve = async {
         tokio::select! {
@@ -104,6 +110,7 @@ pub(crate) async fn run(
     let is_over = tokio::select! {
         () = &mut serve => true,
         () = wait_for(phase.clone(), Phase::Closed) => false,
+        lost = &mut packets => return Err(network::lost(lost)),
     };
     exit.worker
         .telemetry
@@ -117,6 +124,7 @@ pub(crate) async fn run(
         () = wait_for(phase, Phase::Deadline) => {}
     }
     exit.sessions.end_all().await;
+    packets.abort();
     Ok(())
 }
 
@@ -424,7 +432,12 @@ impl Exit {
         self.by_id.borrow_mut().insert(id, Rc::clone(&mux));
         let exit = Rc::clone(self);
         tokio::task::spawn_local(async move {
-            let end = exit.sessions.run(&mux).await;
+            let run = exit.sessions.run(&mux);
+            let attach = network::attach_when_ready(exit.network.as_ref(), &mux);
+            let end = tokio::select! {
+                end = run => end,
+                never = attach => match never {},
+            };
             exit.by_id.borrow_mut().remove(&id);
             exit.reverse.end(&mux);
             let protocol = match exit.is_of_ssh(&mux) {

@@ -13,6 +13,7 @@ use crate::base::telemetry::Telemetry;
 use crate::ingress::listener::{UnixListeners, UsersError};
 use crate::io::security::Credentials;
 use crate::io::transport::KcpPeers;
+use crate::io::tun::TunError;
 use crate::net::bind::ListenError;
 use crate::net::datagrams::DatagramSockets;
 use crate::net::egress::Egress;
@@ -104,6 +105,10 @@ pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
 pub(crate) enum WorkerError {
     #[error(transparent)]
     Listen(#[from] ListenError),
+    #[error("{}: {0}", Code::NoPackets)]
+    Tun(#[from] TunError),
+    #[error("{}: the interface is gone: {0}", Code::NoPackets)]
+    Interface(std::io::Error),
     /// Those who are served are not known.
     #[error("{}: users of {listen}: {source}", Code::ConfigInvalid)]
     Users {

@@ -20,6 +20,7 @@ mod carrier;
 mod carrier_in;
 mod carrier_out;
 mod carriers;
+mod datagrams;
 mod deadlines;
 mod door;
 mod ending;
@@ -55,6 +56,7 @@ use crate::stream::buffers::{SMALL_BYTES, Share};
 use crate::stream::early_data::Connection;
 use crate::stream::pipe::{Pipe, Pipes};
 use carriers::Carriers;
+use datagrams::PacketQueue;
 use deadlines::Deadline;
 use door::SessionCell;
 use ending::Ending;
@@ -72,6 +74,7 @@ pub(crate) struct Driver {
     streams: Streams,
     share: Share,
     retention: Retention,
+    packets: PacketQueue,
     deadline: Deadline,
     /// A stream or a carrier has ended, or has nothing to transmit any more.
     idle_wake: Notify,
@@ -101,6 +104,7 @@ impl Driver {
             streams: Streams::default(),
             share: Share::new(buffers),
             retention: Retention::default(),
+            packets: PacketQueue::new(Arc::clone(&telemetry.packets)),
             deadline: Deadline::new(),
             idle_wake: Notify::new(),
             progress: watch::Sender::new(Progress::Hello),

@@ -43,7 +43,7 @@ use connection::{Connection, Event};
 use halves::{Receiving, Sending};
 use listeners::{Listeners, News};
 use pinger::{Pinger, Pong};
-use windows::Windows;
+use windows::{Trip, Windows};
 
 /// The connection preface (section 3.4), with which a client begins.
 pub(crate) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -80,6 +80,8 @@ pub(crate) struct Http2 {
     /// Connections that its listeners may open at once.
     accepts_max: usize,
     windows: RefCell<Windows>,
+    /// The shortest round trip of its PINGs.
+    nearest: Cell<Duration>,
     going_away: Notify,
     closing: Notify,
 }
@@ -91,8 +93,15 @@ pub(super) struct Traffic {
     /// Payload that came.
     received: Cell<u64>,
     received_wake: Notify,
-    /// What the peer has of credit, by stream.
-    credits: RefCell<BTreeMap<u32, FlowControl>>,
+    /// The streams that the peer may send on, by number.
+    incoming: RefCell<BTreeMap<u32, Flow>>,
+}
+
+/// What the peer sends on one stream.
+struct Flow {
+    credit: FlowControl,
+    /// Payload that came since the last PONG, bytes.
+    came: u64,
 }
 
 impl Http2 {
@@ -113,7 +122,7 @@ impl Http2 {
             transport: Rc::clone(&transport),
             received: Cell::new(0),
             received_wake: Notify::new(),
-            credits: RefCell::default(),
+            incoming: RefCell::default(),
         });
         let windows = Windows::new(config.memory.receive.0);
         let carried = Carried::new(transport, below.unread, below.stats);
@@ -128,6 +137,7 @@ impl Http2 {
                 Side::Dials => 0,
             },
             windows: RefCell::new(windows),
+            nearest: Cell::new(Duration::MAX),
             going_away: Notify::new(),
             closing: Notify::new(),
         })
@@ -179,8 +189,19 @@ impl Http2 {
     }
 
     fn fit_windows(&self, connection: &mut Connection, pong: Pong) {
+        let Pong { received, took } = pong;
+        self.nearest.set(self.nearest.get().min(took));
+        let path = self.traffic.transport.path();
+        let known = path.and_then(|path| path.info().ok());
+        let trip = Trip {
+            received,
+            took,
+            // The path knows it without what waits in front of PINGs.
+            nearest: known.map_or(self.nearest.get(), |info| info.rtt_min),
+            busy: self.traffic.busy(received),
+        };
         let mut windows = self.windows.borrow_mut();
-        if let Some(bytes) = windows.fit(pong.received, self.traffic.held()) {
+        if let Some(bytes) = windows.fit(trip, self.traffic.held()) {
             connection.set_window(bytes);
         }
     }

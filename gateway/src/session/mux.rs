@@ -24,6 +24,7 @@ use crate::io::transport::{Proof, Standing};
 use crate::net::dial::Dialled;
 use crate::session::end::SessionEnd;
 use crate::stream::early_data::Connection;
+use crate::stream::packet::Packet;
 
 /// A future that stays on its thread.
 pub(crate) type Local<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -188,6 +189,11 @@ pub(crate) trait Mux {
 
     /// The listeners that one side asks the other for, where the protocol has a word for that.
     fn listeners(&self) -> Option<&dyn Listeners>;
+
+    /// IP packets beside streams, where both ends have agreed on that; not before it is [`Progress::Ready`].
+    fn datagrams(&self) -> Option<&dyn Datagrams> {
+        None
+    }
 }
 
 impl dyn Mux {
@@ -282,6 +288,19 @@ impl dyn CarrierPool + '_ {
     pub(crate) async fn has_one(&self) {
         self.until(&|numbers| numbers.up > 0).await;
     }
+}
+
+/// Hears a packet of the peer's, which nobody has looked at: at most
+/// [`DATAGRAM_BYTES_MAX`](muxtunnel_proto::DATAGRAM_BYTES_MAX) bytes.
+pub(crate) type HearsPacket = Box<dyn Fn(&[u8])>;
+
+/// The IP packets of one mux. They may be lost, and never wait for credit.
+pub(crate) trait Datagrams {
+    /// `hears` gets each packet that comes from now on; the first one counts. Before that they are dropped.
+    fn hear(&self, hears: HearsPacket);
+
+    /// Sends a packet of the flow of this hash, in order with the others of the flow. What there is no room for is dropped.
+    fn send(&self, flow: u32, packet: Packet);
 }
 
 /// The listeners of one mux.

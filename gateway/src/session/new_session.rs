@@ -122,6 +122,7 @@ fn native(config: &SessionConfig) -> NativeConfig {
             seconds => Some(Duration::from_secs(seconds.into())),
         },
         sources: true,
+        datagrams: config.packets,
         ..default
     }
 }

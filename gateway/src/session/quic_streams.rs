@@ -16,6 +16,7 @@ use bytes::Bytes;
 use muxtunnel_gateway_config::SessionConfig;
 use muxtunnel_proto::ResetCode;
 use quinn::{ConnectionError, RecvStream, SendStream, VarInt};
+use tokio::sync::Semaphore;
 
 use crate::io::quic::{CloseCode, Connection, window};
 use crate::io::transport::Side;
@@ -67,6 +68,8 @@ type Halves<F> = (Sending<F>, Receiving<F>);
 pub(crate) struct Traffic {
     pub(crate) connection: Connection,
     unsent: Arc<Unsent>,
+    /// Bytes that bulk may send before more is acknowledged.
+    unacknowledged: Arc<Semaphore>,
     /// Bytes that the library has not taken yet, of all streams.
     rests: Cell<usize>,
     /// Bytes that were received and no local end has taken.
@@ -101,6 +104,7 @@ impl Traffic {
         Ok(Rc::new(Self {
             connection,
             unsent: below.unsent,
+            unacknowledged: Arc::new(Semaphore::new(sending::bulk_share(config.memory.retain.0))),
             rests: Cell::new(0),
             held: Cell::new(0),
             broken: Cell::new(None),

@@ -73,6 +73,7 @@ impl Carrier {
                     }
                     all
                 }
+                Decoded::Datagram { .. } => panic!("it was not agreed on"),
                 Decoded::Incomplete { needed } => needed,
             };
             let mut more = vec![0; needed - self.unread.len()];

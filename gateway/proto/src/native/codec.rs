@@ -11,10 +11,14 @@ mod hello;
 mod source;
 
 pub use decode::decode;
-pub use encode::{encode, stream_header};
-pub use hello::{Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME, SOURCE, VERSION};
+pub use encode::{datagram_header, encode, stream_header};
+pub use hello::{
+    DATAGRAM_FEATURE, Hello, HelloAck, LISTEN_FEATURE, MAGIC, Parameters, RESUME, SOURCE, VERSION,
+};
 
-use crate::session::{LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId, TARGET_LENGTH_MAX};
+use crate::session::{
+    DATAGRAM_BYTES_MAX, LISTEN_ADDRESS_LENGTH_MAX, ListenId, Source, StreamId, TARGET_LENGTH_MAX,
+};
 
 /// Bytes of every frame's header.
 pub const HEADER_BYTES: usize = 16;
@@ -22,7 +26,7 @@ pub const HEADER_BYTES: usize = 16;
 pub const FRAME_BYTES_MAX: u32 = 1 << 20;
 /// Least value of the parameter `frame_max`, bytes.
 pub const FRAME_BYTES_MIN: u32 = 16 << 10;
-/// Longest body of any frame but STREAM, bytes.
+/// Longest body of any frame but STREAM and DATAGRAM, bytes.
 pub const BODY_BYTES_MAX: usize = 2 << 10;
 /// Longest text of a reason or an address, bytes.
 pub const TEXT_BYTES_MAX: usize = 256;
@@ -52,6 +56,7 @@ const RETIRE: u8 = 0x23;
 const LISTEN: u8 = 0x28;
 const LISTENING: u8 = 0x29;
 const UNLISTEN: u8 = 0x2a;
+const DATAGRAM: u8 = 0x30;
 
 /// A frame without payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -207,6 +212,12 @@ pub enum Decoded {
         length: u32,
         /// The stream ends behind this payload.
         fin: bool,
+    },
+    /// A whole DATAGRAM frame: its packet is what is behind the first [`HEADER_BYTES`] of `consumed` bytes. Only with the
+    /// feature DATAGRAM.
+    Datagram {
+        /// Its bytes.
+        consumed: usize,
     },
 }
 

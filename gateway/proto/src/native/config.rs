@@ -54,6 +54,8 @@ pub struct NativeConfig {
     pub retain: u64,
     /// Whether the side that dials tells its targets who the clients are, where the other side agrees.
     pub sources: bool,
+    /// Whether IP packets go beside streams, where the other side agrees.
+    pub datagrams: bool,
     /// How long a session with streams may be without a carrier.
     pub resume_timeout: Duration,
     /// Whether the dialler may ask the acceptor to listen, where the other side agrees.
@@ -66,7 +68,7 @@ pub struct NativeConfig {
 impl Default for NativeConfig {
     /// 4,096 streams in 256 MiB, frames of 1 MiB, 15 s for an open (a peer's dial of 10 s and some
     /// round trips), 5 s for the hello;
-    /// resumed within 30 s out of 64 MiB; no sources; 60 s for a stalled stream.
+    /// resumed within 30 s out of 64 MiB; no sources, no datagrams; 60 s for a stalled stream.
     fn default() -> Self {
         Self {
             streams_max: 4096,
@@ -77,6 +79,7 @@ impl Default for NativeConfig {
             resume: true,
             retain: 64 << 20,
             sources: false,
+            datagrams: false,
             resume_timeout: Duration::from_secs(30),
             listen: true,
             stall_timeout: Some(Duration::from_secs(60)),

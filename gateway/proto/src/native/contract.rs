@@ -10,7 +10,7 @@ use super::{
     carrier, input,
 };
 use crate::session::{
-    CarrierId, CreditView, Event, Header, ListenError, ListenId, Listeners, OpenError, Outcome,
+    CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId, Listeners, OpenError, Outcome,
     Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError,
     Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
@@ -298,6 +298,18 @@ impl Session for NativeSession {
 
     fn poll_transmit(&mut self, carrier: CarrierId) -> Option<Transmit> {
         self.next_transmit(carrier)
+    }
+
+    fn has_datagrams(&self) -> bool {
+        self.state == State::Ready && self.agreed.datagrams
+    }
+
+    fn takes_datagrams(&self, carrier: CarrierId) -> bool {
+        self.has_datagrams() && self.express() == Some(carrier)
+    }
+
+    fn transmit_datagram(&mut self, carrier: CarrierId, length: usize) -> Option<FrameHeader> {
+        self.datagram(carrier, length)
     }
 
     fn wants_transmit(&self, carrier: CarrierId) -> bool {

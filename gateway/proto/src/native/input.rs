@@ -74,6 +74,19 @@ impl NativeSession {
                 self.handle_hello_frame(now, carrier, frame)?;
                 Ok(Header::Control { consumed })
             }
+            (Decoded::Datagram { consumed }, state) if !state.is_hello() => {
+                self.check_behind_retire(state, None)?;
+                if !self.agreed.datagrams {
+                    return Err(not_agreed());
+                }
+                if let Some(carrier) = self.carriers.get_mut(&carrier) {
+                    carrier.take(now, consumed, false);
+                }
+                Ok(Header::Datagram {
+                    header: HEADER_BYTES,
+                    consumed,
+                })
+            }
             (
                 Decoded::Stream {
                     stream,
@@ -99,7 +112,7 @@ impl NativeSession {
                     receive,
                 })
             }
-            (Decoded::Stream { .. }, _) => Err(codec::DecodeError::NotNative.into()),
+            (Decoded::Stream { .. } | Decoded::Datagram { .. }, _) => Err(codec::DecodeError::NotNative.into()),
         }
     }
 

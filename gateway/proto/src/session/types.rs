@@ -74,7 +74,7 @@ pub struct Token(pub u64);
 pub enum Header {
     /// Not a whole header or control frame: read until there are `needed` bytes.
     Incomplete {
-        /// Bytes in all, counted from the first unread one; at most 65,535.
+        /// Bytes in all, counted from the first unread one; at most a whole datagram's frame.
         needed: usize,
     },
     /// A control frame was handled; skip its bytes.
@@ -88,6 +88,13 @@ pub enum Header {
         consumed: usize,
         /// What follows.
         receive: Receive,
+    },
+    /// A whole frame with an IP packet, which is the driver's to hand on; skip its bytes.
+    Datagram {
+        /// Bytes of the frame's header.
+        header: usize,
+        /// Bytes of the frame.
+        consumed: usize,
     },
 }
 
@@ -142,6 +149,9 @@ pub const HEADER_BYTES_MAX: usize = 16;
 
 /// Most bytes of a control frame of any protocol: JMUX's, whose size is 16 bits.
 pub const CONTROL_BYTES_MAX: usize = crate::jmux::codec::MESSAGE_SIZE_MAX;
+
+/// Most bytes of what one datagram carries: the header of virtio-net and the longest IP packet.
+pub const DATAGRAM_BYTES_MAX: usize = 10 + 65_535;
 
 /// Bytes of the smallest packets that bulk comes in, in any protocol: JMUX's default.
 pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;

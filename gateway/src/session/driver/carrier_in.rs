@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::{
-    CONTROL_BYTES_MAX, CarrierId, HEADER_BYTES_MAX, Header, PACKET_BYTES_MIN, Session,
+    CONTROL_BYTES_MAX, CarrierId, DATAGRAM_BYTES_MAX, HEADER_BYTES_MAX, Header, PACKET_BYTES_MIN, Session,
     SessionError, StreamId,
 };
 
@@ -21,6 +21,8 @@ use crate::stream::pipe::SPLICE_BYTES_MIN;
 
 /// A control frame is never stuck for want of room behind another.
 const _: () = assert!(LARGE_BYTES >= 2 * CONTROL_BYTES_MAX);
+/// Nor is a packet.
+const _: () = assert!(LARGE_BYTES >= 2 * (HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX));
 /// Payload frames of one stream that are passed on by one write: a whole buffer of the smallest packets that bulk
 /// comes in.
 const RANGES_MAX: usize = 96;
@@ -63,12 +65,17 @@ struct Aim {
 impl Aim {
     /// A frame of `length` bytes has begun.
     fn learn(&mut self, length: usize) {
+        if length < LONG_FRAME_BYTES {
+            return self.learn_short();
+        }
         self.needed = 0;
-        self.patience = if length >= LONG_FRAME_BYTES {
-            PATIENCE
-        } else {
-            self.patience.saturating_sub(1)
-        };
+        self.patience = PATIENCE;
+    }
+
+    /// The same for one that is not worth a read of its own: it is short, or is not spliced.
+    fn learn_short(&mut self) {
+        self.needed = 0;
+        self.patience = self.patience.saturating_sub(1);
     }
 
     /// Bytes to read behind the `filled` ones that are there, of which `payload` bytes are announced.
@@ -266,6 +273,11 @@ impl Driver {
                 Header::Payload { consumed, receive } => {
                     reading.aim.learn(receive.length);
                     reading.position += consumed;
+                }
+                Header::Datagram { header, consumed } => {
+                    reading.aim.learn_short();
+                    reading.position += consumed;
+                    self.packets.arrived(&unread[header..consumed]);
                 }
                 Header::Control { consumed } => {
                     reading.aim.learn(consumed);

@@ -20,10 +20,14 @@ use crate::io::socket;
 use crate::io::transport::Transport;
 use crate::stream::batch::Batch;
 use crate::stream::buffers::Permit;
+use crate::stream::packet::{Framed, Packet};
 use crate::stream::pipe::Pipe;
 
 /// Slices of one write.
 const SLICES_MAX: usize = 64;
+
+/// Bytes of a packet that is copied behind the frame before it.
+const COPIED_BYTES_MAX: usize = 4 << 10;
 
 /// Bytes thrown away at once while a peer reads the last word.
 const DISCARD_BYTES: usize = 16 << 10;
@@ -41,6 +45,8 @@ enum Chunk {
     },
     /// Payload that is not in memory; its header is before it.
     Pipe(Pipe),
+    /// A frame with an IP packet.
+    Packet(Framed),
 }
 
 impl Chunk {
@@ -50,6 +56,7 @@ impl Chunk {
             Self::Control(bytes) => Some(bytes),
             Self::Batch(batch, span) => Some(batch.bytes(0..*span)),
             Self::Kept { batch, range, .. } => Some(batch.bytes(range.clone())),
+            Self::Packet(frame) => Some(frame),
             Self::Pipe(_) => None,
         }
     }
@@ -58,7 +65,7 @@ impl Chunk {
     fn kept(&self) -> Option<&Rc<Batch>> {
         match self {
             Self::Kept { batch, .. } => Some(batch),
-            Self::Control(_) | Self::Batch(..) | Self::Pipe(_) => None,
+            Self::Control(_) | Self::Batch(..) | Self::Pipe(_) | Self::Packet(_) => None,
         }
     }
 
@@ -91,6 +98,16 @@ impl Queue {
                 bytes.extend_from_slice(control);
             }
             _ => self.push(Chunk::Control(control.to_vec())),
+        }
+    }
+
+    /// A short packet is copied: frames that lie one behind the other are one slice of a write.
+    fn push_packet(&mut self, header: &[u8], packet: Packet) {
+        if packet.bytes().len() <= COPIED_BYTES_MAX {
+            self.push_control(header);
+            self.push_control(packet.bytes());
+        } else {
+            self.push(Chunk::Packet(packet.framed(header)));
         }
     }
 
@@ -215,13 +232,19 @@ impl Driver {
         let queued_max = carrier.backlog.queued_max();
         let mut in_batch = false;
         while in_batch || queue.bytes < queued_max {
+            let has_turn = !in_batch && self.packets.have_turn();
+            if has_turn && self.gather_packet(session, carrier, &mut queue) {
+                continue;
+            }
             match session.poll_transmit(carrier.id) {
-                None => break,
+                None if has_turn || !self.gather_packet(session, carrier, &mut queue) => break,
+                None => {}
                 Some(Transmit::Control { bytes, .. }) => queue.push_control(&bytes),
                 Some(Transmit::Data {
                     header, payload, ..
                 }) => {
                     in_batch = !payload.last;
+                    self.packets.payload_left(payload.range.len());
                     self.gather_data(carrier, &mut queue, &header, &payload)?;
                 }
                 Some(Transmit::Again {
@@ -230,6 +253,25 @@ impl Driver {
             }
         }
         Ok(())
+    }
+
+    /// Takes the packet that is next; returns whether there was one.
+    fn gather_packet(
+        &self,
+        session: &mut dyn Session,
+        carrier: &Carrier,
+        queue: &mut Queue,
+    ) -> bool {
+        if !session.takes_datagrams(carrier.id) {
+            return false;
+        }
+        let Some(packet) = self.packets.next(super::now()) else {
+            return false;
+        };
+        if let Some(header) = session.transmit_datagram(carrier.id, packet.bytes().len()) {
+            queue.push_packet(&header, packet);
+        }
+        true
     }
 
     /// # Errors

@@ -40,6 +40,7 @@ impl Driver {
     /// The session is established, so its first carrier is up.
     fn ready(&self) {
         self.carrier_up(CarrierId::FIRST);
+        self.packets.agree(self.session.view().has_datagrams());
         self.progress.send_replace(Progress::Ready);
     }
 

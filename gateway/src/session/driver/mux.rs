@@ -10,7 +10,7 @@ use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState,
+    CarrierFigures, CarrierPool, Datagrams, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState,
     Progress, Refused,
 };
 use crate::stream::early_data::Connection;
@@ -92,6 +92,10 @@ impl Mux for Rc<Driver> {
 
     fn cut_denied(&self, denied: &dyn Fn(&str, &LocalAddress) -> bool) {
         Driver::cut_denied(self, denied);
+    }
+
+    fn datagrams(&self) -> Option<&dyn Datagrams> {
+        self.packets.are_agreed().then_some(self as &dyn Datagrams)
     }
 
     fn carriers(&self) -> Option<&dyn CarrierPool> {

@@ -10,9 +10,12 @@ use h2::client::ResponseFuture;
 use h2::{Reason, RecvStream, SendStream};
 use muxtunnel_proto::{Outcome, ResetCode};
 
-use super::Traffic;
+use super::{Flow, Traffic};
 use crate::session::bridge::link::{Payload, Receiver, Sender};
 use crate::session::connect::answer;
+
+/// A stream that brings one part in so many of all payload is busy.
+const BUSY_PART: u64 = 64;
 
 /// What this side sends.
 pub(crate) struct Sending {
@@ -144,11 +147,20 @@ impl Receiving {
     }
 }
 
+impl Receiving {
+    /// So much payload came.
+    fn note(&self, bytes: usize) {
+        if let Incoming::Open(stream) = &self.stream {
+            self.traffic.came(stream.stream_id().as_u32(), bytes);
+        }
+    }
+}
+
 impl Drop for Receiving {
     fn drop(&mut self) {
         if let Incoming::Open(stream) = &self.stream {
             let id = stream.stream_id().as_u32();
-            self.traffic.credits.borrow_mut().remove(&id);
+            self.traffic.incoming.borrow_mut().remove(&id);
         }
     }
 }
@@ -159,7 +171,7 @@ impl Receiver for Receiving {
     async fn receive(&mut self) -> Result<Option<Bytes>, Outcome> {
         match self.opened().await?.data().await {
             Some(Ok(payload)) => {
-                self.traffic.came(payload.len());
+                self.note(payload.len());
                 Ok(Some(payload))
             }
             Some(Err(error)) => Err(outcome(&error)),
@@ -184,7 +196,8 @@ impl Traffic {
     fn receives(&self, mut stream: RecvStream) -> Incoming {
         let credit = stream.flow_control().clone();
         let id = stream.stream_id().as_u32();
-        self.credits.borrow_mut().insert(id, credit);
+        let flow = Flow { credit, came: 0 };
+        self.incoming.borrow_mut().insert(id, flow);
         Incoming::Open(stream)
     }
 
@@ -196,16 +209,27 @@ impl Traffic {
         }
     }
 
-    fn came(&self, bytes: usize) {
+    fn came(&self, stream: u32, bytes: usize) {
+        if let Some(flow) = self.incoming.borrow_mut().get_mut(&stream) {
+            flow.came += bytes as u64;
+        }
         self.received.set(self.received.get() + bytes as u64);
         self.received_wake.notify_one();
     }
 
     /// Payload that came and that no local end has taken, bytes.
     pub(super) fn held(&self) -> u64 {
-        let credits = self.credits.borrow();
-        let held = credits.values().map(|credit| credit.used_capacity() as u64);
-        held.sum()
+        let incoming = self.incoming.borrow();
+        let flows = incoming.values();
+        flows.map(|flow| flow.credit.used_capacity() as u64).sum()
+    }
+
+    /// How many streams brought a [`BUSY_PART`] or more of `received`, since it was asked last.
+    pub(super) fn busy(&self, received: u64) -> u32 {
+        let mut incoming = self.incoming.borrow_mut();
+        let came = incoming.values_mut().map(|flow| std::mem::take(&mut flow.came));
+        let busy = came.filter(|came| *came > received / BUSY_PART).count();
+        u32::try_from(busy).unwrap_or(u32::MAX)
     }
 
     /// Something is on its way: what may wait in front of the network follows its rate.

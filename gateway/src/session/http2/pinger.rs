@@ -27,6 +27,8 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 pub(super) struct Pong {
     /// Payload that came since the PING.
     pub(super) received: u64,
+    /// How long ago that was.
+    pub(super) took: Duration,
 }
 
 /// The PINGs of one connection.
@@ -73,7 +75,8 @@ impl Pinger {
             Ok(Ok(_)) => {
                 self.answered = true;
                 let received = traffic.received.get() - before;
-                Ok(Pong { received })
+                let took = at.elapsed();
+                Ok(Pong { received, took })
             }
             // The connection says why.
             Ok(Err(_)) => std::future::pending().await,

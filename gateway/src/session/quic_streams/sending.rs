@@ -3,6 +3,10 @@
 //! The library does not say how much a peer takes: a batch is offered, it takes what it may, and the rest waits here, in no
 //! buffer of the session's. So that stalled streams hold little, a stream whose last batch was not taken at once offers half as
 //! much next, and all rests together are bounded by [`RESTS_MAX`], beyond which a stream offers [`OFFER_MIN`].
+//!
+//! What the peer has not acknowledged is bounded by `memory.retain`, beyond which the library takes nothing of any stream, and
+//! wakes the stream first that waited last. So bulk has but [`bulk_share`] of it, for which its streams wait in turn, and
+//! those with little to send never do.
 
 use std::future::poll_fn;
 use std::marker::PhantomData;
@@ -13,8 +17,9 @@ use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use muxtunnel_proto::{Outcome, Priority, ResetCode};
+use muxtunnel_proto::{FIRST_READ_BYTES, Outcome, Priority, ResetCode};
 use quinn::{SendStream, StoppedError, VarInt, WriteError};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::{Framing, Traffic};
 use crate::session::bridge::link::{Held, Payload, Sender, Unsent};
@@ -39,12 +44,33 @@ pub(crate) struct Sending<F: Framing> {
     rest: Bytes,
     /// What it holds of memory, in [`Traffic::rests`].
     rest_bytes: usize,
+    /// The place of the next batch among what is not acknowledged; `None`: it is small.
+    place: Option<OwnedSemaphorePermit>,
     /// The stream's part of what is unsent.
     unsent: Option<Arc<Unsent>>,
     offer: usize,
     has_sent: bool,
     finished: bool,
     framing: PhantomData<F>,
+}
+
+/// A batch, for as long as the library has a piece of it.
+struct Batch {
+    bytes: Vec<u8>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl AsRef<[u8]> for Batch {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Bytes of `retain` that bulk may have sent without acknowledgement.
+pub(super) fn bulk_share(retain: u64) -> usize {
+    usize::try_from(retain / 8 * 7)
+        .unwrap_or(usize::MAX)
+        .clamp(OFFER_MAX, Semaphore::MAX_PERMITS)
 }
 
 /// A piece that the library has until the peer acknowledges it.
@@ -66,6 +92,7 @@ impl<F: Framing> Sending<F> {
             traffic,
             rest: Bytes::new(),
             rest_bytes: 0,
+            place: None,
             unsent: None,
             offer: OFFER_MAX,
             has_sent: false,
@@ -162,7 +189,20 @@ impl<F: Framing> Sender for Sending<F> {
     async fn capacity(&mut self, wanted: usize) -> Result<usize, Outcome> {
         let taken = poll_fn(|context| self.poll_rest(context)).await;
         taken.map_err(not_written::<F>)?;
-        Ok(self.offer().min(wanted))
+        self.place = None;
+        let offer = self.offer().min(wanted);
+        if offer <= FIRST_READ_BYTES {
+            return Ok(offer);
+        }
+        // It fits: it is at most OFFER_MAX.
+        let place = Arc::clone(&self.traffic.unacknowledged).acquire_many_owned(offer as u32);
+        tokio::select! {
+            biased;
+            // It is never closed.
+            place = place => self.place = place.ok(),
+            outcome = self.stopped() => return Err(outcome),
+        }
+        Ok(offer)
     }
 
     async fn send(&mut self, payload: Payload) -> Result<(), Outcome> {
@@ -175,7 +215,13 @@ impl<F: Framing> Sender for Sending<F> {
         let mut frame = Vec::with_capacity(head.len() + offered);
         frame.extend(head);
         frame.extend_from_slice(payload.chunk());
-        self.set_rest(frame.into());
+        // What was asked for and is not needed is another stream's.
+        let place = self.place.take();
+        let place = place.and_then(|mut place| place.split(offered.min(place.num_permits())));
+        self.set_rest(Bytes::from_owner(Batch {
+            bytes: frame,
+            _place: place,
+        }));
         drop(payload);
         let taken = poll_fn(|context| match self.poll_rest(context) {
             Poll::Ready(taken) => Poll::Ready(taken.map(|()| true)),
@@ -190,7 +236,7 @@ impl<F: Framing> Sender for Sending<F> {
     }
 
     fn rest(&mut self) {
-        // Nothing is reserved.
+        self.place = None;
     }
 
     fn finish(&mut self) -> Result<(), Outcome> {

@@ -111,6 +111,10 @@ pub fn decode(bytes: &[u8]) -> Result<Decoded, DecodeError> {
     let Some(body) = bytes.get(HEADER_BYTES..consumed) else {
         return Ok(Decoded::Incomplete { needed: consumed });
     };
+    if head.frame_type == DATAGRAM {
+        head.blank()?;
+        return Ok(Decoded::Datagram { consumed });
+    }
     Ok(Decoded::Frame {
         frame: frame(head, body)?,
         consumed,
@@ -130,6 +134,7 @@ fn body_bounds(frame_type: u8) -> Result<(u32, u32), DecodeError> {
             (1 + source::SOURCE_BYTES_MAX + TARGET_LENGTH_MAX) as u32,
         ),
         STREAM | STREAM_FIN => (0, FRAME_BYTES_MAX),
+        DATAGRAM => (1, DATAGRAM_BYTES_MAX as u32),
         SESSION_CLOSE | OPENED => (0, text),
         RESET_STREAM => (2, 2 + text),
         LISTEN => (2, 1 + LISTEN_ADDRESS_LENGTH_MAX as u32),

@@ -10,6 +10,13 @@ pub fn stream_header(stream: StreamId, offset: u64, length: u32, fin: bool) -> [
     header(frame_type, length, stream.0, offset)
 }
 
+/// The header of a DATAGRAM frame with a packet of `length` bytes, 1 to [`DATAGRAM_BYTES_MAX`].
+#[must_use]
+pub fn datagram_header(length: u32) -> [u8; HEADER_BYTES] {
+    debug_assert!((1..=DATAGRAM_BYTES_MAX as u32).contains(&length));
+    header(DATAGRAM, length, 0, 0)
+}
+
 fn header(frame_type: u8, length: u32, stream: u64, offset: u64) -> [u8; HEADER_BYTES] {
     debug_assert!(length <= FRAME_BYTES_MAX && stream <= OFFSET_MAX && offset <= OFFSET_MAX);
     let wide = u128::from(frame_type) << 120

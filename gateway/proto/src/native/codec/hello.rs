@@ -17,6 +17,8 @@ pub const RESUME: u32 = 1;
 pub const LISTEN_FEATURE: u32 = 2;
 /// Feature bit 2: opens may say who they are for.
 pub const SOURCE: u32 = 4;
+/// Feature: IP packets go beside streams.
+pub const DATAGRAM_FEATURE: u32 = 8;
 
 /// Longest body of either, bytes.
 pub(super) const HELLO_BYTES_MAX: usize = 1024;

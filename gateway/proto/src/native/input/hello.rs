@@ -6,7 +6,7 @@ use super::violation;
 use crate::native::carrier::State as CarrierState;
 use crate::native::codec::{self, Frame, HelloAck};
 use crate::native::{
-    Agreed, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE, SessionCode, Side,
+    Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE, SessionCode, Side,
     State, Ticket, VERSION,
 };
 use crate::session::{CarrierId, Event, SessionError};
@@ -151,6 +151,7 @@ impl NativeSession {
             resume: features & RESUME != 0,
             listen: features & LISTEN_FEATURE != 0,
             sources: features & SOURCE != 0,
+            datagrams: features & DATAGRAM_FEATURE != 0,
         };
         self.peer.data = parameters.initial_max_data;
         self.peer.streams = parameters.initial_max_streams;

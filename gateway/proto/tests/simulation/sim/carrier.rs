@@ -364,6 +364,7 @@ impl World {
                     self.heard(side, link, view);
                     return Ok(true);
                 }
+                Header::Datagram { .. } => panic!("nobody sends datagrams here"),
                 Header::Payload { consumed, receive } => {
                     if let Some(socket) = receive
                         .stream

@@ -32,7 +32,7 @@ pub fn codec_jmux(input: &[u8]) {
 
 /// The same for the native protocol.
 pub fn codec_native(input: &[u8]) {
-    use native::codec::{Decoded, decode, encode, stream_header};
+    use native::codec::{Decoded, datagram_header, decode, encode, stream_header};
     match decode(input) {
         Ok(Decoded::Frame { frame, consumed }) => {
             check_consumed(input, consumed, &frame);
@@ -46,6 +46,11 @@ pub fn codec_native(input: &[u8]) {
             length,
             fin,
         }) => assert_eq!(stream_header(stream, offset, length, fin), input[..16]),
+        Ok(Decoded::Datagram { consumed }) => {
+            check_consumed(input, consumed, &"a datagram");
+            let length = u32::try_from(consumed - 16).unwrap();
+            assert_eq!(datagram_header(length), input[..16]);
+        }
         Ok(Decoded::Incomplete { needed }) => check_needed(input, needed),
         Err(_) => {}
     }
@@ -59,7 +64,8 @@ fn check_consumed(input: &[u8], consumed: usize, what: &dyn Debug) {
 }
 
 fn check_needed(input: &[u8], needed: usize) {
-    assert!((input.len() + 1..=65_535).contains(&needed), "{needed}");
+    let most = muxtunnel_proto::HEADER_BYTES_MAX + muxtunnel_proto::DATAGRAM_BYTES_MAX;
+    assert!((input.len() + 1..=most).contains(&needed), "{needed}");
 }
 
 /// Two honest sessions; the input decides what happens.

@@ -129,7 +129,7 @@ impl Frames {
         let payload = if self.native {
             match native::codec::decode(&self.begun).map_err(|error| error.to_string())? {
                 native::codec::Decoded::Incomplete { needed } => return Ok(needed),
-                native::codec::Decoded::Frame { .. } => 0,
+                native::codec::Decoded::Frame { .. } | native::codec::Decoded::Datagram { .. } => 0,
                 native::codec::Decoded::Stream { length, .. } => length as usize,
             }
         } else {

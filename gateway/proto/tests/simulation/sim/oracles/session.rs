@@ -424,6 +424,11 @@ impl Target {
                     super::check_consumed(bytes, consumed, &"a frame");
                     position += consumed;
                 }
+                Header::Datagram { header, consumed } => {
+                    super::check_consumed(bytes, consumed, &"a datagram");
+                    assert!(header < consumed, "it carries a packet");
+                    position += consumed;
+                }
                 Header::Payload { consumed, receive } => {
                     super::check_consumed(bytes, consumed, &"a frame");
                     position += consumed;

@@ -136,6 +136,7 @@ impl Books {
         assert!(!side.closed, "a frame behind SESSION_CLOSE");
         match decode(bytes).expect("it was just encoded") {
             Decoded::Incomplete { .. } => panic!("half a frame: {bytes:02x?}"),
+            Decoded::Datagram { .. } => panic!("nobody sends datagrams here"),
             Decoded::Stream {
                 stream,
                 offset,
@@ -330,6 +331,7 @@ impl Books {
         let from = 1 - to;
         match decode(bytes).expect("it was encoded here") {
             Decoded::Incomplete { .. } => panic!("half a frame was handled: {bytes:02x?}"),
+            Decoded::Datagram { .. } => panic!("nobody sends datagrams here"),
             Decoded::Stream {
                 stream,
                 offset,

@@ -1,0 +1,301 @@
+//! IP packets between the networks of both sides.
+
+use std::net::IpAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::policy::PEER_BYTES_MAX;
+use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security};
+
+/// Most networks of a side, and of a peer.
+pub const NETWORK_CIDRS_MAX: usize = 64;
+/// Most of [`Network::peers`].
+pub const NETWORK_PEERS_MAX: usize = 1024;
+/// The interface, where no other is named.
+pub const DEVICE_DEFAULT: &str = "mux0";
+/// The node by which TUN interfaces are opened.
+pub const DEVICE_NODE_DEFAULT: &str = "/dev/net/tun";
+/// Longest name of an interface, bytes (IFNAMSIZ without its end).
+pub const DEVICE_BYTES_MAX: usize = 15;
+/// MTU of the interface unless configured otherwise, bytes: that of Ethernet, as pods have it.
+pub const MTU_DEFAULT: u16 = 1500;
+/// Least MTU: IPv6's (RFC 8200, section 5).
+pub const MTU_MIN: u16 = 1280;
+
+/// An interface of this host (TUN) by which IP packets go to the other side and come from there. Both sides have the same
+/// networks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Network {
+    /// The interface's name, 1..=[`DEVICE_BYTES_MAX`] bytes.
+    #[serde(default = "device_default")]
+    pub device: String,
+    /// The node by which it is opened.
+    #[serde(default = "node_default", skip_serializing_if = "is_node_default")]
+    pub node: String,
+    /// Networks at the entry's side, 1..=[`NETWORK_CIDRS_MAX`]. An address belongs to the longest prefix of both sides.
+    #[serde(rename = "entryCIDRs")]
+    pub entry_cidrs: Vec<Cidr>,
+    /// Networks at the exit's side, as many.
+    #[serde(rename = "exitCIDRs")]
+    pub exit_cidrs: Vec<Cidr>,
+    /// The interface's MTU in bytes, [`MTU_MIN`]..=65,535.
+    #[serde(default = "mtu_default")]
+    pub mtu: u16,
+    /// Exit: which entry has which of `entryCIDRs`, at most [`NETWORK_PEERS_MAX`]. Empty: one entry at a time has all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<NetworkPeer>,
+    /// Exit: whether entries reach one another.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub peers_reach_each_other: bool,
+    /// Exit: where packets of entries may go, by address and port, at most [`RULES_MAX`]. Empty: to all of `exitCIDRs`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allow: Vec<Rule>,
+    /// Exit: where they may not go, whatever is allowed; at most [`RULES_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deny: Vec<Rule>,
+}
+
+/// The networks of one entry.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NetworkPeer {
+    /// Who it is, as its carriers prove it: a name in its certificate, or its public key.
+    pub identity: String,
+    /// Networks within `entryCIDRs`, 1..=[`NETWORK_CIDRS_MAX`].
+    #[serde(rename = "CIDRs")]
+    pub cidrs: Vec<Cidr>,
+}
+
+fn device_default() -> String {
+    DEVICE_DEFAULT.to_owned()
+}
+
+fn node_default() -> String {
+    DEVICE_NODE_DEFAULT.to_owned()
+}
+
+fn is_node_default(node: &str) -> bool {
+    node == DEVICE_NODE_DEFAULT
+}
+
+const fn mtu_default() -> u16 {
+    MTU_DEFAULT
+}
+
+/// Whether what it asks for goes together.
+pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
+    let Some(network) = &config.network else {
+        return Ok(());
+    };
+    let can = config.protocol.can();
+    let wrong = |field: &str, problem: String| {
+        let field = match field {
+            "" => "network".to_owned(),
+            field => format!("network.{field}"),
+        };
+        Err(ConfigError::field(field, problem))
+    };
+    if config.role == Role::Rendezvous {
+        return wrong("", "a rendezvous has no packets".to_owned());
+    }
+    if !can.packets {
+        let problem = format!("protocol {} carries no IP packets: Native does", can.name);
+        return wrong("", problem);
+    }
+    if config.workers.is_some_and(|workers| workers != 1) {
+        let problem = "a gateway with a network has one worker, so that no flow is reordered";
+        return Err(ConfigError::field("workers", problem));
+    }
+    if !is_interface_name(&network.device) {
+        let problem = format!(
+            "{:?} is no name of an interface: 1..={DEVICE_BYTES_MAX} letters, digits, '-', '_' or '.'",
+            network.device
+        );
+        return wrong("device", problem);
+    }
+    if network.mtu < MTU_MIN {
+        return wrong("mtu", format!("must be {MTU_MIN}..=65535"));
+    }
+    check_cidrs("entryCIDRs", &network.entry_cidrs)?;
+    check_cidrs("exitCIDRs", &network.exit_cidrs)?;
+    check_peers(config, network)?;
+    check_rules(config, network)
+}
+
+/// Whether it can be the name of an interface (dev_valid_name, net/core/dev.c), of characters that need no quoting.
+fn is_interface_name(name: &str) -> bool {
+    let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    (1..=DEVICE_BYTES_MAX).contains(&name.len())
+        && name.bytes().all(allowed)
+        && !name.starts_with(['-', '.'])
+}
+
+fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
+    let field = format!("network.{field}");
+    if !(1..=NETWORK_CIDRS_MAX).contains(&cidrs.len()) {
+        let problem = format!("must be 1..={NETWORK_CIDRS_MAX} networks");
+        return Err(ConfigError::field(field, problem));
+    }
+    let cannot_be = |address: IpAddr| {
+        address.is_loopback() || address.is_multicast() || is_link_local(address)
+    };
+    match cidrs.iter().position(|cidr| cannot_be(cidr.address)) {
+        Some(index) => {
+            let problem = format!(
+                "{} is of loopback, link-local or multicast addresses, which no route leads elsewhere",
+                cidrs[index]
+            );
+            Err(ConfigError::field(format!("{field}[{index}]"), problem))
+        }
+        None => Ok(()),
+    }
+}
+
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}
+
+fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    let exits_alone = [
+        ("peers", !network.peers.is_empty()),
+        ("peersReachEachOther", network.peers_reach_each_other),
+    ];
+    if let Some((field, _)) = exits_alone
+        .iter()
+        .find(|(_, is_there)| *is_there && config.role != Role::Exit)
+    {
+        let problem = "only an exit has several entries";
+        return Err(ConfigError::field(format!("network.{field}"), problem));
+    }
+    if network.peers.len() > NETWORK_PEERS_MAX {
+        let problem = format!("{}, at most {NETWORK_PEERS_MAX}", network.peers.len());
+        return Err(ConfigError::field("network.peers", problem));
+    }
+    let proves = matches!(config.security, Security::MutualTls(_) | Security::Noise(_));
+    if !network.peers.is_empty() && !proves {
+        let problem = "are told apart by what they prove: it needs security.mode MutualTls or Noise";
+        return Err(ConfigError::field("network.peers", problem));
+    }
+    for (index, peer) in network.peers.iter().enumerate() {
+        let field = format!("peers[{index}]");
+        let others = &network.peers[..index];
+        if !(1..=PEER_BYTES_MAX).contains(&peer.identity.len()) {
+            let problem = format!("must have 1..={PEER_BYTES_MAX} bytes");
+            let field = format!("network.{field}.identity");
+            return Err(ConfigError::field(field, problem));
+        }
+        if others.iter().any(|other| other.identity == peer.identity) {
+            let problem = format!("{:?} is there twice", peer.identity);
+            let field = format!("network.{field}.identity");
+            return Err(ConfigError::field(field, problem));
+        }
+        check_cidrs(&format!("{field}.CIDRs"), &peer.cidrs)?;
+        let within = |cidr: &Cidr| network.entry_cidrs.iter().any(|all| all.has(*cidr));
+        if let Some(outside) = peer.cidrs.iter().position(|cidr| !within(cidr)) {
+            let problem = format!("{} is not within entryCIDRs", peer.cidrs[outside]);
+            let field = format!("network.{field}.CIDRs[{outside}]");
+            return Err(ConfigError::field(field, problem));
+        }
+    }
+    Ok(())
+}
+
+fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
+    for (field, rules) in [("allow", &network.allow), ("deny", &network.deny)] {
+        let field = format!("network.{field}");
+        if !rules.is_empty() && config.role != Role::Exit {
+            let problem = "only an exit judges where packets go";
+            return Err(ConfigError::field(field, problem));
+        }
+        if rules.len() > RULES_MAX {
+            let problem = format!("{} rules, at most {RULES_MAX}", rules.len());
+            return Err(ConfigError::field(field, problem));
+        }
+        let is_network =
+            |rule: &Rule| matches!(rule.host, HostPattern::Network(_) | HostPattern::Any);
+        if let Some(index) = rules.iter().position(|rule| !is_network(rule)) {
+            let problem = "packets have addresses, no names: a rule is CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]";
+            return Err(ConfigError::field(format!("{field}[{index}]"), problem));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const EXIT: &str = "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {mode: None}\n";
+
+    fn problem(rest: &str) -> String {
+        match Config::from_yaml(&format!("{EXIT}{rest}")) {
+            Ok(_) => String::new(),
+            Err(error) => error.to_string(),
+        }
+    }
+
+    #[test]
+    fn a_network_needs_the_cidrs_of_both_sides() {
+        let text = format!(
+            "{EXIT}network: {{entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8, 'fd00::/64']}}\n"
+        );
+        let network = Config::from_yaml(&text).unwrap().network.unwrap();
+        assert_eq!((network.device.as_str(), network.mtu), ("mux0", 1500));
+        assert_eq!(network.exit_cidrs.len(), 2);
+        assert!(problem("network: {entryCIDRs: [10.8.0.2]}\n").contains("exitCIDRs"));
+    }
+
+    #[test]
+    fn what_cannot_be_says_where_and_why() {
+        let with = |rest: &str| {
+            problem(&format!(
+                "network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8], {rest}}}\n"
+            ))
+        };
+        for (rest, field) in [
+            ("mtu: 1000", "network.mtu"),
+            ("device: ''", "network.device"),
+            ("device: 'a/b'", "network.device"),
+            ("device: sixteen-bytes-xx", "network.device"),
+            ("allow: [web.example.com]", "network.allow[0]"),
+            ("deny: ['*.example.com']", "network.deny[0]"),
+            (
+                "peers: [{identity: a, CIDRs: [10.8.0.2]}]",
+                "network.peers: are told apart",
+            ),
+        ] {
+            let problem = with(rest);
+            assert!(problem.contains(field), "{rest}: {problem}");
+        }
+        assert_eq!(with("allow: ['10.1.0.0/16:443'], deny: ['*:25']"), "");
+        let loopback = problem("network: {entryCIDRs: [10.8.0.2], exitCIDRs: [127.0.0.0/8]}\n");
+        assert!(loopback.contains("network.exitCIDRs[0]"), "{loopback}");
+        let workers = problem("workers: 2\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        assert!(workers.contains("workers"), "{workers}");
+        let jmux = problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        assert!(jmux.contains("network: protocol Jmux"), "{jmux}");
+    }
+
+    #[test]
+    fn peers_have_networks_of_their_own_within_the_entries() {
+        let with = |peers: &str| {
+            let text = format!(
+                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: MutualTls, certificateFile: /a, keyFile: /b, authorityFile: /c}}\n\
+                 network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8], peers: [{peers}]}}\n"
+            );
+            match Config::from_yaml(&text) {
+                Ok(_) => String::new(),
+                Err(error) => error.to_string(),
+            }
+        };
+        assert_eq!(with("{identity: a, CIDRs: [10.8.0.2]}"), "");
+        let twice = with("{identity: a, CIDRs: [10.8.0.2]}, {identity: a, CIDRs: [10.8.0.3]}");
+        assert!(twice.contains("network.peers[1].identity"), "{twice}");
+        let outside = with("{identity: a, CIDRs: [10.9.0.2]}");
+        assert!(outside.contains("network.peers[0].CIDRs[0]"), "{outside}");
+    }
+}

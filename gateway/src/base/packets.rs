@@ -1,0 +1,82 @@
+//! What is counted of IP packets.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use muxtunnel_gateway_config::status;
+use muxtunnel_packet::DropReason;
+
+/// One direction. A packet that is to be cut into several (GSO) counts as one.
+#[derive(Debug, Default)]
+pub(crate) struct PacketCounter {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl PacketCounter {
+    fn add(&self, bytes: usize) {
+        self.packets.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Packets, and their bytes.
+    fn read(&self) -> (u64, u64) {
+        (self.packets.load(Relaxed), self.bytes.load(Relaxed))
+    }
+}
+
+/// The packets of all sessions.
+#[derive(Debug, Default)]
+pub(crate) struct PacketStats {
+    /// Handed to a carrier.
+    sent: PacketCounter,
+    /// Handed to the interface.
+    received: PacketCounter,
+    /// By [`DropReason::ALL`].
+    drops: [AtomicU64; DropReason::ALL.len()],
+    marks: AtomicU64,
+}
+
+impl PacketStats {
+    /// A packet of so many bytes is a carrier's.
+    pub(crate) fn sent(&self, bytes: usize) {
+        self.sent.add(bytes);
+    }
+
+    /// A packet of so many bytes is the interface's.
+    pub(crate) fn received(&self, bytes: usize) {
+        self.received.add(bytes);
+    }
+
+    /// So many packets were dropped.
+    pub(crate) fn dropped(&self, reason: DropReason, packets: u64) {
+        if packets > 0 {
+            self.drops[reason as usize].fetch_add(packets, Relaxed);
+        }
+    }
+
+    /// So many packets were marked as having met a queue (ECN).
+    pub(crate) fn marked(&self, packets: u64) {
+        if packets > 0 {
+            self.marks.fetch_add(packets, Relaxed);
+        }
+    }
+
+    /// As of now.
+    pub(crate) fn status(&self) -> status::Packets {
+        let ((sent, bytes_sent), (received, bytes_received)) =
+            (self.sent.read(), self.received.read());
+        let count = |reason: DropReason| self.drops[reason as usize].load(Relaxed);
+        let drops = DropReason::ALL
+            .into_iter()
+            .filter(|reason| count(*reason) > 0)
+            .map(|reason| (reason.label().to_owned(), count(reason)));
+        status::Packets {
+            sent,
+            bytes_sent,
+            received,
+            bytes_received,
+            drops: drops.collect(),
+            marks: self.marks.load(Relaxed),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! IP packets between the networks of both sides, as they are typed.
+
+use clap::Args;
+use muxtunnel_gateway_config::{
+    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, Rule,
+};
+
+/// The same at both ends.
+#[derive(Debug, Args)]
+pub(super) struct NetworkArgs {
+    /// Carry IP packets: a network at the entry's side (repeatable; both ends must have the same). They come from and go
+    /// to a TUN interface of this host: `muxgate tun create`.
+    #[arg(long, value_name = "CIDR", requires = "exit_cidr")]
+    entry_cidr: Vec<Cidr>,
+    /// A network at the exit's side (repeatable; both ends must have the same).
+    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
+    exit_cidr: Vec<Cidr>,
+    /// The TUN interface.
+    #[arg(long, value_name = "NAME", default_value = DEVICE_DEFAULT)]
+    device: String,
+    /// The node by which it is opened.
+    #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
+    device_node: String,
+    /// Its MTU.
+    #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
+    mtu: u16,
+}
+
+/// What an exit says besides.
+#[derive(Debug, Default, Args)]
+pub(super) struct NetworkRules {
+    /// Where packets of the entry may go (repeatable; none: to all of --exit-cidr).
+    #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
+    allow_packets: Vec<Rule>,
+    /// Where they may not go, whatever is allowed (repeatable).
+    #[arg(long, value_name = "CIDR[:PORT[-PORT]]", requires = "entry_cidr")]
+    deny_packets: Vec<Rule>,
+}
+
+impl NetworkArgs {
+    /// The network that was asked for.
+    pub(super) fn network(self, rules: NetworkRules) -> Option<Network> {
+        if self.entry_cidr.is_empty() {
+            return None;
+        }
+        Some(Network {
+            device: self.device,
+            node: self.device_node,
+            entry_cidrs: self.entry_cidr,
+            exit_cidrs: self.exit_cidr,
+            mtu: self.mtu,
+            peers: Vec::new(),
+            peers_reach_each_other: false,
+            allow: rules.allow_packets,
+            deny: rules.deny_packets,
+        })
+    }
+}

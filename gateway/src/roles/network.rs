@@ -1,0 +1,266 @@
+//! IP packets between an interface of this host and the sessions of one worker.
+//!
+//! One loop reads the interface, and hands each packet to the session of whom its destination belongs to; what sessions
+//! bring goes to the interface at once, from where it was read. A packet is looked at once on each side
+//! ([`muxtunnel_packet::check`], [`addresses`], [`judge`]); what is not right is dropped and counted.
+//!
+//! Bounds: what waits, in each session's queues; sessions, by who attaches them; verdicts, [`judge`].
+
+mod addresses;
+mod judge;
+
+use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
+use std::io::ErrorKind;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use muxtunnel_codes::Code;
+use muxtunnel_gateway_config as config;
+use muxtunnel_packet::{self as packet, DropReason, FlowKey};
+use tokio::task::JoinError;
+
+use crate::base::packets::PacketStats;
+use crate::io::transport::Side;
+use crate::io::tun::{Tun, TunError};
+use crate::net::protected_addresses::ProtectedAddresses;
+use crate::roles::worker::{Worker, WorkerError};
+use crate::session::mux::{Mux, Progress};
+use crate::stream::packet::{Packet, PacketPool};
+use addresses::{Addresses, Owner};
+use judge::Judge;
+
+/// Packets of the interface in one turn...
+const BATCH_PACKETS: usize = 128;
+/// ...and their bytes. Then the carriers and the streams have theirs.
+const BATCH_BYTES: usize = 512 << 10;
+
+/// The interface, and who is behind it.
+pub(crate) struct Network {
+    tun: Tun,
+    mtu: u16,
+    pool: Rc<PacketPool>,
+    addresses: Addresses,
+    judge: Judge,
+    flows: FlowKey,
+    sessions: RefCell<Vec<Attached>>,
+    /// It was said that another entry has the networks.
+    told: Cell<bool>,
+    stats: Arc<PacketStats>,
+}
+
+/// A session that carries packets.
+struct Attached {
+    mux: Weak<dyn Mux>,
+    /// What its other end proved.
+    identity: Option<Rc<str>>,
+    /// Whose it is.
+    owner: Owner,
+}
+
+/// Carries what the interface brings; never ends where there is no network.
+///
+/// # Errors
+/// The system's: there is no interface any more.
+pub(crate) async fn run(network: Option<Rc<Network>>) -> std::io::Result<Infallible> {
+    match network {
+        Some(network) => network.run().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Why [`run`] ended.
+pub(crate) fn lost(end: Result<std::io::Result<Infallible>, JoinError>) -> WorkerError {
+    let error = match end {
+        Ok(Err(error)) => error,
+        Err(error) => error.into(),
+        Ok(Ok(never)) => match never {},
+    };
+    WorkerError::Interface(error)
+}
+
+/// Has `mux` carry packets once it is ready; never ends.
+pub(crate) async fn attach_when_ready(
+    network: Option<&Rc<Network>>,
+    mux: &Rc<dyn Mux>,
+) -> Infallible {
+    if let Some(network) = network {
+        mux.reached(Progress::Ready).await;
+        network.attach(mux);
+    }
+    std::future::pending().await
+}
+
+impl Network {
+    /// Opens the interface that is configured, if any.
+    ///
+    /// # Errors
+    /// [`TunError`] says what to do.
+    pub(crate) fn of(
+        worker: &Worker,
+        configured: Option<&config::Network>,
+        side: Side,
+    ) -> Result<Option<Rc<Self>>, TunError> {
+        let open = |configured| {
+            let stats = Arc::clone(&worker.telemetry.packets);
+            Self::open(configured, side, &worker.protected, stats)
+        };
+        configured.map(open).transpose()
+    }
+
+    fn open(
+        configured: &config::Network,
+        side: Side,
+        protected: &Arc<ProtectedAddresses>,
+        stats: Arc<PacketStats>,
+    ) -> Result<Rc<Self>, TunError> {
+        let tun = Tun::open(&configured.node, &configured.device)?;
+        tracing::info!(
+            device = configured.device,
+            offloads = tun.has_offloads(),
+            "IP packets are carried"
+        );
+        Ok(Rc::new(Self {
+            tun,
+            mtu: configured.mtu,
+            pool: Rc::default(),
+            addresses: Addresses::of(configured, side),
+            judge: Judge::of(configured, side, protected),
+            flows: FlowKey::random(),
+            sessions: RefCell::default(),
+            told: Cell::new(false),
+            stats,
+        }))
+    }
+
+    /// Carries packets over `mux`, which is ready.
+    pub(crate) fn attach(self: &Rc<Self>, mux: &Rc<dyn Mux>) {
+        let (peer, identity) = (mux.peer(), mux.identity());
+        let Some(datagrams) = mux.datagrams() else {
+            tracing::warn!(code = %Code::NoPackets, %peer, "The other side carries no IP packets");
+            return;
+        };
+        let Some(owner) = self.addresses.owner(identity.as_deref()) else {
+            let identity = identity.as_deref().unwrap_or_default();
+            tracing::warn!(code = %Code::NoPackets, %peer, identity, "The peer has no networks here");
+            return;
+        };
+        let mut sessions = self.sessions.borrow_mut();
+        sessions.retain(Attached::is_alive);
+        sessions.push(Attached {
+            mux: Rc::downgrade(mux),
+            identity: identity.clone(),
+            owner: owner.clone(),
+        });
+        drop(sessions);
+        let network = Rc::downgrade(self);
+        datagrams.hear(Box::new(move |bytes| {
+            if let Some(network) = network.upgrade()
+                && let Err(reason) = network.take(&owner, &identity, bytes)
+            {
+                network.stats.dropped(reason, 1);
+            }
+        }));
+    }
+
+    /// Reads the interface; never ends.
+    ///
+    /// # Errors
+    /// The system's: there is no interface any more.
+    async fn run(&self) -> std::io::Result<Infallible> {
+        loop {
+            self.tun.readable().await?;
+            let (mut packets, mut bytes) = (0, 0);
+            while packets < BATCH_PACKETS && bytes < BATCH_BYTES {
+                match self.pool.read(|buffer| self.tun.try_read(buffer)) {
+                    Ok(packet) => {
+                        packets += 1;
+                        bytes += packet.bytes().len();
+                        self.leaves(packet);
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => return Err(error),
+                }
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// A packet of this side's.
+    fn leaves(&self, mut bytes: Packet) {
+        let sent = packet::check(bytes.bytes())
+            .map_err(|_| DropReason::Malformed)
+            .and_then(|packet| {
+                let to = self.addresses.leaves(&packet)?;
+                packet::mss::clamp(bytes.bytes_mut(), &packet, self.mtu);
+                self.send(&to, self.flows.hash(&packet), bytes)
+            });
+        if let Err(reason) = sent {
+            self.stats.dropped(reason, 1);
+        }
+    }
+
+    /// Hands a packet to a session of its owner's: the one that has run longest.
+    fn send(&self, to: &Owner, flow: u32, packet: Packet) -> Result<(), DropReason> {
+        let sessions = self.sessions.borrow();
+        let of_owner = sessions.iter().filter(|session| session.owner == *to);
+        let mux = of_owner.filter_map(Attached::alive).next();
+        let mux = mux.ok_or(DropReason::NoSession)?;
+        drop(sessions);
+        let datagrams = mux.datagrams().ok_or(DropReason::NoSession)?;
+        datagrams.send(flow, packet);
+        Ok(())
+    }
+
+    /// A packet of `from`, who proved `identity`.
+    fn take(
+        &self,
+        from: &Owner,
+        identity: &Option<Rc<str>>,
+        bytes: &[u8],
+    ) -> Result<(), DropReason> {
+        let packet = packet::check(bytes).map_err(|_| DropReason::Malformed)?;
+        self.has_networks(identity)?;
+        let flow = self.flows.hash(&packet);
+        let other = self.addresses.arrives(from, &packet)?;
+        if !self.judge.permits(&packet, flow) {
+            return Err(DropReason::Policy);
+        }
+        match other {
+            Some(other) => self.send(&other, flow, Packet::from(bytes)),
+            None => match self.tun.try_write(bytes) {
+                Ok(_) => {
+                    self.stats.received(bytes.len());
+                    Ok(())
+                }
+                Err(_) => Err(DropReason::Device),
+            },
+        }
+    }
+
+    /// Where one entry at a time has all networks, it is the one whose session has run longest.
+    fn has_networks(&self, identity: &Option<Rc<str>>) -> Result<(), DropReason> {
+        if !self.addresses.has_one_entry() {
+            return Ok(());
+        }
+        let sessions = self.sessions.borrow();
+        let first = sessions.iter().find(|session| session.is_alive());
+        if first.is_none_or(|first| first.identity == *identity) {
+            return Ok(());
+        }
+        if !self.told.replace(true) {
+            tracing::warn!(code = %Code::NoPackets, "Another entry has the networks: give each its own by network.peers");
+        }
+        Err(DropReason::SourceNotRemote)
+    }
+}
+
+impl Attached {
+    fn alive(&self) -> Option<Rc<dyn Mux>> {
+        self.mux.upgrade().filter(|mux| !mux.has_ended())
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive().is_some()
+    }
+}

@@ -1,0 +1,187 @@
+//! IP packets between the device and a carrier: one buffer each, with room for a frame's header in front.
+//!
+//! A long packet keeps the buffer that it was read into; a shorter one is copied out of it, so that what waits takes at
+//! most [`FITTED_SHARE`] times its bytes. Who queues packets bounds them.
+
+use std::cell::RefCell;
+use std::io::Result;
+use std::rc::Rc;
+
+use muxtunnel_proto::{DATAGRAM_BYTES_MAX, HEADER_BYTES_MAX};
+
+use super::buffers::FITTED_SHARE;
+
+/// Bytes of a buffer that takes any packet.
+const BUFFER_BYTES: usize = HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX;
+/// Idle buffers that a worker keeps: 4 MiB.
+const IDLE_MAX: usize = 64;
+
+/// The idle buffers of one worker.
+#[derive(Debug, Default)]
+pub(crate) struct PacketPool {
+    idle: RefCell<Vec<Box<[u8]>>>,
+}
+
+impl PacketPool {
+    /// Reads one packet; `read` returns its length, of at most as many bytes as it is given.
+    ///
+    /// # Errors
+    /// As `read`.
+    pub(crate) fn read(
+        self: &Rc<Self>,
+        read: impl FnOnce(&mut [u8]) -> Result<usize>,
+    ) -> Result<Packet> {
+        let idle = self.idle.borrow_mut().pop();
+        let mut buffer = idle.unwrap_or_else(|| vec![0; BUFFER_BYTES].into_boxed_slice());
+        let length = match read(&mut buffer[HEADER_BYTES_MAX..]) {
+            Ok(length) => length.min(DATAGRAM_BYTES_MAX),
+            Err(error) => {
+                self.put_back(buffer);
+                return Err(error);
+            }
+        };
+        let end = HEADER_BYTES_MAX + length;
+        if end >= BUFFER_BYTES / FITTED_SHARE {
+            let home = Some(Rc::clone(self));
+            return Ok(Packet { buffer, end, home });
+        }
+        let fitted = Box::from(&buffer[..end]);
+        self.put_back(buffer);
+        Ok(Packet {
+            buffer: fitted,
+            end,
+            home: None,
+        })
+    }
+
+    fn put_back(&self, buffer: Box<[u8]>) {
+        let mut idle = self.idle.borrow_mut();
+        if idle.len() < IDLE_MAX {
+            idle.push(buffer);
+        }
+    }
+}
+
+/// What a device and a session exchange: the header of virtio-net, and one IP packet or what becomes several.
+#[derive(Debug)]
+pub(crate) struct Packet {
+    /// Room for a frame's header, and the bytes up to `end`.
+    buffer: Box<[u8]>,
+    end: usize,
+    /// `None`: it is no buffer of a pool.
+    home: Option<Rc<PacketPool>>,
+}
+
+impl Packet {
+    /// Its bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[HEADER_BYTES_MAX..self.end]
+    }
+
+    /// The same.
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.buffer[HEADER_BYTES_MAX..self.end]
+    }
+
+    /// Bytes of memory that it takes.
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len()
+    }
+
+    /// Puts the header of a frame in front of it, at most [`HEADER_BYTES_MAX`] bytes.
+    pub(crate) fn framed(mut self, header: &[u8]) -> Framed {
+        let start = HEADER_BYTES_MAX - header.len();
+        self.buffer[start..HEADER_BYTES_MAX].copy_from_slice(header);
+        Framed {
+            packet: self,
+            start,
+        }
+    }
+}
+
+impl From<&[u8]> for Packet {
+    /// A copy.
+    fn from(bytes: &[u8]) -> Self {
+        let mut buffer = vec![0; HEADER_BYTES_MAX];
+        buffer.extend_from_slice(bytes);
+        Self {
+            end: buffer.len(),
+            buffer: buffer.into_boxed_slice(),
+            home: None,
+        }
+    }
+}
+
+impl Drop for Packet {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            home.put_back(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+/// A packet behind the header of its frame.
+#[derive(Debug)]
+pub(crate) struct Framed {
+    packet: Packet,
+    start: usize,
+}
+
+impl std::ops::Deref for Framed {
+    type Target = [u8];
+
+    /// The frame.
+    fn deref(&self) -> &[u8] {
+        &self.packet.buffer[self.start..self.packet.end]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(pool: &Rc<PacketPool>, length: usize) -> Packet {
+        let read = |bytes: &mut [u8]| {
+            bytes[..length].fill(7);
+            Ok(length)
+        };
+        pool.read(read).unwrap()
+    }
+
+    #[test]
+    fn a_short_packet_takes_its_own_bytes_and_a_long_one_a_buffer_that_goes_back() {
+        let pool = Rc::new(PacketPool::default());
+        let short = packet(&pool, 1500);
+        assert_eq!(
+            (short.bytes(), short.held()),
+            (&[7; 1500][..], HEADER_BYTES_MAX + 1500)
+        );
+        assert_eq!(pool.idle.borrow().len(), 1);
+        let long = packet(&pool, DATAGRAM_BYTES_MAX);
+        assert_eq!(long.bytes().len(), DATAGRAM_BYTES_MAX);
+        assert_eq!(pool.idle.borrow().len(), 0);
+        drop(long);
+        assert_eq!(pool.idle.borrow().len(), 1);
+        for length in [1, 100, 20_000, 60_000] {
+            let packet = packet(&pool, length);
+            assert!(packet.held() <= FITTED_SHARE * (HEADER_BYTES_MAX + length));
+        }
+    }
+
+    #[test]
+    fn a_frame_is_contiguous() {
+        let pool = Rc::new(PacketPool::default());
+        let framed = packet(&pool, 3).framed(b"head");
+        assert_eq!(&*framed, b"head\x07\x07\x07");
+        let framed = Packet::from(&b"abc"[..]).framed(&[1; HEADER_BYTES_MAX]);
+        assert_eq!(framed.len(), HEADER_BYTES_MAX + 3);
+    }
+
+    #[test]
+    fn a_read_that_fails_loses_no_buffer() {
+        let pool = Rc::new(PacketPool::default());
+        let failed = pool.read(|_| Err(std::io::ErrorKind::WouldBlock.into()));
+        assert!(failed.is_err());
+        assert_eq!(pool.idle.borrow().len(), 1);
+    }
+}
