@@ -11,3 +11,4 @@ pub(crate) mod security;
 pub(crate) mod socket;
 pub(crate) mod ssh;
 pub(crate) mod transport;
+pub(crate) mod tun;

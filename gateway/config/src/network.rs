@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::policy::PEER_BYTES_MAX;
-use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security};
+use crate::{Cidr, Config, ConfigError, HostPattern, RULES_MAX, Role, Rule, Security, is_yes, yes};
 
 /// Most networks of a side, and of a peer.
 pub const NETWORK_CIDRS_MAX: usize = 64;
@@ -42,6 +42,9 @@ pub struct Network {
     /// The interface's MTU in bytes, [`MTU_MIN`]..=65,535.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
+    /// Whether the kernel hands over TCP and UDP uncut, and takes them so: packets of up to 64 KiB instead of one MTU.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub offloads: bool,
     /// Exit: which entry has which of `entryCIDRs`, at most [`NETWORK_PEERS_MAX`]. Empty: one entry at a time has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NetworkPeer>,

@@ -241,6 +241,78 @@ pub(crate) fn choose_socket_by(
     }
 }
 
+/// Requests of linux/if_tun.h, as `_IOW('T', ...)` makes them.
+const TUNSETIFF: libc::Ioctl = 0x4004_54ca_u32 as libc::Ioctl;
+const TUNSETOFFLOAD: libc::Ioctl = 0x4004_54d0_u32 as libc::Ioctl;
+const TUNSETVNETHDRSZ: libc::Ioctl = 0x4004_54d8_u32 as libc::Ioctl;
+const TUNSETVNETLE: libc::Ioctl = 0x4004_54dc_u32 as libc::Ioctl;
+/// Bytes of an interface's name, with the zero behind it.
+const IFNAMSIZ: usize = 16;
+
+/// The part of `struct ifreq` (linux/if.h) that TUNSETIFF uses; the kernel copies all of its 40 bytes.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; IFNAMSIZ],
+    flags: i16,
+    rest: [u8; 22],
+}
+
+/// Makes `tun`, an open /dev/net/tun, the end of the interface `name`, of at most 15 bytes (TUNSETIFF).
+///
+/// # Errors
+/// The system's.
+#[allow(unsafe_code)]
+pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io::Result<()> {
+    let mut request = InterfaceRequest {
+        name: [0; IFNAMSIZ],
+        flags,
+        rest: [0; 22],
+    };
+    let bytes = name.as_bytes().get(..IFNAMSIZ - 1).unwrap_or(name.as_bytes());
+    for (place, byte) in request.name.iter_mut().zip(bytes) {
+        *place = *byte;
+    }
+    // SAFETY: `request` is as long as a struct ifreq (40 bytes), outlives the call, and every bit pattern that the kernel
+    // writes into it is valid.
+    let result = unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, std::ptr::from_mut(&mut request)) };
+    ok(result)
+}
+
+/// Which packets that are to be cut, or have no checksum, the holder of `tun` takes: TUN_F_* (TUNSETOFFLOAD).
+///
+/// # Errors
+/// The system's: it does not know one of them.
+#[allow(unsafe_code)]
+pub(crate) fn set_tun_offloads(tun: BorrowedFd<'_>, offloads: u32) -> std::io::Result<()> {
+    // SAFETY: the argument of this request is a number.
+    let result = unsafe {
+        libc::ioctl(tun.as_raw_fd(), TUNSETOFFLOAD, libc::c_ulong::from(offloads))
+    };
+    ok(result)
+}
+
+/// Has `tun` begin each packet with a header of virtio-net of so many bytes (TUNSETVNETHDRSZ), in little endian (TUNSETVNETLE).
+///
+/// # Errors
+/// The system's.
+#[allow(unsafe_code)]
+pub(crate) fn set_tun_header(tun: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
+    for (request, value) in [(TUNSETVNETHDRSZ, bytes), (TUNSETVNETLE, 1)] {
+        // SAFETY: the argument of both requests is a pointer to an int, which outlives the call and is only read.
+        let result =
+            unsafe { libc::ioctl(tun.as_raw_fd(), request, std::ptr::from_ref(&value)) };
+        ok(result)?;
+    }
+    Ok(())
+}
+
+fn ok(result: libc::c_int) -> std::io::Result<()> {
+    match result {
+        0.. => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

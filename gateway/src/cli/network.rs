@@ -24,6 +24,9 @@ pub(super) struct NetworkArgs {
     /// Its MTU.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u16,
+    /// Have the kernel cut TCP and UDP into packets of one MTU, for comparison.
+    #[arg(long)]
+    no_offloads: bool,
 }
 
 /// What an exit says besides.
@@ -49,6 +52,7 @@ impl NetworkArgs {
             entry_cidrs: self.entry_cidr,
             exit_cidrs: self.exit_cidr,
             mtu: self.mtu,
+            offloads: !self.no_offloads,
             peers: Vec::new(),
             peers_reach_each_other: false,
             allow: rules.allow_packets,

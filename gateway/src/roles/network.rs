@@ -18,6 +18,7 @@ use std::sync::Arc;
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey};
+use rand::RngExt;
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
@@ -114,10 +115,11 @@ impl Network {
         protected: &Arc<ProtectedAddresses>,
         stats: Arc<PacketStats>,
     ) -> Result<Rc<Self>, TunError> {
-        let tun = Tun::open(&configured.node, &configured.device)?;
+        let tun = Tun::open(&configured.node, &configured.device, configured.offloads)?;
         tracing::info!(
             device = configured.device,
-            offloads = tun.has_offloads(),
+            offloads = configured.offloads,
+            udp_offloads = tun.has_udp_offloads(),
             "IP packets are carried"
         );
         Ok(Rc::new(Self {
@@ -126,7 +128,7 @@ impl Network {
             pool: Rc::default(),
             addresses: Addresses::of(configured, side),
             judge: Judge::of(configured, side, protected),
-            flows: FlowKey::random(),
+            flows: FlowKey::new(rand::rng().random()),
             sessions: RefCell::default(),
             told: Cell::new(false),
             stats,
@@ -169,10 +171,10 @@ impl Network {
     /// The system's: there is no interface any more.
     async fn run(&self) -> std::io::Result<Infallible> {
         loop {
-            self.tun.readable().await?;
+            let mut readable = self.tun.readable().await?;
             let (mut packets, mut bytes) = (0, 0);
             while packets < BATCH_PACKETS && bytes < BATCH_BYTES {
-                match self.pool.read(|buffer| self.tun.try_read(buffer)) {
+                match self.pool.read(|buffer| readable.try_read(buffer)) {
                     Ok(packet) => {
                         packets += 1;
                         bytes += packet.bytes().len();
@@ -188,11 +190,11 @@ impl Network {
 
     /// A packet of this side's.
     fn leaves(&self, mut bytes: Packet) {
-        let sent = packet::check(bytes.bytes())
-            .map_err(|_| DropReason::Malformed)
+        let sent = packet::from_device(bytes.bytes_mut())
+            .map_err(|error| error.reason())
             .and_then(|packet| {
                 let to = self.addresses.leaves(&packet)?;
-                packet::mss::clamp(bytes.bytes_mut(), &packet, self.mtu);
+                packet::clamp_mss(bytes.bytes_mut(), &packet, self.mtu.into());
                 self.send(&to, self.flows.hash(&packet), bytes)
             });
         if let Err(reason) = sent {
@@ -219,7 +221,7 @@ impl Network {
         identity: &Option<Rc<str>>,
         bytes: &[u8],
     ) -> Result<(), DropReason> {
-        let packet = packet::check(bytes).map_err(|_| DropReason::Malformed)?;
+        let packet = packet::check(bytes).map_err(|error| error.reason())?;
         self.has_networks(identity)?;
         let flow = self.flows.hash(&packet);
         let other = self.addresses.arrives(from, &packet)?;
@@ -229,7 +231,7 @@ impl Network {
         match other {
             Some(other) => self.send(&other, flow, Packet::from(bytes)),
             None => match self.tun.try_write(bytes) {
-                Ok(_) => {
+                Ok(()) => {
                     self.stats.received(bytes.len());
                     Ok(())
                 }

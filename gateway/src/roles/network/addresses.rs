@@ -84,10 +84,11 @@ impl Addresses {
         packet: &Packet,
     ) -> Result<Option<Owner>, DropReason> {
         let (here, there) = self.here_and_there();
-        let is_theirs = self.place(packet.source) == Some(there)
-            && (self.peers.is_empty() || self.entry_of(packet.source).as_ref() == Ok(from));
-        if !is_theirs {
+        if self.place(packet.source) != Some(there) {
             return Err(DropReason::SourceNotRemote);
+        }
+        if !self.peers.is_empty() && self.entry_of(packet.source).as_ref() != Ok(from) {
+            return Err(DropReason::SourceOfOtherPeer);
         }
         match self.place(packet.destination) {
             Some(place) if place == here => Ok(None),
@@ -127,7 +128,7 @@ impl Addresses {
         let having = peers.filter_map(|(peer, networks)| Some((longest(networks, address)?, peer)));
         match having.max_by_key(|(length, _)| *length) {
             Some((_, peer)) => Ok(Some(Rc::clone(peer))),
-            None => Err(DropReason::DestinationNotRemote),
+            None => Err(DropReason::NoRoute),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use muxtunnel_packet::{DropReason, FqCodel, FqCodelConfig, ecn};
+use muxtunnel_packet::{DropReason, FqCodel, FqCodelConfig, mark_congestion};
 
 use super::Driver;
 use crate::base::packets::PacketStats;
@@ -71,9 +71,13 @@ impl PacketQueue {
     /// The packet that leaves next.
     pub(super) fn next(&self, now: Instant) -> Option<Packet> {
         let mut waiting = self.waiting.borrow_mut();
-        let before = waiting.drops();
-        let packet = waiting.pop(now, &mut |packet| ecn::mark(packet.bytes_mut()));
-        self.stats.dropped(DropReason::Codel, waiting.drops() - before);
+        let before = waiting.counters();
+        let mut mark = |packet: &mut Packet| mark_congestion(packet.bytes_mut());
+        let packet = waiting.pop(now, &mut mark);
+        let after = waiting.counters();
+        let dropped = after.dropped_codel - before.dropped_codel;
+        self.stats.dropped(DropReason::Codel, dropped);
+        self.stats.marked(after.marked - before.marked);
         let Some(packet) = packet else {
             self.lead.set(0);
             return None;
@@ -106,6 +110,7 @@ impl Datagrams for Rc<Driver> {
             .waiting
             .borrow_mut()
             .push(super::now(), flow, held, packet);
+        let dropped = dropped.len() as u64;
         self.packets.stats.dropped(DropReason::QueueFull, dropped);
         let carriers = self.carriers.view();
         carriers.values().for_each(|carrier| carrier.wake_transmit());

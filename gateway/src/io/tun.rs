@@ -1,0 +1,146 @@
+//! A TUN interface: what this host routes to it is read here, what is written here comes to the host (tun(4),
+//! Documentation/networking/tuntap.rst).
+//!
+//! Packets begin with a header of virtio-net (10 bytes, little endian), so that the kernel hands over TCP and UDP before it cuts
+//! them into segments, and takes them so. The interface is made by somebody who may ([`crate::cli`], `muxgate tun create`), and
+//! owned by this user; or, where this process may make one, it lasts as long as the process.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+
+use muxtunnel_packet::VIRTIO_HEADER_BYTES;
+use tokio::io::Interest;
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+
+use crate::base::sys;
+
+/// linux/if_tun.h.
+const IFF_TUN: i16 = 0x0001;
+const IFF_NO_PI: i16 = 0x1000;
+const IFF_VNET_HDR: i16 = 0x4000;
+const TUN_F_CSUM: u32 = 0x01;
+const TUN_F_TSO4: u32 = 0x02;
+const TUN_F_TSO6: u32 = 0x04;
+const TUN_F_TSO_ECN: u32 = 0x08;
+const TUN_F_USO4: u32 = 0x20;
+const TUN_F_USO6: u32 = 0x40;
+/// What every kernel that is supported has.
+const OFFLOADS: u32 = TUN_F_CSUM | TUN_F_TSO4 | TUN_F_TSO6 | TUN_F_TSO_ECN;
+/// What Linux has since 6.2.
+const UDP_OFFLOADS: u32 = OFFLOADS | TUN_F_USO4 | TUN_F_USO6;
+
+/// An interface cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TunError {
+    #[error(
+        "{node} cannot be opened: {error}. It is there where the kernel has CONFIG_TUN (`modprobe tun`), and a container has to be given it"
+    )]
+    Node { node: String, error: io::Error },
+    #[error(
+        "interface {device} cannot be opened: {error}. Make it by `muxgate tun create --device {device}` with this user as its owner, or give this process CAP_NET_ADMIN"
+    )]
+    Interface { device: String, error: io::Error },
+    #[error("interface {device}: {what}: {error}")]
+    Setting {
+        device: String,
+        what: &'static str,
+        error: io::Error,
+    },
+}
+
+/// One interface, or one of its queues.
+#[derive(Debug)]
+pub(crate) struct Tun {
+    file: AsyncFd<File>,
+    has_udp_offloads: bool,
+}
+
+impl Tun {
+    /// Opens the interface `device` by `node`, and makes it where there is none and this process may. `offloads`: whether packets
+    /// come uncut.
+    ///
+    /// # Errors
+    /// [`TunError`].
+    pub(crate) fn open(node: &str, device: &str, offloads: bool) -> Result<Self, TunError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+            .open(node);
+        let file = file.map_err(|error| TunError::Node {
+            node: node.to_owned(),
+            error,
+        })?;
+        let flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
+        sys::attach_tun(file.as_fd(), device, flags).map_err(|error| TunError::Interface {
+            device: device.to_owned(),
+            error,
+        })?;
+        let setting = |what, error| TunError::Setting {
+            device: device.to_owned(),
+            what,
+            error,
+        };
+        sys::set_tun_header(file.as_fd(), VIRTIO_HEADER_BYTES as i32)
+            .map_err(|error| setting("setting the header of its packets", error))?;
+        let has_udp_offloads =
+            set_offloads(&file, offloads).map_err(|error| setting("setting its offloads", error))?;
+        let file = sys::watched(file, Interest::READABLE)
+            .map_err(|error| setting("watching it", error))?;
+        Ok(Self {
+            file,
+            has_udp_offloads,
+        })
+    }
+
+    /// Whether UDP comes uncut as well.
+    pub(crate) fn has_udp_offloads(&self) -> bool {
+        self.has_udp_offloads
+    }
+
+    /// Waits until there is a packet.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) async fn readable(&self) -> io::Result<Packets<'_>> {
+        Ok(Packets(self.file.readable().await?))
+    }
+
+    /// Hands a packet, behind its header, to the host.
+    ///
+    /// # Errors
+    /// The system's: it does not take it.
+    pub(crate) fn try_write(&self, packet: &[u8]) -> io::Result<()> {
+        self.file.get_ref().write(packet).map(drop)
+    }
+}
+
+/// What there is to be read.
+pub(crate) struct Packets<'a>(AsyncFdReadyGuard<'a, File>);
+
+impl Packets<'_> {
+    /// The next packet, behind its header. Returns its bytes.
+    ///
+    /// # Errors
+    /// `WouldBlock`: there is none; the next one is to be waited for.
+    pub(crate) fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.0.try_io(|file| file.get_ref().read(buffer));
+        read.unwrap_or_else(|_| Err(ErrorKind::WouldBlock.into()))
+    }
+}
+
+/// Returns whether those of UDP are among them.
+fn set_offloads(file: &File, wanted: bool) -> io::Result<bool> {
+    if !wanted {
+        return sys::set_tun_offloads(file.as_fd(), 0).map(|()| false);
+    }
+    match sys::set_tun_offloads(file.as_fd(), UDP_OFFLOADS) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::InvalidInput => {
+            sys::set_tun_offloads(file.as_fd(), OFFLOADS).map(|()| false)
+        }
+        Err(error) => Err(error),
+    }
+}
