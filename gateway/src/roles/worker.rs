@@ -105,9 +105,9 @@ pub(crate) async fn wait_for(mut phase: watch::Receiver<Phase>, wanted: Phase) {
 pub(crate) enum WorkerError {
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[error("{}: {0}", Code::NoPackets)]
+    #[error("{code}: {error}", code = Code::NoPackets, error = .0)]
     Tun(#[from] TunError),
-    #[error("{}: the interface is gone: {0}", Code::NoPackets)]
+    #[error("{code}: the interface is gone: {error}", code = Code::NoPackets, error = .0)]
     Interface(std::io::Error),
     /// Those who are served are not known.
     #[error("{}: users of {listen}: {source}", Code::ConfigInvalid)]
