@@ -327,6 +327,3 @@ fn end_of(error: h2::Error) -> SessionEnd {
         }),
     }
 }
-
-#[cfg(test)]
-mod tests;
