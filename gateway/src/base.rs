@@ -12,6 +12,7 @@ pub mod log;
 pub(crate) mod pace;
 pub(crate) mod path;
 pub(crate) mod printable;
+pub(crate) mod socket_buffers;
 pub(crate) mod sys;
 pub(crate) mod sysctls;
 pub(crate) mod telemetry;
