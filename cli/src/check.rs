@@ -12,6 +12,7 @@ mod node;
 mod probe;
 mod report;
 mod tunnels;
+mod udp_buffers;
 mod version;
 
 use k8s_openapi::jiff::Timestamp;

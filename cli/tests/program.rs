@@ -444,6 +444,39 @@ fn what_only_administrators_may_look_at_is_skipped_for_others() {
 }
 
 #[test]
+fn small_buffers_of_a_tunnel_over_udp_are_a_warning_with_its_nodes() {
+    let cluster = installed();
+    cluster.tunnel("both.yaml", |tunnel| {
+        tunnel["spec"]["carrier"] = json!({"protocol": "QUIC"});
+        let sysctls = &mut tunnel["status"]["sysctls"];
+        sysctls["net.core.rmem_max"] = json!("212992 (exit), 8388608 (entry)");
+        sysctls["net.core.wmem_max"] = json!("8388608");
+    });
+    for (end, node) in [("entry", "n1"), ("exit", "n2")] {
+        let labels = json!({
+            "app.kubernetes.io/instance": "web", "app.kubernetes.io/component": end,
+        });
+        let pod = json!({
+            "metadata": {"name": end, "namespace": "shop", "labels": labels},
+            "spec": {"containers": [], "nodeName": node}, "status": {"phase": "Running"},
+        });
+        cluster.put(&format!("pods/{end}@shop"), pod);
+    }
+    let fix = || {
+        let ran = cluster.run("check --only tunnels -n shop -o json");
+        assert_eq!(ran.status, 0, "{ran:?}");
+        assert_eq!(codes(&ran, "warning"), ["MT0392"]);
+        let checks = &ran.json()["categories"][0]["checks"];
+        checks[1]["fix"].as_str().unwrap().to_owned()
+    };
+    assert!(fix().starts_with("kubectl debug node/n2 "), "{}", fix());
+    assert!(!fix().contains("node/n1"), "{}", fix());
+    cluster.deny("/api/v1/namespaces/shop/pods", 403);
+    let pods = "kubectl get pods -n shop -l app.kubernetes.io/instance=web -o wide";
+    assert_eq!(fix(), pods);
+}
+
+#[test]
 fn a_server_that_fails_is_a_failure() {
     let cluster = installed();
     cluster.deny("/api/v1/nodes", 500);
@@ -465,7 +498,8 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
     let ran = cluster.run("check --only node --probe -n shop -o json");
     assert_eq!(ran.status, 3, "{ran:?}");
     assert_eq!(codes(&ran, "finding"), ["MT0308", "MT0404", "MT0404"]);
-    assert_eq!(codes(&ran, "warning"), ["MT0390"]);
+    // No gateway answers so when it is asked for buffers.
+    assert_eq!(codes(&ran, "warning"), ["MT0389", "MT0390"]);
     let writes = cluster.written();
     let mut made = writes
         .iter()
@@ -474,11 +508,11 @@ fn probing_makes_pods_on_the_node_and_leaves_none() {
         .clone()
         .map(|(_, pod)| pod["spec"]["containers"][0]["image"].clone())
         .collect();
-    assert_eq!(images, ["g:1", "n:1", "n:1", "n:1"]);
+    assert_eq!(images, ["g:1", "g:1", "n:1", "n:1", "n:1"]);
     let deleted = writes
         .iter()
         .filter(|(write, _)| write.starts_with("DELETE /api/v1/namespaces/shop/pods/"));
-    assert_eq!(deleted.count(), 4);
+    assert_eq!(deleted.count(), 5);
     assert!(made.all(|(_, pod)| pod["spec"]["nodeName"] == "n1"));
 }
 

@@ -145,6 +145,7 @@ codes! {
     ProbeInconclusive = 389, "A pod that tries out what a node lets gateways have came to no answer.", "Read the message, mend what kept the pod from running, and check again.";
     TunMissing = 390, "A node has no usable /dev/net/tun.", "Load the module `tun` on the node; tunnels of this version do without.";
     StatusOutdated = 391, "The operator has not reported on a tunnel's newest spec.", "Look whether the operator runs and serves the tunnel's namespace (`watchNamespaces` of the chart).";
+    UdpBuffersSmall = 392, "A node gives UDP sockets smaller buffers than gateways ask for.", "Set `net.core.rmem_max` and `net.core.wmem_max` on the node, by `sysctl -w` and a file in /etc/sysctl.d: 8388608 each for protocols QUIC and HTTP3, 4194304 for KCP. No pod can set them. With smaller buffers, datagrams that come while a gateway is busy are lost, and sent again.";
 
     // 04xx: WAN emulation.
     WanEmulated = 401, "The asked delay is in force on all gateways.", "Nothing.";

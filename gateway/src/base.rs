@@ -13,6 +13,7 @@ pub(crate) mod pace;
 pub(crate) mod packets;
 pub(crate) mod path;
 pub(crate) mod printable;
+pub(crate) mod socket_buffers;
 pub(crate) mod sys;
 pub(crate) mod sysctls;
 pub(crate) mod telemetry;

@@ -10,6 +10,7 @@ mod keygen;
 mod network;
 mod security;
 mod tls_files;
+mod udp_buffers;
 
 use std::path::PathBuf;
 
@@ -27,6 +28,7 @@ use security::SecurityArgs;
 
 pub use completions::Completions;
 pub use keygen::Keygen;
+pub use udp_buffers::udp_buffers;
 
 /// Carries many TCP streams over few carrier connections.
 #[derive(Debug, Parser)]
@@ -56,6 +58,8 @@ enum Command {
     Keygen(Keygen),
     /// Prints a script that completes muxgate's command line in a shell.
     Completions(Completions),
+    /// Prints what buffers the kernel gives UDP sockets here; fails where a gateway asks for more.
+    UdpBuffers,
     /// Joins the connections of entries and exits that cannot reach each other; sees only what they
     /// say to each other.
     Rendezvous(RendezvousArgs),
@@ -70,6 +74,8 @@ pub enum Task {
     Keygen(Keygen),
     /// A script.
     Completions(Completions),
+    /// The kernel's buffers.
+    UdpBuffers,
 }
 
 /// Where two leaf gateways meet.
@@ -284,6 +290,7 @@ impl Cli {
         Ok(Task::Run(match self.command {
             Command::Keygen(keygen) => return Ok(Task::Keygen(keygen)),
             Command::Completions(completions) => return Ok(Task::Completions(completions)),
+            Command::UdpBuffers => return Ok(Task::UdpBuffers),
             Command::Run { config } => Source::File(config),
             Command::Exit(args) => {
                 let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;

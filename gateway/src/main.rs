@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use muxgate::base::log;
-use muxgate::cli::{Cli, Task};
+use muxgate::cli::{Cli, Task, udp_buffers};
 use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Ok(Task::Run(source)) => source,
         Ok(Task::Keygen(keygen)) => return print(keygen.run()),
         Ok(Task::Completions(completions)) => return print(completions.script()),
+        Ok(Task::UdpBuffers) => return print(udp_buffers()),
         Err(problem) => {
             eprintln!("muxgate: {problem}");
             return ExitCode::from(2);

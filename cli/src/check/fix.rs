@@ -3,6 +3,7 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt;
 use muxtunnel_codes::Code;
+use muxtunnel_contract::sysctls::{QUIC_BUFFER_BYTES, RMEM_MAX, WMEM_MAX};
 
 use super::Finding;
 use super::installation::serves;
@@ -118,6 +119,25 @@ pub(super) fn privileged(namespace: &str) -> String {
     format!(
         "kubectl label namespace {namespace} pod-security.kubernetes.io/enforce=privileged --overwrite"
     )
+}
+
+/// Runs a command on a node, from a pod that kubectl makes there.
+pub(super) fn on_node(node: &str, namespace: &str, command: &str) -> String {
+    format!(
+        "kubectl debug node/{node} -n {namespace} --profile=sysadmin --image=busybox -- chroot /host {command}"
+    )
+}
+
+/// Lets the buffers of sockets on a node hold what any gateway asks for, now and after the node has started again: what
+/// sysctl(8) prints is what it reads.
+pub(super) fn udp_buffers(node: &str, namespace: &str) -> String {
+    let bytes = QUIC_BUFFER_BYTES;
+    [
+        format!("sysctl -w {RMEM_MAX}={bytes} {WMEM_MAX}={bytes}"),
+        format!("sh -c 'sysctl {RMEM_MAX} {WMEM_MAX} >/etc/sysctl.d/90-muxtunnel.conf'"),
+    ]
+    .map(|command| on_node(node, namespace, &command))
+    .join("\n")
 }
 
 #[cfg(test)]

@@ -45,6 +45,8 @@ pub(super) struct Images {
 enum Question {
     /// The sysctls of every gateway and of `tuning.profile`, which are safe ones.
     Sysctls,
+    /// As large buffers of UDP sockets as gateways ask for.
+    UdpBuffers,
     /// A delay by the kernel's netem.
     Netem,
     /// A delay by NFQUEUE.
@@ -53,8 +55,9 @@ enum Question {
     Tun,
 }
 
-const QUESTIONS: [Question; 4] = [
+const QUESTIONS: [Question; 5] = [
     Question::Sysctls,
+    Question::UdpBuffers,
     Question::Netem,
     Question::Nfqueue,
     Question::Tun,
@@ -175,6 +178,11 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
             &images.gateway,
             vec!["/usr/local/bin/muxgate", "--version"],
         ),
+        Question::UdpBuffers => (
+            "udp-buffers",
+            &images.gateway,
+            vec!["/usr/local/bin/muxgate", "udp-buffers"],
+        ),
         Question::Netem => ("netem", &images.netem, muxwan("netem")),
         Question::Nfqueue => ("nfqueue", &images.netem, muxwan("nfqueue")),
         // The shell opens the device; that is all.
@@ -206,7 +214,7 @@ fn pod(question: Question, node: &str, images: &Images) -> Value {
             container["volumeMounts"] = json!([{"name": "run", "mountPath": "/run"}]);
             spec["volumes"] = json!([{"name": "run", "emptyDir": {}}]);
         }
-        Question::Tun => {}
+        Question::UdpBuffers | Question::Tun => {}
     }
     spec["containers"] = json!([container]);
     json!({
@@ -256,7 +264,7 @@ fn muxwan(backend: &str) -> Vec<&str> {
 /// What gateways and their WAN emulation have themselves; a device of the node takes more.
 fn security(question: Question) -> Value {
     match question {
-        Question::Sysctls => json!({
+        Question::Sysctls | Question::UdpBuffers => json!({
             "runAsNonRoot": true,
             "runAsUser": 65532,
             "allowPrivilegeEscalation": false,
@@ -392,46 +400,23 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
         .iter()
         .zip(answers)
         .map(|(question, answer)| {
-            let (what, code, fix) = match question {
-                Question::Sysctls => (
-                    "the safe sysctls of gateways are accepted",
-                    Code::SysctlForbidden,
-                    format!(
-                        "kubectl get node {node} -o jsonpath={{.status.nodeInfo.kubeletVersion}}"
-                    ),
-                ),
-                Question::Netem => (
-                    "kernel netem works",
-                    Code::WanUnsupported,
-                    load(node, namespace, "sch_netem"),
-                ),
-                Question::Nfqueue => (
-                    "NFQUEUE works",
-                    Code::WanUnsupported,
-                    load(node, namespace, "xt_NFQUEUE nfnetlink_queue"),
-                ),
-                Question::Tun => (
-                    "/dev/net/tun can be opened",
-                    Code::TunMissing,
-                    load(node, namespace, "tun"),
-                ),
-            };
+            let (what, code, fix) = if_not(*question, node, namespace);
             let description = format!("{node}: {what}");
             let needed = match question {
                 Question::Sysctls => true,
                 Question::Netem | Question::Nfqueue => !some_delay,
-                // Tunnels of this version do without.
-                Question::Tun => false,
+                // Carriers over UDP are slower without; tunnels of this version do without TUN.
+                Question::UdpBuffers | Question::Tun => false,
             };
             let (code, cause, fix) = match answer {
                 Answer::Yes => return Check::good(description),
-                Answer::No(said) => (code, said.clone(), fix),
+                Answer::No(said) if is_answer(*question, said) => (code, said.clone(), fix),
                 Answer::NotAdmitted(said) => (
                     Code::PodSecurityTooStrict,
                     said.clone(),
                     fix::privileged(namespace),
                 ),
-                Answer::Unknown(said) => {
+                Answer::No(said) | Answer::Unknown(said) => {
                     let right = Right {
                         verb: "create",
                         group: "",
@@ -454,11 +439,45 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
         .collect()
 }
 
-/// Loads modules on a node, from a pod that kubectl makes there.
+/// What a node should have, the code of a node that has it not, and what mends it.
+fn if_not(question: Question, node: &str, namespace: &str) -> (&'static str, Code, String) {
+    match question {
+        Question::Sysctls => (
+            "the safe sysctls of gateways are accepted",
+            Code::SysctlForbidden,
+            format!("kubectl get node {node} -o jsonpath={{.status.nodeInfo.kubeletVersion}}"),
+        ),
+        Question::UdpBuffers => (
+            "UDP buffers are what gateways ask for",
+            Code::UdpBuffersSmall,
+            fix::udp_buffers(node, namespace),
+        ),
+        Question::Netem => (
+            "kernel netem works",
+            Code::WanUnsupported,
+            load(node, namespace, "sch_netem"),
+        ),
+        Question::Nfqueue => (
+            "NFQUEUE works",
+            Code::WanUnsupported,
+            load(node, namespace, "xt_NFQUEUE nfnetlink_queue"),
+        ),
+        Question::Tun => (
+            "/dev/net/tun can be opened",
+            Code::TunMissing,
+            load(node, namespace, "tun"),
+        ),
+    }
+}
+
+/// Whether what a pod says is about the node. A gateway of an older version does not know the command.
+fn is_answer(question: Question, said: &str) -> bool {
+    question != Question::UdpBuffers || said.contains(sysctls::RMEM_MAX)
+}
+
+/// Loads modules on a node.
 fn load(node: &str, namespace: &str, modules: &str) -> String {
-    format!(
-        "kubectl debug node/{node} -n {namespace} --profile=sysadmin --image=busybox -- chroot /host modprobe -a {modules}"
-    )
+    fix::on_node(node, namespace, &format!("modprobe -a {modules}"))
 }
 
 #[cfg(test)]

@@ -24,12 +24,20 @@ fn report() -> Report {
             Check::finding("you may list nodes", right.missing()),
         ],
     );
+    let buffers = Finding::new(
+        Code::UdpBuffersSmall,
+        "net.core.rmem_max is 212992 and net.core.wmem_max is 212992",
+        fix::udp_buffers("worker-1", "shop"),
+    );
     report.add(
         Category::Node,
-        vec![Check::skipped(
-            "what nodes let gateways have, tried out in pods",
-            "not asked for",
-        )],
+        vec![
+            Check::skipped(
+                "what nodes let gateways have, tried out in pods",
+                "not asked for",
+            ),
+            Check::warning("worker-1: UDP buffers are what gateways ask for", buffers),
+        ],
     );
     report.add(
         Category::Tunnels,

@@ -1,4 +1,4 @@
-//! Category tunnels: each condition that does not hold.
+//! Category tunnels: each condition that does not hold, and buffers that are too small for carriers over UDP.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 
 use super::fix::{self, Right};
-use super::{Check, Finding, Scope, operators, readable};
+use super::{Check, Finding, Scope, operators, readable, udp_buffers};
 use crate::cluster::refusal;
 use crate::end::Failure;
 use crate::object::{self, Tunnel};
@@ -58,8 +58,12 @@ pub(super) async fn run(scope: &Scope<'_>) -> Result<Vec<Check>, Failure> {
         false => Ok(Vec::new()),
     };
     let operators = operators.ok();
-    let judge = |tunnel| judge(tunnel, operators.as_deref());
-    Ok(tunnels.iter().flat_map(judge).collect())
+    let mut checks = Vec::new();
+    for tunnel in &tunnels {
+        checks.extend(judge(tunnel, operators.as_deref()));
+        checks.extend(udp_buffers::check(scope, tunnel).await?);
+    }
+    Ok(checks)
 }
 
 /// A line for a tunnel all of whose conditions hold; else one for each that does not.

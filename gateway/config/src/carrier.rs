@@ -9,6 +9,12 @@ pub const LISTEN_STDIO: &str = "stdio";
 /// Most words of `connectCommand`.
 pub const COMMAND_WORDS_MAX: usize = 256;
 
+/// Whether one of the addresses in a field, with commas between them, is that of a Unix socket.
+pub(crate) fn has_unix(field: Option<&str>) -> bool {
+    let mut addresses = field.into_iter().flat_map(|field| field.split(','));
+    addresses.any(|address| address.starts_with(UNIX_PREFIX))
+}
+
 /// Where an exit is dialled: `host:port`, or `unix:/path`.
 pub(crate) fn check_connect(field: &str, text: &str) -> Result<(), ConfigError> {
     match text.strip_prefix(UNIX_PREFIX) {

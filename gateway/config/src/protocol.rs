@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Config, ConfigError, Forward, Proxy, Security, Target, UNIX_PREFIX};
+use crate::carrier::has_unix;
+use crate::{Config, ConfigError, Forward, Proxy, Security, Target};
 
 /// The mux protocol on a carrier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -245,10 +246,6 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
 
 /// What leads bytes leads no datagrams.
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
-    let is_unix = |address: &Option<String>| {
-        let address = address.as_deref().unwrap_or_default();
-        address.split(',').any(|one| one.starts_with(UNIX_PREFIX))
-    };
     let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
         ("proxy", "it leads to TCP ports alone")
     } else if !config.connect_command.is_empty() {
@@ -257,9 +254,9 @@ fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
         ("rendezvous", "a rendezvous joins TCP connections")
     } else if !config.trusted_proxies.is_empty() {
         ("trustedProxies", "datagrams have no PROXY header")
-    } else if is_unix(&config.connect) {
+    } else if has_unix(config.connect.as_deref()) {
         ("connect", "it is dialled by UDP: HOST:PORT")
-    } else if config.is_stdio() || is_unix(&config.listen) {
+    } else if config.is_stdio() || has_unix(config.listen.as_deref()) {
         ("listen", "it is listened for by UDP: ADDRESS:PORT")
     } else {
         return Ok(());

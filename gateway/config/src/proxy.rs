@@ -5,8 +5,9 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::carrier::has_unix;
 use crate::check::check_host_port;
-use crate::{Config, ConfigError, UNIX_PREFIX};
+use crate::{Config, ConfigError};
 
 /// Longest user name, and longest password, bytes: what RFC 1929 can say.
 const WORD_BYTES_MAX: usize = 255;
@@ -187,13 +188,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !matches!(config.proxy, Some(Proxy::Server(_))) {
         return Ok(());
     }
-    let exits = config.connect.iter().chain(&config.connect_fallback);
-    let has_unix = exits
-        .flat_map(|exits| exits.split(','))
-        .any(|exit| exit.starts_with(UNIX_PREFIX));
+    let exits = [&config.connect, &config.connect_fallback];
     let problem = if config.connect.is_none() {
         "only who has connect goes through a proxy"
-    } else if has_unix {
+    } else if exits.into_iter().any(|exits| has_unix(exits.as_deref())) {
         "no proxy leads to a Unix socket"
     } else {
         return Ok(());

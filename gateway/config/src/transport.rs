@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{
-    Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role, UNIX_PREFIX,
-};
+use crate::carrier::has_unix;
+use crate::{Config, ConfigError, CongestionControl, LISTEN_STDIO, Protocol, Proxy, Role};
 
 /// What carriers run on; both ends must have the same.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,10 +63,6 @@ fn problem_of_datagrams(config: &Config) -> Option<(&'static str, String)> {
 
 /// What neither KCP nor Auto, which is `name`, goes together with.
 fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
-    let is_unix = |field: &Option<String>| {
-        let mut exits = field.iter().flat_map(|exits| exits.split(','));
-        exits.any(|exit| exit.starts_with(UNIX_PREFIX))
-    };
     let (field, problem) = if config.role == Role::Rendezvous {
         ("transport", "a rendezvous joins TCP connections alone")
     } else if config.protocol != Protocol::Native {
@@ -79,11 +74,11 @@ fn problem(config: &Config, name: &str) -> Option<(&'static str, String)> {
         ("rendezvous", "joins TCP connections alone: use Tcp")
     } else if !config.connect_command.is_empty() {
         ("connectCommand", "is the carrier itself: use Tcp")
-    } else if is_unix(&config.connect) {
+    } else if has_unix(config.connect.as_deref()) {
         ("connect", "it needs HOST:PORT, not a Unix socket")
-    } else if is_unix(&config.connect_fallback) {
+    } else if has_unix(config.connect_fallback.as_deref()) {
         ("connectFallback", "it needs HOST:PORT, not a Unix socket")
-    } else if is_unix(&config.listen) {
+    } else if has_unix(config.listen.as_deref()) {
         ("listen", "it needs ADDRESS:PORT, not a Unix socket")
     } else if config.listen.as_deref() == Some(LISTEN_STDIO) {
         (

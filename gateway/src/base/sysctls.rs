@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use muxtunnel_contract::sysctls::{RMEM_MAX, WMEM_MAX};
+
+use crate::base::socket_buffers::{self, Buffers};
+
 /// Names read back, without `net.ipv4.`.
 const NAMES: [&str; 14] = [
     "ip_local_port_range",
@@ -20,18 +24,33 @@ const NAMES: [&str; 14] = [
     "tcp_wmem",
 ];
 
-/// Effective values by dotted name, white space folded. What cannot be read is left out.
+/// Effective values by dotted name, white space folded; besides, the bounds of UDP sockets' buffers. What cannot be read is
+/// left out.
 pub(crate) fn effective() -> BTreeMap<String, String> {
     let read = |name: &&str| {
         let value = std::fs::read_to_string(format!("/proc/sys/net/ipv4/{name}")).ok()?;
         let folded = value.split_whitespace().collect::<Vec<_>>().join(" ");
         Some((format!("net.ipv4.{name}"), folded))
     };
-    NAMES.iter().filter_map(read).collect()
+    let mut values: BTreeMap<_, _> = NAMES.iter().filter_map(read).collect();
+    if let Ok(Buffers { receive, send }) = socket_buffers::max() {
+        values.insert(RMEM_MAX.to_owned(), receive.to_string());
+        values.insert(WMEM_MAX.to_owned(), send.to_string());
+    }
+    values
 }
 
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn the_bounds_of_buffers_are_numbers() {
+        let mut values = super::effective();
+        for name in ["net.core.rmem_max", "net.core.wmem_max"] {
+            let bytes: u64 = values.remove(name).unwrap().parse().unwrap();
+            assert!(bytes > 0, "{name}");
+        }
+    }
+
     #[test]
     fn buffer_limits_are_three_numbers() {
         let value = super::effective().remove("net.ipv4.tcp_rmem").unwrap();

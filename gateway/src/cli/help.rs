@@ -32,6 +32,8 @@ Examples:
     muxgate exit --transport kcp --security none --listen 0.0.0.0:64000 --allow db.internal:5432
     muxgate entry --transport kcp --security none --connect far.example.com:64000 \\
       --forward 5432:db.internal:5432
+  Whether the kernel's buffers of UDP sockets suffice for that, on each side:
+    muxgate udp-buffers
   For those who have ssh alone (ssh -N -L 5432:db.internal:5432 -p 2222 far.example.com), and to an sshd:
     muxgate exit --protocol ssh --ssh-host-key host_key --ssh-authorized-keys authorized_keys \\
       --listen 0.0.0.0:2222 --allow db.internal:5432

@@ -11,7 +11,7 @@
 mod listener;
 mod probe;
 mod settings;
-pub(crate) mod socket;
+mod socket;
 mod steering;
 
 use std::io::{Error, ErrorKind, Result};

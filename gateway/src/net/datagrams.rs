@@ -4,14 +4,13 @@
 
 use std::net::UdpSocket;
 
+use muxtunnel_contract::sysctls::QUIC_BUFFER_BYTES;
 use parking_lot::Mutex;
+use socket2::SockRef;
 
 use super::bind::{ListenError, datagram_sockets};
-use crate::io::quic::socket::{Buffers, enlarge};
+use crate::base::socket_buffers::{Buffers, enlarge};
 use crate::io::quic::steer;
-
-/// Below this the buffers lose packets that come while the loop is busy: what 5 Gbit/s bring in 3 ms.
-const BUFFER_BYTES_MIN: usize = 2 << 20;
 
 /// Shared by all workers.
 #[derive(Debug, Default)]
@@ -51,21 +50,12 @@ fn bind(address: &str, workers: usize) -> Result<Vec<UdpSocket>, ListenError> {
         send: usize::MAX,
     };
     for socket in &sockets {
-        let buffers = enlarge(socket).map_err(wrong)?;
-        least.receive = least.receive.min(buffers.receive);
-        least.send = least.send.min(buffers.send);
+        let buffers = enlarge(&SockRef::from(socket), QUIC_BUFFER_BYTES).map_err(wrong)?;
+        least = least.least(buffers);
     }
-    let Buffers { receive, send } = least;
-    if receive < BUFFER_BYTES_MIN || send < BUFFER_BYTES_MIN {
-        tracing::warn!(listen = %address, receive, send, advice = ADVICE, "Small UDP buffers");
-    } else {
-        tracing::info!(listen = %address, receive, send, "UDP buffers in force, bytes");
-    }
+    least.report(address);
     Ok(sockets)
 }
-
-/// What to do about small buffers.
-const ADVICE: &str = "set net.core.rmem_max and net.core.wmem_max to 8388608 on the node: they cannot be set in a pod";
 
 #[cfg(test)]
 mod tests {

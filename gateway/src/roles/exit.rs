@@ -5,7 +5,7 @@
 //! until there are too many.
 
 mod arrive;
-mod handshake_error;
+mod handshake;
 mod offer;
 mod quic;
 mod registered;
@@ -15,6 +15,7 @@ mod ssh;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,7 +42,7 @@ use crate::session::mux::{Dial, Mux, NoCarrier};
 use crate::session::new_session;
 use crate::session::sessions::Sessions;
 use arrive::{Arrivals, Begins};
-use handshake_error::HandshakeError;
+use handshake::{HandshakeError, is_failure};
 use reverse::Reverse;
 use ssh::SshSessions;
 
@@ -137,22 +138,14 @@ async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Option<IpAddr>, 
         Begins::Silence => false,
     };
     let peer = tcp.peer();
-    let mut permit = match exit.handover.limiter.enter(source) {
-        Ok(permit) => permit,
-        Err(dropped) => return exit.refused(&peer, &dropped),
+    let heard = {
+        let hears = pin!(exit.hear(tcp, says_hello));
+        let fails = |heard: &Result<(_, Greeting), _>| match heard {
+            Ok((_, greeting)) => says_hello && !greeting.is_hello,
+            Err(_) => is_failure(heard),
+        };
+        exit.prove(source, hears, fails).await
     };
-    let heard = tokio::select! {
-        biased;
-        heard = exit.hear(tcp, says_hello) => heard,
-        () = permit.evicted() => Err(HandshakeError::Evicted),
-    };
-    match &heard {
-        Ok((_, greeting)) if says_hello && !greeting.is_hello => permit.failed(),
-        Ok(_) => permit.succeeded(),
-        Err(error) if error.is_failure() => permit.failed(),
-        Err(_) => {}
-    }
-    drop(permit);
     match heard {
         Ok((carrier, greeting)) => {
             let use_of_place = match greeting.joins {
@@ -219,7 +212,7 @@ impl Exit {
         };
         let runs = (self.session.protocol, upgrade);
         let carrier = credentials.secure(tcp, Side::Accepts, "", runs, PROOF_MAX);
-        let carrier = carrier.await.map_err(HandshakeError::Unproved)?;
+        let carrier = carrier.await?;
         let greeting = match says_hello {
             true => hello::read(&*carrier, self.session.protocol)
                 .await

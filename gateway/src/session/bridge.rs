@@ -270,3 +270,6 @@ impl<L: Link> Bridge<L> {
         });
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -348,6 +348,3 @@ fn end_of(error: h2::Error) -> SessionEnd {
         }),
     }
 }
-
-#[cfg(test)]
-mod tests;

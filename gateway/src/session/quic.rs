@@ -274,4 +274,4 @@ fn violation(problem: impl Into<String>) -> SessionEnd {
 }
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

@@ -31,18 +31,17 @@ fn pods_are_on_the_node_have_our_images_and_do_not_outlive_us() {
         assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
         assert_eq!(spec.active_deadline_seconds, Some(180));
         assert_eq!(spec.automount_service_account_token, Some(false));
-        let wanted = if question == Question::Sysctls {
-            "gateway:1"
-        } else {
-            "netem:1"
-        };
+        let is_gateways = matches!(question, Question::Sysctls | Question::UdpBuffers);
+        let wanted = if is_gateways { "gateway:1" } else { "netem:1" };
         assert_eq!(spec.containers[0].image.as_deref(), Some(wanted));
     }
-    // What only asks for sysctls fits into the level restricted, as gateways do.
-    let restricted =
-        &pod(Question::Sysctls, "n", &images())["spec"]["containers"][0]["securityContext"];
-    assert_eq!(restricted["capabilities"], json!({"drop": ["ALL"]}));
-    assert_eq!(restricted["runAsNonRoot"], true);
+    // What asks for no device and no delay fits into the level restricted, as gateways do.
+    for question in [Question::Sysctls, Question::UdpBuffers] {
+        let pod = pod(question, "n", &images());
+        let restricted = &pod["spec"]["containers"][0]["securityContext"];
+        assert_eq!(restricted["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(restricted["runAsNonRoot"], true);
+    }
 }
 
 #[test]
@@ -88,8 +87,9 @@ fn what_the_kubelet_refuses_is_an_answer_and_what_it_cannot_pull_is_none() {
 }
 
 #[test]
-fn one_way_to_emulate_a_wan_is_enough_and_tun_is_never_needed() {
+fn one_way_to_emulate_a_wan_is_enough_and_neither_buffers_nor_tun_are_needed() {
     let no = || Answer::No("no".into());
+    let small = || Answer::No("net.core.rmem_max is 212992".into());
     let kinds = |answers: &[Answer]| -> Vec<_> {
         let kind = |check: Check| match check.verdict {
             Verdict::Good => "good".to_owned(),
@@ -100,22 +100,62 @@ fn one_way_to_emulate_a_wan_is_enough_and_tun_is_never_needed() {
         judge("n", "ns", answers).into_iter().map(kind).collect()
     };
     assert_eq!(
-        kinds(&[Answer::Yes, no(), Answer::Yes, no()]),
-        ["good", "warning MT0404", "good", "warning MT0390"]
+        kinds(&[Answer::Yes, small(), no(), Answer::Yes, no()]),
+        [
+            "good",
+            "warning MT0392",
+            "warning MT0404",
+            "good",
+            "warning MT0390"
+        ]
     );
     assert_eq!(
-        kinds(&[no(), no(), no(), Answer::Yes]),
-        ["finding MT0308", "finding MT0404", "finding MT0404", "good"]
+        kinds(&[no(), Answer::Yes, no(), no(), Answer::Yes]),
+        [
+            "finding MT0308",
+            "good",
+            "finding MT0404",
+            "finding MT0404",
+            "good"
+        ]
     );
     let kept_out = Answer::NotAdmitted("violates PodSecurity".into());
     let unknown = Answer::Unknown("slow".into());
     assert_eq!(
-        kinds(&[unknown.clone(), kept_out.clone(), kept_out, unknown]),
+        kinds(&[
+            unknown.clone(),
+            // An older gateway.
+            Answer::No("error: unrecognized subcommand 'udp-buffers'".into()),
+            kept_out.clone(),
+            kept_out,
+            unknown
+        ]),
         [
             "finding MT0389",
+            "warning MT0389",
             "finding MT0388",
             "finding MT0388",
             "warning MT0389"
         ]
     );
+}
+
+#[test]
+fn small_buffers_are_told_with_what_to_set_on_which_node() {
+    let said = "muxgate: net.core.rmem_max is 212992 and net.core.wmem_max is 212992";
+    let mut answers = vec![Answer::Yes; QUESTIONS.len()];
+    answers[1] = Answer::No(said.into());
+    let checks = judge("n", "ns", &answers);
+    let Verdict::Warning(finding) = &checks[1].verdict else {
+        panic!("{checks:?}");
+    };
+    assert_eq!(finding.cause, said);
+    let debug = "kubectl debug node/n -n ns --profile=sysadmin --image=busybox -- chroot /host";
+    let expected = [
+        format!("{debug} sysctl -w net.core.rmem_max=8388608 net.core.wmem_max=8388608"),
+        format!(
+            "{debug} sh -c 'sysctl net.core.rmem_max net.core.wmem_max >/etc/sysctl.d/90-muxtunnel.conf'"
+        ),
+    ];
+    assert!(finding.fix.lines().eq(expected), "{}", finding.fix);
 }

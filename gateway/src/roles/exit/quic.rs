@@ -5,12 +5,14 @@
 //! [`UNVALIDATED_MAX`] connections are in their handshake, clients have to show it before anything is kept of them (Retry,
 //! RFC 9000, section 8.1.2).
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::SessionConfig;
 
-use super::{Exit, HandshakeError};
+use super::Exit;
+use super::handshake::is_failure;
 use crate::io::carrier::Carrier;
 use crate::io::quic::{Attempt, CloseCode, Connection, Listener};
 use crate::io::security::PROOF_MAX;
@@ -55,27 +57,14 @@ pub(super) async fn accept(exit: Rc<Exit>, listener: Listener) {
 /// Has a connection prove who it is.
 async fn greet(exit: Rc<Exit>, attempt: Attempt) {
     let (peer, is_validated) = (attempt.peer(), attempt.is_validated());
-    let mut permit = match exit.handover.limiter.enter(Some(peer.ip())) {
-        Ok(permit) => permit,
-        Err(dropped) => {
-            attempt.refuse();
-            return exit.refused(&peer.to_string(), &dropped);
-        }
-    };
     let credentials = Arc::clone(&exit.worker.credentials.borrow());
-    let secured = tokio::select! {
-        biased;
-        secured = attempt.secure(&credentials, PROOF_MAX) => {
-            secured.map_err(HandshakeError::Unproved)
-        }
-        () = permit.evicted() => Err(HandshakeError::Evicted),
+    let secured = {
+        // An attempt that is dropped is refused.
+        let secures = pin!(attempt.secure(&credentials, PROOF_MAX));
+        // Until it is there, an address is held for nothing.
+        let fails = |secured: &Result<_, _>| is_validated && is_failure(secured);
+        exit.prove(Some(peer.ip()), secures, fails).await
     };
-    match &secured {
-        Ok(_) => permit.succeeded(),
-        Err(error) if is_validated && error.is_failure() => permit.failed(),
-        Err(_) => {}
-    }
-    drop(permit);
     match secured {
         Ok(connection) => exit.admit(connection),
         Err(error) => exit.refused(&peer.to_string(), &error),

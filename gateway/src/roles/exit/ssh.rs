@@ -4,13 +4,15 @@
 
 use std::cell::RefCell;
 use std::net::IpAddr;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use muxtunnel_gateway_config::SessionConfig;
 use tokio::sync::watch;
 
-use super::{Exit, HandshakeError, Use};
+use super::handshake::is_failure;
+use super::{Exit, Use};
 use crate::io::carrier::Carrier;
 use crate::io::security::Credentials;
 use crate::io::ssh::{self, Connection, Settings};
@@ -58,26 +60,14 @@ pub(super) async fn greet(exit: Rc<Exit>, tcp: Box<dyn Transport>, source: Optio
     if exit.is_closed() {
         return;
     }
-    let mut permit = match exit.handover.limiter.enter(source) {
-        Ok(permit) => permit,
-        Err(dropped) => return exit.refused(&peer, &dropped),
-    };
     let in_force = exit.ssh.as_ref().map(|ssh| &ssh.credentials);
     let in_force = in_force.unwrap_or(&exit.worker.credentials);
     let credentials = Arc::clone(&in_force.borrow());
     let settings = Settings::new(exit.session.memory.receive.0);
-    let login = async { ssh::accept(tcp, credentials.ssh()?, settings).await };
-    let logged_in = tokio::select! {
-        biased;
-        logged_in = login => logged_in.map_err(HandshakeError::Unproved),
-        () = permit.evicted() => Err(HandshakeError::Evicted),
+    let logged_in = {
+        let login = pin!(async { ssh::accept(tcp, credentials.ssh()?, settings).await });
+        exit.prove(source, login, is_failure).await
     };
-    match &logged_in {
-        Ok(_) => permit.succeeded(),
-        Err(error) if error.is_failure() => permit.failed(),
-        Err(_) => {}
-    }
-    drop(permit);
     match logged_in {
         Ok(connection) => exit.admit_ssh(connection),
         Err(error) => exit.refused(&peer, &error),

@@ -1,4 +1,4 @@
-//! Two sessions over one connection, and peers that are no gateways of ours.
+//! Peers that are no gateways of ours.
 
 mod violations;
 
@@ -6,121 +6,16 @@ use std::io::ErrorKind;
 use std::rc::Rc;
 use std::time::Duration;
 
-use muxtunnel_proto::{Reason, Refusal};
 use quinn::RecvStream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::io::quic::Connection;
-use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress};
-use crate::session::quic::tests::{
-    entry_of, exit_of, in_time, leads_to, nowhere, open, sessions_of,
-};
+use crate::session::bridge::tests::{entry_of, exit_of, in_time, leads_to, nowhere, open};
+use crate::session::mux::{Dial, Mux, OpenEnd, Progress};
 
 const PROTOCOL: &str = "HTTP3";
-
-async fn sessions(dials: Dialler) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
-    sessions_of(PROTOCOL, nowhere(), dials).await
-}
-
-#[tokio::test]
-async fn each_half_ends_by_itself_behind_all_of_its_bytes() {
-    in_time(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (entry, _exit) = sessions(leads_to(listener.local_addr().unwrap())).await;
-        let (mut client, _end) = open(&entry, "tcp://web:80").await;
-        let (mut target, _) = listener.accept().await.unwrap();
-        client.write_all(b"request").await.unwrap();
-        client.shutdown().await.unwrap();
-        let mut request = Vec::new();
-        target.read_to_end(&mut request).await.unwrap();
-        assert_eq!(request, b"early request");
-        target.write_all(b"answer").await.unwrap();
-        drop(target);
-        let mut answer = Vec::new();
-        client.read_to_end(&mut answer).await.unwrap();
-        assert_eq!(answer, b"answer");
-        entry.idle().await;
-        assert_eq!(entry.stream_count(), 0);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_refusal_arrives_with_its_class_and_its_words_and_the_session_goes_on() {
-    in_time(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (entry, _exit) = sessions(leads_to(listener.local_addr().unwrap())).await;
-        let (_client, end) = open(&entry, "tcp://db:5432").await;
-        let expected = Refusal::new(Reason::NotAllowed, "tcp://db:5432 is denied");
-        match end.await.unwrap() {
-            OpenEnd::Refused(refusal) => assert_eq!(refusal, expected),
-            _ => panic!("it was not refused"),
-        }
-        let (_client, _end) = open(&entry, "tcp://web:80").await;
-        listener.accept().await.unwrap();
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_target_that_resets_resets_the_client_behind_what_it_sent() {
-    in_time(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (entry, _exit) = sessions(leads_to(listener.local_addr().unwrap())).await;
-        let (mut client, _end) = open(&entry, "tcp://web:80").await;
-        let (mut target, _) = listener.accept().await.unwrap();
-        target.read_exact(&mut [0; 6]).await.unwrap();
-        let half = vec![7; 1 << 20];
-        target.write_all(&half).await.unwrap();
-        target.set_zero_linger().unwrap();
-        let mut came = vec![0; half.len()];
-        client.read_exact(&mut came).await.unwrap();
-        drop(target);
-        let cut = client.read(&mut [0]).await.unwrap_err();
-        assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more() {
-    in_time(async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (entry, exit) = sessions(leads_to(listener.local_addr().unwrap())).await;
-        let (mut client, _end) = open(&entry, "tcp://web:80").await;
-        let (mut target, _) = listener.accept().await.unwrap();
-        exit.go_away();
-        entry.reached(Progress::GoingAway).await;
-        client.write_all(b"late").await.unwrap();
-        client.shutdown().await.unwrap();
-        let mut late = Vec::new();
-        target.read_to_end(&mut late).await.unwrap();
-        assert_eq!(late, b"early late");
-        drop(target);
-        client.read_to_end(&mut late).await.unwrap();
-        exit.idle().await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was() {
-    in_time(async {
-        let (entry, exit) = sessions(nowhere()).await;
-        let (_client, end) = open(&entry, "tcp://web:80").await;
-        while exit.stream_count() == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-        exit.shut_down();
-        match end.await.unwrap() {
-            OpenEnd::Returned(client) => assert_eq!(client.early, b"early "),
-            _ => panic!("it does not come back"),
-        }
-    })
-    .await;
-}
 
 /// The frame with the fields of a CONNECT.
 fn connect(authority: &str) -> Vec<u8> {

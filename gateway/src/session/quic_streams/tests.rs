@@ -11,8 +11,8 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::io::carrier::Carrier;
 use crate::io::quic::tests::pair;
+use crate::session::bridge::tests::{entry_of, exit_of, in_time, leads_to, nowhere, open};
 use crate::session::mux::{Dial, Dialler, Mux, Progress};
-use crate::session::quic::tests::{entry_of, exit_of, in_time, leads_to, nowhere, open};
 
 const PROTOCOLS: [&str; 2] = ["QUIC", "HTTP3"];
 

@@ -52,7 +52,7 @@ impl KcpListener {
     /// The system's.
     pub(crate) fn bind(address: &str, peers: Arc<KcpPeers>, windows: KcpWindows) -> Result<Self> {
         let socket = Socket::new(socket::bind(parsed(address)?, true)?)?;
-        tracing::info!(bytes = socket.kernel_bytes(), "UDP receive buffer");
+        socket.buffers().report(address);
         Ok(Self {
             address: socket.local_address()?,
             socket,

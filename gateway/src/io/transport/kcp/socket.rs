@@ -6,14 +6,15 @@ use std::io::{ErrorKind, IoSliceMut, Result};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::task::{Context, Poll, ready};
 
+use muxtunnel_contract::sysctls::KCP_BUFFER_BYTES;
 use quinn_udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use rustix::net::sockopt::{Ipv4PathMtuDiscovery, set_ip_mtu_discover};
 use socket2::{Domain, SockRef, Type};
 use tokio::io::Interest;
 use tokio::net::UdpSocket;
 
-/// What is asked for of the kernel, each way; net.core.rmem_max and wmem_max bound it (208 KiB unless set).
-const KERNEL_BYTES: usize = 4 << 20;
+use crate::base::socket_buffers::{Buffers, enlarge};
+
 /// Datagrams that the kernel hands on as one, at most.
 const GATHERED_BYTES: usize = 64 << 10;
 /// Such that are received by one call.
@@ -43,6 +44,7 @@ pub(super) struct Socket {
     unsent: VecDeque<Run>,
     /// The network said that nobody is there.
     refused: Cell<bool>,
+    buffers: Buffers,
 }
 
 impl Socket {
@@ -54,10 +56,8 @@ impl Socket {
         if let Err(error) = set_ip_mtu_discover(&udp, Ipv4PathMtuDiscovery::DONT) {
             tracing::debug!(%error, "Datagrams are not fragmented");
         }
-        // They do not fail, but take what they get.
-        SockRef::from(&udp).set_recv_buffer_size(KERNEL_BYTES)?;
-        SockRef::from(&udp).set_send_buffer_size(KERNEL_BYTES)?;
         Ok(Self {
+            buffers: enlarge(&SockRef::from(&udp), KCP_BUFFER_BYTES)?,
             udp: UdpSocket::from_std(udp)?,
             state,
             unsent: VecDeque::new(),
@@ -65,10 +65,9 @@ impl Socket {
         })
     }
 
-    /// Bytes that the kernel holds of what has come.
-    pub(super) fn kernel_bytes(&self) -> usize {
-        // It reports twice what was set, of which half is for its own book-keeping.
-        SockRef::from(&self.udp).recv_buffer_size().unwrap_or(0) / 2
+    /// What the kernel holds of what has come, and of what goes.
+    pub(super) fn buffers(&self) -> Buffers {
+        self.buffers
     }
 
     pub(super) fn local_address(&self) -> Result<SocketAddr> {

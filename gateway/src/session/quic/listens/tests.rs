@@ -9,11 +9,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::super::tests::{exit, hello, in_time, leads_to, nowhere, open, sessions_both};
+use super::super::tests::hello;
 use super::super::wire::Message;
 use super::*;
 use crate::io::carrier::Carrier;
 use crate::io::quic::CloseCode;
+use crate::io::quic::tests::PROTOCOL;
+use crate::session::bridge::tests::{exit_of, in_time, leads_to, nowhere, open, sessions_of};
 use crate::session::mux::{Dialler, Mux, Progress};
 
 const ADDRESS: &str = "127.0.0.1:8080";
@@ -48,7 +50,7 @@ async fn both(listener: &TcpListener) -> ([Rc<dyn Mux>; 2], [UnboundedReceiver<L
     let dials: Dialler = Box::new(move |target, peer, source| {
         leads(target.replace("listen://", "tcp://web:"), peer, source)
     });
-    let (entry, exit) = sessions_both(dials, nowhere()).await;
+    let (entry, exit) = sessions_of(PROTOCOL, dials, nowhere()).await;
     exit.reached(Progress::Ready).await;
     let both = [heard(&entry), heard(&exit)];
     ([entry, exit], both)
@@ -145,7 +147,7 @@ async fn a_listener_goes_to_another_connection_where_its_own_retires() {
         assert_eq!(of_exit.recv().await, Some(asked(1)));
         let renewed = Instant::now();
         // An exit has a session for each connection.
-        let (near, other_exit) = exit(nowhere()).await;
+        let (near, other_exit) = exit_of(PROTOCOL, nowhere()).await;
         let mut of_other = heard(&other_exit);
         let carriers = entry.carriers().unwrap();
         let added = carriers.add(Carrier::Quic(near), Vec::new(), None);
@@ -211,7 +213,7 @@ async fn whoever_asks_for_more_or_out_of_order_is_cut_off() {
     ];
     for words in floods {
         in_time(async {
-            let (near, exit) = exit(nowhere()).await;
+            let (near, exit) = exit_of(PROTOCOL, nowhere()).await;
             let mut of_exit = heard(&exit);
             let mut control = hello(&near).await;
             for word in words {

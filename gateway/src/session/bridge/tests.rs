@@ -1,0 +1,337 @@
+//! Two sessions over one connection, the same cases for each protocol that has streams of its own.
+
+use std::cell::RefCell;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muxtunnel_gateway_config::Config;
+use muxtunnel_proto::{Priority, Reason, Refusal};
+use muxtunnel_testkit::socket::pair;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{oneshot, watch};
+use tokio::task::LocalSet;
+
+use crate::base::telemetry::Telemetry;
+use crate::ingress::listener::answer::Answer;
+use crate::io::carrier::Carrier;
+use crate::io::local_socket::LocalSocket;
+use crate::io::quic::{Connection, tests as ends};
+use crate::io::transport::Tcp;
+use crate::net::dial::Dialled;
+use crate::session::mux::{Dial, Dialler, Mux, OpenEnd, Progress};
+use crate::session::new_session::{self, Context};
+use crate::stream::account::Local as LocalIs;
+use crate::stream::early_data::Connection as Client;
+
+fn context(protocol: &str, role: &str) -> Context {
+    let config = match protocol {
+        "HTTP2" => {
+            let text = format!("{role}\nprotocol: HTTP2\nsecurity: {{mode: None}}\n");
+            Config::from_yaml(&text).unwrap()
+        }
+        _ => ends::config(protocol, role),
+    };
+    Context {
+        telemetry: Telemetry::new(&config, "", 1, None),
+        reloadable: watch::channel(Arc::new(config.reloadable())).1,
+        config: config.session(),
+        buffers: Rc::default(),
+    }
+}
+
+fn run(mux: &Rc<dyn Mux>, carrier: Carrier) {
+    let carriers = mux.carriers().unwrap();
+    drop(carriers.add(carrier, Vec::new(), None).unwrap());
+    let mux = Rc::clone(mux);
+    tokio::task::spawn_local(async move { mux.run().await });
+}
+
+fn exit(protocol: &str, carrier: Carrier, dials: Dialler) -> Rc<dyn Mux> {
+    let context = context(protocol, ends::EXIT);
+    let exit = new_session::accept(context, new_session::identity(0), dials);
+    run(&exit, carrier);
+    exit
+}
+
+fn entry(protocol: &str, carrier: Carrier, dials: Dialler) -> Rc<dyn Mux> {
+    let entry = new_session::dial(context(protocol, ends::ENTRY), dials);
+    run(&entry, carrier);
+    entry
+}
+
+/// An exit of a protocol on QUIC that dials as `dials` says, and a connection to it.
+pub(crate) async fn exit_of(protocol: &str, dials: Dialler) -> (Connection, Rc<dyn Mux>) {
+    let (near, far) = ends::pair(protocol).await;
+    (near, exit(protocol, Carrier::Quic(far), dials))
+}
+
+/// An entry of a protocol on QUIC.
+pub(crate) fn entry_of(protocol: &str, near: Connection, dials: Dialler) -> Rc<dyn Mux> {
+    entry(protocol, Carrier::Quic(near), dials)
+}
+
+/// Both ends of a session, the entry's first.
+pub(crate) async fn sessions_of(
+    protocol: &str,
+    entry_dials: Dialler,
+    exit_dials: Dialler,
+) -> (Rc<dyn Mux>, Rc<dyn Mux>) {
+    let (near, far): (Carrier, Carrier) = match protocol {
+        "HTTP2" => {
+            let (near, far) = pair().await;
+            (Tcp::boxed(near).into(), Tcp::boxed(far).into())
+        }
+        _ => {
+            let (near, far) = ends::pair(protocol).await;
+            (Carrier::Quic(near), Carrier::Quic(far))
+        }
+    };
+    let exit = exit(protocol, far, exit_dials);
+    let entry = entry(protocol, near, entry_dials);
+    entry.reached(Progress::Ready).await;
+    (entry, exit)
+}
+
+/// Nothing is ever reached.
+pub(crate) fn nowhere() -> Dialler {
+    Box::new(|_, _, _| -> Dial { Box::pin(std::future::pending()) })
+}
+
+/// A dialler all of whose targets are at `address`.
+pub(crate) fn leads_to(address: SocketAddr) -> Dialler {
+    Box::new(move |target, _, _| -> Dial {
+        Box::pin(async move {
+            if !target.starts_with("tcp://web:") {
+                let text = format!("{target} is denied");
+                return Err(Refusal::new(Reason::NotAllowed, text));
+            }
+            let tcp = TcpStream::connect(address).await.unwrap();
+            Ok(Dialled {
+                socket: Box::new(LocalSocket::from(tcp)),
+                address: address.into(),
+                admission: None,
+                url: None,
+            })
+        })
+    })
+}
+
+/// Opens a stream; its client, and what comes of it where it comes to nothing.
+pub(crate) async fn open(
+    mux: &Rc<dyn Mux>,
+    target: &str,
+) -> (TcpStream, oneshot::Receiver<OpenEnd>) {
+    let (socket, client) = pair().await;
+    let (tell, end) = oneshot::channel();
+    let connection = Client {
+        socket: Box::new(LocalSocket::from(socket)),
+        local: LocalIs::Own {
+            target: target.into(),
+            ended: RefCell::default(),
+        },
+        early: b"early ".to_vec(),
+        answer: Answer::None,
+        source: None,
+    };
+    let refused = Box::new(move |end| drop(tell.send(end)));
+    let opened = mux.open(target, Priority::Interactive, connection, refused);
+    assert!(opened.is_ok());
+    (client, end)
+}
+
+pub(crate) async fn in_time(test: impl Future<Output = ()>) {
+    let tasks = LocalSet::new();
+    let in_time = tokio::time::timeout(Duration::from_secs(60), tasks.run_until(test));
+    in_time.await.unwrap();
+}
+
+/// A test of each case with each protocol, `PROTOCOL::CASE`; and of further ones with those on QUIC.
+macro_rules! cases {
+    ($($case:ident)+; $($on_quic:ident)+) => {
+        cases!(http2 "HTTP2" $($case)+);
+        cases!(http3 "HTTP3" $($case)+ $($on_quic)+);
+        cases!(quic "QUIC" $($case)+ $($on_quic)+);
+    };
+    ($module:ident $protocol:literal $($case:ident)+) => {
+        mod $module {
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    super::in_time(super::$case($protocol)).await;
+                }
+            )+
+        }
+    };
+}
+
+cases! {
+    what_was_read_of_a_client_before_comes_first_and_each_half_ends_by_itself
+    each_half_ends_by_itself_behind_all_of_its_bytes
+    a_refusal_arrives_with_its_class_and_its_words_and_the_session_goes_on
+    a_target_that_resets_resets_the_client_behind_what_it_sent
+    a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same
+    an_exit_that_goes_away_lets_streams_end_and_takes_no_more
+    streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other;
+    an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was
+}
+
+/// Both ends of a session, and where the exit's targets are.
+async fn sessions(protocol: &str) -> (Rc<dyn Mux>, Rc<dyn Mux>, TcpListener) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let dials = leads_to(listener.local_addr().unwrap());
+    let (entry, exit) = sessions_of(protocol, nowhere(), dials).await;
+    (entry, exit, listener)
+}
+
+async fn what_was_read_of_a_client_before_comes_first_and_each_half_ends_by_itself(protocol: &str) {
+    let (entry, _exit, listener) = sessions(protocol).await;
+    let (mut client, _end) = open(&entry, "tcp://web:80").await;
+    client.write_all(b"request").await.unwrap();
+    client.shutdown().await.unwrap();
+    let (mut target, _) = listener.accept().await.unwrap();
+    let mut request = Vec::new();
+    target.read_to_end(&mut request).await.unwrap();
+    assert_eq!(request, b"early request");
+    target.write_all(b"answer").await.unwrap();
+    drop(target);
+    let mut answer = Vec::new();
+    client.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"answer");
+    entry.idle().await;
+    assert_eq!(entry.stream_count(), 0);
+}
+
+async fn each_half_ends_by_itself_behind_all_of_its_bytes(protocol: &str) {
+    let (entry, _exit, listener) = sessions(protocol).await;
+    let (mut client, _end) = open(&entry, "tcp://web:80").await;
+    let (mut target, _) = listener.accept().await.unwrap();
+    let sent: Vec<u8> = (0..3_000_000_u32)
+        .map(|number| (number % 251) as u8)
+        .collect();
+    let (mut from, mut to) = client.split();
+    let request = async {
+        to.write_all(&sent).await.unwrap();
+        to.shutdown().await.unwrap();
+    };
+    let served = async {
+        let mut came = Vec::new();
+        target.read_to_end(&mut came).await.unwrap();
+        assert_eq!(&came[..6], b"early ");
+        assert!(came[6..] == sent);
+        target.write_all(&came).await.unwrap();
+        target.shutdown().await.unwrap();
+    };
+    let mut answer = Vec::new();
+    let answered = async {
+        from.read_to_end(&mut answer).await.unwrap();
+    };
+    tokio::join!(request, served, answered);
+    assert!(answer[6..] == sent);
+    entry.idle().await;
+    assert_eq!(entry.stream_count(), 0);
+}
+
+async fn a_refusal_arrives_with_its_class_and_its_words_and_the_session_goes_on(protocol: &str) {
+    let (entry, _exit, listener) = sessions(protocol).await;
+    let (_client, end) = open(&entry, "tcp://db:5432").await;
+    let expected = Refusal::new(Reason::NotAllowed, "tcp://db:5432 is denied");
+    match end.await.unwrap() {
+        OpenEnd::Refused(refusal) => assert_eq!(refusal, expected),
+        _ => panic!("it was not refused"),
+    }
+    let (_client, _end) = open(&entry, "tcp://web:80").await;
+    listener.accept().await.unwrap();
+}
+
+async fn a_target_that_resets_resets_the_client_behind_what_it_sent(protocol: &str) {
+    let (entry, _exit, listener) = sessions(protocol).await;
+    let (mut client, _end) = open(&entry, "tcp://web:80").await;
+    let (mut target, _) = listener.accept().await.unwrap();
+    target.read_exact(&mut [0; 6]).await.unwrap();
+    let half = vec![7; 1 << 20];
+    target.write_all(&half).await.unwrap();
+    target.set_zero_linger().unwrap();
+    let mut came = vec![0; half.len()];
+    client.read_exact(&mut came).await.unwrap();
+    drop(target);
+    let cut = client.read(&mut [0]).await.unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
+}
+
+/// Nothing but the reset of the exit's half tells it from an end.
+async fn a_target_that_resets_behind_the_end_of_its_client_resets_it_all_the_same(protocol: &str) {
+    let (entry, _exit, listener) = sessions(protocol).await;
+    let (mut client, _end) = open(&entry, "tcp://web:80").await;
+    let (mut target, _) = listener.accept().await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut said = Vec::new();
+    target.read_to_end(&mut said).await.unwrap();
+    target.write_all(b"half").await.unwrap();
+    client.read_exact(&mut [0; 4]).await.unwrap();
+    target.set_zero_linger().unwrap();
+    drop(target);
+    let cut = client.read(&mut [0]).await.unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
+}
+
+async fn an_exit_that_goes_away_lets_streams_end_and_takes_no_more(protocol: &str) {
+    let (entry, exit, listener) = sessions(protocol).await;
+    let (mut client, _end) = open(&entry, "tcp://web:80").await;
+    let (mut target, _) = listener.accept().await.unwrap();
+    exit.go_away();
+    entry.reached(Progress::GoingAway).await;
+    client.write_all(b"late").await.unwrap();
+    client.shutdown().await.unwrap();
+    let mut late = Vec::new();
+    target.read_to_end(&mut late).await.unwrap();
+    assert_eq!(late, b"early late");
+    drop(target);
+    client.read_to_end(&mut late).await.unwrap();
+    exit.idle().await;
+}
+
+/// On HTTP/2 it is refused: the library resets what it drops by CANCEL, which does not tell that nothing came of it.
+async fn an_open_that_an_exit_did_not_answer_before_it_ended_comes_back_as_it_was(protocol: &str) {
+    let (entry, exit) = sessions_of(protocol, nowhere(), nowhere()).await;
+    let (_client, end) = open(&entry, "tcp://web:80").await;
+    while exit.stream_count() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    exit.shut_down();
+    match end.await.unwrap() {
+        OpenEnd::Returned(client) => assert_eq!(client.early, b"early "),
+        OpenEnd::Refused(refusal) => panic!("{refusal:?}"),
+        OpenEnd::Abandoned => panic!("it is lost"),
+    }
+}
+
+async fn streams_that_nobody_reads_hold_no_buffers_and_hold_up_no_other(protocol: &str) {
+    let (entry, _exit, listener) = sessions(protocol).await;
+    let mut stalled = Vec::new();
+    for _ in 0..7 {
+        let (client, _end) = open(&entry, "tcp://web:80").await;
+        let (target, _) = listener.accept().await.unwrap();
+        client.set_nodelay(true).unwrap();
+        stalled.push((client, target));
+    }
+    let flood = vec![1; 1 << 20];
+    for (client, _) in &stalled {
+        // Until nothing has gone for a while.
+        while tokio::time::timeout(Duration::from_millis(150), client.writable())
+            .await
+            .is_ok()
+        {
+            let _ = client.try_write(&flood);
+        }
+    }
+    let (mut client, _end) = open(&entry, "tcp://web:80").await;
+    let (mut target, _) = listener.accept().await.unwrap();
+    client.write_all(b"small").await.unwrap();
+    let mut came = [0; 11];
+    target.read_exact(&mut came).await.unwrap();
+    assert_eq!(&came, b"early small");
+}
