@@ -390,12 +390,7 @@ fn plain(role: Role) -> Config {
     }
 }
 
-fn base(
-    role: Role,
-    common: Common,
-    rules: NetworkRules,
-    is_piped: bool,
-) -> Result<Config, String> {
+fn base(role: Role, common: Common, rules: NetworkRules, is_piped: bool) -> Result<Config, String> {
     Ok(Config {
         protocol: match common.protocol {
             ProtocolArg::Jmux => Protocol::Jmux,

@@ -14,13 +14,14 @@ use crate::io::transport::web_socket_oracle;
 pub type Oracle = fn(&[u8]);
 
 /// All of them, by the name of target and corpus.
-pub const ALL: [(&str, Oracle); 12] = [
+pub const ALL: [(&str, Oracle); 13] = [
     ("authorized_keys", ssh::authorized_keys),
     ("detect", oracle::detect),
     ("http", oracle::http),
     ("http2", crate::session::http2::oracle::oracle),
     ("http3", crate::session::http3::oracle::oracle),
     ("known_hosts", ssh::known_hosts),
+    ("packet", packet),
     ("proxy", crate::io::proxy_header::oracle),
     ("quic", crate::session::quic::wire::oracle),
     ("rendezvous", rendezvous),
@@ -48,6 +49,55 @@ fn rendezvous(input: &[u8]) {
     assert_eq!(encode(&word), &input[..consumed]);
     for end in 0..consumed {
         assert_eq!(decode(&input[..end]), Ok(None));
+    }
+}
+
+/// A packet that is taken from a peer is what a second reading of its bytes finds, stays so through all that is done with it,
+/// and what an interface brings is taken by the peer.
+fn packet(input: &[u8]) {
+    use muxtunnel_packet::{check, clamp_mss, from_device, mark_congestion, prohibited};
+    let mut bytes = input.to_vec();
+    if let Ok(brought) = from_device(&mut bytes) {
+        assert_eq!(check(&bytes), Ok(brought));
+    }
+    let Ok(taken) = check(input) else {
+        return;
+    };
+    let (header, ip) = input.split_at(10);
+    let declared = match ip[0] >> 4 {
+        4 => usize::from(u16::from_be_bytes([ip[2], ip[3]])),
+        _ => 40 + usize::from(u16::from_be_bytes([ip[4], ip[5]])),
+    };
+    let start = usize::from(u16::from_le_bytes([header[6], header[7]]));
+    let size = usize::from(u16::from_le_bytes([header[4], header[5]]));
+    assert_eq!((declared, taken.length), (ip.len(), ip.len()));
+    assert!(taken.header_length <= taken.payload_offset && taken.payload_offset <= ip.len());
+    assert!(
+        header[0] <= 1,
+        "a peer's word on a checksum is not believed"
+    );
+    assert_eq!(
+        start,
+        if header[0] == 1 {
+            taken.header_length
+        } else {
+            0
+        }
+    );
+    match header[1] {
+        0 => assert_eq!((size, taken.segments()), (0, 1)),
+        _ => assert!(header[0] == 1 && size > 0 && taken.segments() > 1 && !taken.is_fragment()),
+    }
+    let mut bytes = input.to_vec();
+    clamp_mss(&mut bytes, &taken, 1280);
+    mark_congestion(&mut bytes);
+    let after = check(&bytes).map(|packet| (packet.source, packet.destination, packet.ports));
+    assert_eq!(after, Ok((taken.source, taken.destination, taken.ports)));
+    if let Some(answer) = prohibited(input, taken.destination) {
+        assert_eq!(
+            check(&answer).map(|packet| packet.destination),
+            Ok(taken.source)
+        );
     }
 }
 

@@ -3,8 +3,8 @@
 use crate::{
     ByteSize, CONNECT_MAX, Config, ConfigError, Forward, PACKET_BYTES_MIN, Pool, Protocol,
     RECEIVE_MIN, RETAIN_MIN, Role, STREAM_RECEIVE_MIN, TIMEOUT_SECONDS_MAX, WORKERS_MAX, carrier,
-    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh, transport,
-    trusted_proxies,
+    forward, network, offer, policy, protocol, proxy, rendezvous, reverse, server_tls, ssh,
+    transport, trusted_proxies,
 };
 
 impl Config {

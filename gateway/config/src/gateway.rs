@@ -2,8 +2,8 @@
 //! what it takes over while it runs ([`Reloadable`]).
 
 use crate::{
-    Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy, Pool,
-    Protocol, Role, Security, Timeouts, Transport, WebSocket,
+    Cidr, Config, ConfigError, CongestionControl, Forward, ListenRule, Memory, Network, Policy,
+    Pool, Protocol, Role, Security, Timeouts, Transport, WebSocket,
 };
 
 /// What a gateway is, with what its role needs and nothing that is another role's. A change of it needs a restart.

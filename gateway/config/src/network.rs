@@ -140,9 +140,8 @@ fn check_cidrs(field: &str, cidrs: &[Cidr]) -> Result<(), ConfigError> {
         let problem = format!("must be 1..={NETWORK_CIDRS_MAX} networks");
         return Err(ConfigError::field(field, problem));
     }
-    let cannot_be = |address: IpAddr| {
-        address.is_loopback() || address.is_multicast() || is_link_local(address)
-    };
+    let cannot_be =
+        |address: IpAddr| address.is_loopback() || address.is_multicast() || is_link_local(address);
     match cidrs.iter().position(|cidr| cannot_be(cidr.address)) {
         Some(index) => {
             let problem = format!(
@@ -180,7 +179,8 @@ fn check_peers(config: &Config, network: &Network) -> Result<(), ConfigError> {
     }
     let proves = matches!(config.security, Security::MutualTls(_) | Security::Noise(_));
     if !network.peers.is_empty() && !proves {
-        let problem = "are told apart by what they prove: it needs security.mode MutualTls or Noise";
+        let problem =
+            "are told apart by what they prove: it needs security.mode MutualTls or Noise";
         return Err(ConfigError::field("network.peers", problem));
     }
     for (index, peer) in network.peers.iter().enumerate() {
@@ -221,7 +221,8 @@ fn check_rules(config: &Config, network: &Network) -> Result<(), ConfigError> {
         let is_network =
             |rule: &Rule| matches!(rule.host, HostPattern::Network(_) | HostPattern::Any);
         if let Some(index) = rules.iter().position(|rule| !is_network(rule)) {
-            let problem = "packets have addresses, no names: a rule is CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]";
+            let problem =
+                "packets have addresses, no names: a rule is CIDR[:PORT[-PORT]] or *[:PORT[-PORT]]";
             return Err(ConfigError::field(format!("{field}[{index}]"), problem));
         }
     }
@@ -277,9 +278,11 @@ mod tests {
         assert_eq!(with("allow: ['10.1.0.0/16:443'], deny: ['*:25']"), "");
         let loopback = problem("network: {entryCIDRs: [10.8.0.2], exitCIDRs: [127.0.0.0/8]}\n");
         assert!(loopback.contains("network.exitCIDRs[0]"), "{loopback}");
-        let workers = problem("workers: 2\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        let workers =
+            problem("workers: 2\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(workers.contains("workers"), "{workers}");
-        let jmux = problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
+        let jmux =
+            problem("protocol: Jmux\nnetwork: {entryCIDRs: [10.8.0.2], exitCIDRs: [10.0.0.0/8]}\n");
         assert!(jmux.contains("network: protocol Jmux"), "{jmux}");
     }
 

@@ -49,7 +49,11 @@ impl Sum {
 ///
 /// `packet` begins with an IP header; `length`: bytes from the transport header on, 1..=65,535.
 pub(crate) fn pseudo_header(packet: &[u8], ipv6: bool, protocol: u8, length: usize) -> Sum {
-    let addresses = if ipv6 { packet.get(8..40) } else { packet.get(12..20) };
+    let addresses = if ipv6 {
+        packet.get(8..40)
+    } else {
+        packet.get(12..20)
+    };
     Sum::default()
         .bytes(addresses.unwrap_or_default())
         .word(protocol.into())
@@ -74,7 +78,10 @@ pub(crate) fn word_at(bytes: &[u8], at: usize) -> u16 {
 
 /// Writes a number of two bytes at `at`; nothing beyond the end.
 pub(crate) fn set_word(bytes: &mut [u8], at: usize, word: u16) {
-    if let Some(field) = bytes.get_mut(at..).and_then(|bytes| bytes.first_chunk_mut()) {
+    if let Some(field) = bytes
+        .get_mut(at..)
+        .and_then(|bytes| bytes.first_chunk_mut())
+    {
         *field = word.to_be_bytes();
     }
 }

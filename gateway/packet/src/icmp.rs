@@ -1,10 +1,10 @@
-//! What a sender is told of a packet that the tunnel does not carry: RFC 792, RFC 1191, RFC 4443, RFC 8201.
+//! What a sender is told of a packet that the tunnel does not carry: RFC 792, RFC 1812, RFC 4443.
 //!
 //! How many are sent is the caller's to limit (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::checksum::{Sum, pseudo_header, set_word, word_at};
+use crate::checksum::{Sum, pseudo_header, set_word};
 use crate::packet::{ICMPV4, ICMPV6};
 use crate::{Fragment, Packet, VIRTIO_HEADER_BYTES, VirtioHeader, check};
 
@@ -13,59 +13,27 @@ const ANSWER_BYTES_MAX_IPV4: usize = 576;
 const ANSWER_BYTES_MAX_IPV6: usize = 1280;
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
-/// Type 1, code 1, checksum 2, and 4 that depend on the type.
+/// Type 1, code 1, checksum 2, and 4 that are not used.
 const ICMP_HEADER_BYTES: usize = 8;
 /// Internetwork control (RFC 1812 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 const HOP_LIMIT: u8 = 64;
-const DONT_FRAGMENT: u16 = 0x4000;
 
-/// Type and code of an answer, and its last four bytes.
+/// Type and code of an answer.
 struct Message {
     kind: u8,
     code: u8,
-    rest: u32,
-}
-
-/// Tells the sender of `framed` that the path takes packets of `mtu` bytes.
-///
-/// Returns a framed packet for the device from which `framed` came: fragmentation needed of IPv4, if the
-/// packet must not be fragmented, or packet too big of IPv6; `None` where there must be no answer.
-/// `from`: the address of a router, of the same IP version; not one of the host's own, which the kernel
-/// would not believe.
-#[must_use]
-pub fn too_big(framed: &[u8], mtu: usize, from: IpAddr) -> Option<Vec<u8>> {
-    let packet = check(framed).ok()?;
-    let bytes = framed.get(VIRTIO_HEADER_BYTES..)?;
-    let message = if packet.is_ipv6() {
-        Message {
-            kind: 2,
-            code: 0,
-            rest: u32::try_from(mtu).unwrap_or(u32::MAX).max(1280),
-        }
-    } else if word_at(bytes, 6) & DONT_FRAGMENT != 0 {
-        Message {
-            kind: 3,
-            code: 4,
-            rest: u16::try_from(mtu).unwrap_or(u16::MAX).into(),
-        }
-    } else {
-        return None;
-    };
-    answer(bytes, &packet, from, &message)
 }
 
 /// Tells the sender of `framed` that a rule forbids the packet: code 13 of IPv4 (RFC 1812 5.2.7.1), code 1
-/// of IPv6 (RFC 4443 3.1). Returns, and `from`: as of [`too_big`].
+/// of IPv6 (RFC 4443 3.1).
+///
+/// Returns a framed packet for the sender; `None` where there must be no answer. `from`: an address of the same IP version.
 #[must_use]
 pub fn prohibited(framed: &[u8], from: IpAddr) -> Option<Vec<u8>> {
     let packet = check(framed).ok()?;
     let (kind, code) = if packet.is_ipv6() { (1, 1) } else { (3, 13) };
-    let message = Message {
-        kind,
-        code,
-        rest: 0,
-    };
+    let message = Message { kind, code };
     answer(framed.get(VIRTIO_HEADER_BYTES..)?, &packet, from, &message)
 }
 
@@ -101,7 +69,20 @@ fn answer_ipv4(bytes: &[u8], from: Ipv4Addr, to: Ipv4Addr, message: &Message) ->
     let length = IPV4_HEADER_BYTES + ICMP_HEADER_BYTES + quoted.len();
     let mut answer = Vec::with_capacity(VIRTIO_HEADER_BYTES + length);
     answer.extend(VirtioHeader::default().to_bytes());
-    answer.extend([0x45, TRAFFIC_CLASS, 0, 0, 0, 0, 0, 0, HOP_LIMIT, ICMPV4, 0, 0]);
+    answer.extend([
+        0x45,
+        TRAFFIC_CLASS,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        HOP_LIMIT,
+        ICMPV4,
+        0,
+        0,
+    ]);
     answer.extend(from.octets());
     answer.extend(to.octets());
     append_message(&mut answer, message, quoted);
@@ -122,7 +103,16 @@ fn answer_ipv6(bytes: &[u8], from: Ipv6Addr, to: Ipv6Addr, message: &Message) ->
     let payload = ICMP_HEADER_BYTES + quoted.len();
     let mut answer = Vec::with_capacity(VIRTIO_HEADER_BYTES + IPV6_HEADER_BYTES + payload);
     answer.extend(VirtioHeader::default().to_bytes());
-    answer.extend([0x60 | TRAFFIC_CLASS >> 4, TRAFFIC_CLASS << 4, 0, 0, 0, 0, ICMPV6, HOP_LIMIT]);
+    answer.extend([
+        0x60 | TRAFFIC_CLASS >> 4,
+        TRAFFIC_CLASS << 4,
+        0,
+        0,
+        0,
+        0,
+        ICMPV6,
+        HOP_LIMIT,
+    ]);
     answer.extend(from.octets());
     answer.extend(to.octets());
     append_message(&mut answer, message, quoted);
@@ -137,8 +127,7 @@ fn answer_ipv6(bytes: &[u8], from: Ipv6Addr, to: Ipv6Addr, message: &Message) ->
 }
 
 fn append_message(answer: &mut Vec<u8>, message: &Message, quoted: &[u8]) {
-    answer.extend([message.kind, message.code, 0, 0]);
-    answer.extend(message.rest.to_be_bytes());
+    answer.extend([message.kind, message.code, 0, 0, 0, 0, 0, 0]);
     answer.extend(quoted);
 }
 
@@ -151,60 +140,51 @@ mod tests {
     const ROUTER6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 9));
 
     #[test]
-    fn fragmentation_needed_quotes_the_packet_and_names_the_mtu() {
-        let packet = Build::udp4(1472).dont_fragment().bytes();
-        let answer = too_big(&framed(&packet), 1400, ROUTER4).unwrap();
+    fn what_a_rule_forbids_is_told() {
+        let packet = Build::udp4(1472).bytes();
+        let answer = prohibited(&framed(&packet), ROUTER4).unwrap();
         let checked = check(&answer).unwrap();
         assert_eq!((checked.source, checked.protocol), (ROUTER4, ICMPV4));
         assert_eq!(checked.destination, check(&framed(&packet)).unwrap().source);
-        assert_eq!(checked.length, 576);
         let icmp = &answer[10 + 20..];
-        assert_eq!(icmp[..2], [3, 4]);
-        assert_eq!(icmp[4..8], [0, 0, 0x05, 0x78]);
-        assert_eq!(icmp[8..], packet[..548]);
+        assert_eq!((&icmp[..2], &icmp[8..]), (&[3, 13][..], &packet[..548]));
         assert!(Sum::default().bytes(icmp).is_right());
-    }
-
-    #[test]
-    fn packet_too_big_quotes_what_fits_into_1280_bytes() {
-        let packet = Build::udp6(1452).bytes();
-        let answer = too_big(&framed(&packet), 1400, ROUTER6).unwrap();
-        let checked = check(&answer).unwrap();
-        assert_eq!((checked.source, checked.length), (ROUTER6, 1280));
-        assert_eq!(answer[10 + 40..10 + 42], [2, 0]);
-        assert_eq!(answer[10 + 44..10 + 48], [0, 0, 0x05, 0x78]);
-        assert_eq!(answer[10 + 48..], packet[..1232]);
+        let answer = prohibited(&framed(&Build::tcp6().bytes()), ROUTER6).unwrap();
+        assert_eq!(answer[10 + 40..10 + 42], [1, 1]);
         assert!(has_right_checksum(&answer[10..]));
     }
 
     #[test]
-    fn no_mtu_below_that_of_ipv6_is_named() {
-        let answer = too_big(&framed(&Build::udp6(1452).bytes()), 900, ROUTER6).unwrap();
-        assert_eq!(answer[10 + 44..10 + 48], [0, 0, 0x05, 0x00]);
-    }
-
-    #[test]
-    fn a_packet_that_may_be_fragmented_has_no_answer() {
-        assert_eq!(too_big(&framed(&Build::udp4(1472).bytes()), 1400, ROUTER4), None);
-    }
-
-    #[test]
-    fn what_a_rule_forbids_is_told() {
-        let answer = prohibited(&framed(&Build::tcp4().bytes()), ROUTER4).unwrap();
-        assert_eq!(answer[10 + 20..10 + 22], [3, 13]);
-        let answer = prohibited(&framed(&Build::tcp6().bytes()), ROUTER6).unwrap();
-        assert_eq!(answer[10 + 40..10 + 42], [1, 1]);
-    }
-
-    #[test]
     fn errors_are_not_answered_but_echoes_are() {
-        for (kind, answered) in [(3, false), (4, false), (11, false), (12, false), (8, true), (0, true)] {
+        for (kind, answered) in [
+            (3, false),
+            (4, false),
+            (11, false),
+            (12, false),
+            (8, true),
+            (0, true),
+        ] {
             let packet = framed(&Build::icmp4(kind).bytes());
-            assert_eq!(prohibited(&packet, ROUTER4).is_some(), answered, "type {kind}");
+            assert_eq!(
+                prohibited(&packet, ROUTER4).is_some(),
+                answered,
+                "type {kind}"
+            );
         }
-        for (kind, answered) in [(1, false), (2, false), (3, false), (127, false), (128, true), (129, true)] {
+        for (kind, answered) in [
+            (1, false),
+            (2, false),
+            (3, false),
+            (127, false),
+            (128, true),
+            (129, true),
+        ] {
             let packet = framed(&Build::icmp6(kind).bytes());
-            assert_eq!(prohibited(&packet, ROUTER6).is_some(), answered, "type {kind}");
+            assert_eq!(
+                prohibited(&packet, ROUTER6).is_some(),
+                answered,
+                "type {kind}"
+            );
         }
         let answer = prohibited(&framed(&Build::tcp4().bytes()), ROUTER4).unwrap();
         assert_eq!(prohibited(&answer, ROUTER4), None);

@@ -20,7 +20,11 @@ pub fn clamp_mss(framed: &mut [u8], packet: &Packet, mtu: usize) -> bool {
     if packet.protocol != TCP || packet.tcp_flags & SYN == 0 {
         return false;
     }
-    let headers = if packet.is_ipv6() { HEADERS_IPV6 } else { HEADERS_IPV4 };
+    let headers = if packet.is_ipv6() {
+        HEADERS_IPV6
+    } else {
+        HEADERS_IPV4
+    };
     let segment_max = u16::try_from(mtu.saturating_sub(headers)).unwrap_or(u16::MAX);
     let begin = VIRTIO_HEADER_BYTES + packet.header_length;
     let end = VIRTIO_HEADER_BYTES + packet.payload_offset;
@@ -55,9 +59,19 @@ fn clamp(header: &mut [u8], at: usize, segment_max: u16, needs_checksum: bool) -
     set_word(header, at, segment_max);
     if !needs_checksum {
         // At an odd place its bytes belong to two words, swapped.
-        let as_summed = |word: u16| if at.is_multiple_of(2) { word } else { word.swap_bytes() };
+        let as_summed = |word: u16| {
+            if at.is_multiple_of(2) {
+                word
+            } else {
+                word.swap_bytes()
+            }
+        };
         let field = usize::from(TCP_CHECKSUM_OFFSET);
-        let checksum = replaced(word_at(header, field), as_summed(old), as_summed(segment_max));
+        let checksum = replaced(
+            word_at(header, field),
+            as_summed(old),
+            as_summed(segment_max),
+        );
         set_word(header, field, checksum);
     }
     true

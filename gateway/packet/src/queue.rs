@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use codel::{Codel, Verdict};
 
-/// Packets that one overfull push drops at most (RFC 8290, 4.1.3).
+/// Packets that are dropped of one flow before the one that has most is looked for again.
 const DROP_BATCH_MAX: usize = 64;
 /// The end of a list of flows or packets.
 const NONE: u32 = u32::MAX;
@@ -171,8 +171,9 @@ impl<T> FqCodel<T> {
 
     /// Appends an item of `length` bytes to its flow's queue.
     ///
-    /// Returns what had to be dropped from the head of the longest flow, up to half of it, because the queue
-    /// is over its limits now; mostly nothing, which allocates nothing.
+    /// Returns what had to be dropped from the head of the flow that has most, because the queue is over its limits now;
+    /// mostly nothing, which allocates nothing. RFC 8290 drops half of that flow at once (4.1.3), which of super-packets would
+    /// be thousands of segments.
     pub fn push(&mut self, now: Instant, flow_hash: u32, length: usize, item: T) -> Vec<T> {
         let at = self.flow_at(flow_hash);
         let entry = self.store(Entry {
@@ -195,7 +196,7 @@ impl<T> FqCodel<T> {
         self.bytes += length;
         self.packets += 1;
         let mut dropped = Vec::new();
-        while self.bytes > self.config.bytes_max || self.packets > self.config.packets_max {
+        while self.is_over() {
             self.drop_from_longest(&mut dropped);
         }
         dropped
@@ -208,7 +209,11 @@ impl<T> FqCodel<T> {
     pub fn pop(&mut self, now: Instant, mark: &mut dyn FnMut(&mut T) -> bool) -> Option<T> {
         loop {
             let is_new = self.new_flows.head != NONE;
-            let at = if is_new { self.new_flows.head } else { self.old_flows.head };
+            let at = if is_new {
+                self.new_flows.head
+            } else {
+                self.old_flows.head
+            };
             let flow = self.flows.get_mut(at as usize)?;
             if flow.deficit <= 0 {
                 flow.deficit += i64::try_from(self.config.quantum).unwrap_or(i64::MAX);
@@ -249,7 +254,6 @@ impl<T> FqCodel<T> {
                 return Some((item, length));
             }
             if mark(&mut item) {
-                flow.codel.marked();
                 self.counters.marked += 1;
                 return Some((item, length));
             }
@@ -277,29 +281,40 @@ impl<T> FqCodel<T> {
         Some((entry.item.take()?, entry.length, entry.since))
     }
 
-    /// Drops from the head of the flow with the most bytes: half of them, in at most 64 packets.
+    /// Drops from the head of the flow with the most bytes, until the queue is within its limits: [`DROP_BATCH_MAX`] packets at
+    /// most, then another flow may have most.
     fn drop_from_longest(&mut self, dropped: &mut Vec<T>) {
-        let longest = self.flows.iter().zip(0_u32..).max_by_key(|(flow, _)| flow.bytes);
-        let Some((bytes, at)) = longest.map(|(flow, at)| (flow.bytes, at)) else {
+        let longest = self
+            .flows
+            .iter()
+            .zip(0_u32..)
+            .max_by_key(|(flow, _)| flow.bytes);
+        let Some(at) = longest.map(|(_, at)| at) else {
             return;
         };
-        let rest = bytes / 2;
         for _ in 0..DROP_BATCH_MAX {
+            if !self.is_over() {
+                return;
+            }
             let Some((item, ..)) = self.take(at) else {
                 return;
             };
             dropped.push(item);
             self.counters.dropped_overlimit += 1;
-            let is_half = self.flows.get(at as usize).is_none_or(|flow| flow.bytes <= rest);
-            if is_half {
-                return;
-            }
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.bytes > self.config.bytes_max || self.packets > self.config.packets_max
     }
 
     /// Takes the first flow off the list of new or old ones.
     fn unlist(&mut self, is_new: bool) {
-        let list = if is_new { &mut self.new_flows } else { &mut self.old_flows };
+        let list = if is_new {
+            &mut self.new_flows
+        } else {
+            &mut self.old_flows
+        };
         if let Some(flow) = self.flows.get(list.head as usize) {
             list.head = flow.next;
             if list.head == NONE {

@@ -21,8 +21,6 @@ pub enum DropReason {
     NoRoute,
     /// A rule denies the destination, protocol or port, or one peer's reach to another.
     Policy,
-    /// It does not fit the path, and must not be fragmented.
-    TooBig,
     /// The queue was over its limit.
     QueueFull,
     /// `CoDel`: it waited too long.
@@ -31,13 +29,11 @@ pub enum DropReason {
     NoSession,
     /// The device did not take it.
     Device,
-    /// A packet of the tunnel's own carrier was routed into the tunnel.
-    Loop,
 }
 
 impl DropReason {
     /// All reasons, in the order of metrics.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 13] = [
         Self::Malformed,
         Self::AddressNotCarried,
         Self::SourceNotLocal,
@@ -47,12 +43,10 @@ impl DropReason {
         Self::SourceOfOtherPeer,
         Self::NoRoute,
         Self::Policy,
-        Self::TooBig,
         Self::QueueFull,
         Self::Codel,
         Self::NoSession,
         Self::Device,
-        Self::Loop,
     ];
 
     /// The value of the label `reason`.
@@ -68,12 +62,10 @@ impl DropReason {
             Self::SourceOfOtherPeer => "source_of_other_peer",
             Self::NoRoute => "no_route",
             Self::Policy => "policy",
-            Self::TooBig => "too_big",
             Self::QueueFull => "queue_full",
             Self::Codel => "codel",
             Self::NoSession => "no_session",
             Self::Device => "device",
-            Self::Loop => "loop",
         }
     }
 
@@ -92,7 +84,10 @@ mod tests {
 
     #[test]
     fn each_reason_has_a_label_and_an_index_of_its_own() {
-        let labels: BTreeSet<_> = DropReason::ALL.iter().map(|reason| reason.label()).collect();
+        let labels: BTreeSet<_> = DropReason::ALL
+            .iter()
+            .map(|reason| reason.label())
+            .collect();
         assert_eq!(labels.len(), DropReason::ALL.len());
         for (index, reason) in DropReason::ALL.iter().enumerate() {
             assert_eq!(reason.index(), index);

@@ -95,11 +95,6 @@ impl Build {
         self
     }
 
-    pub(crate) fn payload_bytes(mut self, bytes: &[u8]) -> Self {
-        self.payload = bytes.to_vec();
-        self
-    }
-
     pub(crate) fn traffic_class(mut self, traffic_class: u8) -> Self {
         self.traffic_class = traffic_class;
         self
@@ -110,23 +105,8 @@ impl Build {
         self
     }
 
-    pub(crate) fn id(mut self, id: u16) -> Self {
-        self.id = id;
-        self
-    }
-
     pub(crate) fn ports(mut self, source: u16, destination: u16) -> Self {
         self.ports = (source, destination);
-        self
-    }
-
-    pub(crate) fn sequence(mut self, sequence: u32) -> Self {
-        self.sequence = sequence;
-        self
-    }
-
-    pub(crate) fn acknowledgement(mut self, acknowledgement: u32) -> Self {
-        self.acknowledgement = acknowledgement;
         self
     }
 
@@ -151,11 +131,6 @@ impl Build {
         self
     }
 
-    pub(crate) fn dont_fragment(mut self) -> Self {
-        self.dont_fragment = true;
-        self
-    }
-
     pub(crate) fn fragment(mut self, offset: usize, more: bool) -> Self {
         self.fragment = Some((offset, more));
         self
@@ -174,8 +149,16 @@ impl Build {
     /// The IP packet, with complete checksums.
     pub(crate) fn bytes(&self) -> Vec<u8> {
         let is_later = self.fragment.is_some_and(|(offset, _)| offset > 0);
-        let transport = if is_later { self.payload.clone() } else { self.transport() };
-        if self.ipv6 { self.ipv6(&transport) } else { self.ipv4(&transport) }
+        let transport = if is_later {
+            self.payload.clone()
+        } else {
+            self.transport()
+        };
+        if self.ipv6 {
+            self.ipv6(&transport)
+        } else {
+            self.ipv4(&transport)
+        }
     }
 
     fn transport(&self) -> Vec<u8> {
@@ -248,7 +231,10 @@ impl Build {
             let [high, low] = field.to_be_bytes();
             extensions.push((44, vec![0, high, low, 0, 0, 0, 1]));
         }
-        let kinds = extensions.iter().map(|(kind, _)| *kind).chain([self.protocol]);
+        let kinds = extensions
+            .iter()
+            .map(|(kind, _)| *kind)
+            .chain([self.protocol]);
         let kinds: Vec<_> = kinds.collect();
         let mut payload = Vec::new();
         for ((_, body), next) in extensions.iter().zip(&kinds[1..]) {
@@ -256,7 +242,12 @@ impl Build {
             payload.extend(body);
         }
         payload.extend(transport);
-        let mut bytes = vec![0x60 | self.traffic_class >> 4, self.traffic_class << 4, 0, 0];
+        let mut bytes = vec![
+            0x60 | self.traffic_class >> 4,
+            self.traffic_class << 4,
+            0,
+            0,
+        ];
         bytes.extend(u16::try_from(payload.len()).unwrap().to_be_bytes());
         bytes.extend([kinds[0], self.hop_limit]);
         bytes.extend(&self.addresses.0);
@@ -293,7 +284,11 @@ fn transport_of(packet: &[u8]) -> (usize, u8) {
 /// The sum over the pseudo header of a packet of [`Build`].
 fn pseudo(packet: &[u8]) -> Vec<u8> {
     let (at, protocol) = transport_of(packet);
-    let addresses = if at == 40 && packet[0] >> 4 == 6 { &packet[8..40] } else { &packet[12..20] };
+    let addresses = if at == 40 && packet[0] >> 4 == 6 {
+        &packet[8..40]
+    } else {
+        &packet[12..20]
+    };
     let length = u16::try_from(packet.len() - at).unwrap().to_be_bytes();
     [addresses, &[0, protocol], &length].concat()
 }

@@ -30,9 +30,9 @@ mod session;
 pub use jmux::{JmuxConfig, JmuxSession};
 pub use native::{Identity, NativeConfig, NativeSession};
 pub use session::{
-    CONTROL_BYTES_MAX, CarrierId, CreditView, DATAGRAM_BYTES_MAX, Event, FIRST_READ_BYTES, FrameHeader,
-    HEADER_BYTES_MAX, Header, LISTEN_ADDRESS_LENGTH_MAX, LISTENS_MAX, ListenError, ListenEvent,
-    ListenId, ListenTable, ListenViolation, ListenWord, Listeners, OpenError, Outcome,
+    CONTROL_BYTES_MAX, CarrierId, CreditView, DATAGRAM_BYTES_MAX, Event, FIRST_READ_BYTES,
+    FrameHeader, HEADER_BYTES_MAX, Header, LISTEN_ADDRESS_LENGTH_MAX, LISTENS_MAX, ListenError,
+    ListenEvent, ListenId, ListenTable, ListenViolation, ListenWord, Listeners, OpenError, Outcome,
     PACKET_BYTES_MIN, Payload, Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity,
     Session, SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit, listen_of_target,
     listen_target,

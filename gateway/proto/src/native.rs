@@ -52,9 +52,7 @@ use crate::session::ready::ReadyList;
 use crate::session::schedule::Schedule;
 use crate::session::{CarrierId, Event, FIRST_READ_BYTES, ListenTable, ResetCode, StreamId};
 use carrier::Carrier;
-use codec::{
-    DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION,
-};
+use codec::{DATAGRAM_FEATURE, Frame, Hello, LISTEN_FEATURE, Parameters, RESUME, SOURCE, VERSION};
 use departure::Departure;
 use ids::StreamIds;
 use lost::LostCarriers;

@@ -50,7 +50,7 @@ impl PacketStats {
     /// So many packets were dropped.
     pub(crate) fn dropped(&self, reason: DropReason, packets: u64) {
         if packets > 0 {
-            self.drops[reason as usize].fetch_add(packets, Relaxed);
+            self.drops[reason.index()].fetch_add(packets, Relaxed);
         }
     }
 
@@ -65,7 +65,7 @@ impl PacketStats {
     pub(crate) fn status(&self) -> status::Packets {
         let ((sent, bytes_sent), (received, bytes_received)) =
             (self.sent.read(), self.received.read());
-        let count = |reason: DropReason| self.drops[reason as usize].load(Relaxed);
+        let count = |reason: DropReason| self.drops[reason.index()].load(Relaxed);
         let drops = DropReason::ALL
             .into_iter()
             .filter(|reason| count(*reason) > 0)

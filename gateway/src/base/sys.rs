@@ -268,13 +268,17 @@ pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io
         flags,
         rest: [0; 22],
     };
-    let bytes = name.as_bytes().get(..IFNAMSIZ - 1).unwrap_or(name.as_bytes());
+    let bytes = name
+        .as_bytes()
+        .get(..IFNAMSIZ - 1)
+        .unwrap_or(name.as_bytes());
     for (place, byte) in request.name.iter_mut().zip(bytes) {
         *place = *byte;
     }
     // SAFETY: `request` is as long as a struct ifreq (40 bytes), outlives the call, and every bit pattern that the kernel
     // writes into it is valid.
-    let result = unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, std::ptr::from_mut(&mut request)) };
+    let result =
+        unsafe { libc::ioctl(tun.as_raw_fd(), TUNSETIFF, std::ptr::from_mut(&mut request)) };
     ok(result)
 }
 
@@ -286,7 +290,11 @@ pub(crate) fn attach_tun(tun: BorrowedFd<'_>, name: &str, flags: i16) -> std::io
 pub(crate) fn set_tun_offloads(tun: BorrowedFd<'_>, offloads: u32) -> std::io::Result<()> {
     // SAFETY: the argument of this request is a number.
     let result = unsafe {
-        libc::ioctl(tun.as_raw_fd(), TUNSETOFFLOAD, libc::c_ulong::from(offloads))
+        libc::ioctl(
+            tun.as_raw_fd(),
+            TUNSETOFFLOAD,
+            libc::c_ulong::from(offloads),
+        )
     };
     ok(result)
 }
@@ -299,8 +307,7 @@ pub(crate) fn set_tun_offloads(tun: BorrowedFd<'_>, offloads: u32) -> std::io::R
 pub(crate) fn set_tun_header(tun: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
     for (request, value) in [(TUNSETVNETHDRSZ, bytes), (TUNSETVNETLE, 1)] {
         // SAFETY: the argument of both requests is a pointer to an int, which outlives the call and is only read.
-        let result =
-            unsafe { libc::ioctl(tun.as_raw_fd(), request, std::ptr::from_ref(&value)) };
+        let result = unsafe { libc::ioctl(tun.as_raw_fd(), request, std::ptr::from_ref(&value)) };
         ok(result)?;
     }
     Ok(())

@@ -9,7 +9,7 @@ use muxtunnel_gateway_config::{
 #[derive(Debug, Args)]
 pub(super) struct NetworkArgs {
     /// Carry IP packets: a network at the entry's side (repeatable; both ends must have the same). They come from and go
-    /// to a TUN interface of this host: `muxgate tun create`.
+    /// to a TUN interface of this host (docs/ip.md).
     #[arg(long, value_name = "CIDR", requires = "exit_cidr")]
     entry_cidr: Vec<Cidr>,
     /// A network at the exit's side (repeatable; both ends must have the same).

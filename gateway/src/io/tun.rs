@@ -2,8 +2,8 @@
 //! Documentation/networking/tuntap.rst).
 //!
 //! Packets begin with a header of virtio-net (10 bytes, little endian), so that the kernel hands over TCP and UDP before it cuts
-//! them into segments, and takes them so. The interface is made by somebody who may ([`crate::cli`], `muxgate tun create`), and
-//! owned by this user; or, where this process may make one, it lasts as long as the process.
+//! them into segments, and takes them so. The interface is made by somebody who may (`ip tuntap add`), and owned by this user; or, where this process may make one, it
+//! lasts as long as the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -39,7 +39,7 @@ pub(crate) enum TunError {
     )]
     Node { node: String, error: io::Error },
     #[error(
-        "interface {device} cannot be opened: {error}. Make it by `muxgate tun create --device {device}` with this user as its owner, or give this process CAP_NET_ADMIN"
+        "interface {device} cannot be opened: {error}. Make it as root by `ip tuntap add dev {device} mode tun vnet_hdr user UID` with the UID of this process, or give the process CAP_NET_ADMIN"
     )]
     Interface { device: String, error: io::Error },
     #[error("interface {device}: {what}: {error}")]
@@ -85,8 +85,8 @@ impl Tun {
         };
         sys::set_tun_header(file.as_fd(), VIRTIO_HEADER_BYTES as i32)
             .map_err(|error| setting("setting the header of its packets", error))?;
-        let has_udp_offloads =
-            set_offloads(&file, offloads).map_err(|error| setting("setting its offloads", error))?;
+        let has_udp_offloads = set_offloads(&file, offloads)
+            .map_err(|error| setting("setting its offloads", error))?;
         let file = sys::watched(file, Interest::READABLE)
             .map_err(|error| setting("watching it", error))?;
         Ok(Self {

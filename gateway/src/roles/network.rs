@@ -14,14 +14,15 @@ use std::convert::Infallible;
 use std::io::ErrorKind;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
 use muxtunnel_packet::{self as packet, DropReason, FlowKey};
-use rand::RngExt;
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
+use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
 use crate::io::tun::{Tun, TunError};
 use crate::net::protected_addresses::ProtectedAddresses;
@@ -36,6 +37,11 @@ const BATCH_PACKETS: usize = 128;
 /// ...and their bytes. Then the carriers and the streams have theirs.
 const BATCH_BYTES: usize = 512 << 10;
 
+/// Senders that are told in a second that a packet is forbidden...
+const ANSWERS_A_SECOND: u64 = 100;
+/// ...and in how much of one they may be at once.
+const ANSWERS_BURST: Duration = Duration::from_millis(500);
+
 /// The interface, and who is behind it.
 pub(crate) struct Network {
     tun: Tun,
@@ -47,6 +53,7 @@ pub(crate) struct Network {
     sessions: RefCell<Vec<Attached>>,
     /// It was said that another entry has the networks.
     told: Cell<bool>,
+    answers: RefCell<Bucket>,
     stats: Arc<PacketStats>,
 }
 
@@ -128,9 +135,10 @@ impl Network {
             pool: Rc::default(),
             addresses: Addresses::of(configured, side),
             judge: Judge::of(configured, side, protected),
-            flows: FlowKey::new(rand::rng().random()),
+            flows: FlowKey::default(),
             sessions: RefCell::default(),
             told: Cell::new(false),
+            answers: RefCell::new(Bucket::new(ANSWERS_A_SECOND, ANSWERS_BURST)),
             stats,
         }))
     }
@@ -202,11 +210,11 @@ impl Network {
         }
     }
 
-    /// Hands a packet to a session of its owner's: the one that has run longest.
+    /// Hands a packet to a session of its owner's: the one that has run longest of those that have a carrier.
     fn send(&self, to: &Owner, flow: u32, packet: Packet) -> Result<(), DropReason> {
         let sessions = self.sessions.borrow();
         let of_owner = sessions.iter().filter(|session| session.owner == *to);
-        let mux = of_owner.filter_map(Attached::alive).next();
+        let mux = of_owner.filter_map(Attached::carried).next();
         let mux = mux.ok_or(DropReason::NoSession)?;
         drop(sessions);
         let datagrams = mux.datagrams().ok_or(DropReason::NoSession)?;
@@ -226,6 +234,7 @@ impl Network {
         let flow = self.flows.hash(&packet);
         let other = self.addresses.arrives(from, &packet)?;
         if !self.judge.permits(&packet, flow) {
+            self.tell(from, bytes, &packet);
             return Err(DropReason::Policy);
         }
         match other {
@@ -240,13 +249,27 @@ impl Network {
         }
     }
 
-    /// Where one entry at a time has all networks, it is the one whose session has run longest.
+    /// Tells the sender of a packet that a rule forbids it, [`ANSWERS_A_SECOND`] at most (RFC 1812, section 4.3.2.8).
+    fn tell(&self, sender: &Owner, bytes: &[u8], packet: &packet::Packet) {
+        let now = tokio::time::Instant::now().into_std();
+        if !self.answers.borrow_mut().try_take(now, 1) {
+            return;
+        }
+        if let Some(answer) = packet::prohibited(bytes, packet.destination) {
+            let flow = self.flows.hash(packet);
+            // Where it does not leave, the sender finds out by waiting.
+            let _ = self.send(sender, flow, Packet::from(&*answer));
+        }
+    }
+
+    /// Where one entry at a time has all networks, it is the one whose session has run longest of those that
+    /// have a carrier.
     fn has_networks(&self, identity: &Option<Rc<str>>) -> Result<(), DropReason> {
         if !self.addresses.has_one_entry() {
             return Ok(());
         }
         let sessions = self.sessions.borrow();
-        let first = sessions.iter().find(|session| session.is_alive());
+        let first = sessions.iter().find(|session| session.carried().is_some());
         if first.is_none_or(|first| first.identity == *identity) {
             return Ok(());
         }
@@ -260,6 +283,11 @@ impl Network {
 impl Attached {
     fn alive(&self) -> Option<Rc<dyn Mux>> {
         self.mux.upgrade().filter(|mux| !mux.has_ended())
+    }
+
+    /// Unless nothing carries it: its peer may have begun another one.
+    fn carried(&self) -> Option<Rc<dyn Mux>> {
+        self.alive().filter(|mux| !mux.waits())
     }
 
     fn is_alive(&self) -> bool {

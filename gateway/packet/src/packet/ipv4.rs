@@ -13,11 +13,29 @@ const SOURCE_ROUTES: [u8; 2] = [131, 137];
 
 /// Reads the header of a packet whose version is 4.
 pub(super) fn read(packet: &[u8]) -> Result<Network, Malformed> {
-    let header: &[u8; HEADER_BYTES] = packet
-        .first_chunk()
-        .ok_or(Malformed::Short(packet.len()))?;
-    let [first, traffic_class, _, _, _, _, _, _, hop_limit, protocol, _, _, a, b, c, d, e, f, g, h] =
-        *header;
+    let header: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(Malformed::Short(packet.len()))?;
+    let [
+        first,
+        traffic_class,
+        _,
+        _,
+        _,
+        _,
+        _,
+        _,
+        hop_limit,
+        protocol,
+        _,
+        _,
+        a,
+        b,
+        c,
+        d,
+        e,
+        f,
+        g,
+        h,
+    ] = *header;
     let header_length = usize::from(first & 0xf) * 4;
     let options = packet
         .get(HEADER_BYTES..header_length)

@@ -27,9 +27,7 @@ struct Chain {
 
 /// Reads the headers of a packet whose version is 6.
 pub(super) fn read(packet: &[u8]) -> Result<Network, Malformed> {
-    let header: &[u8; HEADER_BYTES] = packet
-        .first_chunk()
-        .ok_or(Malformed::Short(packet.len()))?;
+    let header: &[u8; HEADER_BYTES] = packet.first_chunk().ok_or(Malformed::Short(packet.len()))?;
     let [v, t, _, _, _, _, next, hop_limit, addresses @ ..] = header;
     let payload = usize::from(word_at(packet, 4));
     if payload + HEADER_BYTES != packet.len() {
@@ -39,7 +37,9 @@ pub(super) fn read(packet: &[u8]) -> Result<Network, Malformed> {
         });
     }
     let address = |at: usize| {
-        let bytes = addresses.get(at..).and_then(|bytes| bytes.first_chunk::<16>());
+        let bytes = addresses
+            .get(at..)
+            .and_then(|bytes| bytes.first_chunk::<16>());
         IpAddr::V6(Ipv6Addr::from(bytes.copied().unwrap_or_default()))
     };
     let chain = walk(packet, *next)?;

@@ -32,7 +32,11 @@ pub(super) fn fragment(offset: usize, more: bool, length: usize) -> Result<Fragm
     if cut || offset + length > DATAGRAM_BYTES_MAX {
         return Err(Malformed::Fragment);
     }
-    Ok(if offset == 0 { Fragment::First } else { Fragment::Later })
+    Ok(if offset == 0 {
+        Fragment::First
+    } else {
+        Fragment::Later
+    })
 }
 
 /// Checks that both addresses are those of hosts in networks.

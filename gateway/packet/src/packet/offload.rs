@@ -8,7 +8,7 @@ use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 
 /// The field of the checksum within a TCP header (RFC 9293) and a UDP header (RFC 768).
 pub(crate) const TCP_CHECKSUM_OFFSET: u16 = 16;
-pub(crate) const UDP_CHECKSUM_OFFSET: u16 = 6;
+const UDP_CHECKSUM_OFFSET: u16 = 6;
 /// SYN and RST: a super-packet would have them in each of its segments.
 const TCP_SYN_RST: u8 = 0x02 | 0x04;
 
@@ -46,7 +46,13 @@ impl Headers<'_> {
             header_length,
             ..
         } = *self.network;
-        pseudo_header(packet, source.is_ipv6(), protocol, packet.len() - header_length).fold()
+        pseudo_header(
+            packet,
+            source.is_ipv6(),
+            protocol,
+            packet.len() - header_length,
+        )
+        .fold()
     }
 
     fn gso_of(&self, gso_type: u8) -> Option<fn(u16, bool) -> Gso> {
@@ -95,11 +101,7 @@ pub(super) fn check(
     Ok((check_gso(header, packet, headers)?, needs_checksum))
 }
 
-fn check_gso(
-    header: VirtioHeader,
-    packet: &[u8],
-    headers: &Headers<'_>,
-) -> Result<Gso, Malformed> {
+fn check_gso(header: VirtioHeader, packet: &[u8], headers: &Headers<'_>) -> Result<Gso, Malformed> {
     let payload_offset = headers.transport.payload_offset;
     let payload = packet.len().saturating_sub(payload_offset);
     let size = header.gso_size;
@@ -110,7 +112,11 @@ fn check_gso(
     }
     let size_error = Malformed::GsoSize { size, payload };
     if !is_gso {
-        return if size == 0 { Ok(Gso::None) } else { Err(size_error) };
+        return if size == 0 {
+            Ok(Gso::None)
+        } else {
+            Err(size_error)
+        };
     }
     let needs_checksum = header.flags & VirtioHeader::NEEDS_CSUM != 0;
     let gso = headers.gso_of(header.gso_type).filter(|_| needs_checksum);

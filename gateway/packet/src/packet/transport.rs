@@ -41,7 +41,9 @@ pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malfor
     let transport = match (network.protocol, network.source.is_ipv6()) {
         (TCP, _) => tcp(bytes)?,
         (UDP, _) => udp(bytes, network.fragment)?,
-        (ICMPV4, false) => return link_message(bytes, |kind| kind == ICMPV4_REDIRECT).map(|()| none),
+        (ICMPV4, false) => {
+            return link_message(bytes, |kind| kind == ICMPV4_REDIRECT).map(|()| none);
+        }
         (ICMPV6, true) => {
             return link_message(bytes, |kind| ICMPV6_NEIGHBOUR.contains(&kind)).map(|()| none);
         }

@@ -23,11 +23,9 @@ pub(super) struct Codel {
     dropping: bool,
     /// Of the state of dropping.
     drop_next: Option<Instant>,
-    /// Drops since the state of dropping was entered, and at that time.
+    /// Drops since the state of dropping was entered, and when it was entered last.
     count: u32,
     last_count: u32,
-    /// The last packet was to be dropped, and was marked instead.
-    was_marked: bool,
 }
 
 impl Codel {
@@ -40,7 +38,6 @@ impl Codel {
             drop_next: None,
             count: 0,
             last_count: 0,
-            was_marked: false,
         }
     }
 
@@ -63,11 +60,104 @@ impl Codel {
             _ => Verdict::Send,
         }
     }
+
+    /// The flow has no packets any more.
+    pub(super) fn emptied(&mut self) {
+        self.first_above = None;
+        self.dropping = false;
+    }
+
+    /// Whether packets have waited too long for an interval.
+    fn is_above(&mut self, now: Instant, waited: Duration, is_short: bool) -> bool {
+        if waited < self.target || is_short {
+            self.first_above = None;
+            return false;
+        }
+        let interval = self.interval;
+        now >= *self.first_above.get_or_insert_with(|| now + interval)
+    }
+
+    /// Begins to drop, at the rate at which it ended where that is not long ago.
+    fn enter(&mut self, now: Instant) {
+        let remembered = self.interval * INTERVALS_REMEMBERED;
+        let is_recent = self.drop_next.is_some_and(|last| now < last + remembered);
+        let since = self.count.saturating_sub(self.last_count);
+        self.count = if is_recent { since.max(1) } else { 1 };
+        self.last_count = self.count;
+        self.dropping = true;
+        self.drop_next = Some(self.after(now));
+    }
+
+    /// When the next packet is dropped: ever sooner, so that the rate of a TCP falls in proportion.
+    fn after(&self, last: Instant) -> Instant {
+        last + self.interval.div_f64(f64::from(self.count.max(1)).sqrt())
+    }
 }
-impl Codel {
-    fn is_above(&mut self, _: Instant, _: Duration, _: bool) -> bool { let _ = (self.target, self.interval, self.first_above, self.last_count, self.was_marked, INTERVALS_REMEMBERED); false }
-    fn enter(&mut self, _: Instant) {}
-    fn after(&self, d: Instant) -> Instant { d }
-    pub(super) fn marked(&mut self) {}
-    pub(super) fn emptied(&mut self) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Duration = Duration::from_millis(5);
+    const INTERVAL: Duration = Duration::from_millis(100);
+
+    /// Milliseconds at which packets, one each, that wait for `waited` are dropped.
+    fn drops(
+        codel: &mut Codel,
+        start: Instant,
+        times: std::ops::Range<u64>,
+        waited: u64,
+    ) -> Vec<u64> {
+        let waited = Duration::from_millis(waited);
+        times
+            .filter(|at| {
+                let now = start + Duration::from_millis(*at);
+                codel.judge(now, waited, false) == Verdict::Drop
+            })
+            .collect()
+    }
+
+    #[test]
+    fn packets_that_wait_for_an_interval_are_dropped_ever_sooner() {
+        let (mut codel, start) = (Codel::new(TARGET, INTERVAL), Instant::now());
+        let dropped = drops(&mut codel, start, 0..500, 6);
+        // 100 ms, then 100 / sqrt(count) behind each.
+        assert_eq!(dropped, [100, 200, 271, 329, 379, 424, 464]);
+    }
+
+    #[test]
+    fn what_waits_for_less_than_the_target_or_not_for_an_interval_is_sent() {
+        let (mut codel, start) = (Codel::new(TARGET, INTERVAL), Instant::now());
+        assert!(drops(&mut codel, start, 0..1000, 4).is_empty());
+        assert!(drops(&mut codel, start, 1000..1099, 6).is_empty());
+        assert!(drops(&mut codel, start, 1099..1100, 4).is_empty());
+        assert!(
+            drops(&mut codel, start, 1100..1199, 6).is_empty(),
+            "it begins anew"
+        );
+    }
+
+    #[test]
+    fn the_last_packets_of_a_flow_are_no_queue() {
+        let (mut codel, start) = (Codel::new(TARGET, INTERVAL), Instant::now());
+        for at in 0..1000 {
+            let now = start + Duration::from_millis(at);
+            assert_eq!(
+                codel.judge(now, Duration::from_secs(1), true),
+                Verdict::Send
+            );
+        }
+    }
+
+    #[test]
+    fn dropping_that_ended_lately_goes_on_at_its_rate() {
+        let (mut codel, start) = (Codel::new(TARGET, INTERVAL), Instant::now());
+        assert_eq!(drops(&mut codel, start, 0..1000, 6).len(), 27);
+        drops(&mut codel, start, 1000..1001, 1);
+        let again = drops(&mut codel, start, 1001..1201, 6);
+        assert!(again.len() >= 5, "{again:?}");
+        drops(&mut codel, start, 1201..1202, 1);
+        let later = drops(&mut codel, start, 9000..9301, 6);
+        assert_eq!(later, [9100, 9200, 9271]);
+    }
 }

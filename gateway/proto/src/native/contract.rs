@@ -10,9 +10,9 @@ use super::{
     carrier, input,
 };
 use crate::session::{
-    CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId, Listeners, OpenError, Outcome,
-    Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session, SessionError,
-    Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
+    CarrierId, CreditView, Event, FrameHeader, Header, ListenError, ListenId, Listeners, OpenError,
+    Outcome, Pool, Priority, Reason, Receive, Refusal, ResetCode, SendCapacity, Session,
+    SessionError, Source, StreamId, TARGET_LENGTH_MAX, Token, Transmit,
 };
 
 impl Session for NativeSession {

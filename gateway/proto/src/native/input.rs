@@ -112,7 +112,9 @@ impl NativeSession {
                     receive,
                 })
             }
-            (Decoded::Stream { .. } | Decoded::Datagram { .. }, _) => Err(codec::DecodeError::NotNative.into()),
+            (Decoded::Stream { .. } | Decoded::Datagram { .. }, _) => {
+                Err(codec::DecodeError::NotNative.into())
+            }
         }
     }
 

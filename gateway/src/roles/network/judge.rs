@@ -167,6 +167,9 @@ mod tests {
         assert!(permits(&rules, "10.3.0.1", None));
         assert!(permits(&rules, "10.3.0.7", Some(80)));
         assert!(!permits(&rules, "10.3.0.7", Some(22)));
-        assert!(!permits(&rules, "10.3.0.7", None), "a fragment may be of port 22");
+        assert!(
+            !permits(&rules, "10.3.0.7", None),
+            "a fragment may be of port 22"
+        );
     }
 }

@@ -10,8 +10,8 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use muxtunnel_proto::{
-    CONTROL_BYTES_MAX, CarrierId, DATAGRAM_BYTES_MAX, HEADER_BYTES_MAX, Header, PACKET_BYTES_MIN, Session,
-    SessionError, StreamId,
+    CONTROL_BYTES_MAX, CarrierId, DATAGRAM_BYTES_MAX, HEADER_BYTES_MAX, Header, PACKET_BYTES_MIN,
+    Session, SessionError, StreamId,
 };
 
 use super::{Carrier, Driver, SessionEnd};

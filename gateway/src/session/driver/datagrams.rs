@@ -113,6 +113,8 @@ impl Datagrams for Rc<Driver> {
         let dropped = dropped.len() as u64;
         self.packets.stats.dropped(DropReason::QueueFull, dropped);
         let carriers = self.carriers.view();
-        carriers.values().for_each(|carrier| carrier.wake_transmit());
+        carriers
+            .values()
+            .for_each(|carrier| carrier.wake_transmit());
     }
 }

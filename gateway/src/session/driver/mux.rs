@@ -10,8 +10,8 @@ use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Datagrams, Hears, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState,
-    Progress, Refused,
+    CarrierFigures, CarrierPool, Datagrams, Hears, Listeners, Local, Mux, NoCarrier, NotOpened,
+    PoolState, Progress, Refused,
 };
 use crate::stream::early_data::Connection;
 

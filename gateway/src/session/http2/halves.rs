@@ -227,7 +227,9 @@ impl Traffic {
     /// How many streams brought a [`BUSY_PART`] or more of `received`, since it was asked last.
     pub(super) fn busy(&self, received: u64) -> u32 {
         let mut incoming = self.incoming.borrow_mut();
-        let came = incoming.values_mut().map(|flow| std::mem::take(&mut flow.came));
+        let came = incoming
+            .values_mut()
+            .map(|flow| std::mem::take(&mut flow.came));
         let busy = came.filter(|came| *came > received / BUSY_PART).count();
         u32::try_from(busy).unwrap_or(u32::MAX)
     }

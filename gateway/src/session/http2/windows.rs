@@ -140,7 +140,13 @@ mod tests {
         }
         assert_eq!(windows.stream(), 2 * 176_000);
         for _ in 0..20 {
-            windows.fit(Trip { busy: 100, ..queued }, 0);
+            windows.fit(
+                Trip {
+                    busy: 100,
+                    ..queued
+                },
+                0,
+            );
         }
         assert_eq!(u64::from(windows.stream()), BUSY_LEAST);
     }

@@ -6,8 +6,8 @@ use super::violation;
 use crate::native::carrier::State as CarrierState;
 use crate::native::codec::{self, Frame, HelloAck};
 use crate::native::{
-    Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE, SessionCode, Side,
-    State, Ticket, VERSION,
+    Agreed, DATAGRAM_FEATURE, Hello, LISTEN_FEATURE, NativeSession, Parameters, RESUME, SOURCE,
+    SessionCode, Side, State, Ticket, VERSION,
 };
 use crate::session::{CarrierId, Event, SessionError};
 

@@ -1,0 +1,417 @@
+//! IP packets between two hosts: TCP, UDP and ICMP of both versions, what is dropped, and gateways without rights.
+//!
+//! Each host is a network namespace with a TUN interface; carriers are Unix sockets, so that nothing but the interface leads
+//! from one to the other.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    missing_docs,
+    reason = "a test"
+)]
+
+mod common;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Child, Command};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::namespace::Namespace;
+use common::*;
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+
+const ENTRY: &str = "10.72.0.1";
+const EXIT: &str = "10.72.0.2";
+const ENTRY6: &str = "fd72::1";
+const EXIT6: &str = "fd72::2";
+/// Both sides', as flags.
+const NETWORKS: [&str; 8] = [
+    "--entry-cidr",
+    ENTRY,
+    "--entry-cidr",
+    ENTRY6,
+    "--exit-cidr",
+    EXIT,
+    "--exit-cidr",
+    EXIT6,
+];
+const MIB: usize = 1 << 20;
+/// Who owns the interfaces, as in the images.
+const OWNER: &str = "65532";
+
+/// A host with an interface that no gateway has opened.
+struct Host {
+    namespace: Namespace,
+    /// Where its gateway's admin port is.
+    admin: &'static str,
+}
+
+impl Host {
+    fn new(outside: &str, admin: &'static str, addresses: [&str; 2]) -> Self {
+        let net = |address: &str| format!("{address}/30");
+        let namespace = Namespace::new(&[&net(outside)], &[&net(admin)]);
+        let ip = |line: &str| {
+            let words: Vec<_> = ["ip"].into_iter().chain(line.split(' ')).collect();
+            namespace.run(&words);
+        };
+        ip(&format!(
+            "tuntap add dev mux0 mode tun vnet_hdr user {OWNER}"
+        ));
+        let [v4, v6] = addresses;
+        ip(&format!("addr add {v4}/24 dev mux0"));
+        ip(&format!("addr add {v6}/64 dev mux0 nodad"));
+        ip("link set mux0 mtu 1500 txqueuelen 10000 up");
+        Self { namespace, admin }
+    }
+
+    /// `address`: of this host.
+    fn udp(&self, address: &str) -> UdpSocket {
+        let socket = self
+            .namespace
+            .enter(|| UdpSocket::bind((address, 0)).unwrap());
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        socket
+    }
+}
+
+struct Hosts {
+    entry: Host,
+    exit: Host,
+    folder: tempfile::TempDir,
+}
+
+impl Hosts {
+    fn new() -> Self {
+        Self {
+            entry: Host::new("10.231.0.1", "10.231.0.2", [ENTRY, ENTRY6]),
+            exit: Host::new("10.231.0.5", "10.231.0.6", [EXIT, EXIT6]),
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn carrier(&self) -> String {
+        format!("unix:{}/carrier", self.folder.path().display())
+    }
+
+    fn exit(&self, flags: &[&str]) -> Gate {
+        let carrier = self.carrier();
+        let args = [&["exit", "--security", "none", "--listen", &carrier], flags].concat();
+        Gate::within(&self.exit.namespace, self.exit.admin, &args).until_ready()
+    }
+
+    fn entry(&self, flags: &[&str]) -> Gate {
+        let carrier = self.carrier();
+        let args = [
+            &["entry", "--security", "none", "--connect", &carrier],
+            flags,
+        ]
+        .concat();
+        Gate::within(&self.entry.namespace, self.entry.admin, &args).until_ready()
+    }
+}
+
+fn drops(gate: &Gate, reason: &str) -> u64 {
+    gate.status()["packets"]["drops"][reason]
+        .as_u64()
+        .unwrap_or(0)
+}
+
+/// One datagram there, and one back; returns whether both arrived.
+fn exchange(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
+    from.send_to(bytes, to.local_addr().unwrap()).unwrap();
+    let mut buffer = vec![0; 70_000];
+    let Ok((length, sender)) = to.recv_from(&mut buffer) else {
+        return false;
+    };
+    assert_eq!(
+        (&buffer[..length], sender),
+        (bytes, from.local_addr().unwrap())
+    );
+    to.send_to(bytes, sender).unwrap();
+    let Ok((length, sender)) = from.recv_from(&mut buffer) else {
+        return false;
+    };
+    assert_eq!(
+        (&buffer[..length], sender),
+        (bytes, to.local_addr().unwrap())
+    );
+    true
+}
+
+/// Bulk in both directions at once, byte for byte.
+fn bulk(client: &Host, server: &Host, address: &str) {
+    let listener = server
+        .namespace
+        .enter(|| TcpListener::bind((address, 0)).unwrap());
+    let to = listener.local_addr().unwrap();
+    let near = client
+        .namespace
+        .enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
+    let near = near.unwrap();
+    let (far, _) = listener.accept().unwrap();
+    let (there, back) = (pattern(1, 24 * MIB), pattern(2, 24 * MIB));
+    let send = |mut tcp: TcpStream, bytes: Vec<u8>| {
+        thread::spawn(move || {
+            tcp.write_all(&bytes).unwrap();
+            tcp.shutdown(std::net::Shutdown::Write).unwrap();
+        })
+    };
+    let sends = [
+        send(near.try_clone().unwrap(), there.clone()),
+        send(far.try_clone().unwrap(), back.clone()),
+    ];
+    let receive = |mut tcp: TcpStream| {
+        thread::spawn(move || {
+            let mut bytes = Vec::new();
+            tcp.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            tcp.read_to_end(&mut bytes).unwrap();
+            bytes
+        })
+    };
+    let (at_far, at_near) = (receive(far), receive(near));
+    assert!(at_far.join().unwrap() == there && at_near.join().unwrap() == back);
+    sends.into_iter().for_each(|send| send.join().unwrap());
+}
+
+/// An echo request from `from`, which has to be answered.
+fn ping(from: &Host, to: &str) {
+    let socket = from
+        .namespace
+        .enter(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap());
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let to: IpAddr = to.parse().unwrap();
+    let request = [8, 0, 0xf7, 0xfd, 0, 1, 0, 1];
+    socket
+        .send_to(&request, &SockAddr::from(SocketAddr::new(to, 0)))
+        .unwrap();
+    let mut answer = [0; 64];
+    let length = (&socket).read(&mut answer).unwrap();
+    // Behind an IP header of 20 bytes.
+    assert_eq!((answer[20], &answer[24..length]), (0, &request[4..]));
+}
+
+#[test]
+fn tcp_udp_and_icmp_go_both_ways_in_packets_of_any_length() {
+    let hosts = Hosts::new();
+    let (exit, entry) = (hosts.exit(&NETWORKS), hosts.entry(&NETWORKS));
+    for (here, there) in [(ENTRY, EXIT), (ENTRY6, EXIT6)] {
+        let [near, far] = [hosts.entry.udp(here), hosts.exit.udp(there)];
+        for length in [0, 1, 1400, 1452, 9000, 60_000] {
+            let bytes = pattern(3, length);
+            assert!(
+                exchange(&near, &far, &bytes),
+                "{length} bytes from the entry"
+            );
+            assert!(
+                exchange(&far, &near, &bytes),
+                "{length} bytes from the exit"
+            );
+        }
+        bulk(&hosts.entry, &hosts.exit, there);
+        bulk(&hosts.exit, &hosts.entry, here);
+    }
+    ping(&hosts.entry, EXIT);
+    ping(&hosts.exit, ENTRY);
+    for gate in [&entry, &exit] {
+        let packets = &gate.status()["packets"];
+        assert_eq!(packets["drops"]["malformed"].as_u64(), None, "{packets}");
+        // Super-packets: fewer than the segments of the 96 MiB that went each way.
+        let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
+        assert!(bytes.unwrap() > 96 * MIB as u64, "{packets}");
+        assert!(bytes.unwrap() / sent.unwrap() > 3000, "{packets}");
+        let (_, page) = gate.get("/metrics");
+        assert!(
+            page.contains("muxgate_packets_total{direction=\"sent\"}"),
+            "{page}"
+        );
+    }
+}
+
+#[test]
+fn without_offloads_each_packet_is_one_of_the_mtu() {
+    let hosts = Hosts::new();
+    let flags = [&NETWORKS[..], &["--no-offloads"]].concat();
+    let (_exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
+    bulk(&hosts.entry, &hosts.exit, EXIT);
+    let packets = &entry.status()["packets"];
+    let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
+    assert!(bytes.unwrap() / sent.unwrap() <= 1510, "{packets}");
+}
+
+#[test]
+fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
+    let hosts = Hosts::new();
+    let exit = hosts.exit(&NETWORKS);
+    // It believes that more is its own than the exit does.
+    let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
+    for address in ["10.72.0.9", "10.72.0.200"] {
+        let line = format!("ip addr add {address}/32 dev mux0");
+        hosts
+            .entry
+            .namespace
+            .run(&line.split(' ').collect::<Vec<_>>());
+    }
+    let far = hosts.exit.udp(EXIT);
+    let to = far.local_addr().unwrap();
+    hosts.entry.udp("10.72.0.200").send_to(b"x", to).unwrap();
+    until("the entry drops it", || {
+        drops(&entry, "source_not_local") == 1
+    });
+    hosts.entry.udp("10.72.0.9").send_to(b"x", to).unwrap();
+    until("the exit drops it", || {
+        drops(&exit, "source_not_remote") == 1
+    });
+    hosts
+        .entry
+        .udp(ENTRY)
+        .send_to(b"x", "10.72.0.77:9")
+        .unwrap();
+    until("it leads nowhere", || {
+        drops(&entry, "destination_not_remote") == 1
+    });
+    // What came before it was none of these.
+    let near = hosts.entry.udp(ENTRY);
+    assert!(exchange(&near, &far, b"own"));
+}
+
+#[test]
+fn a_rule_forbids_a_port_and_the_sender_is_told() {
+    let hosts = Hosts::new();
+    let rule = format!("{EXIT}:9");
+    let flags = [&NETWORKS[..], &["--deny-packets", &rule]].concat();
+    let exit = hosts.exit(&flags);
+    let _entry = hosts.entry(&NETWORKS);
+    let near = hosts.entry.udp(ENTRY);
+    near.connect((EXIT, 9)).unwrap();
+    near.send(b"x").unwrap();
+    let told = near.recv(&mut [0; 9]).unwrap_err();
+    assert_eq!(told.kind(), ErrorKind::HostUnreachable);
+    assert_eq!(drops(&exit, "policy"), 1);
+    let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+    assert!(exchange(&near, &far, b"another port"));
+}
+
+#[test]
+fn an_interface_outlives_its_gateway_and_a_flow_goes_on_behind_the_next_one() {
+    let hosts = Hosts::new();
+    let exit = hosts.exit(&NETWORKS);
+    let entry = hosts.entry(&NETWORKS);
+    let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+    assert!(exchange(&near, &far, b"before"));
+    drop(entry);
+    let _entry = hosts.entry(&NETWORKS);
+    let start = Instant::now();
+    assert!(exchange(&near, &far, b"after"));
+    assert!(start.elapsed() < Duration::from_secs(3));
+    drop(exit);
+    let _exit = hosts.exit(&NETWORKS);
+    near.set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    until("the entry is back", || exchange(&near, &far, b"again"));
+}
+
+/// muxgate as another user, without a capability; killed when dropped.
+struct Powerless(Child);
+
+impl Drop for Powerless {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Powerless {
+    fn start(host: &Host, node: &str, words: &[&str]) -> Self {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", OWNER, "--regid", OWNER, "--clear-groups"]);
+        command.args([
+            "--bounding-set",
+            "-all",
+            "--inh-caps",
+            "-all",
+            "--no-new-privs",
+        ]);
+        command.arg(env!("CARGO_BIN_EXE_muxgate")).args(words);
+        command
+            .args(NETWORKS)
+            .args(["--security", "none", "--device-node", node]);
+        Self(host.namespace.enter(|| command.spawn()).unwrap())
+    }
+}
+
+#[test]
+fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
+    let hosts = Hosts::new();
+    let folder = hosts.folder.path();
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
+    let node = folder.join("tun").display().to_string();
+    // As an init container makes it.
+    let made = Command::new("mknod")
+        .args([&node, "c", "10", "200"])
+        .status()
+        .unwrap();
+    assert!(made.success());
+    std::fs::set_permissions(&node, PermissionsExt::from_mode(0o666)).unwrap();
+    let carrier = hosts.carrier();
+    let exit = Powerless::start(&hosts.exit, &node, &["exit", "--listen", &carrier]);
+    until("the exit listens", || folder.join("carrier").exists());
+    let _entry = Powerless::start(&hosts.entry, &node, &["entry", "--connect", &carrier]);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", exit.0.id())).unwrap();
+    for set in ["CapEff", "CapPrm", "CapBnd"] {
+        assert!(
+            status.contains(&format!("{set}:\t0000000000000000")),
+            "{status}"
+        );
+    }
+    let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+    far.set_read_timeout(Some(Duration::from_millis(200)))
+        .unwrap();
+    until("packets pass", || exchange(&near, &far, b"without rights"));
+}
+
+#[test]
+fn an_interface_that_cannot_be_opened_is_an_error_that_says_what_to_do() {
+    let hosts = Hosts::new();
+    let refused = |flags: &[&str]| {
+        let args = [
+            &["exit", "--security", "none", "--listen", "127.0.0.1:0"],
+            &NETWORKS[..],
+            flags,
+        ];
+        let gate = hosts
+            .exit
+            .namespace
+            .enter(|| Gate::without_admin(&args.concat()));
+        let (status, log) = gate.wait_for_log();
+        assert_eq!(status.code(), Some(1), "{log}");
+        log
+    };
+    let log = refused(&["--device-node", "/dev/net/none"]);
+    assert!(
+        log.contains("MT0234") && log.contains("modprobe tun"),
+        "{log}"
+    );
+    let log = refused(&["--device", "eth0"]);
+    assert!(
+        log.contains("MT0234") && log.contains("ip tuntap add dev eth0"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_peer_without_a_network_is_named_and_its_streams_pass() {
+    let hosts = Hosts::new();
+    let exit = hosts.exit(&NETWORKS);
+    let _entry = hosts.entry(&["--socks5", "127.0.0.1:1080"]);
+    exit.line(&["MT0234", "carries no IP packets"]);
+}
