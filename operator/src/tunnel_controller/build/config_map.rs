@@ -65,6 +65,7 @@ pub(super) fn config(
             .filter(|_| end == End::Entry),
         listen: end.is_dialled(tunnel).then(|| all_addresses(CARRIER_PORT)),
         trusted_proxies: gateway.trusted_proxies.clone(),
+        network: None,
         admin: Some(all_addresses(ADMIN_PORT)),
         forwards: match end {
             End::Entry => forwards(tunnel),

@@ -117,6 +117,7 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             credit: Credit::default(),
             splice: Splice::default(),
             resume: Resume::default(),
+            packets: None,
             carriers: vec![carrier(
                 tunnel
                     .wan

@@ -621,7 +621,7 @@ proptest! {
             input[4..HEADER_BYTES].fill(0);
         }
         match decode(&input) {
-            Ok(Decoded::Frame { consumed, .. }) => {
+            Ok(Decoded::Frame { consumed, .. } | Decoded::Datagram { consumed }) => {
                 prop_assert_eq!(consumed, HEADER_BYTES + usize::from(length));
                 prop_assert!(consumed <= input.len());
             }

@@ -219,6 +219,7 @@ fn sessions(profile: &Profile, now: Instant) -> [Box<dyn Session>; 2] {
                 resume: end.resume,
                 retain: end.retain,
                 stall_timeout: profile.stall_timeout,
+                datagrams: false,
                 sources: true,
                 resume_timeout: end.resume_timeout,
                 listen: true,
