@@ -8,6 +8,7 @@
 
 mod codel;
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test")]
 mod tests;
 
 use std::time::{Duration, Instant};

@@ -95,6 +95,7 @@ impl Codel {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "a test")]
 mod tests {
     use super::*;
 
