@@ -149,6 +149,23 @@ fn a_virtio_header_has_to_fit_its_packet() {
 }
 
 #[test]
+fn a_checksum_is_completed_in_the_transport_header_alone() {
+    let good = partial(&Build::udp4(500).bytes());
+    // Where the field of a checksum may be by its contents, but is not.
+    let sum = [good[10 + 26], good[10 + 27]];
+    for start in [0_u16, 12, 28, 100] {
+        let mut bytes = good.clone();
+        let field = 10 + usize::from(start) + 6;
+        if start >= 28 {
+            bytes[field..field + 2].copy_from_slice(&sum);
+        }
+        bytes[6..8].copy_from_slice(&start.to_le_bytes());
+        let place = Malformed::ChecksumPlace { start, offset: 6 };
+        assert_eq!(check(&bytes), Err(place));
+    }
+}
+
+#[test]
 fn what_the_kernel_writes_becomes_what_the_peer_takes() {
     let mut bytes = super_packet(&Build::tcp6().payload(5000).bytes(), 1000);
     // Its header length is that of a linear buffer.
