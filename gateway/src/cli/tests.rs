@@ -113,11 +113,26 @@ fn each_kind_of_listener_is_a_forward_and_a_password_is_for_those_that_can_say_i
         (ListenProtocol::Transparent, "127.0.0.1:15001", None),
     ];
     assert_eq!(seen, expected);
+}
+
+#[test]
+fn an_entry_has_a_listener_or_a_network() {
+    let entry = "entry --security none --connect far:64000";
     let words = ["muxgate"].into_iter().chain(entry.split(' '));
+    let refused = Cli::try_parse_from(words).unwrap().task().unwrap_err();
     assert!(
-        Cli::try_parse_from(words).is_err(),
-        "an entry without a listener"
+        refused.contains("--forward") && refused.contains("--entry-cidr"),
+        "{refused}"
     );
+    let networks = "--entry-cidr 10.72.0.1 --exit-cidr 10.20.0.0/16 --exit-cidr fd00::/64";
+    let config = config(&format!("{entry} {networks} --device tun7 --mtu 9000"));
+    config.check().unwrap();
+    let network = config.network.unwrap();
+    assert_eq!((network.exit_cidrs.len(), network.mtu), (2, 9000));
+    assert_eq!((network.device.as_str(), network.offloads), ("tun7", true));
+    let words = ["muxgate"].into_iter().chain(entry.split(' '));
+    let one_side = words.chain(["--entry-cidr", "10.72.0.1"]);
+    assert!(Cli::try_parse_from(one_side).is_err());
 }
 
 #[test]
