@@ -79,13 +79,12 @@ impl Windows {
         if trip.received > u64::from(self.stream) / 3 * 2 {
             self.stream = self.stream.saturating_mul(2);
         }
-        // Halved at most: a stream that paused may go on at once.
         let share = trip.share().max(u64::from(before) / 2).min(MOST) as u32;
         let free = u64::from(self.connection).saturating_sub(held);
         let most = (free / 2).max(LEAST.into()) as u32;
-        // Each change is a frame, which some peers count.
-        let is_worth_it = share < before / 4 * 3 || self.stream > before;
-        if is_worth_it {
+        // A window that is not used holds nothing up. Each change is a frame, which some peers count.
+        let is_used = trip.received > u64::from(before) / 2;
+        if is_used && (share < before / 4 * 3 || self.stream > before) {
             self.stream = self.stream.min(share);
         }
         self.stream = self.stream.min(most);
@@ -152,12 +151,14 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_halves_a_window_at_most() {
+    fn a_window_that_is_not_used_stays() {
         let mut windows = Windows::new(64 << 20);
         for _ in 0..10 {
             windows.fit(trip(1 << 30), 0);
         }
-        assert_eq!(windows.fit(trip(1000), 0), Some(16 << 20));
+        assert_eq!(windows.fit(trip(1000), 0), None);
+        let mut windows = Windows::new(64 << 20);
+        assert_eq!(windows.fit(Trip { busy: 0, ..trip(0) }, 0), None);
     }
 
     #[test]
