@@ -290,7 +290,7 @@ mod tests {
     fn peers_have_networks_of_their_own_within_the_entries() {
         let with = |peers: &str| {
             let text = format!(
-                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: MutualTls, certificateFile: /a, keyFile: /b, authorityFile: /c}}\n\
+                "role: Exit\nlisten: 0.0.0.0:64000\nsecurity: {{mode: MutualTls, certificate: /a, key: /b, ca: /c, peers: [a, b]}}\n\
                  network: {{entryCIDRs: [10.8.0.0/24], exitCIDRs: [10.0.0.0/8], peers: [{peers}]}}\n"
             );
             match Config::from_yaml(&text) {
