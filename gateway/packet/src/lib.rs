@@ -33,10 +33,12 @@ mod peers;
 mod queue;
 mod reason;
 mod segment;
+#[cfg(test)]
+mod testing;
 mod virtio;
 
 pub use address_pool::{AddressPool, POOL_ADDRESSES_MAX, PoolError};
-pub use coalesce::{COALESCE_FLOWS_MAX, COALESCE_SEGMENTS_MAX, Coalescer};
+pub use coalesce::{COALESCE_FLOWS_MAX, COALESCE_SEGMENTS_MAX, Coalescer, Emit};
 pub use ecn::mark_congestion;
 pub use flow::FlowKey;
 pub use icmp::{prohibited, too_big};

@@ -1,0 +1,98 @@
+//! The transport header: ports, and where the payload begins.
+
+use super::network::Network;
+use super::{Fragment, ICMPV4, ICMPV6, Malformed, TCP, UDP};
+use crate::checksum::word_at;
+
+/// Bytes of a TCP header without options (RFC 9293, 3.1).
+pub(crate) const TCP_HEADER_BYTES: usize = 20;
+/// Bytes of a UDP header (RFC 768).
+const UDP_HEADER_BYTES: usize = 8;
+/// ICMP of one link: redirect (RFC 792).
+const ICMPV4_REDIRECT: u8 = 5;
+/// ICMPv6 of one link: router and neighbour solicitation and advertisement, redirect (RFC 4861).
+const ICMPV6_NEIGHBOUR: std::ops::RangeInclusive<u8> = 133..=137;
+
+/// What a transport header says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Transport {
+    pub(super) ports: Option<(u16, u16)>,
+    /// Offset in the IP packet of what is behind the transport header.
+    pub(super) payload_offset: usize,
+    pub(super) tcp_flags: u8,
+    /// The length of the UDP header is that of the packet.
+    pub(super) is_exact: bool,
+}
+
+/// Reads the header that follows the IP header.
+///
+/// A first fragment has to have all of it (RFC 7112, RFC 3128), later ones have none; no fragment has ports.
+pub(super) fn read(packet: &[u8], network: &Network) -> Result<Transport, Malformed> {
+    let none = Transport {
+        ports: None,
+        payload_offset: network.header_length,
+        tcp_flags: 0,
+        is_exact: true,
+    };
+    if network.fragment == Fragment::Later {
+        return Ok(none);
+    }
+    let bytes = packet.get(network.header_length..).unwrap_or_default();
+    let transport = match (network.protocol, network.source.is_ipv6()) {
+        (TCP, _) => tcp(bytes)?,
+        (UDP, _) => udp(bytes, network.fragment)?,
+        (ICMPV4, false) => {
+            return link_message(bytes, |kind| kind == ICMPV4_REDIRECT).map(|()| none);
+        }
+        (ICMPV6, true) => {
+            return link_message(bytes, |kind| ICMPV6_NEIGHBOUR.contains(&kind)).map(|()| none);
+        }
+        _ => return Ok(none),
+    };
+    if network.fragment == Fragment::First {
+        return Ok(none);
+    }
+    Ok(Transport {
+        payload_offset: network.header_length + transport.payload_offset,
+        ..transport
+    })
+}
+
+fn tcp(bytes: &[u8]) -> Result<Transport, Malformed> {
+    let header: &[u8; TCP_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Transport)?;
+    let [.., offset, flags, _, _, _, _, _, _] = *header;
+    let payload_offset = usize::from(offset >> 4) * 4;
+    if payload_offset < TCP_HEADER_BYTES || payload_offset > bytes.len() {
+        return Err(Malformed::Transport);
+    }
+    Ok(Transport {
+        ports: Some((word_at(header, 0), word_at(header, 2))),
+        payload_offset,
+        tcp_flags: flags,
+        is_exact: true,
+    })
+}
+
+/// Behind a datagram there may be options of UDP (RFC 9868), so its length may be less than the packet's.
+fn udp(bytes: &[u8], fragment: Fragment) -> Result<Transport, Malformed> {
+    let header: &[u8; UDP_HEADER_BYTES] = bytes.first_chunk().ok_or(Malformed::Transport)?;
+    let length = usize::from(word_at(header, 4));
+    let is_whole = fragment == Fragment::None;
+    if length < UDP_HEADER_BYTES || is_whole && length > bytes.len() {
+        return Err(Malformed::Transport);
+    }
+    Ok(Transport {
+        ports: Some((word_at(header, 0), word_at(header, 2))),
+        payload_offset: UDP_HEADER_BYTES,
+        tcp_flags: 0,
+        is_exact: length == bytes.len(),
+    })
+}
+
+fn link_message(bytes: &[u8], refused: impl Fn(u8) -> bool) -> Result<(), Malformed> {
+    match bytes.first() {
+        None => Err(Malformed::Transport),
+        Some(kind) if refused(*kind) => Err(Malformed::LinkMessage(*kind)),
+        Some(_) => Ok(()),
+    }
+}
