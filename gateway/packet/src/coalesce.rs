@@ -82,8 +82,7 @@ impl Coalescer {
                 return;
             }
         }
-        if candidate.push {
-            // Nothing may follow it.
+        if !candidate.may_begin() {
             emit(&VirtioHeader::default().to_bytes(), packet);
             return;
         }

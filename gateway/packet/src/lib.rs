@@ -28,6 +28,8 @@ mod flow;
 mod icmp;
 mod mss;
 mod networks;
+#[cfg(any(test, feature = "oracles"))]
+pub mod oracles;
 mod packet;
 mod peers;
 mod queue;

@@ -95,11 +95,6 @@ impl Build {
         self
     }
 
-    pub(crate) fn payload_bytes(mut self, bytes: &[u8]) -> Self {
-        self.payload = bytes.to_vec();
-        self
-    }
-
     pub(crate) fn traffic_class(mut self, traffic_class: u8) -> Self {
         self.traffic_class = traffic_class;
         self
@@ -339,10 +334,10 @@ pub(crate) fn partial(packet: &[u8]) -> Vec<u8> {
 pub(crate) fn super_packet(packet: &[u8], size: u16) -> Vec<u8> {
     let mut bytes = partial(packet);
     let (at, protocol) = transport_of(packet);
-    let tcp_header = usize::from(packet[at + 12] >> 4) * 4;
+    let tcp_header = || usize::from(packet[at + 12] >> 4) * 4;
     let (kind, header_length) = match (protocol, packet[0] >> 4) {
-        (6, 4) => (1, at + tcp_header),
-        (6, _) => (4, at + tcp_header),
+        (6, 4) => (1, at + tcp_header()),
+        (6, _) => (4, at + tcp_header()),
         _ => (5, at + 8),
     };
     let has_cwr = protocol == 6 && packet[at + 13] & 0x80 != 0;

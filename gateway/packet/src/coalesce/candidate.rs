@@ -44,7 +44,7 @@ impl Candidate {
         let payload = packet.len().checked_sub(checked.payload_offset)?;
         let flags = checked.tcp_flags;
         let is_joined = match checked.protocol {
-            TCP => flags & !PSH == ACK && payload >= usize::from(GSO_SIZE_MIN_TCP),
+            TCP => flags & !PSH == ACK && payload > 0,
             // Without a checksum of its own it would get one.
             UDP => {
                 let is_exact = usize::from(word_at(transport, 4)) == transport.len();
@@ -90,6 +90,16 @@ impl Candidate {
         self.addresses == (packet.source, packet.destination)
             && self.protocol == packet.protocol
             && packet.ports.is_none_or(|ports| ports == self.ports)
+    }
+
+    /// Others may follow it: it has no PSH, and is as long as a segment has to be.
+    pub(super) fn may_begin(&self) -> bool {
+        let least = if self.protocol == TCP {
+            GSO_SIZE_MIN_TCP
+        } else {
+            1
+        };
+        !self.push && self.payload >= usize::from(least)
     }
 
     /// The sequence number of what follows.

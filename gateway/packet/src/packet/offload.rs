@@ -149,15 +149,21 @@ pub(super) fn canonical(
     if header.flags & VirtioHeader::NEEDS_CSUM != 0 {
         let place = (header.checksum_start, header.checksum_offset);
         let at = usize::from(place.0) + usize::from(place.1);
+        let is_whole = headers.network.fragment == Fragment::None;
+        let is_inner = is_whole && at >= headers.transport.payload_offset;
         if headers.checksum_place() == Some(place) {
             canonical.flags = VirtioHeader::NEEDS_CSUM;
             (canonical.checksum_start, canonical.checksum_offset) = place;
             set_word(packet, at, headers.pseudo_sum(packet));
-        } else {
+        } else if is_inner && at + 2 <= packet.len() {
             let summed = packet.get(usize::from(place.0)..).unwrap_or_default();
             let checksum = Sum::default().bytes(summed).checksum();
             // 0 would be none (RFC 768); of TCP the two are the same.
-            set_word(packet, at, if checksum == 0 { u16::MAX } else { checksum });
+            let is_none = checksum == 0;
+            set_word(packet, at, if is_none { u16::MAX } else { checksum });
+        } else {
+            // It would change what has been read: the check refuses it.
+            return header;
         }
     }
     let payload_offset = headers.transport.payload_offset;

@@ -235,8 +235,10 @@ fn changed(framed: &[u8], at: usize, byte: u8) -> Malformed {
 fn a_forged_virtio_header_is_refused() {
     let plain = framed(&Build::udp4(100).bytes());
     assert_eq!(changed(&plain, 0, 2), Malformed::Flags(2));
-    assert_eq!(changed(&plain, 1, 0x80), Malformed::GsoType(0x80));
+    assert_eq!(changed(&plain, 1, 0x80), Malformed::VirtioHeaderLength(0));
     assert_eq!(changed(&plain, 1, 5), Malformed::VirtioHeaderLength(0));
+    let typed = [&[0, 0x80, 28, 0, 50, 0], &plain[6..]].concat();
+    assert_eq!(check(&typed), Err(Malformed::GsoType(0x80)));
     assert_eq!(changed(&plain, 2, 1), Malformed::VirtioHeaderLength(1));
     assert!(matches!(changed(&plain, 4, 1), Malformed::GsoSize { .. }));
     assert!(matches!(
@@ -269,12 +271,10 @@ fn a_forged_virtio_header_is_refused() {
     ]
     .concat();
     assert!(matches!(check(&icmp), Err(Malformed::ChecksumPlace { .. })));
-    let fragment = [
-        &[1, 0, 0, 0, 0, 0, 20, 0, 6, 0],
-        Build::udp4(64).fragment(0, true).bytes().as_slice(),
-    ];
+    let bytes = Build::udp4(64).fragment(0, true).bytes();
+    let fragment = [&[1, 0, 0, 0, 0, 0, 20, 0, 6, 0], bytes.as_slice()].concat();
     assert!(matches!(
-        check(&fragment.concat()),
+        check(&fragment),
         Err(Malformed::ChecksumPlace { .. })
     ));
 }

@@ -131,7 +131,7 @@ mod tests {
         let mut codel = Codel::new(MS * 5, MS * 100);
         let drops = drops(&mut codel, begin(), 0, 500);
         // 100 ms above target, then 100, 100/sqrt(2), 100/sqrt(3), ... after the one before.
-        assert_eq!(drops, [100, 200, 271, 329, 379, 424, 465]);
+        assert_eq!(drops, [100, 200, 271, 329, 379, 424, 464]);
     }
 
     #[test]
@@ -146,18 +146,15 @@ mod tests {
     #[test]
     fn a_rate_that_was_needed_is_remembered_for_16_intervals() {
         let begin = begin();
-        for (pause, expected) in [(1000, 4), (2000, 3)] {
+        let again = |pause: u32| {
             let mut codel = Codel::new(MS * 5, MS * 100);
             drops(&mut codel, begin, 0, 500);
             codel.judge(begin + MS * 500, MS, false);
-            let from = 500 + pause;
-            let again = drops(&mut codel, begin, from, from + 300);
-            assert_eq!(
-                again.len(),
-                expected + usize::from(pause == 1000),
-                "{again:?}"
-            );
-        }
+            drops(&mut codel, begin, 500 + pause, 800 + pause)
+        };
+        // Six more drops than at first, in 1.6 s: the next comes after 100/sqrt(6) ms.
+        assert_eq!(again(1000), [1600, 1641, 1679, 1714, 1748, 1779]);
+        assert_eq!(again(2000), [2600, 2700, 2771]);
     }
 
     #[test]
