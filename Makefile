@@ -23,7 +23,7 @@ against: ## is this muxgate slower than another build? make against OTHER=PATH-O
 faults: install ## what each fault costs in the kind cluster: pods killed, roll-outs, no API server (about an hour)
 	e2e/faults
 
-fuzz: ## look for inputs that break what hears peers and strangers, 10 minutes for each of 17 targets (MUX_FUZZ_SECONDS=N)
+fuzz: ## look for inputs that break what hears peers and strangers, 10 minutes for each of 18 targets (MUX_FUZZ_SECONDS=N)
 	gateway/proto/fuzz/run
 
 mutants: ## plant the faults of mutants/ one by one and see their tests fail (NAME="a b" for some of them)
