@@ -39,7 +39,7 @@ pub struct Network {
     /// Networks at the exit's side, as many.
     #[serde(rename = "exitCIDRs")]
     pub exit_cidrs: Vec<Cidr>,
-    /// The interface's MTU in bytes, [`MTU_MIN`]..=65,535.
+    /// The MTU that the interface was given, bytes, [`MTU_MIN`]..=65,535: the maximum segment size of TCP is lowered to it.
     #[serde(default = "mtu_default")]
     pub mtu: u16,
     /// Whether the kernel hands over TCP and UDP uncut, and takes them so: packets of up to 64 KiB instead of one MTU.

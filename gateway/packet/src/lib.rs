@@ -11,7 +11,8 @@
 //! From the device: [`from_device`] -> whose it is (`gateway/src/roles/network`) -> [`clamp_mss`] ->
 //! [`FlowKey::hash`] -> [`FqCodel::push`] -> [`FqCodel::pop`] (with [`mark_congestion`]) -> carrier.
 //!
-//! From a carrier: [`check`] -> whose it is, and where it may go ([`prohibited`] tells the sender) -> device. Nothing reaches the device without a [`Packet`].
+//! From a carrier: [`check`] -> whose it is, and where it may go ([`prohibited`] tells the sender) ->
+//! device. Nothing reaches the device without a [`Packet`].
 //!
 //! Read next: `packet.rs`, the gate for what a peer sends; `queue.rs`.
 

@@ -128,21 +128,6 @@ impl Packet {
             }
         }
     }
-
-    /// Bytes of the longest packet that it is on a link: what a path's MTU is compared with.
-    #[must_use]
-    pub fn segment_length_max(&self) -> usize {
-        match self.gso {
-            Gso::None => self.length,
-            Gso::Tcp { size, .. } | Gso::Udp { size } => self.payload_offset + usize::from(size),
-        }
-    }
-
-    /// Bytes with the virtio header.
-    #[must_use]
-    pub fn framed_length(&self) -> usize {
-        VIRTIO_HEADER_BYTES + self.length
-    }
 }
 
 /// Checks what a peer sent as virtio header and IP packet.

@@ -21,7 +21,7 @@ pub(super) struct NetworkArgs {
     /// The node by which it is opened.
     #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
     device_node: String,
-    /// Its MTU.
+    /// The MTU that it was given: the maximum segment size of TCP is lowered to it.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u16,
     /// Have the kernel cut TCP and UDP into packets of one MTU, for comparison.

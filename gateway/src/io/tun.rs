@@ -2,8 +2,8 @@
 //! Documentation/networking/tuntap.rst).
 //!
 //! Packets begin with a header of virtio-net (10 bytes, little endian), so that the kernel hands over TCP and UDP before it cuts
-//! them into segments, and takes them so. The interface is made by somebody who may (`ip tuntap add`), and owned by this user; or, where this process may make one, it
-//! lasts as long as the process.
+//! them into segments, and takes them so. Somebody who may has made the interface (`ip tuntap add`), and this user owns it; or, where
+//! this process may make one, it lasts as long as the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -50,7 +50,7 @@ pub(crate) enum TunError {
     },
 }
 
-/// One interface, or one of its queues.
+/// One interface.
 #[derive(Debug)]
 pub(crate) struct Tun {
     file: AsyncFd<File>,

@@ -7,10 +7,12 @@ use std::cell::RefCell;
 use std::io::Result;
 use std::rc::Rc;
 
+use muxtunnel_packet::{PACKET_BYTES_MAX, VIRTIO_HEADER_BYTES};
 use muxtunnel_proto::{DATAGRAM_BYTES_MAX, HEADER_BYTES_MAX};
 
 use super::buffers::FITTED_SHARE;
 
+const _: () = assert!(DATAGRAM_BYTES_MAX == VIRTIO_HEADER_BYTES + PACKET_BYTES_MAX);
 /// Bytes of a buffer that takes any packet.
 const BUFFER_BYTES: usize = HEADER_BYTES_MAX + DATAGRAM_BYTES_MAX;
 /// Idle buffers that a worker keeps: 4 MiB.

@@ -134,7 +134,7 @@ mod tests {
         assert!(drops(&mut codel, start, 1099..1100, 4).is_empty());
         assert!(
             drops(&mut codel, start, 1100..1199, 6).is_empty(),
-            "it begins anew"
+            "the interval starts again"
         );
     }
 

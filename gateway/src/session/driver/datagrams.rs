@@ -118,3 +118,47 @@ impl Datagrams for Rc<Driver> {
             .for_each(|carrier| carrier.wake_transmit());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_and_streams_that_both_wait_have_half_of_the_bytes_each() {
+        let queue = PacketQueue::new(Arc::default());
+        let now = Instant::now();
+        for _ in 0..100 {
+            let packet = Packet::from(&[0; 20_000][..]);
+            queue.waiting.borrow_mut().push(now, 7, 20_000, packet);
+        }
+        let (mut packets, mut payload) = (0, 0);
+        while payload < 1_000_000 {
+            if queue.have_turn() {
+                packets += queue.next(now).unwrap().bytes().len();
+            } else {
+                queue.payload_left(7_000);
+                payload += 7_000;
+            }
+            assert!(packets.abs_diff(payload) <= 20_000, "{packets} {payload}");
+        }
+    }
+
+    #[test]
+    fn who_was_alone_is_not_owed_more_than_the_lead() {
+        let queue = PacketQueue::new(Arc::default());
+        for _ in 0..1000 {
+            queue.payload_left(1 << 20);
+        }
+        let now = Instant::now();
+        let length = 64 << 10;
+        for _ in 0..10 {
+            let packet = Packet::from(&vec![0; length][..]);
+            queue.waiting.borrow_mut().push(now, 7, length, packet);
+        }
+        let mut in_a_row = 0;
+        while queue.have_turn() && queue.next(now).is_some() {
+            in_a_row += 1;
+        }
+        assert_eq!(in_a_row * length as i64, LEAD_MAX + length as i64);
+    }
+}

@@ -79,6 +79,7 @@ impl Windows {
         if trip.received > u64::from(self.stream) / 3 * 2 {
             self.stream = self.stream.saturating_mul(2);
         }
+        // One round trip halves it at most.
         let share = trip.share().max(u64::from(before) / 2).min(MOST) as u32;
         let free = u64::from(self.connection).saturating_sub(held);
         let most = (free / 2).max(LEAST.into()) as u32;
