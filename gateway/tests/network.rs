@@ -17,6 +17,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command};
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -51,9 +52,13 @@ struct Host {
 }
 
 impl Host {
-    fn new(outside: &str, admin: &'static str, addresses: [&str; 2]) -> Self {
-        let net = |address: &str| format!("{address}/30");
-        let namespace = Namespace::new(&[&net(outside)], &[&net(admin)]);
+    fn new(addresses: [&str; 2]) -> Self {
+        // Tests that run beside this one have links of their own to this namespace.
+        static MADE: AtomicU8 = AtomicU8::new(0);
+        let number = MADE.fetch_add(1, Relaxed);
+        let admin = format!("10.231.{number}.2").leak();
+        let outside = format!("10.231.{number}.1/24");
+        let namespace = Namespace::new(&[&outside], &[&format!("{admin}/24")]);
         let ip = |line: &str| {
             let words: Vec<_> = ["ip"].into_iter().chain(line.split(' ')).collect();
             namespace.run(&words);
@@ -89,8 +94,8 @@ struct Hosts {
 impl Hosts {
     fn new() -> Self {
         Self {
-            entry: Host::new("10.231.0.1", "10.231.0.2", [ENTRY, ENTRY6]),
-            exit: Host::new("10.231.0.5", "10.231.0.6", [EXIT, EXIT6]),
+            entry: Host::new([ENTRY, ENTRY6]),
+            exit: Host::new([EXIT, EXIT6]),
             folder: tempfile::tempdir().unwrap(),
         }
     }
