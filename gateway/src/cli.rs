@@ -10,6 +10,7 @@ mod keygen;
 mod network;
 mod security;
 mod tls_files;
+mod tun;
 mod udp_buffers;
 
 use std::path::PathBuf;
@@ -28,6 +29,7 @@ use security::SecurityArgs;
 
 pub use completions::Completions;
 pub use keygen::Keygen;
+pub use tun::Tun;
 pub use udp_buffers::udp_buffers;
 
 /// Carries many TCP streams over few carrier connections.
@@ -60,6 +62,9 @@ enum Command {
     Completions(Completions),
     /// Prints what buffers the kernel gives UDP sockets here; fails where a gateway asks for more.
     UdpBuffers,
+    /// Makes the interface that a gateway without rights carries IP packets from and to, or deletes it.
+    #[command(subcommand)]
+    Tun(Tun),
     /// Joins the connections of entries and exits that cannot reach each other; sees only what they
     /// say to each other.
     Rendezvous(RendezvousArgs),
@@ -76,6 +81,8 @@ pub enum Task {
     Completions(Completions),
     /// The kernel's buffers.
     UdpBuffers,
+    /// An interface.
+    Tun(Tun),
 }
 
 /// Where two leaf gateways meet.
@@ -291,6 +298,7 @@ impl Cli {
             Command::Keygen(keygen) => return Ok(Task::Keygen(keygen)),
             Command::Completions(completions) => return Ok(Task::Completions(completions)),
             Command::UdpBuffers => return Ok(Task::UdpBuffers),
+            Command::Tun(tun) => return Ok(Task::Tun(tun)),
             Command::Run { config } => Source::File(config),
             Command::Exit(args) => {
                 let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;

@@ -4,6 +4,7 @@ pub(crate) mod carrier;
 pub(crate) mod duplex;
 pub(crate) mod local_end;
 pub(crate) mod local_socket;
+pub(crate) mod netlink;
 pub(crate) mod proxy_header;
 pub(crate) mod quic;
 pub mod relay;

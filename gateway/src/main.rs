@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Ok(Task::Run(source)) => source,
         Ok(Task::Keygen(keygen)) => return print(keygen.run()),
         Ok(Task::Completions(completions)) => return print(completions.script()),
+        Ok(Task::Tun(tun)) => return print(tun.run()),
         Ok(Task::UdpBuffers) => return print(udp_buffers()),
         Err(problem) => {
             eprintln!("muxgate: {problem}");

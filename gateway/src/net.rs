@@ -5,6 +5,7 @@ pub(crate) mod datagrams;
 pub(crate) mod dial;
 pub(crate) mod dns;
 pub(crate) mod egress;
+pub(crate) mod interface;
 pub(crate) mod policy;
 pub(crate) mod protected_addresses;
 pub(crate) mod shared_ports;

@@ -49,6 +49,8 @@ struct Host {
     namespace: Namespace,
     /// Where its gateway's admin port is.
     admin: &'static str,
+    /// Addresses of its interface.
+    networks: [String; 2],
 }
 
 impl Host {
@@ -59,18 +61,32 @@ impl Host {
         let admin = format!("10.231.{number}.2").leak();
         let outside = format!("10.231.{number}.1/24");
         let namespace = Namespace::new(&[&outside], &[&format!("{admin}/24")]);
-        let ip = |line: &str| {
-            let words: Vec<_> = ["ip"].into_iter().chain(line.split(' ')).collect();
-            namespace.run(&words);
-        };
-        ip(&format!(
-            "tuntap add dev mux0 mode tun vnet_hdr user {OWNER}"
-        ));
         let [v4, v6] = addresses;
-        ip(&format!("addr add {v4}/24 dev mux0"));
-        ip(&format!("addr add {v6}/64 dev mux0 nodad"));
-        ip("link set mux0 mtu 1500 txqueuelen 10000 up");
-        Self { namespace, admin }
+        let host = Self {
+            namespace,
+            admin,
+            networks: [format!("{v4}/24"), format!("{v6}/64")],
+        };
+        host.make_interface("/dev/net/tun");
+        host
+    }
+
+    /// Makes the interface, or finds it as it is to be.
+    fn make_interface(&self, node: &str) {
+        let [v4, v6] = &self.networks;
+        self.namespace.run(&[
+            env!("CARGO_BIN_EXE_muxgate"),
+            "tun",
+            "create",
+            "--device-node",
+            node,
+            "--owner",
+            OWNER,
+            "--address",
+            v4,
+            "--address",
+            v6,
+        ]);
     }
 
     /// `address`: of this host.
@@ -361,12 +377,7 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
     let node = folder.join("tun").display().to_string();
     // As an init container makes it.
-    let made = Command::new("mknod")
-        .args([&node, "c", "10", "200"])
-        .status()
-        .unwrap();
-    assert!(made.success());
-    std::fs::set_permissions(&node, PermissionsExt::from_mode(0o666)).unwrap();
+    hosts.exit.make_interface(&node);
     let carrier = hosts.carrier();
     let exit = Powerless::start(&hosts.exit, &node, &["exit", "--listen", &carrier]);
     until("the exit listens", || folder.join("carrier").exists());
@@ -382,6 +393,10 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
     far.set_read_timeout(Some(Duration::from_millis(200)))
         .unwrap();
     until("packets pass", || exchange(&near, &far, b"without rights"));
+    // An init container that is run again takes nothing from a gateway that has the interface open.
+    hosts.exit.make_interface(&node);
+    far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    assert!(exchange(&near, &far, b"still"));
 }
 
 #[test]
@@ -408,7 +423,7 @@ fn an_interface_that_cannot_be_opened_is_an_error_that_says_what_to_do() {
     );
     let log = refused(&["--device", "eth0"]);
     assert!(
-        log.contains("MT0234") && log.contains("ip tuntap add dev eth0"),
+        log.contains("MT0234") && log.contains("muxgate tun create --device eth0"),
         "{log}"
     );
 }

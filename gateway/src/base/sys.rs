@@ -313,6 +313,21 @@ pub(crate) fn set_tun_header(tun: BorrowedFd<'_>, bytes: i32) -> std::io::Result
     Ok(())
 }
 
+/// Has the interface of `tun` belong to the user `owner`, who may open it without a capability, and stay when `tun` is closed
+/// (TUNSETOWNER, TUNSETPERSIST).
+///
+/// # Errors
+/// The system's.
+#[allow(unsafe_code)]
+pub(crate) fn keep_tun(tun: BorrowedFd<'_>, owner: u32) -> std::io::Result<()> {
+    for (request, value) in [(libc::TUNSETOWNER, owner), (libc::TUNSETPERSIST, 1)] {
+        // SAFETY: the argument of both requests is a number.
+        let result = unsafe { libc::ioctl(tun.as_raw_fd(), request, libc::c_ulong::from(value)) };
+        ok(result)?;
+    }
+    Ok(())
+}
+
 fn ok(result: libc::c_int) -> std::io::Result<()> {
     match result {
         0.. => Ok(()),

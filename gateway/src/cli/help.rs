@@ -74,6 +74,10 @@ Examples:
   Take what iptables redirects (iptables -t nat -A OUTPUT -d 10.0.0.0/8 -p tcp -j REDIRECT --to-ports
   15001):
     muxgate entry --security none --connect far.example.com:64000 --transparent 15001
+  IP packets between two hosts, here the entry; root makes the interface, and user 65532 runs the gateway:
+    muxgate tun create --owner 65532 --address 10.72.0.1/24 --route 10.20.0.0/16
+    muxgate entry --security none --connect far.example.com:64000 --entry-cidr 10.72.0.0/24 \\
+      --exit-cidr 10.20.0.0/16
   From and to Unix sockets:
     muxgate entry --security none --connect far.example.com:64000 \\
       --forward unix:/run/web.sock:web.internal:80 --forward 5432:unix:/run/postgresql/.s.PGSQL.5432";

@@ -2,8 +2,8 @@
 //! Documentation/networking/tuntap.rst).
 //!
 //! Packets begin with a header of virtio-net (10 bytes, little endian), so that the kernel hands over TCP and UDP before it cuts
-//! them into segments, and takes them so. Somebody who may has made the interface (`ip tuntap add`), and this user owns it; or, where
-//! this process may make one, it lasts as long as the process.
+//! them into segments, and takes them so. The interface is made by somebody who may ([`keep`], `muxgate tun create`), and owned by this
+//! user; or, where this process may make one, it lasts as long as the process.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -39,7 +39,7 @@ pub(crate) enum TunError {
     )]
     Node { node: String, error: io::Error },
     #[error(
-        "interface {device} cannot be opened: {error}. Make it as root by `ip tuntap add dev {device} mode tun vnet_hdr user UID` with the UID of this process, or give the process CAP_NET_ADMIN"
+        "interface {device} cannot be opened: {error}. Make it as root by `muxgate tun create --device {device} --owner UID` with the UID of this process, or give the process CAP_NET_ADMIN"
     )]
     Interface { device: String, error: io::Error },
     #[error("interface {device}: {what}: {error}")]
@@ -64,20 +64,7 @@ impl Tun {
     /// # Errors
     /// [`TunError`].
     pub(crate) fn open(node: &str, device: &str, offloads: bool) -> Result<Self, TunError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
-            .open(node);
-        let file = file.map_err(|error| TunError::Node {
-            node: node.to_owned(),
-            error,
-        })?;
-        let flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
-        sys::attach_tun(file.as_fd(), device, flags).map_err(|error| TunError::Interface {
-            device: device.to_owned(),
-            error,
-        })?;
+        let file = attached(node, device)?;
         let setting = |what, error| TunError::Setting {
             device: device.to_owned(),
             what,
@@ -129,6 +116,38 @@ impl Packets<'_> {
         let read = self.0.try_io(|file| file.get_ref().read(buffer));
         read.unwrap_or_else(|_| Err(ErrorKind::WouldBlock.into()))
     }
+}
+
+/// Makes the interface `device` by `node`, or takes one that nobody has open: it belongs to the user `owner`, and stays.
+///
+/// # Errors
+/// [`TunError`]; without CAP_NET_ADMIN in any case.
+pub(crate) fn keep(node: &str, device: &str, owner: u32) -> Result<(), TunError> {
+    let file = attached(node, device)?;
+    sys::keep_tun(file.as_fd(), owner).map_err(|error| TunError::Setting {
+        device: device.to_owned(),
+        what: "setting its owner",
+        error,
+    })
+}
+
+/// An open node that is the end of `device`.
+fn attached(node: &str, device: &str) -> Result<File, TunError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(node);
+    let file = file.map_err(|error| TunError::Node {
+        node: node.to_owned(),
+        error,
+    })?;
+    let flags = IFF_TUN | IFF_NO_PI | IFF_VNET_HDR;
+    sys::attach_tun(file.as_fd(), device, flags).map_err(|error| TunError::Interface {
+        device: device.to_owned(),
+        error,
+    })?;
+    Ok(file)
 }
 
 /// Returns whether those of UDP are among them.

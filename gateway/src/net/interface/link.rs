@@ -1,0 +1,86 @@
+//! What the kernel says of an interface.
+
+use std::io;
+
+use netlink_packet_core::Nla;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{InfoData, LinkAttribute, LinkInfo, LinkMessage};
+
+use crate::io::netlink::Netlink;
+
+/// Attributes of TUN interfaces (linux/if_link.h), which the library has no names for.
+const IFLA_TUN_OWNER: u16 = 1;
+const IFLA_TUN_TYPE: u16 = 3;
+const IFLA_TUN_PERSIST: u16 = 6;
+/// Not `IFF_TAP`.
+const IFF_TUN: u32 = 1;
+
+/// An interface.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    /// A TUN interface, not TAP and nothing else.
+    pub(super) is_tun: bool,
+    /// It stays when nobody has it open.
+    pub(super) is_persistent: bool,
+    /// The user who may open it.
+    pub(super) owner: Option<u32>,
+}
+
+impl Link {
+    /// The interface of this name, if there is one.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn named(netlink: &mut Netlink, name: &str) -> io::Result<Option<Self>> {
+        let mut message = LinkMessage::default();
+        message
+            .attributes
+            .push(LinkAttribute::IfName(name.to_owned()));
+        let answers = match netlink.request(RouteNetlinkMessage::GetLink(message), 0) {
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(None),
+            answers => answers?,
+        };
+        let link = answers.into_iter().find_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(link) => Some(Self::of(&link)),
+            _ => None,
+        });
+        Ok(link)
+    }
+
+    fn of(message: &LinkMessage) -> Self {
+        let mut link = Self {
+            index: message.header.index,
+            ..Self::default()
+        };
+        let infos = message
+            .attributes
+            .iter()
+            .flat_map(|attribute| match attribute {
+                LinkAttribute::LinkInfo(infos) => infos.as_slice(),
+                _ => &[],
+            });
+        for info in infos {
+            if let LinkInfo::Data(InfoData::Tun(attributes)) = info {
+                attributes.iter().for_each(|attribute| link.take(attribute));
+            }
+        }
+        link
+    }
+
+    fn take(&mut self, attribute: &impl Nla) {
+        let mut bytes = vec![0; attribute.value_len()];
+        attribute.emit_value(&mut bytes);
+        let value = match (bytes[..].try_into(), &bytes[..]) {
+            (Ok(four), _) => u32::from_ne_bytes(four),
+            (_, [one]) => u32::from(*one),
+            _ => return,
+        };
+        match attribute.kind() {
+            IFLA_TUN_OWNER => self.owner = Some(value),
+            IFLA_TUN_TYPE => self.is_tun = value == IFF_TUN,
+            IFLA_TUN_PERSIST => self.is_persistent = value != 0,
+            _ => {}
+        }
+    }
+}
