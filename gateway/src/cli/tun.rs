@@ -75,9 +75,7 @@ impl Tun {
 impl Create {
     fn run(self) -> anyhow::Result<String> {
         for peer in &self.peer {
-            let routes = self.route.iter().copied();
-            let looping = routes.filter(|route| interface::carrier_loops(&[*route], *peer));
-            if let Some(route) = looping.last() {
+            if let Some(route) = interface::carrier_loop(&self.route, *peer) {
                 anyhow::bail!(
                     "--route {route} has the carrier's peer {peer} in it: the carrier would run inside itself"
                 );

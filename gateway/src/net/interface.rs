@@ -28,12 +28,10 @@ const QUEUE_PACKETS: u32 = 10_000;
 const NODE: (u32, u32) = (10, 200);
 /// As udev makes it: the kernel asks who owns the interface, not who may open the node.
 const NODE_MODE: u32 = 0o666;
-/// What has a host pass packets on, by the IP version.
-const FORWARDING: [(&str, fn(&Cidr) -> bool); 2] = [
-    ("net/ipv4/ip_forward", |cidr| cidr.address.is_ipv4()),
-    ("net/ipv6/conf/all/forwarding", |cidr| {
-        cidr.address.is_ipv6()
-    }),
+/// What has a host pass packets on, and whether it is of IPv6.
+const FORWARDING: [(&str, bool); 2] = [
+    ("net/ipv4/ip_forward", false),
+    ("net/ipv6/conf/all/forwarding", true),
 ];
 
 /// An interface as it is to be.
@@ -85,9 +83,10 @@ fn hint(error: &io::Error) -> &'static str {
     }
 }
 
-/// Whether a carrier with `peer` would be routed into the interface that it serves.
-pub(crate) fn carrier_loops(routes: &[Cidr], peer: IpAddr) -> bool {
-    routes.iter().any(|route| route.contains(peer))
+/// The route by which a carrier with `peer` would run inside itself, if there is one.
+pub(crate) fn carrier_loop(routes: &[Cidr], peer: IpAddr) -> Option<Cidr> {
+    let mut routes = routes.iter().copied();
+    routes.find(|route| route.contains(peer))
 }
 
 impl Interface {
@@ -152,7 +151,10 @@ impl Interface {
             return Ok(());
         }
         let cidrs = || self.addresses.iter().chain(&self.routes);
-        for (key, _) in FORWARDING.iter().filter(|(_, has)| cidrs().any(has)) {
+        for (key, is_ipv6) in FORWARDING {
+            if !cidrs().any(|cidr| cidr.address.is_ipv6() == is_ipv6) {
+                continue;
+            }
             let path = format!("/proc/sys/{key}");
             // A pod has the setting of its node often, and may not write it.
             if std::fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1") {
@@ -232,7 +234,7 @@ mod tests {
     #[test]
     fn a_route_with_the_peer_in_it_is_a_loop() {
         let routes = ["10.0.0.0/8", "fd00::/8"].map(|text| text.parse().unwrap());
-        let loops = |peer: &str| carrier_loops(&routes, peer.parse().unwrap());
+        let loops = |peer: &str| carrier_loop(&routes, peer.parse().unwrap()).is_some();
         assert!(loops("10.1.2.3") && loops("fd00::1") && loops("::ffff:10.0.0.1"));
         assert!(!loops("192.0.2.1") && !loops("2001:db8::1"));
     }
