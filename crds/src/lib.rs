@@ -16,6 +16,7 @@ mod carrier;
 mod duration;
 mod forward;
 mod grant;
+mod network;
 mod policy;
 mod rendezvous;
 mod rules;
@@ -37,6 +38,7 @@ pub use forward::{
     ListenProtocol, Priority, ProxyProtocol, ServiceTarget, Target, UsersSecret,
 };
 pub use grant::{MuxGrant, MuxGrantFrom, MuxGrantSpec, MuxGrantTo};
+pub use network::{Network, NetworkPeer, NetworkRule};
 pub use policy::{Policy, PolicyRule};
 pub use rendezvous::Rendezvous;
 pub use rules::is_unsafe_sysctl;

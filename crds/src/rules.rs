@@ -5,6 +5,7 @@
 //! here against kube's local CEL and in `e2e` against an API server, which do not always agree.
 
 mod forwards;
+mod network;
 mod quic;
 mod security;
 mod ssh;
@@ -14,6 +15,7 @@ use kube::core::{Message, Rule};
 use muxtunnel_contract::ports;
 
 pub(crate) use forwards::*;
+pub(crate) use network::*;
 pub(crate) use quic::*;
 pub(crate) use security::*;
 pub(crate) use ssh::*;

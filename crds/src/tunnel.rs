@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Carrier, Duration, ExitSsh, Forward, MuxTunnelStatus, PodTemplate, Policy, Rendezvous, rules,
+    Carrier, Duration, ExitSsh, Forward, MuxTunnelStatus, Network, PodTemplate, Policy, Rendezvous,
+    rules,
 };
 
 /// A tunnel: streams enter at the entry gateways, cross in few carrier connections, and leave at the
@@ -66,7 +67,13 @@ use crate::{
     validation = rules::forwards_needed(),
     validation = rules::dynamic_needs_policy(),
     validation = rules::policy_is_of_an_exit(),
-    validation = rules::wan_port_reserved()
+    validation = rules::wan_port_reserved(),
+    validation = rules::network_is_of_gateways(),
+    validation = rules::network_is_native(),
+    validation = rules::network_has_one_gateway("entry"),
+    validation = rules::network_has_one_gateway("exit"),
+    validation = rules::network_peers_are_of_an_exit(),
+    validation = rules::network_rules_are_of_an_exit()
 )]
 pub struct MuxTunnelSpec {
     /// Which gateways this object makes. Entry: targets are dialled elsewhere, and `carrier.address`
@@ -93,6 +100,9 @@ pub struct MuxTunnelSpec {
         validation = rules::listen_ports_reserved()
     )]
     pub forwards: Vec<Forward>,
+    /// IP packets between the networks of both sides, beside the streams of forwards. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
     /// The connections between the gateways. Side Entry needs it, and side Rendezvous has none of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carrier: Option<Carrier>,

@@ -85,10 +85,10 @@ const ALLOWS: &str = "(has(self.policy) && has(self.policy.allow) && self.policy
 pub(crate) fn forwards_needed() -> Rule {
     rule(
         format!(
-            "self.side == 'Rendezvous' || self.forwards.size() > 0 || (self.side == 'Exit' && {ALLOWS})"
+            "self.side == 'Rendezvous' || self.forwards.size() > 0 || has(self.network) || (self.side == 'Exit' && {ALLOWS})"
         ),
-        "'side ' + self.side + ' needs at least one of forwards' + (self.side == 'Exit' ? ', or \
-         policy.allow' : '')",
+        "'side ' + self.side + ' needs at least one of forwards' + (self.side == 'Exit' ? ', or policy.allow' : '') + \
+         ', or network'",
     )
 }
 

@@ -1,0 +1,59 @@
+//! The rules of IP packets.
+
+use kube::core::Rule;
+
+use super::rule;
+
+/// Pattern of an address; the operator parses it.
+pub(crate) const ADDRESS: &str = "^[0-9a-fA-F:.]+$";
+
+pub(crate) fn network_is_of_gateways() -> Rule {
+    rule(
+        "!has(self.network) || self.side != 'Rendezvous'",
+        "'network: side ' + self.side + ' has no packets: write it where the entry and the exit are'",
+    )
+}
+
+pub(crate) fn network_is_native() -> Rule {
+    rule(
+        "!has(self.network) || !has(self.carrier) || self.carrier.protocol == 'Native'",
+        "'network is for carrier.protocol Native: ' + self.carrier.protocol + ' carries no IP packets'",
+    )
+}
+
+/// A route leads to one interface.
+pub(crate) fn network_has_one_gateway(end: &str) -> Rule {
+    rule(
+        format!(
+            "!has(self.network) || !has(self.{end}) || ((!has(self.{end}.replicas) || self.{end}.replicas == 1) && \
+             !has(self.{end}.autoscaling))"
+        ),
+        format!(
+            "'network: its packets go through one {end} gateway: leave {end}.' + (has(self.{end}.autoscaling) ? \
+             'autoscaling' : 'replicas') + ' out'"
+        ),
+    )
+}
+
+pub(crate) fn network_peers_are_of_an_exit() -> Rule {
+    rule(
+        "!has(self.network) || self.side == 'Exit' || !(has(self.network.peers) || \
+         (has(self.network.peersReachEachOther) && self.network.peersReachEachOther))",
+        "'network.peers and network.peersReachEachOther are for side Exit; side ' + self.side + ' has one entry'",
+    )
+}
+
+pub(crate) fn network_rules_are_of_an_exit() -> Rule {
+    rule(
+        "!has(self.network) || self.side != 'Entry' || !(has(self.network.allow) || has(self.network.deny))",
+        "'network.allow and network.deny are what exits go by, and side ' + self.side + ' has none: write them where the \
+         exit is'",
+    )
+}
+
+pub(crate) fn network_ports_in_order() -> Rule {
+    rule(
+        "!has(self.endPort) || (has(self.port) && self.port <= self.endPort)",
+        "'network: endPort %d needs a port that is not more'.format([self.endPort])",
+    )
+}
