@@ -126,6 +126,7 @@ codes! {
     WatchUnanswered = 342, "The API server does not answer a watch, so the operator does not hear of changes of that kind.", "Look at the operator's log: the chart's roles grant the rights (`list`, `watch`), and its definitions the kinds.";
     BuildFailed = 343, "What an object needs could not be rendered.", "This is a fault of the operator: please report the log line with the object's spec.";
     BenchmarkRunnerSilent = 344, "A benchmark's runner did not answer the operator as it should.", "Nothing, if it stays rare: the operator asks again. Otherwise read the Job's pod log, and allow the operator to reach port 64002 of that pod.";
+    InterfaceFailed = 345, "The init container `network` of a gateway's pod cannot make the interface for IP packets.", "Do what the message says. Where the node has no TUN driver, load the module `tun` there (`modprobe tun`); where forwarding cannot be set, have `tuning.sysctls` set it with `allowUnsafe`, or leave `network.forward` out.";
     SysctlProbing = 350, "A Job tries the sysctls in a pod of its own before gateways get them.", "Wait: gateways follow within seconds of its end. If it lasts, see what the message says keeps it, or `kubectl describe` the Job.";
     SandboxFailed = 351, "A pod with the sysctls could not be set up: the kernel does not know one, or does not take its value.", "Correct the name or the value in `tuning.sysctls`. Gateways that run stay as they are, and the operator tries again within 10 minutes.";
     SysctlProbeFailed = 352, "The Job that tries the sysctls ended without saying whether the node takes them.", "See what the message says of its pod: the node, a quota or the image may be the cause. It is tried again a minute later; gateways that run stay as they are.";
@@ -141,9 +142,9 @@ codes! {
     OperatorNotAvailable = 385, "No operator runs.", "Install the chart; where it is installed, `kubectl describe` the operator's pods.";
     LeaderMissing = 386, "No operator holds the leader's Lease, so nothing is reconciled.", "Read the logs of the operator's pods; whether they may write the Lease is in the message of the first error.";
     KubeletTooOld = 387, "A node's kubelet is older than the safe sysctls that tuned gateways need.", "Upgrade the node to Kubernetes 1.32 or newer, or keep gateways off it by `template.nodeSelector`.";
-    PodSecurityTooStrict = 388, "The Pod Security level of a namespace refuses pods that are asked for there.", "Use another namespace, or let its level be `privileged`: WAN emulation needs NET_ADMIN, and no other level allows unsafe sysctls.";
+    PodSecurityTooStrict = 388, "The Pod Security level of a namespace refuses pods that are asked for there.", "Use another namespace, or let its level be `privileged`: WAN emulation and networks need NET_ADMIN, and no other level allows unsafe sysctls.";
     ProbeInconclusive = 389, "A pod that tries out what a node lets gateways have came to no answer.", "Read the message, mend what kept the pod from running, and check again.";
-    TunMissing = 390, "A node has no usable /dev/net/tun.", "Load the module `tun` on the node; tunnels of this version do without.";
+    TunMissing = 390, "A node has no usable /dev/net/tun.", "Load the module `tun` on the node; tunnels without `spec.network` do without.";
     StatusOutdated = 391, "The operator has not reported on a tunnel's newest spec.", "Look whether the operator runs and serves the tunnel's namespace (`watchNamespaces` of the chart).";
     UdpBuffersSmall = 392, "A node gives UDP sockets smaller buffers than gateways ask for.", "Set `net.core.rmem_max` and `net.core.wmem_max` on the node, by `sysctl -w` and a file in /etc/sysctl.d: 8388608 each for protocols QUIC and HTTP3, 4194304 for KCP. No pod can set them. With smaller buffers, datagrams that come while a gateway is busy are lost, and sent again.";
 

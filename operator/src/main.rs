@@ -65,6 +65,10 @@ struct RunArgs {
     #[arg(long, env = "WAN_EMULATION", default_value_t = false,
           action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     wan_emulation: bool,
+    /// Allow networks of MuxTunnels (spec.network), whose init containers need NET_ADMIN and MKNOD.
+    #[arg(long, env = "NETWORK", default_value_t = false,
+          action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
+    network: bool,
     /// Keys of labels and annotations that a MuxTunnel may give its pods: NAME, * (every name without a prefix), PREFIX/NAME
     /// or PREFIX/*; repeatable. None: no keys.
     #[arg(long = "pod-metadata", env = "POD_METADATA", value_delimiter = ',')]
@@ -207,6 +211,7 @@ fn settings(args: RunArgs) -> Settings {
         bench_image: args.bench_image,
         image_pull_policy: args.image_pull_policy,
         wan_emulation: args.wan_emulation,
+        network: args.network,
         pod_metadata: args.pod_metadata,
         network_policy: args.network_policy.then(|| AdminPeers {
             operator_namespace: args.namespace.clone(),

@@ -17,6 +17,8 @@ pub struct Settings {
     pub image_pull_policy: String,
     /// Whether a tunnel may have WAN emulation, whose containers need NET_ADMIN.
     pub wan_emulation: bool,
+    /// Whether a tunnel may carry IP packets, whose init containers need NET_ADMIN and MKNOD.
+    pub network: bool,
     /// The keys of labels and annotations that a tunnel may give its pods.
     pub pod_metadata: Vec<KeyPattern>,
     /// Whether gateways get NetworkPolicies, and who reaches their admin port by them.

@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod config_map;
 pub mod deployment;
 mod horizontal_pod_autoscaler;
+mod network;
 pub mod network_policy;
 mod pod_disruption_budget;
 pub mod probe;
@@ -179,6 +180,9 @@ fn children(
     }
     Ok(resources)
 }
+
+/// Name of the init container that makes the interface for IP packets.
+pub(super) use network::CONTAINER as NETWORK_CONTAINER;
 
 /// Name of the container that emulates the network, in the status of pods.
 #[must_use]

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 
+use super::build::NETWORK_CONTAINER;
 use super::end::End;
 use super::problem::Problem;
 use crate::apply::is_owned;
@@ -92,8 +93,16 @@ pub(super) fn pod_problem(pod: &Pod) -> Option<Problem> {
     }
     let init = status.init_container_statuses.iter().flatten();
     init.chain(status.container_statuses.iter().flatten())
-        .find_map(waiting)
-        .map(|text| problem(Code::GatewaysNotReady, &text))
+        .find_map(|container| Some((container, waiting(container)?)))
+        .map(|(container, text)| problem(code(container), &text))
+}
+
+/// Of a container that does not start.
+fn code(container: &ContainerStatus) -> Code {
+    match container.name.as_str() {
+        NETWORK_CONTAINER => Code::InterfaceFailed,
+        _ => Code::GatewaysNotReady,
+    }
 }
 
 /// Why a container does not start, where that is more than a matter of time.

@@ -45,6 +45,8 @@ pub fn references(spec: &MuxTunnelSpec, namespace: &str) -> References {
         timeouts: _,
         tuning: _,
         wan: _,
+        // Networks and addresses, and no Services.
+        network: _,
     } = spec;
     let mut found = References::default();
     for forward in forwards {

@@ -10,6 +10,7 @@ mod certificates;
 mod end;
 mod forward;
 mod join;
+mod network;
 mod policy;
 mod problem;
 mod replicas;
@@ -20,6 +21,7 @@ pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{Identities, ValidatedCertificates};
 pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
 pub(super) use join::bundle;
+pub use network::ValidatedNetwork;
 pub use replicas::Replicas;
 pub(super) use rollouts::asked;
 pub use ssh::ValidatedSsh;
@@ -110,6 +112,8 @@ pub struct ValidatedTunnel {
     pub timeouts: Timeouts,
     /// Sysctls that were asked for, by name.
     pub tuning: BTreeMap<String, String>,
+    /// IP packets between the networks of both sides.
+    pub network: Option<ValidatedNetwork>,
     /// Emulation that was asked for and is allowed.
     pub wan: Option<ValidatedWan>,
     /// Emulation was asked for and is switched off.
@@ -213,7 +217,7 @@ pub fn validate(
         None => None,
     };
     let certificates = || ValidatedCertificates::of(tunnel, &holder.namespace, joined, settings);
-    let checked = problem::problem(tunnel, &settings.pod_metadata).map_or(Ok(()), Err);
+    let checked = problem::problem(tunnel, settings).map_or(Ok(()), Err);
     let certificates = checked
         .and_then(|()| certificates())
         .map_err(Hindrance::Invalid)?;
@@ -272,6 +276,9 @@ fn valid(
         resume: carrier.resume.unwrap_or(true),
         timeouts: timeouts(spec.timeouts)?,
         tuning,
+        network: (spec.network.as_ref())
+            .map(ValidatedNetwork::of)
+            .transpose()?,
         wan_disabled: wan.is_some() && !settings.wan_emulation,
         wan: wan.filter(|_| settings.wan_emulation),
         is_probed: spec

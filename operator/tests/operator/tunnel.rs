@@ -5,6 +5,7 @@ mod build;
 mod carriers;
 mod certificates;
 mod listeners;
+mod network;
 mod network_policy;
 pub(crate) mod privileges;
 mod probe;

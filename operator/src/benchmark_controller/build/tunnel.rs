@@ -46,6 +46,7 @@ pub fn tunnel(
             forward("echo", ECHO_PORT, agent),
         ],
         rendezvous: None,
+        network: None,
         carrier: Some(Carrier {
             protocol,
             transport: None,

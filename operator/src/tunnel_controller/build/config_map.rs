@@ -15,7 +15,7 @@ use muxtunnel_gateway_config::{
 };
 
 use super::sizing::sizing;
-use super::{BuildError, End, metadata};
+use super::{BuildError, End, metadata, network};
 use crate::protocol::configured;
 use crate::tunnel_controller::config_file::{self, FILE, STATIC_HASH, kept_key};
 use crate::tunnel_controller::rollouts::{Fallback, Rollout};
@@ -65,7 +65,7 @@ pub(super) fn config(
             .filter(|_| end == End::Entry),
         listen: end.is_dialled(tunnel).then(|| all_addresses(CARRIER_PORT)),
         trusted_proxies: gateway.trusted_proxies.clone(),
-        network: None,
+        network: (tunnel.network.as_ref()).map(|asked| network::config(asked, end)),
         admin: Some(all_addresses(ADMIN_PORT)),
         forwards: match end {
             End::Entry => forwards(tunnel),

@@ -22,7 +22,7 @@ use muxtunnel_crds::{PodTemplate, Resources};
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 
 use super::service::{SSH, carrier_port_names};
-use super::{BuildError, End, config_map, metadata, wan};
+use super::{BuildError, End, config_map, metadata, network, wan};
 use crate::labels;
 use crate::pods;
 use crate::settings::Settings;
@@ -35,7 +35,7 @@ use crate::tunnel_controller::validate::{
 /// Name of the gateway's container.
 pub(super) const CONTAINER: &str = "gateway";
 /// User and group of the images; no account on any node.
-const UID: i64 = 65532;
+pub(super) const UID: i64 = 65532;
 /// Program of the gateways' image.
 pub(super) const COMMAND: &str = "/usr/local/bin/muxgate";
 /// What a pod's grace period is longer than its gateway's drain: for the last words on carriers.
@@ -176,6 +176,7 @@ fn pod(
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted(tunnel, end, gateway).into_iter().unzip();
     let reads_secrets = !end.secrets(tunnel).is_empty();
     volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
+    let init_containers = init_containers(tunnel, end, settings);
     let mut placed = placed(&gateway.template);
     if let Some(rollout) = avoided(tunnel, end) {
         placed.affinity = Some(away_from(&rollout.avoided, placed.affinity));
@@ -188,10 +189,7 @@ fn pod(
             i64::from(gateway.drain_seconds) + LAST_WORDS_SECONDS,
         ),
         security_context: Some(pod_security(tunnel.sysctls(), reads_secrets)),
-        init_containers: tunnel
-            .wan
-            .as_ref()
-            .map(|asked| vec![wan::container(asked, settings)]),
+        init_containers: some(&init_containers),
         containers: vec![container(tunnel, end, gateway, settings, mounts)],
         volumes: Some(volumes),
         affinity: Some(apart(placed.affinity.clone(), &own_labels)),
@@ -199,6 +197,15 @@ fn pod(
             .or_else(|| Some(vec![spread(own_labels)])),
         ..placed
     }
+}
+
+/// What makes the network, and what emulates another one.
+fn init_containers(tunnel: &ValidatedTunnel, end: End, settings: &Settings) -> Vec<Container> {
+    let network = tunnel.network.as_ref();
+    let network = network.map(|asked| network::container(asked, end, settings));
+    let wan = tunnel.wan.as_ref();
+    let wan = wan.map(|asked| wan::container(asked, settings));
+    network.into_iter().chain(wan).collect()
 }
 
 /// What decides which nodes a pod may land on, and that it can be started there.
@@ -287,6 +294,10 @@ fn mounted(
         (
             ssh.map(|ssh| secret_volume(SSH_VOLUME, &ssh.secret)),
             config_map::SSH_FOLDER,
+        ),
+        (
+            tunnel.network.as_ref().map(|_| network::volume()),
+            network::FOLDER,
         ),
     ];
     let volumes = volumes.into_iter();

@@ -55,6 +55,10 @@ fn workers(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Op
     if tunnel.protocol == Protocol::Jmux && end == End::Entry {
         return None;
     }
+    // No flow of packets is reordered.
+    if tunnel.network.is_some() {
+        return Some(1);
+    }
     let limited = limit(gateway, "cpu", quantity::cores);
     let memory_counts = [&tunnel.entry, &tunnel.exit]
         .into_iter()

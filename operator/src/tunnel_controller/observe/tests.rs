@@ -44,6 +44,7 @@ fn tunnel() -> ValidatedTunnel {
         resume: true,
         timeouts: muxtunnel_gateway_config::Timeouts::default(),
         tuning: BTreeMap::new(),
+        network: None,
         wan: None,
         wan_disabled: false,
         is_probed: false,

@@ -8,14 +8,14 @@ use muxtunnel_crds::{
 };
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, FORWARDS_MAX};
 
-use super::ssh;
+use super::{network, ssh};
 use crate::certificates::join::is_address;
 use crate::protocol::configured;
-use crate::settings::KeyPattern;
+use crate::settings::{KeyPattern, Settings};
 use crate::tunnel_controller::references::is_reverse;
 
-/// The first thing that cannot be built, as a sentence. `permitted`: the keys of labels and annotations of pods.
-pub(super) fn problem(tunnel: &MuxTunnel, permitted: &[KeyPattern]) -> Option<String> {
+/// The first thing that cannot be built, as a sentence.
+pub(super) fn problem(tunnel: &MuxTunnel, settings: &Settings) -> Option<String> {
     let spec = &tunnel.spec;
     if spec.forwards.len() > FORWARDS_MAX {
         let count = spec.forwards.len();
@@ -45,7 +45,8 @@ pub(super) fn problem(tunnel: &MuxTunnel, permitted: &[KeyPattern]) -> Option<St
     }
     ssh::problem(spec)
         .or_else(|| of_services(spec))
-        .or_else(|| of_pods(spec, permitted))
+        .or_else(|| of_pods(spec, &settings.pod_metadata))
+        .or_else(|| network::problem(spec, settings.network))
 }
 
 /// Only a port that accepts carriers has load balancers whose PROXY headers count.
@@ -96,7 +97,8 @@ fn of_service(field: &str, service: &GatewayService) -> Option<String> {
     })
 }
 
-/// By labels and annotations other programs of a cluster give pods images, volumes and networks.
+/// By labels and annotations other programs of a cluster give pods images, volumes and networks. `permitted`: the keys that
+/// pods may have.
 fn of_pods(spec: &MuxTunnelSpec, permitted: &[KeyPattern]) -> Option<String> {
     let gateways = [&spec.entry, &spec.exit].into_iter().flatten();
     let rendezvous = spec.rendezvous.iter();

@@ -237,7 +237,7 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
             let init = pod["initContainers"].as_array().into_iter().flatten();
             for container in init.chain(pod["containers"].as_array().unwrap()) {
                 let (image, command) = match container["name"].as_str().unwrap() {
-                    "gateway" | "sysctl-probe" => {
+                    "gateway" | "network" | "sysctl-probe" => {
                         ("example.com/gateway:1", "/usr/local/bin/muxgate")
                     }
                     "wan" => ("example.com/netem:1", "/usr/local/bin/muxwan"),
@@ -258,30 +258,31 @@ fn images_accounts_and_volumes_are_of_a_closed_list() {
 
 #[test]
 fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_allowed_as_unsafe() {
-    let mut emulating = 0;
+    let (mut emulating, mut routing) = (0, 0);
     for (name, object) in good_tunnels() {
         for (_, pod) in pods(&object).unwrap() {
             let found = violations(&pod);
-            let (wan, others): (BTreeSet<_>, BTreeSet<_>) = found
-                .into_iter()
-                .partition(|control| control.ends_with(": wan"));
-            let emulates = pod["initContainers"].is_array();
-            emulating += usize::from(emulates);
-            let wanted = match emulates {
-                true => vec![
-                    "capabilities added: wan",
-                    "non-root user: wan",
-                    "non-root: wan",
-                ],
-                false => vec![],
-            };
-            assert_eq!(wan.into_iter().collect::<Vec<_>>(), wanted, "{name}");
+            let (own, others): (BTreeSet<_>, BTreeSet<_>) =
+                found.into_iter().partition(|control| {
+                    control.ends_with(": wan") || control.ends_with(": network")
+                });
+            let init = pod["initContainers"].as_array().into_iter().flatten();
+            let init = init.map(|container| container["name"].as_str().unwrap());
+            let wanted: BTreeSet<_> = init
+                .flat_map(|container| {
+                    ["capabilities added", "non-root user", "non-root"]
+                        .map(|control| format!("{control}: {container}"))
+                })
+                .collect();
+            emulating += usize::from(wanted.contains("non-root: wan"));
+            routing += usize::from(wanted.contains("non-root: network"));
+            assert_eq!(own, wanted, "{name}");
             let allows_unsafe = object["spec"]["tuning"]["allowUnsafe"] == true;
             let excused = |control: &String| allows_unsafe && control.starts_with("sysctls: ");
             assert!(others.iter().all(excused), "{name}: {others:?}");
         }
     }
-    assert!(emulating > 0, "no good object emulates a network");
+    assert!(emulating > 0 && routing > 0, "no good object has an init container");
 }
 
 /// Other programs of a cluster give pods images, volumes and networks by labels and annotations, each by keys of its own.

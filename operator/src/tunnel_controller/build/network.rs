@@ -1,0 +1,124 @@
+//! The interface for IP packets: the container `network` of a gateway's pod makes it, and the gateway opens it. That container
+//! alone is UID 0 and has NET_ADMIN, for the interface and its routes, and MKNOD, for the TUN driver's node.
+
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, EmptyDirVolumeSource, ResourceRequirements, SeccompProfile,
+    SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use muxtunnel_gateway_config::{Cidr, DEVICE_DEFAULT, Network};
+
+use super::End;
+use super::deployment::{COMMAND, UID};
+use crate::settings::Settings;
+use crate::tunnel_controller::validate::ValidatedNetwork;
+
+/// Name of the container.
+pub(in crate::tunnel_controller) const CONTAINER: &str = "network";
+/// The volume with the node.
+pub(super) const VOLUME: &str = "tun";
+/// Where both containers have it.
+pub(super) const FOLDER: &str = "/run/muxtunnel";
+
+fn node() -> String {
+    format!("{FOLDER}/tun")
+}
+
+/// The network as a gateway reads it.
+pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
+    let mut config = Network {
+        device: DEVICE_DEFAULT.to_owned(),
+        node: node(),
+        entry_cidrs: network.entry_cidrs.clone(),
+        exit_cidrs: network.exit_cidrs.clone(),
+        mtu: network.mtu,
+        offloads: true,
+        peers: Vec::new(),
+        peers_reach_each_other: false,
+        allow: Vec::new(),
+        deny: Vec::new(),
+    };
+    if end == End::Exit {
+        config.peers.clone_from(&network.peers);
+        config.peers_reach_each_other = network.peers_reach_each_other;
+        config.allow.clone_from(&network.allow);
+        config.deny.clone_from(&network.deny);
+    }
+    config
+}
+
+/// The init container of the gateways of `end`.
+pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Settings) -> Container {
+    Container {
+        name: CONTAINER.to_owned(),
+        image: Some(settings.gateway_image.clone()),
+        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        command: Some(vec![COMMAND.to_owned()]),
+        args: Some(args(network, end)),
+        resources: Some(ResourceRequirements {
+            requests: Some(
+                [("cpu", "10m"), ("memory", "16Mi")]
+                    .map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())))
+                    .into(),
+            ),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(SecurityContext {
+            run_as_user: Some(0),
+            run_as_group: Some(0),
+            run_as_non_root: Some(false),
+            allow_privilege_escalation: Some(false),
+            read_only_root_filesystem: Some(true),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".to_owned()]),
+                add: Some(vec!["NET_ADMIN".to_owned(), "MKNOD".to_owned()]),
+            }),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".to_owned(),
+                localhost_profile: None,
+            }),
+            ..SecurityContext::default()
+        }),
+        // What it prints where it fails is what the tunnel's condition reports.
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        volume_mounts: Some(vec![VolumeMount {
+            name: VOLUME.to_owned(),
+            mount_path: FOLDER.to_owned(),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
+
+fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
+    let (addresses, routes): (&[IpAddr], &[Cidr]) = match end {
+        End::Exit => (&network.exit_addresses, &network.entry_cidrs),
+        End::Entry | End::Rendezvous => (&network.entry_addresses, &network.exit_cidrs),
+    };
+    let flag = |name: &str, value: String| [format!("--{name}"), value];
+    let mut args = vec!["tun".to_owned(), "create".to_owned()];
+    args.extend(flag("device", DEVICE_DEFAULT.to_owned()));
+    args.extend(flag("device-node", node()));
+    args.extend(flag("owner", UID.to_string()));
+    args.extend(flag("mtu", network.mtu.to_string()));
+    let addresses = addresses.iter();
+    args.extend(addresses.flat_map(|address| flag("address", address.to_string())));
+    args.extend(
+        routes
+            .iter()
+            .flat_map(|route| flag("route", route.to_string())),
+    );
+    args.extend(network.forward.then(|| "--forward".to_owned()));
+    args
+}
+
+/// An empty directory. The kernel opens a node in there as in any other, for the kubelet mounts it without `nodev`.
+pub(super) fn volume() -> Volume {
+    Volume {
+        name: VOLUME.to_owned(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    }
+}
