@@ -82,6 +82,8 @@ fn description(namespace: &str) -> String {
 struct Wanting {
     /// WAN emulation has NET_ADMIN.
     wan: BTreeSet<String>,
+    /// The init container of a network has NET_ADMIN and MKNOD.
+    network: BTreeSet<String>,
     /// No other level allows a pod with an unsafe sysctl.
     sysctls: BTreeSet<String>,
 }
@@ -91,6 +93,7 @@ impl Wanting {
     fn words(&self) -> Option<String> {
         let parts = [
             ("WAN emulation", &self.wan),
+            ("the network", &self.network),
             ("unsafe sysctls", &self.sysctls),
         ];
         let parts = parts.into_iter().filter(|(_, names)| !names.is_empty());
@@ -113,6 +116,9 @@ fn wanting(tunnels: &[Tunnel]) -> BTreeMap<String, Wanting> {
             .or_default();
         if tunnel.spec["wan"].is_object() {
             of_namespace.wan.insert(tunnel.name_any());
+        }
+        if tunnel.spec["network"].is_object() {
+            of_namespace.network.insert(tunnel.name_any());
         }
         let tuning = &tunnel.spec["tuning"];
         let mut sysctls = tuning["sysctls"].as_array().into_iter().flatten();
@@ -164,6 +170,7 @@ mod tests {
             {"metadata": {"name": "tuned", "namespace": "b"}, "spec": {"tuning": {
                 "allowUnsafe": true, "sysctls": [{"name": "net.core.somaxconn", "value": "9"}],
             }}},
+            {"metadata": {"name": "routed", "namespace": "c"}, "spec": {"network": {"entryCIDRs": ["10.72.0.1/32"]}}},
             {"metadata": {"name": "careful", "namespace": "a"}, "spec": {"tuning": {
                 "allowUnsafe": true, "sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1 2 3"}],
             }}},
@@ -179,6 +186,8 @@ mod tests {
         };
         assert_eq!(level("a", Some("restricted")), Verdict::Good);
         assert_eq!(level("b", Some("privileged")), Verdict::Good);
+        assert_eq!(level("c", Some("privileged")), Verdict::Good);
+        assert!(matches!(level("c", Some("baseline")), Verdict::Finding(_)));
         assert!(matches!(level("b", None), Verdict::Warning(_)));
         let Verdict::Finding(finding) = level("b", Some("baseline")) else {
             panic!("no finding");
