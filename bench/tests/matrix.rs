@@ -66,6 +66,7 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
             cell.ratio_to_direct.is_some() && cell.rtt_ms.is_some(),
             "{cell:?}"
         );
+        assert!(cell.ratio_to_untuned_direct.is_some(), "{cell:?}");
         assert!(
             cell.iperf
                 .as_deref()
@@ -300,7 +301,7 @@ async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
         log.push('\n');
         if let Some(address) = line.strip_prefix("listening on ") {
             url = format!("http://{address}");
-        } else if line.ends_with(": waiting for it") {
+        } else if line.contains(": waiting for its pods; ") {
             let (index, offer) = offers.next().expect("one offer for each environment");
             let url = format!("{url}/v1/environments/{index}");
             client.put::<State>(&url, &offer, DEADLINE).await.unwrap();
