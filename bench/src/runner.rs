@@ -104,7 +104,7 @@ impl Work {
     async fn measure_all(&mut self, deadline: Duration) -> anyhow::Result<()> {
         let (cells, environments) = (self.matrix.cells(), self.matrix.environments());
         self.log.line(&format!(
-            "muxbench {}: {} cells in {} environments; {} rounds of {} s a cell, {} s of it warm-up; {}",
+            "muxbench {}: {} cells, {} environments, {} rounds of {} s (warm-up {} s); {}",
             env!("CARGO_PKG_VERSION"),
             cells.len(),
             environments.len(),
