@@ -29,7 +29,7 @@ pub enum Record {
 pub enum Status {
     /// Measured in all rounds.
     Ok,
-    /// Something broke; the reason says what.
+    /// A run failed; see the reason.
     Failed,
     /// Not measured, because its delay could not be made.
     Refused,
@@ -46,7 +46,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// The result of one cell, and what it stands on.
+/// The result of one cell, with the conditions of its measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The path.

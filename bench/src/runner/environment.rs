@@ -33,7 +33,7 @@ const PROBE_ATTEMPTS: u32 = 3;
 const RTT_TOLERANCE: f64 = 0.1;
 const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
 
-/// What a route stands on.
+/// The survey of a route.
 #[derive(Debug, Clone)]
 pub(super) struct Survey {
     pub(super) route: Route,

@@ -167,7 +167,7 @@ async fn run_once(
     let url = format!("{}/v1/client", pair.client_url);
     let sent = client.post::<ClientReport>(&url, &request, deadline).await;
 
-    // The server is stopped whatever the client met, else its port stays taken.
+    // The server is stopped even if the client failed; otherwise its port stays in use.
     let all_sent = sent
         .as_ref()
         .is_ok_and(|report| report.complaints.is_empty());
