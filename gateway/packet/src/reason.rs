@@ -21,6 +21,8 @@ pub enum DropReason {
     NoRoute,
     /// A rule denies the destination, protocol or port, or one peer's reach to another.
     Policy,
+    /// It is longer than the path takes, and must not or cannot be cut.
+    TooBig,
     /// The queue was over its limit.
     QueueFull,
     /// `CoDel`: it waited too long.
@@ -33,7 +35,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of metrics.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::AddressNotCarried,
         Self::SourceNotLocal,
@@ -43,6 +45,7 @@ impl DropReason {
         Self::SourceOfOtherPeer,
         Self::NoRoute,
         Self::Policy,
+        Self::TooBig,
         Self::QueueFull,
         Self::Codel,
         Self::NoSession,
@@ -62,6 +65,7 @@ impl DropReason {
             Self::SourceOfOtherPeer => "source_of_other_peer",
             Self::NoRoute => "no_route",
             Self::Policy => "policy",
+            Self::TooBig => "too_big",
             Self::QueueFull => "queue_full",
             Self::Codel => "codel",
             Self::NoSession => "no_session",
