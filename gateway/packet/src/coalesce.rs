@@ -21,10 +21,10 @@ pub const COALESCE_FLOWS_MAX: usize = 8;
 /// Packets that are joined to one: UDP_MAX_SEGMENTS of kernels before 6.8, and UDP_GRO_CNT_MAX.
 pub const COALESCE_SEGMENTS_MAX: usize = 64;
 
-/// What takes packets for the device: virtio header, and IP packet behind it.
-pub type Emit<'a> = &'a mut dyn FnMut(&[u8; VIRTIO_HEADER_BYTES], &[u8]);
+/// What takes framed packets for the device.
+pub type Emit<'a> = &'a mut dyn FnMut(&[u8]);
 
-/// Joins consecutive packets of a flow. Holds at most [`COALESCE_FLOWS_MAX`] x 64 KiB = 512 KiB.
+/// Joins consecutive packets of a flow. Holds at most ([`COALESCE_FLOWS_MAX`] + 1) x 64 KiB = 576 KiB.
 ///
 /// The owner calls [`Self::flush`] when no further packet has arrived; nothing is to wait for more.
 #[derive(Debug)]
@@ -33,12 +33,14 @@ pub struct Coalescer {
     /// The oldest first; the first `held` are in use, the others keep their buffers.
     flows: Vec<Held>,
     held: usize,
+    /// Where packets are framed that are not joined.
+    alone: Vec<u8>,
 }
 
 /// Packets of one flow that are joined so far.
 #[derive(Debug)]
 struct Held {
-    /// The first packet, with the payload of the others behind it.
+    /// Room for the virtio header, and the first packet, with the payload of the others behind it.
     bytes: Vec<u8>,
     first: Candidate,
     /// Of the next packet.
@@ -56,13 +58,8 @@ impl Coalescer {
             with_udp,
             flows: Vec::new(),
             held: 0,
+            alone: Vec::new(),
         }
-    }
-
-    /// Nothing is held.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.held == 0
     }
 
     /// Takes a plain packet, of which `checked` is what its check returned. Gives `emit` what is complete.
@@ -70,7 +67,7 @@ impl Coalescer {
         let candidate = Candidate::of(packet, checked, self.with_udp);
         let Some(candidate) = candidate else {
             self.flush_flows(|held| held.first.may_be_flow_of(checked), emit);
-            emit(&VirtioHeader::default().to_bytes(), packet);
+            self.emit_alone(packet, emit);
             return;
         };
         if let Some(at) = self.position(&candidate) {
@@ -83,7 +80,7 @@ impl Coalescer {
             }
         }
         if !candidate.may_begin() {
-            emit(&VirtioHeader::default().to_bytes(), packet);
+            self.emit_alone(packet, emit);
             return;
         }
         if self.held == COALESCE_FLOWS_MAX {
@@ -95,6 +92,11 @@ impl Coalescer {
     /// Gives `emit` all that is held.
     pub fn flush(&mut self, emit: Emit<'_>) {
         self.flush_flows(|_| true, emit);
+    }
+
+    fn emit_alone(&mut self, packet: &[u8], emit: Emit<'_>) {
+        frame(&mut self.alone, packet);
+        emit(&self.alone);
     }
 
     fn position(&self, candidate: &Candidate) -> Option<usize> {
@@ -115,8 +117,7 @@ impl Coalescer {
         let Some(held) = self.flows.get_mut(self.held) else {
             return;
         };
-        held.bytes.clear();
-        held.bytes.extend_from_slice(packet);
+        frame(&mut held.bytes, packet);
         held.sequence = candidate.sequence_after();
         held.segments = 1;
         held.push = false;
@@ -130,9 +131,10 @@ impl Coalescer {
             return false;
         };
         let payload = packet.get(candidate.payload_offset..).unwrap_or_default();
-        let fits = held.bytes.len() + payload.len() <= PACKET_BYTES_MAX;
+        let first = held.bytes.get(VIRTIO_HEADER_BYTES..).unwrap_or_default();
+        let fits = first.len() + payload.len() <= PACKET_BYTES_MAX;
         let follows = candidate.follows(&held.first, held.segments, held.sequence);
-        if !fits || !follows || !candidate.has_same_headers(packet, &held.bytes) {
+        if !fits || !follows || !candidate.has_same_headers(packet, first) {
             return false;
         }
         held.bytes.extend_from_slice(payload);
@@ -151,7 +153,7 @@ impl Coalescer {
         last.push
             || last.payload < size
             || held.segments == COALESCE_SEGMENTS_MAX
-            || held.bytes.len() + size > PACKET_BYTES_MAX
+            || held.bytes.len() + size > VIRTIO_HEADER_BYTES + PACKET_BYTES_MAX
     }
 
     fn flush_flows(&mut self, which: impl Fn(&Held) -> bool, emit: Emit<'_>) {
@@ -169,8 +171,8 @@ impl Coalescer {
     fn flush_at(&mut self, at: usize, emit: Emit<'_>) {
         let flows = self.flows.get_mut(at..self.held).unwrap_or_default();
         if let Some(held) = flows.first_mut() {
-            let header = held.finish();
-            emit(&header.to_bytes(), &held.bytes);
+            held.finish();
+            emit(&held.bytes);
             flows.rotate_left(1);
             self.held -= 1;
         }
@@ -178,11 +180,12 @@ impl Coalescer {
 }
 
 impl Held {
-    /// Writes the headers of the super-packet; returns its virtio header.
-    fn finish(&mut self) -> VirtioHeader {
-        if self.segments < 2 {
-            return VirtioHeader::default();
-        }
+    /// Writes the headers of the super-packet.
+    fn finish(&mut self) {
+        let framed = self.bytes.split_first_chunk_mut::<VIRTIO_HEADER_BYTES>();
+        let (2.., Some((header, packet))) = (self.segments, framed) else {
+            return;
+        };
         let Candidate {
             ipv6,
             protocol,
@@ -192,8 +195,7 @@ impl Held {
             ..
         } = self.first;
         let word = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
-        let length = self.bytes.len();
-        let packet = self.bytes.as_mut_slice();
+        let length = packet.len();
         if ipv6 {
             set_word(packet, 4, word(length - header_length));
         } else {
@@ -219,7 +221,7 @@ impl Held {
             (VirtioHeader::GSO_UDP_L4, UDP_CHECKSUM_OFFSET)
         };
         set_word(transport, checksum_offset.into(), pseudo);
-        VirtioHeader {
+        *header = VirtioHeader {
             flags: VirtioHeader::NEEDS_CSUM,
             gso_type,
             header_length: word(payload_offset),
@@ -227,5 +229,13 @@ impl Held {
             checksum_start: word(header_length),
             checksum_offset,
         }
+        .to_bytes();
     }
+}
+
+/// Writes `packet` behind the header of a plain one.
+fn frame(framed: &mut Vec<u8>, packet: &[u8]) {
+    framed.clear();
+    framed.extend(VirtioHeader::default().to_bytes());
+    framed.extend_from_slice(packet);
 }
