@@ -218,3 +218,6 @@ impl<'a> Sharing<'a> {
         all.saturating_sub(self.total - self.unsent().min(self.total))
     }
 }
+
+#[cfg(test)]
+mod tests;
