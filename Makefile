@@ -12,7 +12,7 @@ demo: install ## the main job: the benchmark matrix in a kind cluster, ends with
 test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N passed, N failed"
 	e2e/test-all
 
-bench: ## the data plane alone against its peers, on loopback and in network namespaces (up to 90 minutes)
+bench: ## the data plane alone against its peers, on loopback and in network namespaces (up to 110 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 

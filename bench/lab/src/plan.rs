@@ -2,7 +2,7 @@
 //! connections), in each cell the systems that are compared.
 //!
 //! Pure but for the look at which programs are installed. What is not chosen has a default that keeps a
-//! whole run below 90 minutes: not every system in every cell.
+//! whole run below 110 minutes: not every system in every cell.
 
 use crate::{
     scenario::{Scenario, Times},
@@ -361,14 +361,14 @@ mod tests {
     }
 
     #[test]
-    fn five_rounds_of_everything_take_at_most_90_minutes() {
+    fn five_rounds_of_everything_take_at_most_110_minutes() {
         // frp and chisel are in no distribution.
         let found = |system| !matches!(system, System::Frp | System::Chisel);
         let environments = environments(&default());
         let seconds: f64 = (1..=5)
             .map(|round| estimate(&environments, TIMES, round, found))
             .sum();
-        assert!(seconds < 90.0 * 60.0, "{seconds}");
+        assert!(seconds < 110.0 * 60.0, "{seconds}");
     }
 
     #[test]
