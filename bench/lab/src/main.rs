@@ -14,6 +14,7 @@ mod bare_quinn;
 mod bench;
 mod cli;
 mod congestion_control;
+mod counters;
 mod load;
 mod metric;
 mod network;

@@ -42,6 +42,13 @@ pub(crate) enum Metric {
     RecoveredMs,
     /// Time until the last stream was complete, milliseconds.
     CompleteMs,
+    /// Segments or datagrams of 100,000 that arrived after one that was sent later.
+    #[serde(rename = "out_of_order_per_100000")]
+    OutOfOrder,
+    /// Datagrams that did not arrive, per cent.
+    LostPercent,
+    /// Datagrams that arrived and found no room in the socket of their receiver, per cent.
+    NoRoomPercent,
     /// CPU seconds of both gateways for 10^9 bytes of payload.
     CpuSPerGb,
     /// Most memory of the entry at once, MiB.
@@ -71,6 +78,9 @@ impl Metric {
             Self::ReconnectMs => "reconnect ms",
             Self::RecoveredMs => "recovered ms",
             Self::CompleteMs => "complete ms",
+            Self::OutOfOrder => "ooo/100,000",
+            Self::LostPercent => "lost %",
+            Self::NoRoomPercent => "no room %",
             Self::CpuSPerGb => "CPU-s/GB",
             Self::EntryRssMib => "entry MiB",
             Self::ExitRssMib => "exit MiB",
@@ -97,6 +107,9 @@ impl Metric {
             | Self::ReconnectMs
             | Self::RecoveredMs
             | Self::CompleteMs
+            | Self::OutOfOrder
+            | Self::LostPercent
+            | Self::NoRoomPercent
             | Self::CpuSPerGb
             | Self::EntryRssMib
             | Self::ExitRssMib => true,

@@ -24,6 +24,10 @@ const TUNED: [(&str, &str); 2] = [
     ("net/ipv4/tcp_wmem", "4096 65536 67108864"),
 ];
 
+/// The values of client and server on [`Topology::Wan20`]. They are pinned because kernels differ: Linux 6.18 has 32 MiB as the
+/// maximum of `tcp_rmem`.
+const PINNED: [&str; 2] = ["4096 131072 6291456", "4096 16384 4194304"];
+
 /// A topology that exists.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -31,7 +35,7 @@ pub(crate) struct Network {
     /// One, or one a place.
     namespaces: Vec<Namespace>,
     /// What the kernel gave the sysctls of [`TUNED`].
-    defaults: Vec<String>,
+    defaults: [String; 2],
     delays: Vec<Process>,
 }
 
@@ -53,7 +57,7 @@ impl Network {
         let mut this = Self {
             topology,
             namespaces,
-            defaults: Vec::new(),
+            defaults: Default::default(),
             delays: Vec::new(),
         };
         for namespace in &this.namespaces {
@@ -62,10 +66,8 @@ impl Network {
             namespace.set("net/ipv4/tcp_tw_reuse", "1")?;
         }
         let first = this.namespace(Place::Client);
-        this.defaults = TUNED
-            .iter()
-            .map(|(key, _)| first.sysctl(key))
-            .collect::<Result<_>>()?;
+        let [rmem, wmem] = TUNED.map(|(key, _)| first.sysctl(key));
+        this.defaults = [rmem?, wmem?];
         if topology != Topology::Loopback {
             Link::ALL.into_iter().try_for_each(|link| this.lay(link))?;
         }
@@ -80,20 +82,25 @@ impl Network {
         &self.namespaces[place as usize % self.namespaces.len()]
     }
 
-    /// Gives the ends of the delayed link what the topology's tuning says, everyone else the kernel's
-    /// defaults. `direct`: the ends are client and server, else the gateways.
+    /// Gives each place the sysctls that the topology says. `direct`: client and server are the ends of the delayed link,
+    /// otherwise the gateways.
     ///
     /// # Errors
     /// When the kernel does not take a value.
     pub(crate) fn tune(&self, direct: bool) -> Result<()> {
-        if self.topology != Topology::WanTuned {
-            return Ok(());
-        }
+        let tuned = TUNED.map(|(_, value)| value);
+        let defaults = self.defaults.each_ref().map(String::as_str);
         for place in [Place::Client, Place::Entry, Place::Exit, Place::Server] {
-            let is_end = matches!(place, Place::Client | Place::Server) == direct;
-            for ((key, tuned), default) in TUNED.iter().zip(&self.defaults) {
-                self.namespace(place)
-                    .set(key, if is_end { tuned } else { default })?;
+            let is_application = matches!(place, Place::Client | Place::Server);
+            let values = match self.topology {
+                Topology::WanTuned if is_application == direct => tuned,
+                Topology::WanTuned => defaults,
+                Topology::Wan20 if is_application => PINNED,
+                Topology::Wan20 | Topology::Wan20Tuned => tuned,
+                _ => return Ok(()),
+            };
+            for ((key, _), value) in TUNED.iter().zip(values) {
+                self.namespace(place).set(key, value)?;
             }
         }
         Ok(())
@@ -129,6 +136,28 @@ impl Network {
             line.signal(signal).context("telling a delay line")?;
         }
         Ok(())
+    }
+
+    /// Moves the interface `name` from `from` to `to`, and gives it an address, MTU and queue there. Returns whether it is there; nothing
+    /// happens before.
+    ///
+    /// # Errors
+    /// When the kernel does not take a value.
+    pub(crate) fn move_interface(
+        &self,
+        name: &str,
+        [from, to]: [Place; 2],
+        address: Ipv4Addr,
+        settings: &str,
+    ) -> Result<bool> {
+        let (from, to) = (self.namespace(from), self.namespace(to));
+        if from.ip(&format!("link show dev {name}")).is_err() {
+            return Ok(false);
+        }
+        from.ip(&format!("link set dev {name} netns {}", to.path()))?;
+        to.ip(&format!("addr add {address}/24 dev {name}"))?;
+        to.ip(&format!("link set dev {name} {settings} up"))?;
+        Ok(true)
     }
 
     /// Whether a socket listens on `port` in the namespace of `place`; connecting to find out could use

@@ -92,6 +92,11 @@ impl Row {
         Some(self.spread(metric)?.median)
     }
 
+    /// The round-trip time of the idle direct path, milliseconds.
+    pub(crate) fn rtt_ms(&self) -> f64 {
+        self.basis.rtt_ms
+    }
+
     /// The rounds in which it was measured.
     fn rounds(&self) -> usize {
         self.figures.len()

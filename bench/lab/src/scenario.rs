@@ -6,6 +6,7 @@
 pub(crate) mod iperf2;
 pub(crate) mod iperf3;
 pub(crate) mod load;
+mod packets;
 mod paths;
 mod udp;
 
@@ -100,12 +101,18 @@ pub(crate) enum Scenario {
     PathChange,
     /// How much goes through beside somebody else's connection.
     CrossTraffic,
+    /// How much TCP goes through where IP packets are carried, and how much of it arrives out of order.
+    BulkPackets,
+    /// How long an exchange beside bulk takes there.
+    PingPackets,
+    /// How much UDP is lost there, and how much of it arrives out of order.
+    UdpPackets,
 }
 
 impl Scenario {
     /// All of them, in the order of the tables.
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 20] = [
         Self::BulkIperf2,
         Self::BulkWays,
         Self::BulkProtocols,
@@ -123,6 +130,9 @@ impl Scenario {
         Self::FixedStreams,
         Self::PathChange,
         Self::CrossTraffic,
+        Self::BulkPackets,
+        Self::PingPackets,
+        Self::UdpPackets,
     ];
 
     /// The name in tables, JSON lines and flags.
@@ -145,6 +155,9 @@ impl Scenario {
             Self::FixedStreams => "fixed-streams",
             Self::PathChange => "path-change",
             Self::CrossTraffic => "cross-traffic",
+            Self::BulkPackets => "bulk-packets",
+            Self::PingPackets => "ping-packets",
+            Self::UdpPackets => "udp-packets",
         }
     }
 
@@ -157,6 +170,7 @@ impl Scenario {
                 | Self::BulkProtocols
                 | Self::BulkUdp
                 | Self::BulkIperf3
+                | Self::BulkPackets
         )
     }
 
@@ -181,6 +195,10 @@ impl Scenario {
             (Self::StalledStreams, _) => &[STALLED_STREAMS],
             (Self::CarrierCuts | Self::CarrierCutsSmall, _) => &[CUT_STREAMS],
             (Self::FixedStreams, _) => &[FIXED_STREAMS],
+            (Self::BulkPackets, Topology::Wan20) => &[10],
+            (Self::BulkPackets, Topology::Wan20Tuned) => &[1],
+            (Self::BulkPackets, _) => &[1, 10],
+            (Self::PingPackets | Self::UdpPackets, _) => &[1],
         }
     }
 
@@ -191,6 +209,9 @@ impl Scenario {
                 Metric::MbitS
             }
             Self::BulkUdp | Self::PathChange | Self::CrossTraffic => Metric::MbitS,
+            Self::BulkPackets => Metric::MbitS,
+            Self::PingPackets => Metric::P99Us,
+            Self::UdpPackets => Metric::LostPercent,
             Self::PingPong => Metric::P50Us,
             Self::Opens => Metric::OpensS,
             Self::StalledReader => Metric::OthersPercent,
@@ -209,6 +230,7 @@ impl Scenario {
             Self::CarrierCuts | Self::CarrierCutsSmall | Self::FixedStreams => 1,
             Self::PathChange | Self::CrossTraffic => 1,
             Self::BulkProtocols => 3,
+            Self::BulkPackets | Self::PingPackets | Self::UdpPackets => 3,
             _ => u32::MAX,
         }
     }
@@ -284,8 +306,11 @@ impl Times {
             | Scenario::BulkWays
             | Scenario::BulkProtocols
             | Scenario::BulkUdp
+            | Scenario::BulkPackets
             | Scenario::BulkIperf3 => window.duration_s,
             Scenario::PingPong if connections > 0 => once + self.seconds,
+            Scenario::PingPackets => window.duration_s + self.seconds,
+            Scenario::UdpPackets => self.seconds + 1,
             Scenario::PingPong | Scenario::Opens => once,
             Scenario::StalledReader => 3 * once,
             Scenario::Fairness => once + self.warm_up_seconds,
@@ -339,6 +364,9 @@ impl Run<'_> {
             Scenario::FixedStreams => self.fixed_streams(),
             Scenario::PathChange => self.path_change(),
             Scenario::CrossTraffic => self.cross_traffic(),
+            Scenario::BulkPackets => self.bulk_packets(),
+            Scenario::PingPackets => self.ping_packets(),
+            Scenario::UdpPackets => self.udp_packets(),
         }
     }
 

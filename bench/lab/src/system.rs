@@ -1,8 +1,8 @@
 //! What is compared: a direct connection, our own relays as controls, our gateways, and the peers found
 //! on this machine; one file each says how it is started.
 //!
-//! A system forwards the ports of all [`Service`]s and is up when an exchange through it to the echo
-//! server has worked. One system runs at a time, so all use the same ports. A new peer starts here.
+//! A system forwards the ports of all [`Service`]s, or carries IP packets between client and server; it is up when an exchange
+//! through it to the echo server has worked. One system runs at a time, so all use the same ports. A new peer starts here.
 
 mod chisel;
 mod envoy;
@@ -13,11 +13,13 @@ mod jetsocat;
 mod launch;
 mod muxgate;
 mod openssh;
+mod openvpn;
 mod proxy;
 mod quinn;
 mod rathole;
 mod relay;
 mod service;
+mod wireguard;
 
 use std::{
     io::{Read, Write},
@@ -33,15 +35,15 @@ use crate::{
     load::wire::Request,
     network::Network,
     process::{Process, find, wait_until},
-    topology::{Addresses, Place},
+    topology::{Addresses, Place, TUNNEL, Topology},
 };
 
 pub(crate) use launch::Limits;
 pub(crate) use proxy::Proxy;
 pub(crate) use service::Service;
 
-use launch::{Launch, Setup};
-use muxgate::{Gateways, Security, Way};
+use launch::{Interface, Launch, Setup};
+use muxgate::{Gateways, Packets, Security, Way};
 use openssh::Forwards;
 
 /// The port on which entry and exit meet.
@@ -121,6 +123,12 @@ pub(crate) enum System {
     MuxgateSsh,
     /// The same, the target's side dialling.
     MuxgateSshReverse,
+    /// IP packets over the native protocol and one plain carrier.
+    MuxgateTun,
+    /// The same over mutual TLS 1.3.
+    MuxgateTunTls,
+    /// The same as the plain one, where the kernel cuts TCP into segments before it hands them over.
+    MuxgateTunNoOffload,
     /// A pair of jetsocat processes.
     Jetsocat,
     /// HAProxy, two in a row, splicing.
@@ -153,6 +161,12 @@ pub(crate) enum System {
     GoH2c,
     /// The same over mutual TLS.
     GoHttp2,
+    /// WireGuard in user space, as Debian has it.
+    WireguardGo,
+    /// The same, newer.
+    WireguardGoCurrent,
+    /// OpenVPN.
+    Openvpn,
 }
 
 impl System {
@@ -191,6 +205,9 @@ impl System {
             Self::MuxgateHbone => "muxgate-hbone",
             Self::MuxgateSsh => "muxgate-ssh",
             Self::MuxgateSshReverse => "muxgate-ssh-reverse",
+            Self::MuxgateTun => "muxgate-tun",
+            Self::MuxgateTunTls => "muxgate-tun-tls",
+            Self::MuxgateTunNoOffload => "muxgate-tun-no-offload",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
             Self::Openssh => "openssh",
@@ -207,18 +224,24 @@ impl System {
             Self::EnvoyHttp2 => "envoy-http2",
             Self::GoH2c => "go-h2c",
             Self::GoHttp2 => "go-http2",
+            Self::WireguardGo => "wireguard-go",
+            Self::WireguardGoCurrent => "wireguard-go-current",
+            Self::Openvpn => "openvpn",
         }
     }
 
     /// Whether its program is installed; what is our own always is.
     pub(crate) fn is_found(self) -> bool {
         let program = match self {
-            Self::Jetsocat | Self::Haproxy | Self::Chisel => self.name(),
+            Self::Jetsocat | Self::Haproxy | Self::Chisel | Self::Openvpn => self.name(),
             Self::Openssh | Self::OpensshDynamic | Self::OpensshReverse => openssh::SSHD,
             Self::Rathole | Self::RatholeNoise => "rathole",
             Self::Frp | Self::FrpTls | Self::FrpStcp | Self::FrpStcpEncrypted => "frps",
             Self::EnvoyH2c | Self::EnvoyHttp2 => "envoy",
             Self::GoH2c | Self::GoHttp2 => "go-http2",
+            Self::WireguardGo | Self::WireguardGoCurrent => {
+                return wireguard::is_found(self.name());
+            }
             _ => return true,
         };
         find(Path::new(program)).is_ok()
@@ -234,11 +257,24 @@ impl System {
         self.gateways().is_some()
     }
 
+    /// Whether it carries IP packets, so that clients connect to the server's address and no port is forwarded.
+    pub(crate) fn carries_packets(self) -> bool {
+        match self.gateways() {
+            Some(gateways) => gateways.packets.is_some(),
+            None => matches!(
+                self,
+                Self::WireguardGo | Self::WireguardGoCurrent | Self::Openvpn
+            ),
+        }
+    }
+
     /// How many carriers its session has, where streams outlive them.
     pub(crate) fn resumed_carriers(self) -> Option<u32> {
-        let gateways = self
-            .gateways()
-            .filter(|gateways| gateways.resume && gateways.protocol == Gateways::PLAIN.protocol)?;
+        let gateways = self.gateways().filter(|gateways| {
+            gateways.resume
+                && gateways.protocol == Gateways::PLAIN.protocol
+                && gateways.packets.is_none()
+        })?;
         Some(gateways.carriers.into())
     }
 
@@ -290,6 +326,9 @@ impl System {
             Self::MuxgateSshReverse => {
                 (Gateways::secured(Security::Ssh).speaking("SSH")).by(Way::Reverse)
             }
+            Self::MuxgateTun => plain.carrying(Packets::USUAL),
+            Self::MuxgateTunTls => tls.carrying(Packets::USUAL),
+            Self::MuxgateTunNoOffload => plain.carrying(Packets { offloads: false }),
             _ => return None,
         })
     }
@@ -318,6 +357,10 @@ impl System {
 
     /// Where clients connect to for a service.
     pub(crate) fn address(self, service: Service, addresses: &Addresses) -> SocketAddr {
+        if self.carries_packets() {
+            let [_, server] = TUNNEL;
+            return SocketAddr::from((server, service.port()));
+        }
         match (self, self.proxy()) {
             (Self::Direct, _) => SocketAddr::from((addresses.server, service.port())),
             (_, Some(_)) => SocketAddr::from((addresses.target, service.port())),
@@ -347,6 +390,8 @@ impl System {
             Self::EnvoyHttp2 => envoy::launches(setup, true),
             Self::GoH2c => go_http2::launches(setup, false),
             Self::GoHttp2 => go_http2::launches(setup, true),
+            Self::WireguardGo | Self::WireguardGoCurrent => wireguard::launches(setup, self.name()),
+            Self::Openvpn => openvpn::launches(setup),
             _ => {
                 let gateways = self.gateways().context("nothing says how it is started")?;
                 gateways.launches(setup)
@@ -366,6 +411,10 @@ impl System {
         limits: Limits,
         folder: &Path,
     ) -> Result<Running> {
+        ensure!(
+            !self.carries_packets() || network.topology != Topology::Loopback,
+            "IP packets go from one namespace to another; choose --topologies veth or one of wan"
+        );
         network.tune(self == Self::Direct)?;
         let addresses = network.topology.addresses();
         let setup = Setup {
@@ -382,7 +431,8 @@ impl System {
                 None => Vec::new(),
             },
         };
-        for launch in self.launches(&setup)? {
+        let launches = self.launches(&setup)?;
+        for launch in &launches {
             let log = folder.join(format!("{}-{}.log", self.name(), launch.name));
             let namespace = network.namespace(launch.place);
             let mut process = Process::start(namespace, &launch.program, &launch.arguments, &log)?;
@@ -395,17 +445,23 @@ impl System {
             }
             running.processes.push((launch.place, process));
         }
+        for launch in &launches {
+            if let Some(interface) = launch.interface {
+                running.move_interface(network, launch.place, interface)?;
+            }
+        }
         if self == Self::Quinn {
             return Ok(running);
         }
         // Proxies stand beside forwards of the same gateways.
         let echo = match self {
             Self::Direct => self.address(Service::Load, &addresses),
+            _ if self.carries_packets() => self.address(Service::Load, &addresses),
             _ => SocketAddr::from((addresses.entry, Service::Load.entry_port())),
         };
         let client = network.namespace(Place::Client);
         wait_until(START_PATIENCE, "an exchange through it", || {
-            ensure!(!running.has_ended(), "one of its processes has ended");
+            running.still_runs()?;
             Ok(client.enter(|| exchange(echo))?.is_ok())
         })
         .with_context(|| format!("see {}", folder.display()))?;
@@ -449,6 +505,31 @@ impl Running {
     pub(crate) fn has_ended(&mut self) -> bool {
         let mut processes = self.processes.iter_mut();
         processes.any(|(_, process)| process.has_ended())
+    }
+
+    fn still_runs(&mut self) -> Result<()> {
+        ensure!(!self.has_ended(), "one of its processes has ended");
+        Ok(())
+    }
+
+    /// Moves the interface of the gateway at `place`, once it is there, to the applications of that side: they have sysctls of their
+    /// own, as on hosts behind a gateway.
+    fn move_interface(
+        &mut self,
+        network: &Network,
+        place: Place,
+        interface: Interface,
+    ) -> Result<()> {
+        let [client, server] = TUNNEL;
+        let (to, address) = match place {
+            Place::Exit => (Place::Server, server),
+            _ => (Place::Client, client),
+        };
+        let (name, settings) = (Interface::NAME, interface.settings());
+        wait_until(START_PATIENCE, "its interface", || {
+            self.still_runs()?;
+            network.move_interface(name, [place, to], address, &settings)
+        })
     }
 
     /// The process ids of both gateways.

@@ -5,6 +5,8 @@
 //!   client ------- entry ------------------------- exit ------------- server
 //!      `------------------------- direct (50 ms in the WAN) ------------'
 //! ```
+//! Systems that carry IP packets run between the gateways' namespaces; their TUN interfaces are at client and server.
+//!
 //! Names, links and addresses only; [`crate::network`] makes it.
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -57,11 +59,19 @@ pub(crate) enum Topology {
     WanChanging,
     /// As wan with 20 ms each way, and 100 Mbit/s behind a buffer of 500 ms.
     WanDeep,
+    /// As wan with 20 ms each way, larger socket buffers at the gateways, and a pinned `tcp_rmem` at client and server.
+    #[value(name = "wan-20")]
+    #[serde(rename = "wan-20")]
+    Wan20,
+    /// The same with larger socket buffers at client and server as well.
+    #[value(name = "wan-20-tuned")]
+    #[serde(rename = "wan-20-tuned")]
+    Wan20Tuned,
 }
 
 impl Topology {
     /// All of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Loopback,
         Self::Veth,
         Self::Wan,
@@ -70,6 +80,8 @@ impl Topology {
         Self::WanLoss5,
         Self::WanChanging,
         Self::WanDeep,
+        Self::Wan20,
+        Self::Wan20Tuned,
     ];
 
     /// The name in tables, JSON lines and flags.
@@ -83,6 +95,8 @@ impl Topology {
             Self::WanLoss5 => "wan-loss-5",
             Self::WanChanging => "wan-changing",
             Self::WanDeep => "wan-deep",
+            Self::Wan20 => "wan-20",
+            Self::Wan20Tuned => "wan-20-tuned",
         }
     }
 
@@ -91,7 +105,7 @@ impl Topology {
         match self {
             Self::Loopback | Self::Veth => 0,
             Self::Wan | Self::WanTuned | Self::WanLoss1 | Self::WanLoss5 => WAN_DELAY_MS,
-            Self::WanChanging | Self::WanDeep => NEARER_DELAY_MS,
+            Self::WanChanging | Self::WanDeep | Self::Wan20 | Self::Wan20Tuned => NEARER_DELAY_MS,
         }
     }
 
@@ -107,7 +121,7 @@ impl Topology {
     /// The name of the sysctl profile.
     pub(crate) fn tuning(self) -> &'static str {
         match self {
-            Self::WanTuned => "Wan",
+            Self::WanTuned | Self::Wan20 | Self::Wan20Tuned => "Wan",
             _ => "None",
         }
     }
@@ -218,6 +232,9 @@ impl Link {
     }
 }
 
+/// The addresses of the TUN interfaces at client and server.
+pub(crate) const TUNNEL: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 72, 0, 1), Ipv4Addr::new(10, 72, 0, 2)];
+
 /// An address and a port, as text.
 pub(crate) fn at(address: Ipv4Addr, port: u16) -> String {
     SocketAddr::from((address, port)).to_string()
@@ -243,6 +260,7 @@ mod tests {
             assert_eq!(topology.one_way_delay_ms(), WAN_DELAY_MS);
         }
         assert_eq!(Topology::Wan.loss_percent(), 0);
+        assert_eq!(Topology::Wan20.one_way_delay_ms(), 20);
     }
 
     #[test]

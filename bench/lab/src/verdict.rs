@@ -34,6 +34,8 @@ enum Measure {
     Most(Metric),
     Ratio(Metric, System),
     Added(Metric, System),
+    /// The value in microseconds, less the round-trip time of the idle direct path.
+    BeyondRtt(Metric),
     /// The value, divided by the lower of a constant and this part of another system's value.
     OfLower(Metric, f64, f64, System),
 }
@@ -42,6 +44,7 @@ enum Measure {
 enum Bound {
     AtLeast(f64),
     AtMost(f64),
+    Below(f64),
 }
 
 /// A judged target.
@@ -106,6 +109,7 @@ impl Target {
         let (is_met, wanted) = match self.bound {
             Bound::AtLeast(least) => (value >= least, format!(">= {least}")),
             Bound::AtMost(most) => (value <= most, format!("<= {most}")),
+            Bound::Below(bound) => (value < bound, format!("< {bound}")),
         };
         let verdict = if is_met { "met" } else { "MISSED" };
         let value = rounded(value, 3);
@@ -123,6 +127,7 @@ impl Measure {
             Self::Most(metric) => Some(row.spread(metric)?.max),
             Self::Ratio(metric, to) => report.ratio(row, metric, to),
             Self::Added(metric, to) => report.added(row, metric, to),
+            Self::BeyondRtt(metric) => Some(row.median(metric)? - 1e3 * row.rtt_ms()),
             Self::OfLower(metric, constant, part, of) => {
                 let other = report.beside(row, of)?.median(metric)?;
                 Some(row.median(metric)? / constant.min(part * other))
@@ -132,7 +137,7 @@ impl Measure {
 
     fn compared_with(self) -> Option<System> {
         match self {
-            Self::Value(_) | Self::Most(_) => None,
+            Self::Value(_) | Self::Most(_) | Self::BeyondRtt(_) => None,
             Self::Ratio(_, to) | Self::Added(_, to) | Self::OfLower(_, _, _, to) => Some(to),
         }
     }
@@ -143,6 +148,7 @@ impl Measure {
             Self::Most(metric) => format!("most {}", metric.unit()),
             Self::Ratio(metric, to) => format!("{} of {}", metric.unit(), to.name()),
             Self::Added(metric, to) => format!("{} added to {}", metric.unit(), to.name()),
+            Self::BeyondRtt(metric) => format!("{} beyond the RTT", metric.unit()),
             Self::OfLower(metric, constant, part, of) => format!(
                 "{} of the lower of {constant} and {:.0} % of {}",
                 metric.unit(),

@@ -122,6 +122,25 @@ fn columns(scenario: Scenario) -> &'static [Column] {
             Median(Metric::BulkPercent),
             Median(Metric::CpuSPerGb),
         ],
+        Scenario::BulkPackets => &[
+            Range(Metric::MbitS),
+            OfDirect(Metric::MbitS),
+            Median(Metric::OutOfOrder),
+            Median(Metric::CpuSPerGb),
+        ],
+        Scenario::PingPackets => &[
+            Range(Metric::P99Us),
+            Median(Metric::P50Us),
+            Median(Metric::MbitS),
+            Median(Metric::BulkPercent),
+            Median(Metric::CpuSPerGb),
+        ],
+        Scenario::UdpPackets => &[
+            Range(Metric::LostPercent),
+            Median(Metric::NoRoomPercent),
+            Median(Metric::OutOfOrder),
+            Median(Metric::MbitS),
+        ],
         Scenario::Opens => &[
             Range(Metric::OpensS),
             OfDirect(Metric::OpensS),
@@ -233,7 +252,8 @@ fn shown(metric: Metric, value: f64) -> String {
         Metric::MbitS if value < 1e3 => format!("{:.3}", value / 1e3),
         Metric::MbitS => format!("{:.2}", value / 1e3),
         Metric::CpuSPerGb => format!("{value:.2}"),
-        Metric::Jain => format!("{value:.3}"),
+        Metric::Jain | Metric::LostPercent | Metric::NoRoomPercent => format!("{value:.3}"),
+        Metric::OutOfOrder => format!("{value:.2}"),
         Metric::EntryRssMib | Metric::ExitRssMib => format!("{value:.1}"),
         _ => format!("{value:.0}"),
     }

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How long iperf may take to listen, and to end.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The part of the client's JSON that is read.
 #[derive(Debug, Deserialize)]
@@ -31,9 +31,9 @@ struct End {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-struct Sum {
-    bytes: u64,
-    bits_per_second: f64,
+pub(super) struct Sum {
+    pub(super) bytes: u64,
+    pub(super) bits_per_second: f64,
 }
 
 impl Run<'_> {
@@ -75,11 +75,12 @@ impl Run<'_> {
     }
 }
 
-fn words(line: &str) -> Vec<String> {
+pub(super) fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
 }
 
-fn parse(output: &str) -> Result<Sum> {
+/// What the client's JSON says of its receiver.
+pub(super) fn parse(output: &str) -> Result<Sum> {
     let parsed: Output = serde_json::from_str(output).context("reading iperf3's JSON")?;
     match (parsed.error, parsed.end.sum_received) {
         (Some(error), _) => bail!("iperf3: {error}"),

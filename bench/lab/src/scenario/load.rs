@@ -40,13 +40,18 @@ pub(crate) fn serve(network: &Network, log: &Path) -> Result<Process> {
 
 impl Run<'_> {
     pub(super) fn ping_pong(&self) -> Result<Outcome> {
+        self.ping_pong_after(self.times.warm_up_seconds)
+    }
+
+    /// `warm_up_seconds`: of the bulk beside it.
+    pub(super) fn ping_pong_after(&self, warm_up_seconds: u32) -> Result<Outcome> {
+        let seconds = self.times.seconds;
         self.load(
-            2 * self.times.seconds,
+            2 * seconds + warm_up_seconds,
             &format!(
-                "ping-pong --server {} --bulk {}{}",
+                "ping-pong --server {} --bulk {} --seconds {seconds} --warm-up-seconds {warm_up_seconds}",
                 self.server(),
                 self.connections,
-                self.durations()
             ),
         )
     }

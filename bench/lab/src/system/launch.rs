@@ -35,6 +35,28 @@ impl Setup<'_> {
     }
 }
 
+/// The TUN interface of a system that carries IP packets, as its process makes it in its own namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Interface {
+    /// Bytes.
+    pub(super) mtu: u16,
+    /// Packets that wait for the process; the kernel's default where not given.
+    pub(super) queue_packets: Option<u32>,
+}
+
+impl Interface {
+    /// Its name, in each namespace.
+    pub(super) const NAME: &'static str = "lab0";
+
+    /// What `ip link set` is told.
+    pub(super) fn settings(self) -> String {
+        let queue = self
+            .queue_packets
+            .map(|count| format!(" txqueuelen {count}"));
+        format!("mtu {}{}", self.mtu, queue.unwrap_or_default())
+    }
+}
+
 /// One process to be started.
 #[derive(Debug)]
 pub(super) struct Launch {
@@ -45,6 +67,8 @@ pub(super) struct Launch {
     pub(super) arguments: Vec<String>,
     /// The port that listens when the next process may start.
     pub(super) listens: Option<u16>,
+    /// The interface that it makes.
+    pub(super) interface: Option<Interface>,
 }
 
 impl Launch {
@@ -60,7 +84,14 @@ impl Launch {
             program: words.next().unwrap_or_default().into(),
             arguments: words.collect(),
             listens: None,
+            interface: None,
         }
+    }
+
+    /// The same, with an interface for IP packets.
+    pub(super) fn making(mut self, interface: Interface) -> Self {
+        self.interface = Some(interface);
+        self
     }
 
     /// The same, to be waited for.

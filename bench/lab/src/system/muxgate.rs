@@ -10,13 +10,15 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use muxtunnel_gateway_config::MTU_DEFAULT;
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 
 use super::{
-    CARRIER_PORT, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, openssh, target_at,
+    CARRIER_PORT, Interface, Launch, PROXY_PORT, Proxy, Service, Setup, entry_at, openssh,
+    target_at,
 };
-use crate::topology::{Place, at};
+use crate::topology::{Place, TUNNEL, at};
 
 /// The names in the certificates.
 const DIALS: &str = "dials.example.com";
@@ -50,6 +52,34 @@ pub(super) enum Way {
     Visitor,
 }
 
+/// How IP packets are carried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Packets {
+    /// Whether the kernel hands over TCP and UDP uncut.
+    pub(super) offloads: bool,
+}
+
+impl Packets {
+    /// As they are carried by default.
+    pub(super) const USUAL: Self = Self { offloads: true };
+
+    /// The interface as `muxgate tun create` makes it.
+    const INTERFACE: Interface = Interface {
+        mtu: MTU_DEFAULT,
+        queue_packets: Some(10_000),
+    };
+
+    fn config(self) -> Value {
+        let [entry, exit] = TUNNEL;
+        json!({
+            "device": Interface::NAME,
+            "entryCIDRs": [entry],
+            "exitCIDRs": [exit],
+            "offloads": self.offloads,
+        })
+    }
+}
+
 /// What our gateways are told; all else is their default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gateways {
@@ -67,6 +97,8 @@ pub(super) struct Gateways {
     pub(super) splice: bool,
     pub(super) security: Security,
     pub(super) way: Way,
+    /// Instead of forwards.
+    pub(super) packets: Option<Packets>,
 }
 
 impl Gateways {
@@ -80,6 +112,7 @@ impl Gateways {
         splice: true,
         security: Security::None,
         way: Way::Forward,
+        packets: None,
     };
 
     /// The same with encryption.
@@ -98,6 +131,14 @@ impl Gateways {
     /// The same another way.
     pub(super) const fn by(self, way: Way) -> Self {
         Self { way, ..self }
+    }
+
+    /// The same with IP packets instead of forwards.
+    pub(super) const fn carrying(self, packets: Packets) -> Self {
+        Self {
+            packets: Some(packets),
+            ..self
+        }
     }
 
     /// The same over another transport.
@@ -121,7 +162,6 @@ impl Gateways {
         let mut entry = json!({
             "role": "Entry",
             "connect": carrier,
-            "forwards": self.forwards(setup),
             "pool": {"min": self.carriers, "max": self.carriers},
         });
         let mut launches = Vec::new();
@@ -148,9 +188,16 @@ impl Gateways {
         }
         let listens = Service::ALL.map(|service| entry_at(addresses.entry, service));
         let allow = Service::ALL.map(|service| target_at(addresses.target, service));
-        match self.way {
-            Way::Reverse => exit["allowListen"] = json!(listens),
-            _ => exit["allow"] = json!(allow),
+        match (self.packets, self.way) {
+            (Some(packets), _) => {
+                entry["network"] = packets.config();
+                exit["network"] = packets.config();
+            }
+            (None, Way::Reverse) => exit["allowListen"] = json!(listens),
+            (None, _) => exit["allow"] = json!(allow),
+        }
+        if self.packets.is_none() {
+            entry["forwards"] = json!(self.forwards(setup));
         }
         for (own, keys) in [(&mut entry, &keys.dials), (&mut exit, &keys.accepts)] {
             self.complete(own, keys, setup);
@@ -161,6 +208,11 @@ impl Gateways {
             _ => accepts.listening(CARRIER_PORT),
         });
         launches.push(launch(setup, dials_at, "entry", &entry)?);
+        if self.packets.is_some() {
+            for launch in &mut launches {
+                launch.interface = Some(Packets::INTERFACE);
+            }
+        }
         Ok(launches)
     }
 

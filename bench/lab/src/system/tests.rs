@@ -167,6 +167,53 @@ fn the_servers_of_rathole_and_frp_stand_where_visitors_come() {
 }
 
 #[test]
+fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forwards() {
+    for (system, offloads) in [
+        (System::MuxgateTun, true),
+        (System::MuxgateTunTls, true),
+        (System::MuxgateTunNoOffload, false),
+    ] {
+        let (folder, _) = lines(system);
+        for name in ["muxgate-entry.yaml", "muxgate-exit.yaml"] {
+            let text = std::fs::read_to_string(folder.path().join(name)).unwrap();
+            let config = muxtunnel_gateway_config::Config::from_yaml(&text).unwrap();
+            let network = config.network.unwrap();
+            assert_eq!(network.device, Interface::NAME);
+            assert_eq!(network.offloads, offloads);
+            assert!(config.forwards.is_empty());
+        }
+        let addresses = Topology::Veth.addresses();
+        let address = system.address(Service::Load, &addresses);
+        assert_eq!(address.to_string(), "10.72.0.2:5002");
+        assert_eq!(system.resumed_carriers(), None);
+    }
+    assert!(!System::MuxgateNative.carries_packets());
+}
+
+#[test]
+fn both_ends_of_openvpn_have_the_same_device_and_cipher() {
+    let (folder, lines) = lines(System::Openvpn);
+    assert_eq!(lines[0], "openvpn --config openvpn-exit.conf");
+    let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+    let (exit, entry) = (read("openvpn-exit.conf"), read("openvpn-entry.conf"));
+    assert!(exit.starts_with("tls-server\n") && entry.starts_with("tls-client\n"));
+    assert!(entry.contains("\nremote 10.70.2.2 6100\n"), "{entry}");
+    for text in [&exit, &entry] {
+        assert!(text.contains("\ndata-ciphers AES-128-GCM\n"), "{text}");
+    }
+}
+
+#[test]
+fn the_interface_of_a_peer_keeps_the_kernels_queue() {
+    let with = |queue_packets| Interface {
+        mtu: 1420,
+        queue_packets,
+    };
+    assert_eq!(with(None).settings(), "mtu 1420");
+    assert_eq!(with(Some(9)).settings(), "mtu 1420 txqueuelen 9");
+}
+
+#[test]
 fn ports_of_all_services_and_carriers_are_different() {
     let mut ports: Vec<u16> = Service::ALL
         .iter()

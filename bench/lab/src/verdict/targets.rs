@@ -4,8 +4,8 @@
 //! All of them hold on the usual congestion control but those that name another.
 
 use super::{
-    Bound::{self, AtLeast, AtMost},
-    Measure::{self, Added, Most, OfLower, Ratio, Value},
+    Bound::{self, AtLeast, AtMost, Below},
+    Measure::{self, Added, BeyondRtt, Most, OfLower, Ratio, Value},
     Target,
 };
 use crate::{
@@ -22,10 +22,11 @@ use System::{
     MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
     MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse, MuxgateTls,
-    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse,
-    Quinn, RatholeNoise, RelayCopy, RelaySplice,
+    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload, MuxgateTunTls,
+    MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise, RelayCopy,
+    RelaySplice, WireguardGoCurrent,
 };
-use Topology::{Loopback, Veth, Wan, WanLoss1, WanLoss5, WanTuned};
+use Topology::{Loopback, Veth, Wan, Wan20, Wan20Tuned, WanLoss1, WanLoss5, WanTuned};
 
 /// Memory of a gateway beside what it may buffer, MiB.
 const BESIDE_BUFFERS_MIB: u64 = 16;
@@ -45,6 +46,8 @@ pub(super) fn all() -> Vec<Target> {
     all.extend(bulk_by_other_ways());
     all.extend(bulk_by_protocols());
     all.extend(bulk_over_udp());
+    all.extend(bulk_of_packets());
+    all.extend(packets_in_order_and_in_time());
     for system in [MuxgateJmux, MuxgateNative] {
         all.extend(beside_rates(system));
         all.extend(memory(system));
@@ -209,6 +212,61 @@ fn bulk_over_udp() -> Vec<Target> {
             ..udp(MuxgateKcp, Veth, Direct, 900.0)
         },
     ]
+}
+
+/// TCP through the interfaces.
+fn bulk_of_packets() -> Vec<Target> {
+    let packets = |system, topology, connections, measure, least| Target {
+        scenario: Scenario::BulkPackets,
+        measure,
+        ..rate(system, topology, connections, Direct, least)
+    };
+    let of = |other| Ratio(Metric::MbitS, other);
+    let rate = Value(Metric::MbitS);
+    // 14 Gbit/s where the direct path has 34, and as much of it elsewhere.
+    let of_direct = OfLower(Metric::MbitS, 14_000.0, 0.4, Direct);
+    vec![
+        packets(MuxgateTun, Veth, 1, of_direct, 1.0),
+        packets(MuxgateTun, Veth, 1, of(MuxgateTunNoOffload), 4.0),
+        packets(MuxgateTun, Veth, 1, of(WireguardGoCurrent), 2.0),
+        packets(MuxgateTunTls, Veth, 1, of(MuxgateTun), 0.5),
+        packets(MuxgateTun, Veth, 10, rate, 12_000.0),
+        packets(MuxgateTun, Wan20, 10, rate, 1_150.0),
+        packets(MuxgateTun, Wan20Tuned, 1, rate, 1_150.0),
+    ]
+}
+
+/// What arrives out of order or not at all, and what an exchange beside one bulk connection takes.
+fn packets_in_order_and_in_time() -> Vec<Target> {
+    let target = |topology, scenario, connections, measure, bound| Target {
+        topology,
+        congestion_control: USUAL,
+        scenario,
+        connections: Some(connections),
+        system: MuxgateTun,
+        measure,
+        bound,
+    };
+    let in_order = (Value(Metric::OutOfOrder), Below(1.0));
+    let bulk = |topology, connections| {
+        let (measure, bound) = in_order;
+        target(topology, Scenario::BulkPackets, connections, measure, bound)
+    };
+    let of_each = |topology| {
+        let udp = |(measure, bound)| target(topology, Scenario::UdpPackets, 1, measure, bound);
+        let ping = (BeyondRtt(Metric::P99Us), AtMost(5_000.0));
+        [
+            udp(in_order),
+            udp((Value(Metric::LostPercent), Below(0.1))),
+            target(topology, Scenario::PingPackets, 1, ping.0, ping.1),
+        ]
+    };
+    [
+        &[bulk(Veth, 1), bulk(Veth, 10), bulk(Wan20, 10)][..],
+        &of_each(Veth),
+        &of_each(Wan20),
+    ]
+    .concat()
 }
 
 /// Beside what copies without encryption, and beside the peers that encrypt: each `ssh` with the same way.

@@ -232,6 +232,69 @@ fn both_directions_over_the_wan_carry_nearly_twice_what_one_does() {
     }
 }
 
+#[test]
+fn one_tcp_stream_in_packets_needs_14_gbit_s_or_two_fifths_of_direct() {
+    let rate = |system, mbit_s| (Scenario::BulkPackets, system, bulk(system, mbit_s).2);
+    let is_met = |direct, ours| {
+        let rounds = [rate(System::Direct, direct), rate(System::MuxgateTun, ours)];
+        only(&report(Topology::Veth, USUAL, 1, &rounds)).contains(": met")
+    };
+    assert!(is_met(60_000.0, 14_000.0) && !is_met(60_000.0, 13_999.0));
+    assert!(is_met(30_000.0, 12_000.0) && !is_met(30_000.0, 11_999.0));
+}
+
+#[test]
+fn a_packet_of_100_000_out_of_order_is_a_miss_and_so_is_one_of_1_000_lost() {
+    let texts_of = |out_of_order, lost| {
+        let figures = Figures::from([
+            (Metric::OutOfOrder, out_of_order),
+            (Metric::LostPercent, lost),
+        ]);
+        let rounds = [(Scenario::UdpPackets, System::MuxgateTun, figures)];
+        texts(&report(Topology::Wan20, USUAL, 1, &rounds))
+    };
+    let what = "muxgate-tun, wan-20, cubic, udp-packets x 1,";
+    assert_eq!(
+        texts_of(1.0, 0.1),
+        [
+            format!("{what} ooo/100,000: MISSED (1, wanted < 1)"),
+            format!("{what} lost %: MISSED (0.1, wanted < 0.1)"),
+        ]
+    );
+    let met = texts_of(0.9, 0.09);
+    assert!(met.iter().all(|text| text.contains(": met")), "{met:?}");
+}
+
+#[test]
+fn an_exchange_beside_packets_may_take_5_ms_and_the_round_trip_time() {
+    let judged = |p99_us| {
+        let figures = Figures::from([(Metric::P99Us, p99_us)]);
+        let mut report = report(Topology::Wan20, USUAL, 1, &[]);
+        let key = Key {
+            topology: Topology::Wan20,
+            congestion_control: USUAL.to_owned(),
+            scenario: Scenario::PingPackets,
+            connections: 1,
+            system: System::MuxgateTun,
+        };
+        report.row_mut(key).add(Measured {
+            figures,
+            foreign_share: 0.0,
+            basis: Basis {
+                rtt_ms: 40.5,
+                ..Basis::default()
+            },
+        });
+        only(&report)
+    };
+    let text = judged(45_500.0);
+    assert!(
+        text.ends_with("p99 us beyond the RTT: met (5000, wanted <= 5000)"),
+        "{text}"
+    );
+    assert!(judged(45_501.0).contains(": MISSED"));
+}
+
 /// A target whose row, or what it is compared with, is in no cell of the whole run is never judged.
 #[test]
 fn the_whole_run_judges_every_target() {
