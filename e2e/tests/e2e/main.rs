@@ -20,6 +20,7 @@ mod forwards;
 mod grants;
 mod join;
 mod lives;
+mod quickstart;
 mod restart;
 mod rights;
 mod ssh;
