@@ -67,14 +67,14 @@ impl Host {
             admin,
             networks: [format!("{v4}/24"), format!("{v6}/64")],
         };
-        host.make_interface("/dev/net/tun");
+        host.make_interface("/dev/net/tun", &[]);
         host
     }
 
-    /// Makes the interface, or finds it as it is to be.
-    fn make_interface(&self, node: &str) {
+    /// Makes the interface, or changes what differs.
+    fn make_interface(&self, node: &str, flags: &[&str]) {
         let [v4, v6] = &self.networks;
-        self.namespace.run(&[
+        let args = [
             env!("CARGO_BIN_EXE_muxgate"),
             "tun",
             "create",
@@ -86,7 +86,8 @@ impl Host {
             v4,
             "--address",
             v6,
-        ]);
+        ];
+        self.namespace.run(&[&args[..], flags].concat());
     }
 
     /// `address`: of this host.
@@ -165,17 +166,13 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
     true
 }
 
-/// Bulk in both directions at once, byte for byte.
-fn bulk(client: &Host, server: &Host, address: &str) {
-    let listener = server
-        .namespace
-        .enter(|| TcpListener::bind((address, 0)).unwrap());
+/// Bulk in both directions at once, byte for byte. Returns the client as the server sees it.
+fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
+    let listener = server.enter(|| TcpListener::bind((address, 0)).unwrap());
     let to = listener.local_addr().unwrap();
-    let near = client
-        .namespace
-        .enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
+    let near = client.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
     let near = near.unwrap();
-    let (far, _) = listener.accept().unwrap();
+    let (far, seen) = listener.accept().unwrap();
     let (there, back) = (pattern(1, 24 * MIB), pattern(2, 24 * MIB));
     let send = |mut tcp: TcpStream, bytes: Vec<u8>| {
         thread::spawn(move || {
@@ -198,6 +195,7 @@ fn bulk(client: &Host, server: &Host, address: &str) {
     let (at_far, at_near) = (receive(far), receive(near));
     assert!(at_far.join().unwrap() == there && at_near.join().unwrap() == back);
     sends.into_iter().for_each(|send| send.join().unwrap());
+    seen.ip()
 }
 
 /// An echo request from `from`, which has to be answered.
@@ -236,8 +234,8 @@ fn tcp_udp_and_icmp_go_both_ways_in_packets_of_any_length() {
                 "{length} bytes from the exit"
             );
         }
-        bulk(&hosts.entry, &hosts.exit, there);
-        bulk(&hosts.exit, &hosts.entry, here);
+        bulk(&hosts.entry.namespace, &hosts.exit.namespace, there);
+        bulk(&hosts.exit.namespace, &hosts.entry.namespace, here);
     }
     ping(&hosts.entry, EXIT);
     ping(&hosts.exit, ENTRY);
@@ -261,10 +259,43 @@ fn without_offloads_each_packet_is_one_of_the_mtu() {
     let hosts = Hosts::new();
     let flags = [&NETWORKS[..], &["--no-offloads"]].concat();
     let (_exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
-    bulk(&hosts.entry, &hosts.exit, EXIT);
+    bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
     let packets = &entry.status()["packets"];
     let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
     assert!(bytes.unwrap() / sent.unwrap() <= 1510, "{packets}");
+}
+
+#[test]
+fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
+    let hosts = Hosts::new();
+    let behind = |host: &Host, outside: &str, inside: &str| {
+        host.namespace
+            .enter(|| Namespace::new(&[&format!("{outside}/24")], &[&format!("{inside}/24")]))
+    };
+    let client = behind(&hosts.entry, "10.30.0.1", "10.30.0.2");
+    client.run(&["ip", "route", "add", "10.20.0.0/24", "via", "10.30.0.1"]);
+    let server = behind(&hosts.exit, "10.20.0.1", "10.20.0.2");
+    let translate = ["--forward", "--masquerade"];
+    hosts.entry.make_interface(
+        "/dev/net/tun",
+        &[&["--route", "10.20.0.0/24"], &translate[..]].concat(),
+    );
+    hosts.exit.make_interface("/dev/net/tun", &translate);
+    let flags = [&NETWORKS[..], &["--exit-cidr", "10.20.0.0/24"]].concat();
+    let (_exit, _entry) = (hosts.exit(&flags), hosts.entry(&flags));
+    // The server has no route to the client, and the exit takes no address but the entry's.
+    let seen = bulk(&client, &server, "10.20.0.2");
+    assert_eq!(seen.to_string(), "10.20.0.1");
+    // What the entry sends itself is not translated there, and at the exit it is.
+    let seen = bulk(&hosts.entry.namespace, &server, "10.20.0.2");
+    assert_eq!(seen.to_string(), "10.20.0.1");
+    let seen = bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
+    assert_eq!(seen.to_string(), ENTRY);
+    hosts.exit.make_interface("/dev/net/tun", &[]);
+    let refused = client.enter(|| {
+        TcpStream::connect_timeout(&"10.20.0.2:9".parse().unwrap(), Duration::from_millis(500))
+    });
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::TimedOut);
 }
 
 #[test]
@@ -377,7 +408,7 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
     std::fs::set_permissions(folder, PermissionsExt::from_mode(0o777)).unwrap();
     let node = folder.join("tun").display().to_string();
     // As an init container makes it.
-    hosts.exit.make_interface(&node);
+    hosts.exit.make_interface(&node, &[]);
     let carrier = hosts.carrier();
     let exit = Powerless::start(&hosts.exit, &node, &["exit", "--listen", &carrier]);
     until("the exit listens", || folder.join("carrier").exists());
@@ -394,7 +425,7 @@ fn a_gateway_without_rights_uses_the_interface_that_its_user_owns() {
         .unwrap();
     until("packets pass", || exchange(&near, &far, b"without rights"));
     // An init container that is run again takes nothing from a gateway that has the interface open.
-    hosts.exit.make_interface(&node);
+    hosts.exit.make_interface(&node, &[]);
     far.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
     assert!(exchange(&near, &far, b"still"));
 }

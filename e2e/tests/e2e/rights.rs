@@ -32,7 +32,7 @@ async fn operator_can(
     }
 }
 
-/// It may patch Secrets, whose answer has all of one (docs/installation.md, "What the operator may do"); what else there
+/// It may patch Secrets, whose answer has all of one (docs/installation.md, "Rights of the operator"); what else there
 /// is on Secrets it has not.
 #[tokio::test]
 async fn the_operator_cannot_look_for_secrets_run_in_pods_or_change_rights() -> Result<()> {

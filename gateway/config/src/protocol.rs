@@ -276,33 +276,37 @@ mod tests {
     fn table() -> String {
         type Row = (&'static str, fn(Capabilities) -> bool);
         let rows: [Row; 14] = [
-            ("each half of a stream ends by itself", |can| can.half_close),
-            ("a cut is told from an end", |can| can.reset),
-            ("a client's first payload goes along with the open", |can| {
+            ("the halves of a stream end independently", |can| {
+                can.half_close
+            }),
+            ("a reset differs from an end of file", |can| can.reset),
+            ("early data: payload travels with the open", |can| {
                 can.early_data
             }),
-            ("streams outlive their carrier", |can| can.resume),
-            ("several carriers a session", |can| can.several_carriers),
+            ("streams survive the loss of a carrier", |can| can.resume),
+            ("several carriers per session", |can| can.several_carriers),
             ("an entry spreads its streams over several exits", |can| {
                 can.several_exits
             }),
             (
-                "a gateway that shuts down says so, and opens go elsewhere",
+                "graceful shutdown: new opens go to another session",
                 |can| can.go_away,
             ),
             ("reverse forwards (`direction: ExitToEntry`)", |can| {
                 can.listen
             }),
             (
-                "targets are told who their clients are (`proxyProtocol.send`)",
+                "targets receive the client's address (`proxyProtocol.send`)",
                 |can| can.source,
             ),
             ("IP packets (`network`)", |can| can.packets),
-            ("targets that are Unix sockets", |can| can.unix_targets),
-            ("joins by an offer", |can| can.offer),
+            ("Unix sockets as targets", |can| can.unix_targets),
+            ("an offer of the exit to its entries (`offer`)", |can| {
+                can.offer
+            }),
             ("WebSocket carriers", |can| can.web_socket),
             (
-                "proxies, Unix sockets, commands and a rendezvous on the way",
+                "carriers through proxies, Unix sockets, commands and a rendezvous",
                 |can| can.bytes,
             ),
         ];

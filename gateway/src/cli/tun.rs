@@ -46,6 +46,10 @@ pub struct Create {
     /// Have this host pass packets on between its networks (net.ipv4.ip_forward, net.ipv6.conf.all.forwarding).
     #[arg(long)]
     forward: bool,
+    /// Translate the sources of packets that this host passes on into and out of the interface to its own addresses (an
+    /// nftables table, needs `--forward`).
+    #[arg(long, requires = "forward")]
+    masquerade: bool,
 }
 
 /// The interface that is to go.
@@ -92,6 +96,7 @@ impl Create {
             addresses: self.address,
             routes: self.route,
             forward: self.forward,
+            masquerade: self.masquerade,
         };
         interface.create()?;
         Ok(format!(

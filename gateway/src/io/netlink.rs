@@ -1,15 +1,22 @@
-//! Requests to the kernel about interfaces, addresses and routes (rtnetlink(7)), one after another.
+//! Requests to the kernel about interfaces, addresses and routes (rtnetlink(7)), and about nftables, one after another.
 //!
-//! The messages are netlink-packet-route's. Its companion rtnetlink is not used: it needs a task for its connection, and a
-//! command that sends ten requests in order needs none.
+//! The messages are netlink-packet-route's and netlink-packet-netfilter's. The former's companion rtnetlink is not used: it
+//! needs a task for its connection, and a command that sends ten requests in order needs none.
 
 use std::io::{self, Error, ErrorKind};
+use std::marker::PhantomData;
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NetlinkSerializable,
+};
+use netlink_packet_netfilter::nftables::NfTablesMessage;
+use netlink_packet_netfilter::none::ControlMessage;
+use netlink_packet_netfilter::{
+    NetfilterHeader, NetfilterMessage, NetfilterProtoFamily, NetfilterSubsystem,
 };
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
 use netlink_sys::{Socket, SocketAddr};
 
 /// Most that the kernel sends at once (NLMSG_GOODSIZE is 8 KiB, dumps have up to 32 KiB), bytes.
@@ -17,57 +24,112 @@ const DATAGRAM_BYTES: usize = 64 << 10;
 /// The header of each message (`struct nlmsghdr`), bytes.
 const HEADER_BYTES: usize = 16;
 
-/// A socket to the kernel.
+/// A socket to the part of the kernel whose messages are `M`.
 #[derive(Debug)]
-pub(crate) struct Netlink {
+pub(crate) struct Netlink<M> {
     socket: Socket,
     sequence: u32,
+    messages: PhantomData<M>,
 }
 
-impl Netlink {
-    /// Of the network namespace that the calling thread is in.
+impl Netlink<RouteNetlinkMessage> {
+    /// To rtnetlink of the network namespace that the calling thread is in.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn connected() -> io::Result<Self> {
-        let socket = Socket::new(NETLINK_ROUTE)?;
-        socket.connect(&SocketAddr::new(0, 0))?;
-        Ok(Self {
-            socket,
-            sequence: 0,
-        })
+    pub(crate) fn route() -> io::Result<Self> {
+        Self::connected(NETLINK_ROUTE)
     }
 
-    /// What the kernel answers to `message`. `flags`: beside NLM_F_REQUEST and NLM_F_ACK.
+    /// Sends `message` and returns the kernel's answers. `flags`: added to NLM_F_REQUEST and NLM_F_ACK.
     ///
     /// # Errors
-    /// Of the request, as the kernel has it.
+    /// The kernel's.
     pub(crate) fn request(
         &mut self,
         message: RouteNetlinkMessage,
         flags: u16,
     ) -> io::Result<Vec<RouteNetlinkMessage>> {
         self.sequence += 1;
+        let bytes = self.serialized(message.into(), NLM_F_ACK | flags);
+        self.socket.send(&bytes, 0)?;
+        self.answers(1)
+    }
+}
+
+impl Netlink<NetfilterMessage> {
+    /// To nfnetlink of the network namespace that the calling thread is in.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn netfilter() -> io::Result<Self> {
+        Self::connected(NETLINK_NETFILTER)
+    }
+
+    /// Applies all of `messages`, each with its flags, or none (include/uapi/linux/netfilter/nfnetlink.h: NFNL_MSG_BATCH_BEGIN).
+    ///
+    /// # Errors
+    /// The kernel's, of the first message that it refuses.
+    pub(crate) fn transaction(&mut self, messages: Vec<(NfTablesMessage, u16)>) -> io::Result<()> {
+        self.sequence += 1;
+        let number = messages.len();
+        // The subsystem that a batch is for.
+        let subsystem = u8::from(NetfilterSubsystem::NfTables).into();
+        let control = |message| {
+            let header = NetfilterHeader::new(NetfilterProtoFamily::Unspec, 0, subsystem);
+            NetfilterMessage::new(header, message)
+        };
+        let mut bytes = self.serialized(control(ControlMessage::BatchBegin).into(), 0);
+        for (message, flags) in messages {
+            let header = NetfilterHeader::new(NetfilterProtoFamily::Inet, 0, 0);
+            let message = NetfilterMessage::new(header, message);
+            bytes.extend(self.serialized(message.into(), NLM_F_ACK | flags));
+        }
+        bytes.extend(self.serialized(control(ControlMessage::BatchEnd).into(), 0));
+        self.socket.send(&bytes, 0)?;
+        self.answers(number).map(drop)
+    }
+}
+
+impl<M: NetlinkSerializable + NetlinkDeserializable> Netlink<M> {
+    fn connected(protocol: isize) -> io::Result<Self> {
+        let socket = Socket::new(protocol)?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+            messages: PhantomData,
+        })
+    }
+
+    fn serialized(&self, payload: NetlinkPayload<M>, flags: u16) -> Vec<u8> {
         let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        header.flags = NLM_F_REQUEST | flags;
         header.sequence_number = self.sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        let mut message = NetlinkMessage::new(header, payload);
         message.finalize();
         let mut bytes = vec![0; message.buffer_len()];
         message.serialize(&mut bytes);
-        self.socket.send(&bytes, 0)?;
-        let mut answers = Vec::new();
-        while !self.receive(&mut answers)? {}
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes
+    }
+
+    /// What the kernel answers to what was sent last, which ends `number` times.
+    fn answers(&self, number: usize) -> io::Result<Vec<M>> {
+        let (mut answers, mut ended) = (Vec::new(), 0);
+        while ended < number {
+            ended += self.receive(&mut answers)?;
+        }
         Ok(answers)
     }
 
-    /// Takes one datagram; returns whether it ends the answer.
-    fn receive(&self, answers: &mut Vec<RouteNetlinkMessage>) -> io::Result<bool> {
+    /// Takes one datagram; returns how many answers end in it.
+    fn receive(&self, answers: &mut Vec<M>) -> io::Result<usize> {
         let mut bytes = Vec::with_capacity(DATAGRAM_BYTES);
         self.socket.recv(&mut bytes, 0)?;
-        let mut rest = &bytes[..];
+        let (mut rest, mut ended) = (&bytes[..], 0);
         while rest.len() >= HEADER_BYTES {
-            let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(rest)
+            let message = NetlinkMessage::<M>::deserialize(rest)
                 .map_err(|error| Error::new(ErrorKind::InvalidData, error))?;
             let length = (message.header.length as usize).max(HEADER_BYTES);
             rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
@@ -77,10 +139,10 @@ impl Netlink {
             match message.payload {
                 NetlinkPayload::InnerMessage(answer) => answers.push(answer),
                 NetlinkPayload::Error(error) if error.code.is_some() => return Err(error.into()),
-                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => return Ok(true),
+                NetlinkPayload::Error(_) | NetlinkPayload::Done(_) => ended += 1,
                 _ => {}
             }
         }
-        Ok(false)
+        Ok(ended)
     }
 }

@@ -6,6 +6,7 @@
 //! of the interface has sources that are routed into it.
 
 mod link;
+mod masquerade;
 mod network;
 
 use std::io;
@@ -47,6 +48,9 @@ pub(crate) struct Interface {
     pub(crate) routes: Vec<Cidr>,
     /// Whether the host passes packets on, of the IP versions of `addresses` and `routes`.
     pub(crate) forward: bool,
+    /// Whether the sources of packets that the host passes on between the interface and its other ones become addresses of
+    /// the interface that they leave by.
+    pub(crate) masquerade: bool,
 }
 
 /// An interface cannot be as it is to be.
@@ -95,7 +99,7 @@ impl Interface {
     /// # Errors
     /// [`InterfaceError`]; what was done until then stays, and a further call goes on.
     pub(crate) fn create(&self) -> Result<(), InterfaceError> {
-        let connected = Netlink::connected();
+        let connected = Netlink::route();
         let mut netlink = connected.map_err(|error| self.failed("asking the kernel", error))?;
         make_node(&self.node)?;
         let link = self.kept(&mut netlink)?;
@@ -112,12 +116,17 @@ impl Interface {
                 _ => self.failed(what, error),
             },
         )?;
+        let masquerade = match self.masquerade {
+            true => masquerade::set(&self.device),
+            false => masquerade::remove(&self.device),
+        };
+        masquerade.map_err(|error| self.failed("setting its nftables table", error))?;
         self.set_forwarding()
     }
 
     /// The interface, persistent and of the right owner.
-    fn kept(&self, netlink: &mut Netlink) -> Result<Link, InterfaceError> {
-        let find = |netlink: &mut Netlink| {
+    fn kept(&self, netlink: &mut Netlink<RouteNetlinkMessage>) -> Result<Link, InterfaceError> {
+        let find = |netlink: &mut Netlink<RouteNetlinkMessage>| {
             Link::named(netlink, &self.device).map_err(|error| self.failed("looking it up", error))
         };
         let is_right = |link: &Link| link.is_persistent && link.owner == Some(self.owner);
@@ -130,7 +139,12 @@ impl Interface {
         made.ok_or_else(|| self.failed("looking it up", io::ErrorKind::NotFound.into()))
     }
 
-    fn set(&self, netlink: &mut Netlink, index: u32, flags: Option<LinkFlags>) -> io::Result<()> {
+    fn set(
+        &self,
+        netlink: &mut Netlink<RouteNetlinkMessage>,
+        index: u32,
+        flags: Option<LinkFlags>,
+    ) -> io::Result<()> {
         let mut message = LinkMessage::default();
         message.header.index = index;
         if let Some(flags) = flags {
@@ -176,7 +190,7 @@ impl Interface {
 /// # Errors
 /// [`InterfaceError`].
 pub(crate) fn delete(device: &str) -> Result<bool, InterfaceError> {
-    let connected = Netlink::connected();
+    let connected = Netlink::route();
     let mut netlink = connected.map_err(|error| failed(device, "asking the kernel", error))?;
     let link = Link::named(&mut netlink, device);
     let Some(link) = link.map_err(|error| failed(device, "looking it up", error))? else {
@@ -189,6 +203,8 @@ pub(crate) fn delete(device: &str) -> Result<bool, InterfaceError> {
     message.header.index = link.index;
     let deleted = netlink.request(RouteNetlinkMessage::DelLink(message), 0);
     deleted.map_err(|error| failed(device, "deleting it", error))?;
+    masquerade::remove(device)
+        .map_err(|error| failed(device, "deleting its nftables table", error))?;
     Ok(true)
 }
 

@@ -32,7 +32,10 @@ impl Link {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn named(netlink: &mut Netlink, name: &str) -> io::Result<Option<Self>> {
+    pub(super) fn named(
+        netlink: &mut Netlink<RouteNetlinkMessage>,
+        name: &str,
+    ) -> io::Result<Option<Self>> {
         let mut message = LinkMessage::default();
         message
             .attributes

@@ -22,7 +22,7 @@ type Failed = (String, io::Error);
 /// # Errors
 /// What was being done, and the system's.
 pub(super) fn set_addresses(
-    netlink: &mut Netlink,
+    netlink: &mut Netlink<RouteNetlinkMessage>,
     index: u32,
     wanted: &[Cidr],
 ) -> Result<(), Failed> {
@@ -87,7 +87,7 @@ fn address_of(message: &AddressMessage) -> Option<Cidr> {
 /// # Errors
 /// The network that it was about, what was being done, and the system's.
 pub(super) fn set_routes(
-    netlink: &mut Netlink,
+    netlink: &mut Netlink<RouteNetlinkMessage>,
     index: u32,
     wanted: &[Cidr],
 ) -> Result<(), (Option<Cidr>, String, io::Error)> {

@@ -169,7 +169,7 @@ fn a_rule_for_a_peer_is_for_nobody_else() {
 fn the_documented_table_is_what_is_judged() {
     let page = include_str!("../../../../docs/gateway.md");
     let (_, rest) = page
-        .split_once("| `allow` | `deny` | asked for | its address | |\n")
+        .split_once("| `allow` | `deny` | requested | its address | result |\n")
         .unwrap();
     let (table, _) = rest.split_once("\n\n").unwrap();
     let rows = table.lines().skip(1);

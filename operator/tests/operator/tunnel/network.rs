@@ -21,7 +21,10 @@ fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules()
         let network = config.network.unwrap();
         assert_eq!((config.workers, network.mtu), (Some(1), 1500), "{name}");
         assert_eq!(network.node, "/run/muxtunnel/tun");
-        assert_eq!((network.entry_cidrs.len(), network.exit_cidrs.len()), (1, 2));
+        assert_eq!(
+            (network.entry_cidrs.len(), network.exit_cidrs.len()),
+            (1, 2)
+        );
         assert_eq!(network.deny.len(), rules, "{name}");
     }
 }
@@ -30,21 +33,38 @@ fn both_gateways_have_the_networks_and_one_worker_and_the_exit_alone_has_rules()
 fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end() {
     let tunnel = built(NETWORK);
     for (name, address, routes) in [
-        ("office-entry", "10.72.0.1", vec!["10.72.0.2", "fd00:72::/64"]),
+        (
+            "office-entry",
+            "10.72.0.1",
+            vec!["10.72.0.2", "fd00:72::/64"],
+        ),
         ("office-exit", "10.72.0.2", vec!["10.72.0.1"]),
     ] {
         let spec = &pod(&tunnel, name)["spec"];
         let init = &spec["initContainers"][0];
         let mut args = vec![
-            "tun", "create", "--device", "mux0", "--device-node", "/run/muxtunnel/tun",
-            "--owner", "65532", "--mtu", "1500", "--address", address,
+            "tun",
+            "create",
+            "--device",
+            "mux0",
+            "--device-node",
+            "/run/muxtunnel/tun",
+            "--owner",
+            "65532",
+            "--mtu",
+            "1500",
+            "--address",
+            address,
         ];
         args.extend(routes.into_iter().flat_map(|route| ["--route", route]));
         assert_eq!(init["args"], json!(args), "{name}");
         let capabilities = json!({"drop": ["ALL"], "add": ["NET_ADMIN", "MKNOD"]});
         assert_eq!(init["securityContext"]["capabilities"], capabilities);
         let gateway = &spec["containers"][0];
-        assert_eq!(gateway["securityContext"]["capabilities"], json!({"drop": ["ALL"]}));
+        assert_eq!(
+            gateway["securityContext"]["capabilities"],
+            json!({"drop": ["ALL"]})
+        );
         let mounts = gateway["volumeMounts"].as_array().unwrap();
         let node = json!({"name": "tun", "mountPath": "/run/muxtunnel", "readOnly": true});
         assert!(mounts.contains(&node), "{name}: {mounts:?}");
@@ -57,11 +77,26 @@ fn what_does_not_go_together_is_refused_with_a_sentence() {
         format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]{fields}}}\n")
     };
     for (spec, sentence) in [
-        (with(", entryAddresses: [10.72.0.9]"), "network.entryAddresses[0]: 10.72.0.9 is not within"),
-        (with(", exitAddresses: [--forward]"), "network.exitAddresses[0]: \"--forward\" is no address"),
-        (format!("{}entry: {{replicas: 2}}\n", with("")), "network: its packets go through one entry gateway"),
-        (with(", peersReachEachOther: true"), "network.peers and network.peersReachEachOther are for side Exit"),
-        (with(", deny: [{endPort: 3}]"), "network.deny[0]: endPort needs a port"),
+        (
+            with(", entryAddresses: [10.72.0.9]"),
+            "network.entryAddresses[0]: 10.72.0.9 is not within",
+        ),
+        (
+            with(", exitAddresses: [--forward]"),
+            "network.exitAddresses[0]: \"--forward\" is no address",
+        ),
+        (
+            format!("{}entry: {{replicas: 2}}\n", with("")),
+            "network: its packets go through one entry gateway",
+        ),
+        (
+            with(", peersReachEachOther: true"),
+            "network.peers and network.peersReachEachOther are for side Exit",
+        ),
+        (
+            with(", deny: [{endPort: 3}]"),
+            "network.deny[0]: endPort needs a port",
+        ),
     ] {
         let problem = refusal(&spec, &settings());
         assert!(problem.starts_with(sentence), "{spec}: {problem}");

@@ -262,10 +262,9 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
     for (name, object) in good_tunnels() {
         for (_, pod) in pods(&object).unwrap() {
             let found = violations(&pod);
-            let (own, others): (BTreeSet<_>, BTreeSet<_>) =
-                found.into_iter().partition(|control| {
-                    control.ends_with(": wan") || control.ends_with(": network")
-                });
+            let (own, others): (BTreeSet<_>, BTreeSet<_>) = found
+                .into_iter()
+                .partition(|control| control.ends_with(": wan") || control.ends_with(": network"));
             let init = pod["initContainers"].as_array().into_iter().flatten();
             let init = init.map(|container| container["name"].as_str().unwrap());
             let wanted: BTreeSet<_> = init
@@ -282,7 +281,10 @@ fn every_pod_fits_into_restricted_but_for_the_emulation_and_sysctls_that_are_all
             assert!(others.iter().all(excused), "{name}: {others:?}");
         }
     }
-    assert!(emulating > 0 && routing > 0, "no good object has an init container");
+    assert!(
+        emulating > 0 && routing > 0,
+        "no good object has an init container"
+    );
 }
 
 /// Other programs of a cluster give pods images, volumes and networks by labels and annotations, each by keys of its own.
