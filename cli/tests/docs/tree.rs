@@ -12,7 +12,7 @@ const OTHERS: &[&str] = &[
 
 /// Fields by name, each with those below it. Items of lists are merged into the list.
 #[derive(Debug, Default)]
-pub(crate) struct Tree(BTreeMap<String, Tree>);
+pub(crate) struct Tree(BTreeMap<String, Self>);
 
 impl Tree {
     /// The fields of a CustomResourceDefinition.
