@@ -1,52 +1,62 @@
-# What there is to do with this project. Everything that is missing on the machine is installed into a cache
-# (~/.cache/muxtunnel), or by apt where we are root; e2e/cluster/cluster says how.
+# The tasks of this project. Missing programs are installed into a cache (~/.cache/muxtunnel), or by apt as root; see
+# e2e/cluster/cluster.
 
 .PHONY: help demo test bench against faults fuzz mutants interop cluster images install second down
 
-help: ## this list
+# The progress lines ([3/9] ...) count the steps of all scripts that a target runs: a script gets the number of the steps
+# before its own, and their total. The scripts have 4 (cluster), 2 (build), 1 (load), 1 (install) and 1 (demo).
+STEPS_cluster := 4
+STEPS_images := 7
+STEPS_install := 8
+STEPS_second := 8
+STEPS_faults := 8
+STEPS_demo := 9
+STEPS := $(STEPS_$(lastword $(MAKECMDGOALS)))
+
+help: ## list the tasks
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' $(MAKEFILE_LIST) | expand -t 20
 
-demo: install ## the main job: the benchmark matrix in a kind cluster, ends with its table (about 12 minutes, cold 30)
-	e2e/demo
+demo: install ## run the benchmark matrix in a kind cluster and print its table (about 14 minutes; the first time about 32)
+	@MUXTUNNEL_STEPS=8/$(STEPS) e2e/demo
 
-test: ## every test: lint, unit, chart, and in a kind cluster; ends with "N passed, N failed"
+test: ## run every test: lint, unit, chart, kind cluster; the last line is "N passed, N failed"
 	e2e/test-all
 
-bench: ## the data plane alone against its peers, on loopback and in network namespaces (up to 90 minutes)
+bench: ## compare the data plane with its peers, on loopback and in network namespaces (up to 90 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab
 
-against: ## is this muxgate slower than another build? make against OTHER=PATH-OF-MUXGATE (about 8 minutes)
+against: ## compare the throughput of this muxgate with another build: make against OTHER=PATH (about 8 minutes)
 	cargo build --release --package muxtunnel-gateway --package muxtunnel-netem
 	cargo run --release --package muxtunnel-bench-lab -- --against $(OTHER)
 
-faults: install ## what each fault costs in the kind cluster: pods killed, roll-outs, no API server (about an hour)
+faults: install ## measure each fault in the kind cluster: killed pods, roll-outs, no API server (about an hour)
 	e2e/faults
 
-fuzz: ## look for inputs that break what hears peers and strangers, 10 minutes for each of 18 targets (MUX_FUZZ_SECONDS=N)
+fuzz: ## fuzz the code that reads input of peers and clients, 10 minutes for each of 18 targets (MUX_FUZZ_SECONDS=N)
 	gateway/proto/fuzz/run
 
-mutants: ## plant the faults of mutants/ one by one and see their tests fail (NAME="a b" for some of them)
+mutants: ## apply the faults of mutants/ one by one and check that their tests fail (NAME="a b" for some of them)
 	mutants/run $(NAME)
 
-interop: ## muxgate against the jetsocat that is on the PATH
+interop: ## test muxgate against the jetsocat on the PATH
 	cargo test --package muxtunnel-gateway --test interop -- --ignored
 
-cluster: ## bring the kind cluster up, or reuse it
-	e2e/cluster/cluster up
+cluster: ## create the kind cluster, or reuse it
+	@MUXTUNNEL_STEPS=0/$(STEPS) e2e/cluster/cluster up
 
 images: cluster ## build the images and load them into the cluster
-	images/build
-	images/load
+	@MUXTUNNEL_STEPS=4/$(STEPS) images/build
+	@MUXTUNNEL_STEPS=6/$(STEPS) images/load
 
 install: images ## install the chart with these images into the cluster
-	e2e/install
+	@MUXTUNNEL_STEPS=7/$(STEPS) e2e/install
 
-second: ## bring a second cluster up beside it, with the same chart, for what crosses clusters
-	e2e/cluster/cluster up second
-	images/build
-	images/load second
-	e2e/install second
+second: ## create a second cluster with the same chart, for traffic between clusters
+	@MUXTUNNEL_STEPS=0/$(STEPS) e2e/cluster/cluster up second
+	@MUXTUNNEL_STEPS=4/$(STEPS) images/build
+	@MUXTUNNEL_STEPS=6/$(STEPS) images/load second
+	@MUXTUNNEL_STEPS=7/$(STEPS) e2e/install second
 
-down: ## delete the kind clusters; the cache stays
+down: ## delete the kind clusters; the cache is kept
 	e2e/cluster/cluster down

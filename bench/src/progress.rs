@@ -1,18 +1,18 @@
-//! The lines that tell people how far a benchmark is. Pure: numbers in, text out.
+//! The progress lines of the log. Pure: numbers in, text out.
 
 use std::time::Duration;
 
 use muxtunnel_bench_api::result::{Cell, Status};
-use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Path};
+use muxtunnel_bench_api::{CellKey, EnvironmentKey, Matrix, Route};
 
-use crate::table::figure;
+use crate::table::{figure, range, ratio_figure};
 
 /// Guess for what a run needs beyond its seconds, until one has been seen.
 const RUN_OVERHEAD_GUESS: f64 = 1.0;
 /// Guess for the time until an environment is up, until one has been seen, seconds.
 const ENVIRONMENT_GUESS: f64 = 30.0;
 
-/// Learns how long runs and environments take and says how long the rest will.
+/// Estimates the time that is left from the time that runs and environments took.
 #[derive(Debug, Clone)]
 pub struct Pace {
     run_seconds: Mean,
@@ -81,7 +81,7 @@ impl Pace {
         self.runs_left = self.runs_left.saturating_sub(runs);
     }
 
-    /// What is left, for people: `about 7 min left`.
+    /// `about 7 min left`.
     #[must_use]
     pub fn left(&self) -> String {
         let seconds = f64::from(self.runs_left) * self.run_seconds.value()
@@ -123,12 +123,16 @@ pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> S
 pub fn cell_end(cell: &Cell) -> String {
     match (cell.status, cell.mbit_s) {
         (Status::Ok, Some(rate)) => {
-            let range = format!("{}..{}", figure(rate.min), figure(rate.max));
-            let ratio = match (cell.path, cell.ratio_to_direct) {
-                (Path::Tunnel, Some(ratio)) => format!("  {ratio:.2} of direct"),
-                _ => String::new(),
+            let range = range(&rate);
+            // Of the untuned direct path there is nothing to compare.
+            let ratio = match (cell.ratio_to_untuned_direct, cell.ratio_to_direct) {
+                _ if cell.is_untuned_direct() => String::new(),
+                (Some(ratio), _) => format!("{:>6} x untuned direct", ratio_figure(ratio)),
+                (None, Some(ratio)) => format!("{:>6} x direct", ratio_figure(ratio)),
+                (None, None) => String::new(),
             };
-            format!("{} Mbit/s ({range}){ratio}", figure(rate.median))
+            let end = format!("{:>6} Mbit/s {range:>15} {ratio}", figure(rate.median));
+            end.trim_end().to_owned()
         }
         (status, _) => {
             let word = if status == Status::Refused {
@@ -145,8 +149,28 @@ pub fn cell_end(cell: &Cell) -> String {
     }
 }
 
+/// `round 1/3:  direct    221  native    739 Mbit/s`: a round of the routes that are compared. `figures`: what each
+/// run gave, or why there is no figure.
+#[must_use]
+pub fn round_line(total: usize, round: u32, rounds: u32, figures: &[(&Route, String)]) -> String {
+    let indent = 3 + 2 * total.to_string().len();
+    let figures = figures
+        .iter()
+        .map(|(route, figure)| format!("  {route} {figure:>6}"));
+    format!(
+        "{:indent$}round {round}/{rounds}:{} Mbit/s",
+        "",
+        figures.collect::<String>()
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use muxtunnel_bench_api::Path;
+    use muxtunnel_bench_api::result::Spread;
+
     use super::*;
 
     fn matrix() -> Matrix {
@@ -193,5 +217,90 @@ mod tests {
             .collect();
         assert_eq!(heads[0], "[ 1/24] direct    50 ms  None    1 conn ");
         assert_eq!(heads[3], "[ 4/24] native    50 ms  None   10 conns");
+    }
+
+    fn cell(path: Path, tuning: &str) -> Cell {
+        Cell {
+            path,
+            protocol: (path == Path::Tunnel).then(|| "native".into()),
+            one_way_delay_ms: 50,
+            rtt_ms: Some(100.7),
+            tuning: tuning.into(),
+            connections: 1,
+            rounds: 2,
+            duration_s: 8,
+            warm_up_s: 5,
+            mbit_s: Some(Spread {
+                median: 4360.0,
+                min: 4249.0,
+                max: 4470.0,
+            }),
+            ratio_to_direct: Some(1.13),
+            ratio_to_untuned_direct: Some(19.73),
+            cpu_s_per_gb: None,
+            status: Status::Ok,
+            code: None,
+            reason: None,
+            iperf: None,
+            kernel: None,
+            congestion_control: None,
+            carriers: None,
+            sysctls: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn the_end_of_a_cell_compares_it_with_the_untuned_direct_path() {
+        let tuned = cell(Path::Tunnel, "Wan");
+        assert_eq!(
+            cell_end(&tuned),
+            "  4360 Mbit/s     4249..4470    19.7 x untuned direct"
+        );
+        let without_baseline = Cell {
+            ratio_to_untuned_direct: None,
+            ..tuned
+        };
+        assert_eq!(
+            cell_end(&without_baseline),
+            "  4360 Mbit/s     4249..4470    1.13 x direct"
+        );
+        let baseline = Cell {
+            mbit_s: Some(Spread {
+                median: 221.0,
+                min: 121.0,
+                max: 222.0,
+            }),
+            ..cell(Path::Direct, "None")
+        };
+        assert_eq!(cell_end(&baseline), "   221 Mbit/s       121..222~");
+    }
+
+    #[test]
+    fn the_end_of_a_cell_without_a_figure_names_its_code_and_reason() {
+        let failed = Cell {
+            mbit_s: None,
+            status: Status::Failed,
+            code: Some("MT0507".into()),
+            reason: Some("iperf did not start".into()),
+            ..cell(Path::Tunnel, "Wan")
+        };
+        assert_eq!(cell_end(&failed), "FAILED MT0507: iperf did not start");
+    }
+
+    #[test]
+    fn rounds_line_up_below_each_other() {
+        let native = Route::Tunnel("Native".into());
+        let line = |round, direct: &str, tunnel: &str| {
+            let figures = [(&Route::Direct, direct.into()), (&native, tunnel.into())];
+            round_line(36, round, 3, &figures)
+        };
+        assert_eq!(
+            line(1, "221", "failed"),
+            "       round 1/3:  direct    221  native failed Mbit/s"
+        );
+        assert_eq!(
+            line(2, "4245", "-"),
+            "       round 2/3:  direct   4245  native      - Mbit/s"
+        );
     }
 }

@@ -83,8 +83,10 @@ impl Runner {
             let mut board = work.board.subscribe();
             let fetched = board.wait_for(Board::is_finished);
             if tokio::time::timeout(self.linger, fetched).await.is_err() {
-                work.log
-                    .line("nobody has fetched the results; this log has them all")?;
+                let waited = readable(self.linger.as_secs_f64());
+                work.log.line(&format!(
+                    "the operator did not fetch the results within {waited}; this log has all of them"
+                ))?;
             }
             Ok(summary)
         };
@@ -102,7 +104,7 @@ impl Work {
     async fn measure_all(&mut self, deadline: Duration) -> anyhow::Result<()> {
         let (cells, environments) = (self.matrix.cells(), self.matrix.environments());
         self.log.line(&format!(
-            "muxbench {}: {} cells in {} environments, each {} x {} s with {} s of warm-up; {}",
+            "muxbench {}: {} cells, {} environments, {} rounds of {} s (warm-up {} s); {}",
             env!("CARGO_PKG_VERSION"),
             cells.len(),
             environments.len(),
@@ -115,8 +117,10 @@ impl Work {
             let asked = Instant::now();
             let title = format!("environment {}/{}", key.index + 1, environments.len());
             self.say(&format!(
-                "{title}, one-way delay {} ms, tuning {}: waiting for it",
-                key.one_way_delay_ms, key.tuning
+                "{title}, one-way delay {} ms, tuning {}: waiting for its pods; {}",
+                key.one_way_delay_ms,
+                key.tuning,
+                self.pace.left()
             ))?;
             let cells: Vec<_> = cells
                 .iter()
@@ -154,10 +158,10 @@ impl Work {
         match tokio::time::timeout(deadline, offered).await {
             Ok(Ok(board)) => match board.offer_of(key.index) {
                 Some(offer) => offer.clone(),
-                None => unavailable("the benchmark was ended before this environment".into()),
+                None => unavailable("the benchmark ended before this environment".into()),
             },
             _ => unavailable(format!(
-                "nobody offered this environment within {}; is the operator running?",
+                "the operator did not offer this environment within {}; check that the operator runs",
                 readable(deadline.as_secs_f64())
             )),
         }
@@ -182,7 +186,7 @@ impl Work {
         Ok(())
     }
 
-    /// Ends cells of an environment that never was.
+    /// Ends the cells of an environment that is not available.
     fn give_up(
         &mut self,
         key: &EnvironmentKey,
@@ -198,7 +202,7 @@ impl Work {
         Ok(())
     }
 
-    /// Logs the end of a cell, for people and for machines, and keeps it for the operator.
+    /// Logs the end of a cell as text and as JSON, and keeps it for the operator.
     fn end_cell(
         &mut self,
         key: &EnvironmentKey,
@@ -207,13 +211,13 @@ impl Work {
     ) -> anyhow::Result<()> {
         let head = cell_head(self.matrix.cells().len(), cell, key);
         let end = crate::progress::cell_end(&result);
-        self.say(&format!("{head} {end}; {}", self.pace.left()))?;
+        self.say(&format!("{head} {end}"))?;
         self.log.record(&Record::Cell(result.clone()))?;
         self.board.send_modify(|board| board.add_cell(result));
         Ok(())
     }
 
-    /// A line for the log and for whoever asks for the state.
+    /// A line for the log, and for the state that the operator reads.
     fn say(&mut self, line: &str) -> anyhow::Result<()> {
         self.log.line(line)?;
         self.board.send_modify(|board| board.set_progress(line));
@@ -238,8 +242,10 @@ impl Work {
         if let Some(path) = termination_log {
             // The log has it too, so a container without this file loses nothing.
             if let Err(error) = std::fs::write(path, serde_json::to_vec(&record)?) {
-                self.log
-                    .line(&format!("{} cannot be written: {error}", path.display()))?;
+                self.log.line(&format!(
+                    "cannot write the summary to {}: {error}",
+                    path.display()
+                ))?;
             }
         }
         self.board

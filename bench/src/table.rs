@@ -1,81 +1,128 @@
-//! The table at the end of the log: a line for each cell, those of one environment and number of
-//! connections below each other, so that every route stands beside the direct one. Pure; at most 100
-//! columns.
+//! The table at the end of the log: one row for each cell, and below it the tunnel and the direct path side by
+//! side (`table/comparison.rs`). Rows with the same delay, tuning and connections form a block, so that each
+//! route is next to the direct one. Pure; at most 100 columns, each of a fixed width.
 
-use muxtunnel_bench_api::result::{Cell, Status};
+mod comparison;
+
+use muxtunnel_bench_api::result::{Cell, Spread, Status};
+
+/// Behind a range that [`Spread::is_wide`].
+const WIDE_MARK: char = '~';
 
 const HEAD: [&str; 3] = [
-    "  delay              |        |         Mbit/s         |     of     RTT   CPU s",
-    " one-way tuning conns| route  |  median       min..max | direct      ms  per GB carr.",
-    "---------------------+--------+------------------------+-----------------------------",
+    "  delay              |        |         Mbit/s         | x untuned    x direct,|    RTT  CPU s",
+    " one-way tuning conns| route  |  median       min..max |    direct  same tuning|     ms per GB carr.",
+    "---------------------+--------+------------------------+-----------------------+--------------------",
+];
+const FOOT: [&str; 4] = [
+    "Mbit/s: 10^6 bit/s of payload that the server received, median of the rounds.",
+    "x untuned direct: divided by the direct path with kernel defaults, same delay and connections.",
+    "~: the rounds differ by more than a quarter of the median; another run can give another result.",
+    "RTT: of the idle path. CPU s per GB: of all gateways. carr.: most carriers that were up at once.",
 ];
 
-/// Draws all cells.
+/// Renders all cells, those without a delay last, and the comparison.
 #[must_use]
 pub fn render(cells: &[Cell]) -> String {
-    let mut table: Vec<String> = HEAD.iter().map(ToString::to_string).collect();
+    let mut lines: Vec<String> = HEAD.iter().map(ToString::to_string).collect();
     let mut above = None;
-    for cell in cells {
-        let place = place(cell);
-        let shown = if above.as_ref() == Some(&place) {
+    let (undelayed, delayed): (Vec<_>, Vec<_>) =
+        cells.iter().partition(|cell| cell.one_way_delay_ms == 0);
+    for cell in delayed.into_iter().chain(undelayed) {
+        let block = block(cell);
+        let shown = if above.as_ref() == Some(&block) {
             ""
         } else {
-            &place
+            &block
         };
-        table.push(format!("{shown:21}|{}", figures(cell)));
-        above = Some(place);
+        lines.push(format!("{shown:21}|{}", figures(cell, cells)));
+        above = Some(block);
     }
-    table.push(
-        "Mbit/s: 10^6 bit/s of payload at the receiver, median of the rounds; RTT: idle, median of 20."
-            .into(),
-    );
-    table.join("\n")
+    lines.extend(FOOT.iter().map(ToString::to_string));
+    lines.extend(comparison::render(cells));
+    lines.join("\n")
 }
 
-/// 21 columns that the cells that are compared have in common.
-fn place(cell: &Cell) -> String {
-    let tuning: String = cell.tuning.chars().take(6).collect();
+/// 21 columns that the cells of a block have in common.
+fn block(cell: &Cell) -> String {
     let delay = format!("{} ms", cell.one_way_delay_ms);
+    let tuning = cut(&cell.tuning);
     format!("{delay:>8} {tuning:6} {:>4} ", cell.connections)
 }
 
-fn figures(cell: &Cell) -> String {
-    let route = cell.protocol.clone();
-    let route: String = route.unwrap_or_else(|| cell.path.to_string());
-    let route: String = route.chars().take(6).collect();
-    // Direct is what the others are compared with.
-    let ratio = cell.ratio_to_direct.filter(|_| cell.protocol.is_some());
-    let two_digits = |value: Option<f64>| value.map_or("-".into(), |value| format!("{value:.2}"));
+fn figures(cell: &Cell, cells: &[Cell]) -> String {
+    let route = route(cell);
+    let over_untuned = cell.over_untuned_direct(cells);
+    // The direct path is what the others are divided by.
+    let over_direct = cell.ratio_to_direct.filter(|_| cell.protocol.is_some());
     let carriers = cell.carriers.map_or("-".into(), |count| count.to_string());
     format!(
-        " {route:6} |{}| {:>6} {:>7} {:>7} {carriers:>5}",
+        " {route:6} |{}| {:>9} {:>12}| {:>6} {:>6} {carriers:>5}",
         rates(cell),
-        two_digits(ratio),
-        rtt(cell),
-        two_digits(cell.cpu_s_per_gb),
+        or_dash(over_untuned),
+        or_dash(over_direct),
+        rtt(cell.rtt_ms),
+        or_dash(cell.cpu_s_per_gb),
     )
 }
 
-/// 24 columns: median and range, or why there is none.
-fn rates(cell: &Cell) -> String {
-    let code = || cell.code.clone().unwrap_or_default();
-    let (text, range) = match (cell.status, cell.mbit_s) {
-        (Status::Ok, Some(rate)) => (
-            figure(rate.median),
-            format!("{}..{}", figure(rate.min), figure(rate.max)),
-        ),
-        (Status::Refused, _) => ("refused".into(), code()),
-        _ => ("failed".into(), code()),
-    };
-    format!("{text:>8} {range:>14} ")
+/// `direct`, or the first six letters of the protocol.
+fn route(cell: &Cell) -> String {
+    let name = cell.protocol.clone();
+    cut(&name.unwrap_or_else(|| cell.path.to_string()))
 }
 
-fn rtt(cell: &Cell) -> String {
-    match cell.rtt_ms {
+/// A name in a column of six.
+fn cut(name: &str) -> String {
+    name.chars().take(6).collect()
+}
+
+/// 24 columns: median, range and its mark, or why there is none.
+fn rates(cell: &Cell) -> String {
+    match (cell.status, cell.mbit_s) {
+        (Status::Ok, Some(rate)) => format!("{:>8} {:>15}", figure(rate.median), range(&rate)),
+        (status, _) => {
+            let code = cell.code.as_deref().unwrap_or_default();
+            format!("{:>8} {code:>14} ", word(status))
+        }
+    }
+}
+
+/// `204..224 `, or `143..346~` where the spread is wide.
+#[must_use]
+pub fn range(rate: &Spread) -> String {
+    let mark = if rate.is_wide() { WIDE_MARK } else { ' ' };
+    format!("{}..{}{mark}", figure(rate.min), figure(rate.max))
+}
+
+fn word(status: Status) -> &'static str {
+    if status == Status::Refused {
+        "refused"
+    } else {
+        "failed"
+    }
+}
+
+fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".into(), ratio_figure)
+}
+
+fn rtt(rtt_ms: Option<f64>) -> String {
+    match rtt_ms {
         Some(rtt) if rtt >= 1000.0 => format!("{rtt:.0}"),
         Some(rtt) if rtt >= 10.0 => format!("{rtt:.1}"),
         Some(rtt) => format!("{rtt:.2}"),
         None => "-".into(),
+    }
+}
+
+/// `0.96`, `19.1`, `136`: two decimals below ten.
+#[must_use]
+pub fn ratio_figure(ratio: f64) -> String {
+    if ratio < 9.995 {
+        format!("{ratio:.2}")
+    } else {
+        figure(ratio)
     }
 }
 
@@ -91,93 +138,4 @@ pub fn figure(mbit_s: f64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-
-    use muxtunnel_bench_api::Route;
-    use muxtunnel_bench_api::result::Spread;
-
-    use super::*;
-
-    fn cell(route: &Route, connections: u32, rate: Option<(f64, f64, f64)>) -> Cell {
-        let is_tunnel = *route != Route::Direct;
-        Cell {
-            path: route.path(),
-            protocol: route.protocol(),
-            one_way_delay_ms: 50,
-            rtt_ms: Some(100.44),
-            tuning: "None".into(),
-            connections,
-            rounds: 3,
-            duration_s: 5,
-            warm_up_s: 2,
-            mbit_s: rate.map(|(median, min, max)| Spread { median, min, max }),
-            ratio_to_direct: Some(if is_tunnel { 0.984 } else { 1.0 }),
-            cpu_s_per_gb: is_tunnel.then_some(1.33),
-            status: if rate.is_some() {
-                Status::Ok
-            } else {
-                Status::Refused
-            },
-            code: rate.is_none().then(|| "MT0506".into()),
-            reason: None,
-            iperf: None,
-            kernel: None,
-            congestion_control: None,
-            carriers: is_tunnel.then_some(4),
-            sysctls: BTreeMap::new(),
-        }
-    }
-
-    #[test]
-    fn what_is_compared_stands_below_each_other() {
-        let [jmux, native] = ["Jmux", "Native"].map(|name| Route::Tunnel(name.into()));
-        let cells = [
-            cell(&Route::Direct, 1, Some((226.0, 207.4, 227.1))),
-            cell(&jmux, 1, Some((222.4, 219.0, 223.0))),
-            cell(&native, 1, Some((822.4, 819.0, 823.0))),
-            cell(&Route::Direct, 10, Some((48_000.4, 47_000.0, 49_123.0))),
-            cell(&jmux, 10, None),
-        ];
-        let table = render(&cells);
-        let lines: Vec<_> = table.lines().collect();
-        assert_eq!(
-            lines[3..8],
-            [
-                "   50 ms None      1 | direct |     226       207..227 |      -   100.4       -     -",
-                "                     | jmux   |     222       219..223 |   0.98   100.4    1.33     4",
-                "                     | native |     822       819..823 |   0.98   100.4    1.33     4",
-                "   50 ms None     10 | direct |   48000   47000..49123 |      -   100.4       -     -",
-                "                     | jmux   | refused         MT0506 |   0.98   100.4    1.33     4",
-            ]
-        );
-        assert_eq!(lines.len(), 9);
-        let bars = |line: &str| {
-            let bars = line.char_indices().filter(|(_, c)| matches!(c, '|' | '+'));
-            bars.map(|(at, _)| at).collect::<Vec<_>>()
-        };
-        assert!(lines[..8].iter().all(|line| bars(line) == bars(lines[0])));
-    }
-
-    #[test]
-    fn no_line_is_wider_than_100_columns() {
-        let protocol = Route::Tunnel("a-name-of-thirty-two-characters".into());
-        let mut wide = cell(&protocol, 256, Some((123_456.0, 123_456.0, 123_456.0)));
-        wide.one_way_delay_ms = 10_000;
-        wide.tuning = "a-name-of-thirty-two-characters".into();
-        wide.rtt_ms = Some(20_000.0);
-        wide.cpu_s_per_gb = Some(123.0);
-        wide.carriers = Some(32 * 64 * 16);
-        let widths = render(&[wide])
-            .lines()
-            .map(|line| line.chars().count())
-            .max();
-        assert!(widths <= Some(100), "{widths:?}");
-    }
-
-    #[test]
-    fn figures_have_three_significant_digits() {
-        let figures = [0.0421, 3.1389, 22.6, 99.96, 226.4, 4213.4].map(figure);
-        assert_eq!(figures, ["0.042", "3.14", "22.6", "100", "226", "4213"]);
-    }
-}
+mod tests;

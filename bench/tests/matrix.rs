@@ -36,9 +36,9 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
         "--delays=0ms",
         "--tunings=None,Wan",
         "--protocols=Jmux,Native",
-        "--duration=2s",
-        "--warm-up=1s",
-        "--rounds=1",
+        "--duration=1s",
+        "--warm-up=0s",
+        "--rounds=2",
     ];
     let ended = run(&flags, vec![offer(), offer()]).await;
 
@@ -66,6 +66,7 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
             cell.ratio_to_direct.is_some() && cell.rtt_ms.is_some(),
             "{cell:?}"
         );
+        assert!(cell.ratio_to_untuned_direct.is_some(), "{cell:?}");
         assert!(
             cell.iperf
                 .as_deref()
@@ -76,6 +77,10 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
     assert_eq!(ended.summary.ok, 6);
     let progress = "[6/6] native     0 ms  Wan     2 conns begins;";
     assert!(ended.log.contains(progress), "{}", ended.log);
+    // The second round begins with another route; its line has the order of the first one.
+    for round in ["round 1/2:  direct ", "round 2/2:  direct "] {
+        assert_eq!(ended.log.matches(round).count(), 2, "{}", ended.log);
+    }
     assert!(
         ended.log.contains("0 ms Wan       2 | direct |"),
         "{}",
@@ -300,7 +305,7 @@ async fn run(flags: &[&str], offers: Vec<Offer>) -> Ended {
         log.push('\n');
         if let Some(address) = line.strip_prefix("listening on ") {
             url = format!("http://{address}");
-        } else if line.ends_with(": waiting for it") {
+        } else if line.contains(": waiting for its pods; ") {
             let (index, offer) = offers.next().expect("one offer for each environment");
             let url = format!("{url}/v1/environments/{index}");
             client.put::<State>(&url, &offer, DEADLINE).await.unwrap();

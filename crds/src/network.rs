@@ -51,11 +51,17 @@ pub struct Network {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 65535))]
     pub mtu: Option<u16>,
-    /// Pods of the gateways pass packets on between the interface and their other interfaces, such as one of a Multus
-    /// attachment. It needs net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to be 1 in the pod: set them by
-    /// `tuning.sysctls` where the node does not. Default: false.
+    /// Pods of the gateways pass packets on between the interface and their other interfaces, such as eth0 or one of a Multus
+    /// attachment. It needs net.ipv4.ip_forward and net.ipv6.conf.all.forwarding to be 1 in the pod, of the IP versions that
+    /// are carried: set them by `tuning.sysctls` where the node does not. Default: false.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub forward: bool,
+    /// Gateways translate the source of packets that they pass on: what comes out of the tunnel gets the address of the
+    /// gateway's pod, so hosts of the other side need no route back; what enters the tunnel gets the address of the interface
+    /// (`entryAddresses`, `exitAddresses`). It includes `forward`. Connections to hosts behind a gateway begin at the other side
+    /// then. Default: false.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub snat: bool,
     /// Side Exit: which entry has which of `entryCIDRs`. Default: one entry at a time has all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["identity"]))]

@@ -1,25 +1,27 @@
 # shellcheck shell=bash
-# A docker daemon that answers: the one that runs, else one we start. An existing docker configuration is never touched.
+# A docker daemon that answers: the running one, otherwise one that we start. An existing docker configuration is never
+# changed.
 
 DOCKER_CONFIG_FILE=${DOCKER_CONFIG_FILE:-/etc/docker/daemon.json}
 RUNC_LOWCAP=/usr/local/sbin/runc-lowcap
 
-# docker_up: installs docker where it is absent and starts it where it does not run.
+# docker_up: installs docker if it is missing, and starts it if it does not run.
 docker_up() {
   all_commands docker || apt_install docker.io iptables
   docker info >/dev/null 2>&1 && return
-  is_root || die "the docker daemon does not answer ('docker info' fails). Start it, or let this user use it (group docker)."
+  is_root || die "the docker daemon does not answer ('docker info' fails). Start it, or add this user to the group docker."
   all_commands dockerd || apt_install docker.io iptables
   if [ -d /run/systemd/system ]; then
     systemctl start docker && docker_answers 60 && return
-    die "docker does not start: see 'journalctl -u docker'"
+    die "docker did not start: see 'journalctl -u docker'"
   fi
   runc_wrapper
   say "starting dockerd"
   mkdir -p "$CACHE"
   # Its own PATH: the cache holds a containerd and a shim of another version.
   PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin setsid nohup dockerd >"$CACHE/dockerd.log" 2>&1 </dev/null &
-  docker_answers 60 || die "dockerd does not start: $(tail -n 3 "$CACHE/dockerd.log")"
+  docker_answers 60 || die "dockerd did not start. The last lines of its log, $CACHE/dockerd.log:
+$(tail -n "$LOG_LINES_SHOWN" "$CACHE/dockerd.log")"
 }
 
 # docker_answers SECONDS: waits until `docker info` works.
@@ -31,16 +33,16 @@ docker_answers() {
   done
 }
 
-# runc_wrapper: without CAP_SYS_RESOURCE no privileged container starts ("unable to apply caps"). Only there, and only
-# where nobody configured docker, a runc that leaves this capability out becomes the default runtime.
+# runc_wrapper: without CAP_SYS_RESOURCE no privileged container starts ("unable to apply caps"). There, and only if
+# docker has no configuration, a runc without this capability becomes the default runtime.
 runc_wrapper() {
   lacks_sys_resource || return 0
   if [ -e "$DOCKER_CONFIG_FILE" ]; then
-    say "this machine lacks CAP_SYS_RESOURCE and $DOCKER_CONFIG_FILE exists: it is left as it is"
+    say "this machine lacks CAP_SYS_RESOURCE; $DOCKER_CONFIG_FILE exists and is not changed"
     return 0
   fi
   all_commands jq || apt_install jq
-  say "this machine lacks CAP_SYS_RESOURCE: docker gets a runc that leaves it out ($DOCKER_CONFIG_FILE)"
+  say "this machine lacks CAP_SYS_RESOURCE: docker gets a runc wrapper without it ($DOCKER_CONFIG_FILE)"
   install -D -m 755 "$CLUSTER_DIR/offline/runc-lowcap" "$RUNC_LOWCAP"
   mkdir -p "$(dirname "$DOCKER_CONFIG_FILE")"
   printf '{"default-runtime":"runc-lowcap","runtimes":{"runc-lowcap":{"path":"%s"}}}\n' "$RUNC_LOWCAP" >"$DOCKER_CONFIG_FILE"

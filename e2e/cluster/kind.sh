@@ -1,36 +1,38 @@
 # shellcheck shell=bash
 # The cluster itself: created, reused while healthy, deleted. Its kubeconfig is a file of its own; ~/.kube is never touched.
 
-# cluster_up: a healthy cluster on the chosen node image, of the configuration that is written here.
+# cluster_up: a healthy cluster with the chosen node image and this configuration. One step.
 cluster_up() {
-  local config=kind.yaml
+  local config=kind.yaml doing=creating why=''
   [ -z "$NODE_IS_OURS" ] || config=kind-own-node.yaml
   if cluster_exists; then
     if [ "$(cat "$CACHE/$CLUSTER_NAME/$config" 2>/dev/null)" != "$(filled "$config")" ]; then
-      say "the cluster $CLUSTER_NAME has another configuration: making it anew"
+      why=', because its configuration changed'
     elif cluster_healthy; then
-      say "reusing the cluster $CLUSTER_NAME"
+      step "reusing the cluster $CLUSTER_NAME"
       service_addresses_stay_inside
       return
     else
-      say "the cluster $CLUSTER_NAME does not answer: making it anew"
+      why=', because it does not answer'
     fi
-    cluster_down
+    doing=recreating
   fi
+  step "$doing the cluster $CLUSTER_NAME$why"
+  [ $doing = creating ] || cluster_down
   mkdir -p "$CACHE/$CLUSTER_NAME"
   [ -z "$NODE_IS_OURS" ] || filled pods.conflist >"$CACHE/$CLUSTER_NAME/pods.conflist"
   filled "$config" >"$CACHE/$CLUSTER_NAME/$config"
   config=$CACHE/$CLUSTER_NAME/$config
-  say "creating the cluster $CLUSTER_NAME on $NODE_IMAGE_USED"
-  quietly kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
+  logged "cluster-$CLUSTER_NAME" kind create cluster --name "$CLUSTER_NAME" --image "$NODE_IMAGE_USED" --config "$config" \
     --kubeconfig "$KUBECONFIG_FILE" --wait 120s
   service_addresses_stay_inside
-  say "waiting for the cluster's DNS"
-  kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=300s >/dev/null
+  say "waiting for the DNS of the cluster"
+  logged "cluster-$CLUSTER_NAME-dns" \
+    kubectl --namespace kube-system wait deployment/coredns --for=condition=Available --timeout=300s
 }
 
-# filled FILE: the file with this cluster's networks and places in it. A node's pods have the first /24 of the pods'
-# network of IPv4, and the first /64 of that of IPv6.
+# filled FILE: the file with the networks and folders of this cluster. The pods of a node have the first /24 of the pods'
+# IPv4 network, and the first /64 of the IPv6 network.
 filled() {
   local text network ranges='' routes=''
   for network in ${POD_SUBNET//,/ }; do
@@ -49,9 +51,9 @@ filled() {
   printf '%s\n' "$text"
 }
 
-# A Service's address that kube-proxy has not set up yet would be looked for on the network outside, where a transparent
-# proxy may even accept the connection. Such packets are dropped, and sent again by TCP; those of known Services are
-# rewritten before they come here.
+# Packets to a Service address that kube-proxy has not set up yet would leave the node, and a transparent proxy may even
+# accept the connection. They are dropped, and TCP retransmits them; packets to known Services are rewritten before this
+# rule.
 service_addresses_stay_inside() {
   local network program rule
   for network in ${SERVICE_SUBNET//,/ }; do
@@ -63,14 +65,14 @@ service_addresses_stay_inside() {
   done
 }
 
-# No pipe into `grep -q`: it leaves at the first match, and with pipefail a kind that still writes then counts as failed.
+# No pipe into `grep -q`: it ends at the first match, and with pipefail a kind that still writes counts as failed.
 cluster_exists() {
   local all
-  all=$(kind get clusters 2>&1) || die "kind does not list its clusters: $all"
+  all=$(kind get clusters 2>&1) || die "cannot list the clusters of kind: $all"
   [[ $'\n'$all$'\n' == *$'\n'"$CLUSTER_NAME"$'\n'* ]]
 }
 
-# cluster_healthy: the node is ready and DNS is available, asked for through a fresh kubeconfig.
+# cluster_healthy: the node is ready and DNS is available, by a fresh kubeconfig.
 cluster_healthy() {
   kind export kubeconfig --name "$CLUSTER_NAME" --kubeconfig "$KUBECONFIG_FILE" >/dev/null 2>&1 &&
     kubectl --request-timeout=10s get --raw /readyz >/dev/null 2>&1 &&

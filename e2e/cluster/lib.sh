@@ -1,5 +1,5 @@
 # shellcheck shell=bash disable=SC2034  # its variables are read by the scripts that source it
-# What every script of the cluster shares: messages, places, and the two questions "is it there?" and "does it answer?".
+# Shared by the scripts of the cluster: folders, progress messages, log files, and checks of programs and servers.
 # Sourced, never run. The caller sets `set -euo pipefail`.
 
 CLUSTER_DIR=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -7,12 +7,15 @@ CACHE=${MUXTUNNEL_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/muxtunnel}
 CLUSTER_NAME=${MUXTUNNEL_CLUSTER:-muxtunnel}
 KUBECONFIG_FILE=$CACHE/kubeconfig-$CLUSTER_NAME
 IP_FAMILY=ipv4 POD_SUBNET=10.244.0.0/16 SERVICE_SUBNET=10.96.0.0/16
-TOOLS=$CACHE/bin # kind, helm and kubectl as links to what was downloaded or built
+TOOLS=$CACHE/bin # links to the downloaded or built kind, helm and kubectl
+LOG_FOLDER=$CACHE/logs
+LOG_LINES_SHOWN=20
+TERMINAL=2 # file descriptor of progress messages; `logged` redirects the others
 # shellcheck source=versions.sh
 source "$CLUSTER_DIR/versions.sh"
 
-# choose_cluster [second]: the second cluster, for what crosses clusters, stands beside the first one on the same docker
-# network: nodes reach each other's node ports. Its pods and Services have networks of their own, and both IP families.
+# choose_cluster [second]: the second cluster, for traffic between clusters, is on the same docker network: nodes reach
+# each other's node ports. Its pods and Services have networks of their own, and both IP families.
 choose_cluster() {
   case ${1:-} in
     '') ;;
@@ -21,20 +24,63 @@ choose_cluster() {
       KUBECONFIG_FILE=$KUBECONFIG_FILE-second
       IP_FAMILY=dual POD_SUBNET=10.245.0.0/16,fd00:10:245::/56 SERVICE_SUBNET=10.97.0.0/16,fd00:10:97::/112
       ;;
-    *) die "there is no cluster '$1': leave it out, or say second" ;;
+    *) die "unknown cluster '$1': expected 'second' or no argument" ;;
   esac
 }
 
-say() { echo "cluster: $*" >&2; }
-die() { echo "cluster: error: $*" >&2; exit 1; }
-
-# quietly COMMAND...: what it prints is shown if it fails, and only then.
-quietly() {
-  local output
-  output=$("$@" 2>&1) || { printf '%s\n' "$output" >&2; die "$1 $2 $3 failed; its messages stand above"; }
+# steps COUNT: the calling script has COUNT steps. MUXTUNNEL_STEPS=BEFORE/TOTAL makes them a part of TOTAL steps, after
+# the first BEFORE ones.
+steps() {
+  local part=${MUXTUNNEL_STEPS:-}
+  [[ $part =~ ^[0-9]+/[0-9]+$ ]] || part=0/$1
+  STEP=${part%/*} STEPS=${part#*/}
 }
 
-# all_commands NAME...: whether every one of them is on the PATH (`command -v a b` is content with one).
+# step TEXT: the next step begins.
+step() {
+  STEP=$((STEP + 1))
+  echo "[$STEP/$STEPS] $*" >&"$TERMINAL"
+}
+
+# say TEXT: a detail of the step.
+say() { echo "      $*" >&"$TERMINAL"; }
+
+die() { echo "error: $*" >&2; exit 1; }
+
+# log_file NAME: the path of a log file, in a folder that exists.
+log_file() {
+  mkdir -p "$LOG_FOLDER"
+  echo "$LOG_FOLDER/$1.log"
+}
+
+# logged NAME COMMAND...: runs COMMAND with its output in the log file NAME. Only `step` and `say` write to the terminal.
+# If COMMAND fails, the script ends with the last lines of the log. Never call it in a condition: errexit would not hold
+# inside COMMAND.
+logged() {
+  local name=$1 log status
+  shift
+  if [ "$TERMINAL" != 2 ]; then # inside another one: the same log
+    "$@"
+    return
+  fi
+  log=$(log_file "$name")
+  set +e
+  (set -e; TERMINAL=3; "$@") 3>&2 >"$log" 2>&1
+  status=$?
+  set -e
+  [ $status != 0 ] || return 0
+  echo "error: the step failed with status $status. The last lines of its log, $log:" >&2
+  tail -n "$LOG_LINES_SHOWN" "$log" | sed 's/^/    /' >&2
+  exit 1
+}
+
+# quietly COMMAND...: shows the output of COMMAND only if it fails.
+quietly() {
+  local output
+  output=$("$@" 2>&1) || { printf '%s\n' "$output" >&2; die "$1 $2 $3 failed; its output is above"; }
+}
+
+# all_commands NAME...: whether every one of them is on the PATH (`command -v a b` succeeds with one).
 all_commands() {
   local name
   for name in "$@"; do command -v "$name" >/dev/null 2>&1 || return 1; done
@@ -42,15 +88,18 @@ all_commands() {
 
 is_root() { [ "$(id -u)" = 0 ]; }
 
-# apt_install PACKAGE...: installs Debian packages, or says what to install where we may not.
+# apt_install PACKAGE...: installs Debian packages; without root it names them.
 apt_install() {
   if ! is_root || ! all_commands apt-get; then
-    die "missing on this machine: $*. Install these packages (as root: apt-get install $*) and run this again."
+    die "missing packages: $*. Install them (as root: apt-get install $*) and run this command again."
   fi
   say "apt-get install $*"
-  apt-get update -q >/dev/null || say "apt-get update failed, going on with the package lists that are there"
-  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >/dev/null ||
-    die "apt-get install $* failed; its messages stand above"
+  logged packages apt_get_install "$@"
+}
+
+apt_get_install() {
+  apt-get update -q || echo "apt-get update failed; continuing with the present package lists"
+  DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@"
 }
 
 # project_version: of all our packages and images.
@@ -61,23 +110,23 @@ machine() {
   case $(uname -m) in
     x86_64) echo amd64 ;;
     aarch64) echo arm64 ;;
-    *) die "no pinned releases for the architecture $(uname -m); amd64 and arm64 are known" ;;
+    *) die "unsupported architecture $(uname -m): expected x86_64 or aarch64" ;;
   esac
 }
 
-# answers URL: whether the server behind it answers at all, within seconds. Any HTTP status counts: registries say 401.
+# answers URL: whether the server answers within seconds. Any HTTP status counts: registries return 401.
 answers() {
   [ -z "${MUXTUNNEL_OFFLINE:-}" ] || return 1
   curl --silent --output /dev/null --head --connect-timeout 3 --max-time 8 "$1"
 }
 
-# need_go WHAT: Go is only needed where WHAT cannot be downloaded; the message says so.
+# need_go WHAT: Go is needed only where WHAT cannot be downloaded.
 need_go() {
-  all_commands go || die "$1 cannot be downloaded here (its server does not answer), and Go is not installed to build it: \
-install Go 1.26 or newer from https://go.dev/dl, or run this where the release servers and a container registry can be reached."
+  all_commands go || die "cannot download $1 (its server does not answer), and Go is not installed to build it. \
+Install Go 1.26 or newer from https://go.dev/dl, or use a network with access to the release servers and a container registry."
 }
 
-# built_from BINARY MODULE VERSION: whether the Go binary says of itself that it was built from that module version.
+# built_from BINARY MODULE VERSION: whether the build information of the Go binary names that module version.
 built_from() {
   [ -x "$1" ] && go version -m "$1" 2>/dev/null |
     awk -v m="$2" -v v="$3" '($1 == "mod" || $1 == "dep") && $2 == m && $3 == v { found = 1 } END { exit !found }'

@@ -1,28 +1,41 @@
 # shellcheck shell=bash disable=SC2034  # NODE_IS_OURS is read by kind.sh
-# The node image: kind's published one by its digest where a container registry answers, else our own, built offline.
-# The answer is in NODE_IMAGE_USED and NODE_IS_OURS, for kind.sh.
+# The node image: kind's published one by its digest where a container registry answers, otherwise our own, built
+# offline. Sets NODE_IMAGE_USED and NODE_IS_OURS for kind.sh.
 
-# node: chooses, fetches or builds.
+# node: chooses, pulls or builds the image. One step.
 node() {
   local published=${NODE_IMAGE[$(machine)]}
   NODE_IS_OURS=''
   NODE_IMAGE_USED=$published
-  docker image inspect "$published" >/dev/null 2>&1 && [ -z "${MUXTUNNEL_OFFLINE:-}" ] && return
+  if docker image inspect "$published" >/dev/null 2>&1 && [ -z "${MUXTUNNEL_OFFLINE:-}" ]; then
+    step "reusing the node image"
+    return
+  fi
+  local pulled=''
   if answers https://registry-1.docker.io/v2/; then
-    say "pulling $published"
-    docker pull --quiet "$published" >/dev/null && return
-    say "pulling $published failed; building a node image instead"
+    step "pulling the node image"
+    docker pull --quiet "$published" >"$(log_file node-image)" 2>&1 && return
+    say "the pull failed; building a node image instead (about 9 min)"
+    pulled=failed
   fi
   NODE_IS_OURS=yes
   NODE_IMAGE_USED=muxtunnel/node:$KUBERNETES_MODULE-$(node_recipe)
-  docker image inspect "$NODE_IMAGE_USED" >/dev/null 2>&1 && return
-  say "no container registry answers: building a node image from Debian packages and Go modules (about 9 minutes the first time)"
+  if docker image inspect "$NODE_IMAGE_USED" >/dev/null 2>&1; then
+    [ -n "$pulled" ] || step "reusing the node image"
+    return
+  fi
+  [ -n "$pulled" ] || step "building the node image (about 9 min)"
+  logged node-image node_build
+}
+
+# node_build: from Debian packages and Go modules; 9 minutes on 2 cores with an empty cache.
+node_build() {
   node_binaries
   node_rootfs "$(node_recipe)"
   node_image "$NODE_IMAGE_USED"
 }
 
-# node_recipe: a short hash of all that goes into our own node image.
+# node_recipe: a short hash of the inputs of our own node image.
 node_recipe() {
   (cd "$CLUSTER_DIR" && cat versions.sh offline/*) | sha256sum | cut -c1-12
 }

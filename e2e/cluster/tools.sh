@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# kind, helm and kubectl in $TOOLS: pinned releases with checksums where their servers answer, else built by Go.
-# A download whose checksum differs is refused and ends the run: it is never replaced by a build in silence.
+# kind, helm and kubectl in $TOOLS: pinned releases with checksums where their servers answer, otherwise built by Go.
+# A download with another checksum is rejected and ends the run; a build never replaces it silently.
 
 # tools: all three.
 tools() {
@@ -20,8 +20,8 @@ tool() {
   local name=$1 version=$2 url=$3 sha256=$4 build=$5
   local kept=$CACHE/downloads/$name-$version
   if [ ! -x "$kept" ] && [ ! -x "$OFFLINE_BIN/$name" ] && answers "$url"; then
-    say "$name $version from $url"
-    download "$url" "$sha256" "$kept" "$name" || say "the download of $name broke off; building it instead"
+    say "downloading $name $version"
+    download "$url" "$sha256" "$kept" "$name" || say "the download of $name failed; building it instead"
   fi
   if [ -x "$kept" ]; then
     ln -sfn "$kept" "$TOOLS/$name"
@@ -31,8 +31,8 @@ tool() {
   fi
 }
 
-# download URL SHA256 FILE NAME: fetches, checks, unpacks NAME out of a .tar.gz, and only then puts FILE in its place.
-# Returns 1 when the transfer failed; a wrong checksum ends the run.
+# download URL SHA256 FILE NAME: fetches, checks, unpacks NAME from a .tar.gz, and only then creates FILE.
+# Returns 1 if the transfer failed; a wrong checksum ends the run.
 download() {
   local url=$1 sha256=$2 file=$3 name=$4 part=$3.part got
   curl --fail --silent --show-error --location --connect-timeout 5 --max-time 600 --retry 2 --output "$part" "$url" || {
@@ -42,7 +42,7 @@ download() {
   got=$(sha256sum "$part" | cut -d' ' -f1)
   if [ "$got" != "$sha256" ]; then
     rm -f "$part"
-    die "checksum of $url is $got, but $sha256 is pinned in e2e/cluster/versions.sh: refused"
+    die "checksum mismatch of $url: got $got, expected $sha256 (e2e/cluster/versions.sh)"
   fi
   case $url in
     *.tar.gz)

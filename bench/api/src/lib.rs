@@ -13,7 +13,7 @@ mod matrix;
 pub mod result;
 pub mod runner;
 
-pub use matrix::{CellKey, EnvironmentKey, Matrix, MatrixError, Path, Route};
+pub use matrix::{CellKey, EnvironmentKey, Matrix, MatrixError, Path, Route, UNTUNED};
 
 use serde::{Deserialize, Serialize};
 

@@ -12,6 +12,8 @@ use crate::{
     AXIS_MAX, CELLS_MAX, CONNECTIONS_MAX, DURATION_SECONDS_MAX, ONE_WAY_DELAY_MS_MAX, ROUNDS_MAX,
 };
 
+/// The tuning that leaves the kernel's defaults.
+pub const UNTUNED: &str = "None";
 /// Longest name of a tuning or protocol, bytes.
 const NAME_BYTES_MAX: usize = 32;
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Path;
+use crate::{Path, UNTUNED};
 
 /// What precedes a [`Record`] in the log.
 pub const LOG_WORD: &str = "MUXBENCH ";
@@ -29,7 +29,7 @@ pub enum Record {
 pub enum Status {
     /// Measured in all rounds.
     Ok,
-    /// Something broke; the reason says what.
+    /// A run failed; see the reason.
     Failed,
     /// Not measured, because its delay could not be made.
     Refused,
@@ -46,7 +46,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// The result of one cell, and what it stands on.
+/// The result of one cell, with the conditions of its measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// The path.
@@ -75,6 +75,10 @@ pub struct Cell {
     /// Median divided by the direct path's median in the same environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio_to_direct: Option<f64>,
+    /// Median divided by the median of the untuned direct cell with the same delay and connections. Absent
+    /// if that cell has no figure, or ends after this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_to_untuned_direct: Option<f64>,
     /// CPU seconds of both gateways for 10^9 bytes of payload, warm-up included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_s_per_gb: Option<f64>,
@@ -101,6 +105,40 @@ pub struct Cell {
     /// Effective sysctls at the delayed leg's ends: of the gateways (tunnel), of the client (direct).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
+}
+
+impl Cell {
+    /// Whether this is the direct path with the kernel's defaults, the baseline of every cell with the same
+    /// delay and connections.
+    #[must_use]
+    pub fn is_untuned_direct(&self) -> bool {
+        self.path == Path::Direct && self.tuning == UNTUNED
+    }
+
+    /// The median divided by the median of the untuned direct cell in `cells` with the same delay and
+    /// connections.
+    #[must_use]
+    pub fn over_untuned_direct(&self, cells: &[Self]) -> Option<f64> {
+        let same = |cell: &&Self| {
+            cell.is_untuned_direct()
+                && cell.one_way_delay_ms == self.one_way_delay_ms
+                && cell.connections == self.connections
+        };
+        let baseline = cells.iter().find(same)?.mbit_s?.median;
+        Some(self.mbit_s?.median / baseline)
+    }
+}
+
+impl Spread {
+    /// Share of the median that the range may span before [`Spread::is_wide`].
+    pub const WIDE: f64 = 0.25;
+
+    /// Whether the rounds differ by more than [`Spread::WIDE`] of their median, so that another run can give
+    /// another result.
+    #[must_use]
+    pub fn is_wide(&self) -> bool {
+        self.max - self.min > Self::WIDE * self.median
+    }
 }
 
 /// How a benchmark ended.
@@ -208,6 +246,7 @@ mod tests {
                 max: 300.0,
             }),
             ratio_to_direct: ratio,
+            ratio_to_untuned_direct: ratio,
             cpu_s_per_gb: None,
             status,
             code: (status != Status::Ok).then(|| "MT0507".into()),
@@ -225,8 +264,42 @@ mod tests {
         let line = serde_json::to_string(&Record::Cell(cell(Path::Tunnel, Some(0.98), Status::Ok)));
         assert_eq!(
             line.unwrap(),
-            r#"{"type":"cell","path":"tunnel","protocol":"jmux","one_way_delay_ms":50,"rtt_ms":100.4,"tuning":"Wan","connections":1,"rounds":3,"duration_s":5,"warm_up_s":2,"mbit_s":{"median":196.0,"min":1.0,"max":300.0},"ratio_to_direct":0.98,"status":"ok"}"#
+            r#"{"type":"cell","path":"tunnel","protocol":"jmux","one_way_delay_ms":50,"rtt_ms":100.4,"tuning":"Wan","connections":1,"rounds":3,"duration_s":5,"warm_up_s":2,"mbit_s":{"median":196.0,"min":1.0,"max":300.0},"ratio_to_direct":0.98,"ratio_to_untuned_direct":0.98,"status":"ok"}"#
         );
+    }
+
+    #[test]
+    fn the_baseline_is_the_untuned_direct_cell_of_the_same_delay_and_connections() {
+        let untuned = |path, one_way_delay_ms, connections, ratio| Cell {
+            tuning: UNTUNED.into(),
+            one_way_delay_ms,
+            connections,
+            ..cell(path, ratio, Status::Ok)
+        };
+        let cells = [
+            untuned(Path::Direct, 0, 1, Some(40.0)),
+            untuned(Path::Direct, 50, 10, Some(10.0)),
+            untuned(Path::Tunnel, 50, 1, Some(0.5)),
+            cell(Path::Direct, Some(19.0), Status::Ok),
+            untuned(Path::Direct, 50, 1, Some(1.0)),
+        ];
+        let tuned = cell(Path::Tunnel, Some(20.0), Status::Ok);
+        assert_eq!(tuned.over_untuned_direct(&cells), Some(20.0));
+        assert_eq!(cells[3].over_untuned_direct(&cells), Some(19.0));
+        assert_eq!(tuned.over_untuned_direct(&cells[..4]), None);
+        let failed = cell(Path::Tunnel, None, Status::Failed);
+        assert_eq!(failed.over_untuned_direct(&cells), None);
+    }
+
+    #[test]
+    fn a_range_of_more_than_a_quarter_of_the_median_is_wide() {
+        let spread = |min, max| Spread {
+            median: 200.0,
+            min,
+            max,
+        };
+        assert!(!spread(180.0, 230.0).is_wide());
+        assert!(spread(180.0, 230.1).is_wide());
     }
 
     #[test]

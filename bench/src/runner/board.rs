@@ -28,7 +28,7 @@ struct Slot {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OfferError {
     /// The matrix has no such environment.
-    #[error("there is no environment {index}; this benchmark has {count}")]
+    #[error("environment {index} not found: the benchmark has {count} environments")]
     Unknown {
         /// The one offered.
         index: usize,
@@ -36,7 +36,7 @@ pub enum OfferError {
         count: usize,
     },
     /// Another one comes first.
-    #[error("environment {index} was offered while {current} is to come")]
+    #[error("environment {index} is out of order: expected environment {current}")]
     NotItsTurn {
         /// The one offered.
         index: usize,
@@ -44,7 +44,7 @@ pub enum OfferError {
         current: usize,
     },
     /// A route of the matrix has no agents.
-    #[error("the environment has no pair for {0}, which is to be measured")]
+    #[error("the environment has no agents for the route {0}")]
     NoPair(Route),
 }
 

@@ -33,7 +33,7 @@ const PROBE_ATTEMPTS: u32 = 3;
 const RTT_TOLERANCE: f64 = 0.1;
 const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
 
-/// What a route stands on.
+/// The survey of a route.
 #[derive(Debug, Clone)]
 pub(super) struct Survey {
     pub(super) route: Route,
@@ -136,7 +136,7 @@ impl Survey {
         while let Err(error) = self.probe(client, 1).await {
             if begun.elapsed() > FIRST_PROBE_TIMEOUT {
                 return Err(error.context(format!(
-                    "the path carried nothing within {} s",
+                    "no probe crossed the path within {} s",
                     FIRST_PROBE_TIMEOUT.as_secs()
                 )));
             }
@@ -154,7 +154,8 @@ impl Survey {
         };
         let url = format!("{}/v1/rtt", self.pair.client_url);
         let report: RttReport = client.post(&url, &request, PROBE_TIMEOUT).await?;
-        let spread = spread(&report.rtts_ms).with_context(|| format!("{url} measured nothing"))?;
+        let spread = spread(&report.rtts_ms)
+            .with_context(|| format!("{url} returned no round-trip time"))?;
         Ok(spread.median)
     }
 }
@@ -189,8 +190,7 @@ fn judge_rtt(rtt_ms: f64, one_way_delay_ms: u32) -> Option<Unavailable> {
         status: Status::Refused,
         code: Code::BenchmarkDelayRefused.to_string(),
         reason: format!(
-            "the idle path has an RTT of {rtt_ms:.1} ms; a one-way delay of {one_way_delay_ms} ms \
-             makes {asked_ms:.0} ms"
+            "the idle path has an RTT of {rtt_ms:.1} ms; expected {asked_ms:.0} ms, twice the one-way delay"
         ),
     })
 }
@@ -245,7 +245,7 @@ mod tests {
         assert_eq!(refusal.status, Status::Refused);
         assert_eq!(
             refusal.reason,
-            "the idle path has an RTT of 0.1 ms; a one-way delay of 50 ms makes 100 ms"
+            "the idle path has an RTT of 0.1 ms; expected 100 ms, twice the one-way delay"
         );
         assert!(judge_rtt(111.0, 50).is_some());
     }

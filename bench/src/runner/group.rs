@@ -1,5 +1,5 @@
-//! Measures the cells that differ in their route only, side by side: in each round every route has one
-//! run, and the order turns from round to round, so that a slow minute of the machine hits all.
+//! Measures the cells that differ only in their route, interleaved: in each round every route has one run, and the
+//! order rotates from round to round, so that a slow minute of the machine affects all of them.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,7 +13,7 @@ use muxtunnel_codes::Code;
 use super::Work;
 use super::environment::{Survey, carriers, gateway_statuses};
 use crate::http_client::Client;
-use crate::progress::cell_head;
+use crate::progress::{cell_head, round_line};
 use crate::statistics::{Window, rate_mbit_s, rounded, spread};
 use crate::table::figure;
 
@@ -44,7 +44,7 @@ struct Run {
     carriers: Option<u32>,
 }
 
-/// What the gateways of a route tell of themselves.
+/// What the gateways of a route report.
 struct Gateways {
     /// All of them, since their start.
     cpu_seconds: f64,
@@ -72,40 +72,43 @@ pub(super) async fn measure(
         ))?;
     }
     for round in 0..work.matrix.rounds {
-        let mut words = vec![format!("round {}/{}", round + 1, work.matrix.rounds)];
+        let mut figures = Vec::new();
         for turn in 0..cells.len() {
             let cell = (turn + round as usize) % cells.len();
-            words.push(measure_run(work, &mut cells[cell]).await);
+            figures.push((
+                &cells[cell].key.route,
+                measure_run(work, &mut cells[cell]).await,
+            ));
         }
-        work.say(&format!(
-            "{:indent$}{}",
-            "",
-            words.join("  "),
-            indent = 3 + 2 * digits(total)
-        ))?;
+        // In the order of the cells, whatever order the runs had.
+        figures.sort_by_key(|(route, _)| group.iter().position(|cell| cell.route == **route));
+        let line = round_line(total, round + 1, work.matrix.rounds, &figures);
+        work.say(&format!("{line}; {}", work.pace.left()))?;
     }
     let direct = cells.iter().find(|cell| cell.key.route == Route::Direct);
     let direct = direct
         .and_then(|cell| spread(&cell.rates))
         .map(|spread| spread.median);
-    for cell in cells {
-        let key_of_cell = cell.key;
-        let result = cell.end(work.matrix.rounds, direct);
-        work.end_cell(key, key_of_cell, result)?;
+    let keys: Vec<_> = cells.iter().map(|cell| cell.key).collect();
+    let ended = cells
+        .into_iter()
+        .map(|cell| cell.end(work.matrix.rounds, direct));
+    let mut results: Vec<Cell> = ended.collect();
+    let mut known = work.board.borrow().cells().to_vec();
+    known.extend_from_slice(&results);
+    for (cell, result) in keys.into_iter().zip(&mut results) {
+        let ratio = result.over_untuned_direct(&known);
+        result.ratio_to_untuned_direct = ratio.map(|ratio| rounded(ratio, 4));
+        work.end_cell(key, cell, result.clone())?;
     }
     Ok(())
 }
 
-fn digits(number: usize) -> usize {
-    number.to_string().len()
-}
-
-/// One run of one cell, and its words for the log. A cell that is in trouble has no more runs.
+/// One run of one cell, and its figure for the log. A cell that failed has no more runs.
 async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
-    let route = &cell.key.route;
     if cell.cell.status != Status::Ok {
         work.pace.skip_runs(1);
-        return format!("{route} -");
+        return "-".into();
     }
     let begun = Instant::now();
     let run = run_once(
@@ -125,12 +128,12 @@ async fn measure_run(work: &mut Work, cell: &mut Measured<'_>) -> String {
                 (Some(sum), Some(more)) => Some(sum + more),
                 _ => None,
             };
-            format!("{route} {} Mbit/s", figure(run.mbit_s))
+            figure(run.mbit_s)
         }
         Err(error) => {
             let code = Code::BenchmarkToolFailed.to_string();
             mark(&mut cell.cell, Status::Failed, &code, &format!("{error:#}"));
-            format!("{route} failed")
+            "failed".into()
         }
     }
 }
@@ -164,7 +167,7 @@ async fn run_once(
     let url = format!("{}/v1/client", pair.client_url);
     let sent = client.post::<ClientReport>(&url, &request, deadline).await;
 
-    // The server is stopped whatever the client met, else its port stays taken.
+    // The server is stopped even if the client failed; otherwise its port stays in use.
     let all_sent = sent
         .as_ref()
         .is_ok_and(|report| report.complaints.is_empty());
@@ -191,7 +194,7 @@ async fn run_once(
     };
     let complaints = || match sent.complaints.as_slice() {
         [] => "no usable figures".to_owned(),
-        complaints => format!("the iperf client says: {}", complaints.join("; ")),
+        complaints => format!("the iperf client reports: {}", complaints.join("; ")),
     };
     let mbit_s = rate_mbit_s(&received, window, connections).with_context(complaints)?;
     let used = |before: &Gateways, after: &Gateways| after.cpu_seconds - before.cpu_seconds;
@@ -241,7 +244,7 @@ impl<'a> Measured<'a> {
         }
     }
 
-    /// The result. `direct`: median of the direct path beside it.
+    /// The result. `direct`: median of the direct path in the same group.
     fn end(mut self, rounds: u32, direct: Option<f64>) -> Cell {
         if self.cell.status != Status::Ok {
             return self.cell;
@@ -277,6 +280,7 @@ pub(super) fn blank(matrix: &Matrix, key: &EnvironmentKey, cell: &CellKey) -> Ce
         warm_up_s: matrix.warm_up_s,
         mbit_s: None,
         ratio_to_direct: None,
+        ratio_to_untuned_direct: None,
         cpu_s_per_gb: None,
         status: Status::Ok,
         code: None,

@@ -110,7 +110,12 @@ fn args(network: &ValidatedNetwork, end: End) -> Vec<String> {
             .iter()
             .flat_map(|route| flag("route", route.to_string())),
     );
-    args.extend(network.forward.then(|| "--forward".to_owned()));
+    let switches = [
+        ("--forward", network.forward),
+        ("--masquerade", network.snat),
+    ];
+    let switches = switches.into_iter().filter(|(_, is_on)| *is_on);
+    args.extend(switches.map(|(switch, _)| switch.to_owned()));
     args
 }
 

@@ -20,6 +20,8 @@ pub struct ValidatedNetwork {
     pub mtu: u16,
     /// Whether pods of gateways pass packets on.
     pub forward: bool,
+    /// Whether they translate the sources of what they pass on.
+    pub snat: bool,
     /// Which entry has which networks.
     pub peers: Vec<NetworkPeer>,
     /// Whether entries reach one another.
@@ -48,7 +50,8 @@ impl ValidatedNetwork {
             entry_cidrs,
             exit_cidrs,
             mtu: asked.mtu.unwrap_or(MTU_DEFAULT),
-            forward: asked.forward,
+            forward: asked.forward || asked.snat,
+            snat: asked.snat,
             peers: peers(asked)?,
             peers_reach_each_other: asked.peers_reach_each_other,
             allow: rules("network.allow", &asked.allow)?,

@@ -72,6 +72,26 @@ fn the_init_container_alone_has_capabilities_and_makes_the_interface_of_its_end(
 }
 
 #[test]
+fn gateways_that_translate_sources_pass_packets_on_as_well() {
+    let arguments = |more: &str| {
+        let spec =
+            format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.96.0.0/16]{more}}}\n");
+        let args = pod(&built(&spec), "office-exit")["spec"]["initContainers"][0]["args"].clone();
+        let args = args
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|arg| arg.as_str().unwrap().to_owned());
+        args.skip_while(|arg| arg != "10.72.0.1")
+            .skip(1)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(arguments(""), [""; 0]);
+    assert_eq!(arguments(", forward: true"), ["--forward"]);
+    assert_eq!(arguments(", snat: true"), ["--forward", "--masquerade"]);
+}
+
+#[test]
 fn what_does_not_go_together_is_refused_with_a_sentence() {
     let with = |fields: &str| {
         format!("network: {{entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]{fields}}}\n")
