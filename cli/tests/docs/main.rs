@@ -89,7 +89,7 @@ fn every_metric_is_exported() {
                     .find_map(|suffix| name.strip_suffix(suffix));
                 let names = [Some(name.as_str()), base];
                 let known = names.iter().flatten().any(|name| exported.contains(*name));
-                // A name that ends so stands for all that begin so.
+                // `muxgate_handshakes_` names every metric with this prefix.
                 let begins = |one: &String| name.ends_with('_') && one.starts_with(&name);
                 if !known && !exported.iter().any(begins) {
                     problems.push(format!("{page}: {name}"));
