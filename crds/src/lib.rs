@@ -68,6 +68,8 @@ pub mod tunnel_condition {
     pub const TUNING_APPLIED: &str = "TuningApplied";
     /// The delay asked for is in force.
     pub const WAN_EMULATED: &str = "WanEmulated";
+    /// IP packets pass between the networks of both sides.
+    pub const NETWORK_READY: &str = "NetworkReady";
     /// The operator hears of changes. There only where it does not.
     pub const WATCHES_CURRENT: &str = "WatchesCurrent";
 }

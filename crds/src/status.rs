@@ -14,7 +14,7 @@ pub struct MuxTunnelStatus {
     /// The generation of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Ready, Available, CarrierConnected, CertificatesValid, TuningApplied, WanEmulated.
+    /// Ready, Available, CarrierConnected, CertificatesValid, TuningApplied, WanEmulated, NetworkReady.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use kube::ResourceExt;
 use kube::api::{LogParams, ObjectMeta, PostParams};
 use muxtunnel_bench_api::load::Report;
 use muxtunnel_bench_api::result::LOG_WORD;
@@ -79,15 +80,21 @@ pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
     Ok(())
 }
 
-/// Starts a client pod that runs a script of `e2e/scripts` with arguments.
+/// Starts a client pod that runs a script of `e2e/scripts` with arguments: in bash, or in perl where its name ends with `.pl`.
 ///
 /// # Errors
 /// If it cannot be made.
 pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()> {
     scripts(ns).await?;
-    let file = format!("/scripts/{}", script.first().context("a script")?);
+    let name = script.first().context("a script")?;
+    let interpreter = if name.ends_with(".pl") {
+        "perl"
+    } else {
+        "bash"
+    };
+    let file = format!("/scripts/{name}");
     let command = [
-        &["bash", file.as_str()],
+        &[interpreter, file.as_str()],
         script.get(1..).unwrap_or_default(),
     ]
     .concat();
@@ -226,6 +233,29 @@ pub async fn run(
 ) -> Result<String> {
     start(ns, name, script).await?;
     end(ns, name, within).await
+}
+
+/// Kills the only process of that name (at most 15 bytes, as the kernel has it) in a pod with SIGKILL.
+///
+/// # Errors
+/// If there is not exactly one.
+pub async fn kill(ns: &TestNamespace, pod: &Pod, process: &str) -> Result<()> {
+    let uid = pod.uid().context("a UID")?;
+    // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
+    let kill = format!(
+        "for file in $(grep -lE '{}|{uid}' /proc/[0-9]*/cgroup); do
+           process=${{file%/cgroup}}
+           if [ \"$(cat $process/comm)\" = {process} ]; then kill -KILL ${{process#/proc/}}; echo killed; fi
+         done",
+        uid.replace('-', "_")
+    );
+    let killed = ns.cluster.node().await?.run(&kill).await?;
+    let name = pod.name_any();
+    ensure!(
+        killed.trim() == "killed",
+        "of {process} in {name} was: {killed:?}"
+    );
+    Ok(())
 }
 
 /// Whether a pod's condition Ready is true.

@@ -8,6 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::ResourceExt;
 use kube::api::{ListParams, Patch, PatchParams};
 use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_gateway_config::ADMIN_PORT;
 use serde_json::Value;
 
 use crate::namespace::TestNamespace;
@@ -107,6 +108,18 @@ pub async fn gateways(ns: &TestNamespace, tunnel: &str, side: &str) -> Result<Ve
         .items;
     ensure!(!pods.is_empty(), "no pod has the labels {selector}");
     Ok(pods)
+}
+
+/// What a gateway says at `/status`.
+///
+/// # Errors
+/// If it does not answer.
+pub async fn status(ns: &TestNamespace, pod: &Pod) -> Result<Value> {
+    let (namespace, name) = (&ns.name, pod.name_any());
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{ADMIN_PORT}/proxy/status");
+    Ok(serde_json::from_str(
+        &ns.kubectl(&["get", "--raw", &path]).await?,
+    )?)
 }
 
 /// A file below /proc/sys in a gateway's container, as the kernel gives it: words separated by one space.

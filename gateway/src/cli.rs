@@ -29,6 +29,7 @@ use security::SecurityArgs;
 
 pub use completions::Completions;
 pub use keygen::Keygen;
+pub use network::TemporaryInterface;
 pub use tun::Tun;
 pub use udp_buffers::udp_buffers;
 
@@ -289,6 +290,16 @@ struct EntryArgs {
 }
 
 impl Cli {
+    /// The interface that the gateway needs made, if it was asked for.
+    #[must_use]
+    pub fn interface(&self) -> Option<TemporaryInterface> {
+        match &self.command {
+            Command::Entry(args) => args.common.network.interface(Role::Entry),
+            Command::Exit(args) => args.common.network.interface(Role::Exit),
+            _ => None,
+        }
+    }
+
     /// What was asked for.
     ///
     /// # Errors

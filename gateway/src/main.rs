@@ -5,11 +5,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use muxgate::base::log;
-use muxgate::cli::{Cli, Task, udp_buffers};
+use muxgate::cli::{Cli, Task, TemporaryInterface, udp_buffers};
 use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
-    let source = match Cli::parse().task() {
+    let cli = Cli::parse();
+    let interface = cli.interface();
+    let source = match cli.task() {
         Ok(Task::Run(source)) => source,
         Ok(Task::Keygen(keygen)) => return print(keygen.run()),
         Ok(Task::Completions(completions)) => return print(completions.script()),
@@ -24,6 +26,13 @@ fn main() -> ExitCode {
         Ok(guard) => guard,
         Err(error) => {
             eprintln!("muxgate: the log has no thread: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let _interface = match interface.map(TemporaryInterface::make).transpose() {
+        Ok(made) => made,
+        Err(error) => {
+            eprintln!("muxgate: {error:#}");
             return ExitCode::FAILURE;
         }
     };

@@ -241,6 +241,7 @@ fn tcp_udp_and_icmp_go_both_ways_in_packets_of_any_length() {
     ping(&hosts.exit, ENTRY);
     for gate in [&entry, &exit] {
         let packets = &gate.status()["packets"];
+        assert_eq!(packets["sessions"], 1, "{packets}");
         assert_eq!(packets["drops"]["malformed"].as_u64(), None, "{packets}");
         // Super-packets: fewer than the segments of the 96 MiB that went each way.
         let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
@@ -359,6 +360,9 @@ fn an_interface_outlives_its_gateway_and_a_flow_goes_on_behind_the_next_one() {
     let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
     assert!(exchange(&near, &far, b"before"));
     drop(entry);
+    until("the exit's session ends", || {
+        exit.status()["packets"]["sessions"] == 0
+    });
     let _entry = hosts.entry(&NETWORKS);
     let start = Instant::now();
     assert!(exchange(&near, &far, b"after"));
@@ -465,4 +469,44 @@ fn a_peer_without_a_network_is_named_and_its_streams_pass() {
     let exit = hosts.exit(&NETWORKS);
     let _entry = hosts.entry(&["--socks5", "127.0.0.1:1080"]);
     exit.line(&["MT0234", "carries no IP packets"]);
+}
+
+#[test]
+fn a_carrier_that_is_routed_into_its_own_interface_is_named() {
+    let hosts = Hosts::new();
+    let connect = format!("{EXIT}:64000");
+    let args = [
+        &["entry", "--security", "none", "--connect", &connect],
+        &NETWORKS[..],
+    ]
+    .concat();
+    let entry = Gate::within(&hosts.entry.namespace, hosts.entry.admin, &args);
+    entry.line(&["MT0234", "routed into the interface", &connect]);
+    until("the carrier's packets are dropped", || {
+        drops(&entry, "carrier_loop") > 0
+    });
+}
+
+#[test]
+fn a_gateway_with_the_right_makes_its_interface_and_takes_it_with_it() {
+    let hosts = Hosts::new();
+    let _exit = hosts.exit(&NETWORKS);
+    let namespace = Namespace::new(&["10.232.0.1/24"], &["10.232.0.2/24"]);
+    let carrier = hosts.carrier();
+    let args = [
+        &["entry", "--security", "none", "--connect", &carrier][..],
+        &["--device", "laptop0", "--device-address", "10.72.0.1/32"],
+        &NETWORKS,
+    ];
+    let entry = Gate::within(&namespace, "10.232.0.2", &args.concat()).until_ready();
+    let laptop = Host {
+        namespace,
+        admin: "10.232.0.2",
+        networks: Default::default(),
+    };
+    ping(&laptop, EXIT);
+    let has_interface = || laptop.namespace.run(&["ip", "link"]).contains("laptop0");
+    assert!(has_interface());
+    entry.signal("TERM");
+    until("the interface is deleted", || !has_interface());
 }

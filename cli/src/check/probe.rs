@@ -405,7 +405,7 @@ fn judge(node: &str, namespace: &str, answers: &[Answer]) -> Vec<Check> {
             let needed = match question {
                 Question::Sysctls => true,
                 Question::Netem | Question::Nfqueue => !some_delay,
-                // Carriers over UDP are slower without; tunnels of this version do without TUN.
+                // Carriers over UDP are slower without; tunnels without `spec.network` do without TUN.
                 Question::UdpBuffers | Question::Tun => false,
             };
             let (code, cause, fix) = match answer {

@@ -61,7 +61,7 @@ pub async fn leader_killed(scale: Scale) -> Result<Outcome> {
         let pods: Api<Pod> = Api::namespaced(ns.client.clone(), operator::NAMESPACE);
         let (leader, identity) = operator::leader(ns).await?;
         let at = Moment::now();
-        site::kill(ns, &leader, "muxtunnel-opera").await?;
+        pods::kill(ns, &leader, "muxtunnel-opera").await?;
         site::taken_up(ns, PLAIN).await?;
         let over = at.over("until another operator had taken a change of the spec up");
         // A process has an identity of its own, also one that is started again in the same pod.

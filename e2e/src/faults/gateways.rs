@@ -7,8 +7,6 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
-use muxtunnel_gateway_config::ADMIN_PORT;
-use serde_json::Value;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
 use super::{Outcome, Scale};
@@ -26,7 +24,7 @@ pub async fn process_killed(side: &str, scale: Scale) -> Result<Outcome> {
     under_load(PLAIN, scale, nothing, async |ns| {
         let pod = busiest(ns, side).await?;
         let at = Moment::now();
-        site::kill(ns, &pod, "muxgate").await?;
+        pods::kill(ns, &pod, "muxgate").await?;
         let restarted = |pod: &Pod| pods::restarts(pod) > 0;
         let (pods, name) = (ns.api::<Pod>(), pod.name_any());
         wait::for_object(&pods, &name, "a restart", PODS_WITHIN, restarted).await?;
@@ -59,11 +57,8 @@ pub async fn pod_deleted(side: &str, grace: Option<u32>, scale: Scale) -> Result
 async fn busiest(ns: &TestNamespace, side: &str) -> Result<Pod> {
     let mut most = None;
     for pod in tunnel::gateways(ns, "t", side).await? {
-        let (namespace, name) = (&ns.name, pod.name_any());
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{ADMIN_PORT}/proxy/status");
-        let status: Value = serde_json::from_str(&ns.kubectl(&["get", "--raw", &path]).await?)?;
-        let open = status["streams"]["open"].as_u64();
-        let open = open.with_context(|| format!("streams.open of {name}"))?;
+        let open = tunnel::status(ns, &pod).await?["streams"]["open"].as_u64();
+        let open = open.with_context(|| format!("streams.open of {}", pod.name_any()))?;
         if most.as_ref().is_none_or(|(other, _)| open > *other) {
             most = Some((open, pod));
         }

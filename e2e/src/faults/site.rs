@@ -206,26 +206,6 @@ async fn dns_answers(ns: &TestNamespace) -> Result<()> {
     Ok(())
 }
 
-/// Kills the only process of that name (at most 15 bytes, as the kernel has it) in a pod with SIGKILL.
-pub(super) async fn kill(ns: &TestNamespace, pod: &Pod, process: &str) -> Result<()> {
-    let uid = pod.uid().context("a UID")?;
-    // A process's cgroup names its pod, with other signs between the digits where systemd makes it.
-    let kill = format!(
-        "for file in $(grep -lE '{}|{uid}' /proc/[0-9]*/cgroup); do
-           process=${{file%/cgroup}}
-           if [ \"$(cat $process/comm)\" = {process} ]; then kill -KILL ${{process#/proc/}}; echo killed; fi
-         done",
-        uid.replace('-', "_")
-    );
-    let killed = ns.cluster.node().await?.run(&kill).await?;
-    let name = pod.name_any();
-    ensure!(
-        killed.trim() == "killed",
-        "of {process} in {name} was: {killed:?}"
-    );
-    Ok(())
-}
-
 /// The names of a side's pods.
 pub(super) async fn names(ns: &TestNamespace, side: &str) -> Result<Vec<String>> {
     let pods = tunnel::gateways(ns, "t", side).await?;

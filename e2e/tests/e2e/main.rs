@@ -20,6 +20,7 @@ mod forwards;
 mod grants;
 mod join;
 mod lives;
+mod network;
 mod quickstart;
 mod restart;
 mod rights;

@@ -86,6 +86,9 @@ pub struct Packets {
     pub drops: BTreeMap<String, u64>,
     /// Packets that were marked instead of being dropped (ECN, RFC 3168).
     pub marks: u64,
+    /// Sessions that carry packets now.
+    #[serde(default)]
+    pub sessions: u32,
 }
 
 /// A gateway's own certificate.

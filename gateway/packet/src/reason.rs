@@ -17,6 +17,8 @@ pub enum DropReason {
     DestinationNotLocal,
     /// An arriving packet's source belongs to another peer.
     SourceOfOtherPeer,
+    /// The destination is the one that carriers are dialled at: a route would have them run inside themselves.
+    CarrierLoop,
     /// No peer has the destination.
     NoRoute,
     /// A rule denies the destination, protocol or port, or one peer's reach to another.
@@ -33,7 +35,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of metrics.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Malformed,
         Self::AddressNotCarried,
         Self::SourceNotLocal,
@@ -41,6 +43,7 @@ impl DropReason {
         Self::SourceNotRemote,
         Self::DestinationNotLocal,
         Self::SourceOfOtherPeer,
+        Self::CarrierLoop,
         Self::NoRoute,
         Self::Policy,
         Self::QueueFull,
@@ -60,6 +63,7 @@ impl DropReason {
             Self::SourceNotRemote => "source_not_remote",
             Self::DestinationNotLocal => "destination_not_local",
             Self::SourceOfOtherPeer => "source_of_other_peer",
+            Self::CarrierLoop => "carrier_loop",
             Self::NoRoute => "no_route",
             Self::Policy => "policy",
             Self::QueueFull => "queue_full",

@@ -1,6 +1,7 @@
 //! What is counted of IP packets.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use muxtunnel_gateway_config::status;
 use muxtunnel_packet::DropReason;
@@ -34,9 +35,26 @@ pub(crate) struct PacketStats {
     /// By [`DropReason::ALL`].
     drops: [AtomicU64; DropReason::ALL.len()],
     marks: AtomicU64,
+    sessions: AtomicU32,
+}
+
+/// A session that carries packets, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct PacketSession(Arc<PacketStats>);
+
+impl Drop for PacketSession {
+    fn drop(&mut self) {
+        self.0.sessions.fetch_sub(1, Relaxed);
+    }
 }
 
 impl PacketStats {
+    /// A session carries packets.
+    pub(crate) fn session(self: &Arc<Self>) -> PacketSession {
+        self.sessions.fetch_add(1, Relaxed);
+        PacketSession(Arc::clone(self))
+    }
+
     /// A packet of so many bytes is a carrier's.
     pub(crate) fn sent(&self, bytes: usize) {
         self.sent.add(bytes);
@@ -77,6 +95,7 @@ impl PacketStats {
             bytes_received,
             drops: drops.collect(),
             marks: self.marks.load(Relaxed),
+            sessions: self.sessions.load(Relaxed),
         }
     }
 }

@@ -2,8 +2,43 @@
 
 use clap::Args;
 use muxtunnel_gateway_config::{
-    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, Rule,
+    Cidr, DEVICE_DEFAULT, DEVICE_NODE_DEFAULT, MTU_DEFAULT, Network, Role, Rule,
 };
+
+use crate::net::interface::{self, Interface};
+
+/// An interface that is made before a gateway runs, and deleted after it.
+#[derive(Debug)]
+pub struct TemporaryInterface(Interface);
+
+/// The interface, until this is dropped.
+#[derive(Debug)]
+pub struct MadeInterface {
+    device: String,
+}
+
+impl TemporaryInterface {
+    /// Makes it.
+    ///
+    /// # Errors
+    /// What cannot be done, and what it needs.
+    pub fn make(self) -> anyhow::Result<MadeInterface> {
+        let made = MadeInterface {
+            device: self.0.device.clone(),
+        };
+        // What was made until an error goes with `made`.
+        self.0.create()?;
+        Ok(made)
+    }
+}
+
+impl Drop for MadeInterface {
+    fn drop(&mut self) {
+        if let Err(error) = interface::delete(&self.device) {
+            eprintln!("muxgate: {error}");
+        }
+    }
+}
 
 /// The same at both ends.
 #[derive(Debug, Args)]
@@ -21,6 +56,10 @@ pub(super) struct NetworkArgs {
     /// The node by which it is opened.
     #[arg(long, value_name = "PATH", default_value = DEVICE_NODE_DEFAULT)]
     device_node: String,
+    /// Make the interface for as long as the gateway runs, with this address (repeatable), and route the other side's networks
+    /// to it. Needs CAP_NET_ADMIN. Without it the interface is made by `muxgate tun create`.
+    #[arg(long, value_name = "CIDR", requires = "entry_cidr")]
+    device_address: Vec<Cidr>,
     /// The MTU that it was given: the maximum segment size of TCP is lowered to it.
     #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
     mtu: u16,
@@ -41,6 +80,27 @@ pub(super) struct NetworkRules {
 }
 
 impl NetworkArgs {
+    /// The interface that lasts as long as the gateway, if one was asked for.
+    pub(super) fn interface(&self, role: Role) -> Option<TemporaryInterface> {
+        if self.device_address.is_empty() {
+            return None;
+        }
+        let routes = match role {
+            Role::Exit => &self.entry_cidr,
+            Role::Entry | Role::Rendezvous => &self.exit_cidr,
+        };
+        Some(TemporaryInterface(Interface {
+            device: self.device.clone(),
+            node: self.device_node.clone(),
+            owner: rustix::process::getuid().as_raw(),
+            mtu: self.mtu,
+            addresses: self.device_address.clone(),
+            routes: routes.clone(),
+            forward: false,
+            masquerade: false,
+        }))
+    }
+
     /// The network that was asked for.
     pub(super) fn network(self, rules: NetworkRules) -> Option<Network> {
         if self.entry_cidr.is_empty() {

@@ -283,6 +283,7 @@ impl Entry {
                 quic: quic::Settings::new(&configured.session),
                 ssh: ssh::Settings::new(configured.session.memory.receive.0),
                 egress: worker.egress,
+                network: network.clone(),
                 leaf: worker.rendezvous_role.leaf,
             },
             session: configured.session,

@@ -10,8 +10,10 @@ mod addresses;
 mod judge;
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +39,9 @@ const BATCH_PACKETS: usize = 128;
 /// ...and their bytes. Then the carriers and the streams have theirs.
 const BATCH_BYTES: usize = 512 << 10;
 
+/// Addresses that carriers were dialled at last: more than the exits of a configuration have, as a rule.
+const DIALLED_MAX: usize = 64;
+
 /// Senders that are told in a second that a packet is forbidden...
 const ANSWERS_A_SECOND: u64 = 100;
 /// ...and in how much of one they may be at once.
@@ -51,6 +56,10 @@ pub(crate) struct Network {
     judge: Judge,
     flows: FlowKey,
     sessions: RefCell<Vec<Attached>>,
+    /// Where carriers were dialled last, at most [`DIALLED_MAX`].
+    dialled: RefCell<VecDeque<SocketAddr>>,
+    /// It was said that a route leads a carrier here.
+    told_of_loop: Cell<bool>,
     /// It was said that another entry has the networks.
     told: Cell<bool>,
     answers: RefCell<Bucket>,
@@ -137,10 +146,23 @@ impl Network {
             judge: Judge::of(configured, side, protected),
             flows: FlowKey::default(),
             sessions: RefCell::default(),
+            dialled: RefCell::default(),
+            told_of_loop: Cell::new(false),
             told: Cell::new(false),
             answers: RefCell::new(Bucket::new(ANSWERS_A_SECOND, ANSWERS_BURST)),
             stats,
         }))
+    }
+
+    /// Carriers are dialled at `address`: what comes from the interface for it is a carrier's, and would be carried inside
+    /// itself.
+    pub(crate) fn is_dialled(&self, address: SocketAddr) {
+        let mut dialled = self.dialled.borrow_mut();
+        if dialled.contains(&address) {
+            return;
+        }
+        dialled.truncate(DIALLED_MAX - 1);
+        dialled.push_front(address);
     }
 
     /// Carries packets over `mux`, which is ready.
@@ -163,8 +185,10 @@ impl Network {
             owner: owner.clone(),
         });
         drop(sessions);
-        let network = Rc::downgrade(self);
+        // Counted until the session drops what hears it.
+        let (network, counted) = (Rc::downgrade(self), self.stats.session());
         datagrams.hear(Box::new(move |bytes| {
+            let _ = &counted;
             if let Some(network) = network.upgrade()
                 && let Err(reason) = network.take(&owner, &identity, bytes)
             {
@@ -201,6 +225,7 @@ impl Network {
         let sent = packet::from_device(bytes.bytes_mut())
             .map_err(|error| error.reason())
             .and_then(|packet| {
+                self.is_no_carrier(&packet)?;
                 let to = self.addresses.leaves(&packet)?;
                 packet::clamp_mss(bytes.bytes_mut(), &packet, self.mtu.into());
                 self.send(&to, self.flows.hash(&packet), bytes)
@@ -208,6 +233,24 @@ impl Network {
         if let Err(reason) = sent {
             self.stats.dropped(reason, 1);
         }
+    }
+
+    fn is_no_carrier(&self, packet: &packet::Packet) -> Result<(), DropReason> {
+        let Some((_, port)) = packet.ports else {
+            return Ok(());
+        };
+        let address = SocketAddr::new(packet.destination, port);
+        if !self.dialled.borrow().contains(&address) {
+            return Ok(());
+        }
+        if !self.told_of_loop.replace(true) {
+            tracing::error!(
+                code = %Code::NoPackets,
+                %address,
+                "The carrier's own address is routed into the interface: take it out of the routes to the interface, or route it by another one"
+            );
+        }
+        Err(DropReason::CarrierLoop)
     }
 
     /// Hands a packet to a session of its owner's: the one that has run longest of those that have a carrier.

@@ -182,7 +182,6 @@ fn children(
 }
 
 /// Name of the init container that makes the interface for IP packets.
-pub(super) use network::CONTAINER as NETWORK_CONTAINER;
 
 /// Name of the container that emulates the network, in the status of pods.
 #[must_use]

@@ -8,13 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::{Resource, ResourceExt};
 use muxtunnel_codes::Code;
 
-use super::build::NETWORK_CONTAINER;
 use super::end::End;
 use super::problem::Problem;
 use crate::apply::is_owned;
 use crate::caches::{Cluster, NotKnown};
 use crate::labels;
 
+/// The init container that makes the interface for IP packets.
+pub(super) const NETWORK_CONTAINER: &str = "network";
 /// How old a pod is at least of which it counts that its containers have not been begun.
 pub const WAITING_SECONDS_MIN: i64 = 10;
 

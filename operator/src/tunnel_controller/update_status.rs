@@ -223,5 +223,6 @@ fn blocked(code: Code, sentence: &str) -> Vec<Verdict> {
         unknown(condition::CERTIFICATES_VALID),
         unknown(condition::TUNING_APPLIED),
         unknown(condition::WAN_EMULATED),
+        unknown(condition::NETWORK_READY),
     ]
 }

@@ -2,7 +2,7 @@
 
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::{Snapshot, by, counter, family};
+use super::{Snapshot, by, counter, family, gauge};
 
 impl Snapshot {
     pub(super) fn encode_packets(
@@ -35,6 +35,11 @@ impl Snapshot {
             encoder,
             ("muxgate_packet_marks", "IP packets marked by ECN"),
             [counter(vec![], packets.marks)],
+        )?;
+        family(
+            encoder,
+            ("muxgate_packet_sessions", "Sessions that carry IP packets"),
+            [gauge(vec![], packets.sessions.into())],
         )
     }
 }

@@ -14,6 +14,7 @@ use crate::io::security::{Credentials, PROOF_MAX};
 use crate::io::transport::{self, Side, Transport, Upgrade};
 use crate::io::{quic, ssh};
 use crate::net::egress::{Address, COMMAND_TIMEOUT, Egress};
+use crate::roles::network::Network;
 use crate::roles::rendezvous::leaf::Leaf;
 
 /// What every carrier of an entry is made with.
@@ -31,6 +32,8 @@ pub(super) struct DialContext {
     pub(super) exits: Exits,
     /// How connections to their addresses are made.
     pub(super) egress: Egress,
+    /// Carriers must not run in the interface that they serve.
+    pub(super) network: Option<Rc<Network>>,
     /// The exit is visited at a rendezvous.
     pub(super) leaf: Option<Leaf>,
 }
@@ -58,7 +61,14 @@ impl DialContext {
     /// As [`Egress::addresses`].
     pub(super) async fn addresses(&self, names: &str) -> std::io::Result<Vec<Address>> {
         match &self.exits {
-            Exits::Addresses { .. } => self.egress.addresses(names).await,
+            Exits::Addresses { .. } => {
+                let addresses = self.egress.addresses(names).await?;
+                if let Some(network) = &self.network {
+                    let resolved = addresses.iter().filter_map(Address::ip);
+                    resolved.for_each(|address| network.is_dialled(address));
+                }
+                Ok(addresses)
+            }
             Exits::Command(_) => Ok(vec![Address::unresolved(&self.label())]),
         }
     }

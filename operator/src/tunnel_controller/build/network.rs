@@ -13,10 +13,9 @@ use muxtunnel_gateway_config::{Cidr, DEVICE_DEFAULT, Network};
 use super::End;
 use super::deployment::{COMMAND, UID};
 use crate::settings::Settings;
+use crate::tunnel_controller::pods::NETWORK_CONTAINER;
 use crate::tunnel_controller::validate::ValidatedNetwork;
 
-/// Name of the container.
-pub(in crate::tunnel_controller) const CONTAINER: &str = "network";
 /// The volume with the node.
 pub(super) const VOLUME: &str = "tun";
 /// Where both containers have it.
@@ -52,7 +51,7 @@ pub(super) fn config(network: &ValidatedNetwork, end: End) -> Network {
 /// The init container of the gateways of `end`.
 pub(super) fn container(network: &ValidatedNetwork, end: End, settings: &Settings) -> Container {
     Container {
-        name: CONTAINER.to_owned(),
+        name: NETWORK_CONTAINER.to_owned(),
         image: Some(settings.gateway_image.clone()),
         image_pull_policy: Some(settings.image_pull_policy.clone()),
         command: Some(vec![COMMAND.to_owned()]),

@@ -1,5 +1,6 @@
 //! From facts to the verdicts that conditions are made of. Pure.
 
+mod network;
 mod tuning;
 mod wan;
 
@@ -20,10 +21,11 @@ use crate::tunnel_controller::end::End;
 use crate::tunnel_controller::observe::{Seen, SeenPod};
 use crate::tunnel_controller::problem::Problem;
 use crate::tunnel_controller::validate::{Replicas, ValidatedTunnel};
+use network::network_ready;
 use tuning::tuning_applied;
 use wan::wan_emulated;
 
-/// The six conditions.
+/// The seven conditions.
 #[must_use]
 pub fn verdicts(
     tunnel: &ValidatedTunnel,
@@ -35,18 +37,20 @@ pub fn verdicts(
     let certificates = certificates::valid(tunnel, seen, certified);
     let tuning = tuning_applied(tunnel, seen);
     let wan = wan_emulated(tunnel, seen);
+    let network = network_ready(tunnel, seen);
     vec![
         ready(
             tunnel,
             applied,
             seen,
-            [&carrier, &certificates, &tuning, &wan],
+            [&carrier, &certificates, &tuning, &wan, &network],
         ),
         available(tunnel, seen),
         carrier,
         certificates,
         tuning,
         wan,
+        network,
     ]
 }
 
@@ -55,7 +59,7 @@ fn ready(
     tunnel: &ValidatedTunnel,
     applied: &Applied,
     seen: &Seen,
-    parts: [&Verdict; 4],
+    parts: [&Verdict; 5],
 ) -> Verdict {
     let no = |code, detail: String| Verdict::no(condition::READY, code, detail);
     if let Some(problem) = &applied.refusal {
@@ -75,6 +79,7 @@ fn ready(
                     | Code::AuthorityUnavailable
                     | Code::IssuerMissing
                     | Code::CertificateSecretTaken
+                    | Code::InterfaceFailed
             )
     });
     if let Some(part) = foremost {

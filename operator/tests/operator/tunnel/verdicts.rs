@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use muxtunnel_codes::Code;
 use muxtunnel_crds::{CertificateStatus, Direction};
 use muxtunnel_gateway_config::status::{
-    Carrier, Certificate, Credit, Forward, Limit, Process, Resume, Splice, Status, Streams,
+    Carrier, Certificate, Credit, Forward, Limit, Packets, Process, Resume, Splice, Status, Streams,
 };
 use muxtunnel_gateway_config::{Protocol, Role};
 use muxtunnel_operator::apply::Settled;
@@ -486,6 +486,68 @@ fn emulation_counts_once_the_carriers_round_trip_shows_it() {
     case.expect("WanEmulated", Some(false), Code::WanPending, "no carrier");
     case.pod(End::Entry).wan = Wan::Pending;
     case.expect("WanEmulated", Some(false), Code::WanPending, "is starting");
+}
+
+#[test]
+fn a_network_counts_once_an_interface_is_there_and_a_session_carries_packets() {
+    let networks = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]}\n";
+    let mut case = case(networks);
+    let sessions = |sessions| {
+        Some(Packets {
+            sessions,
+            ..Packets::default()
+        })
+    };
+    case.expect(
+        "NetworkReady",
+        Some(false),
+        Code::GatewaysNotReady,
+        "no exit gateway",
+    );
+    case.status(End::Exit).packets = sessions(0);
+    case.expect(
+        "NetworkReady",
+        Some(false),
+        Code::GatewaysNotReady,
+        "no entry gateway",
+    );
+    case.status(End::Entry).packets = sessions(0);
+    case.expect(
+        "NetworkReady",
+        Some(false),
+        Code::NoPackets,
+        "no session of the entry",
+    );
+    case.expect(
+        "Ready",
+        Some(false),
+        Code::NoPackets,
+        "no session of the entry",
+    );
+    case.status(End::Entry).packets = sessions(1);
+    case.expect(
+        "NetworkReady",
+        Some(true),
+        Code::NetworkReady,
+        "IP packets: 1",
+    );
+    case.expect("Ready", Some(true), Code::Reconciled, "");
+    case.pod(End::Exit).problem = Some(Problem {
+        code: Code::InterfaceFailed,
+        detail: "pod office-exit-0: container network: no such device".to_owned(),
+    });
+    case.expect(
+        "NetworkReady",
+        Some(false),
+        Code::InterfaceFailed,
+        "no such device",
+    );
+    case.expect(
+        "Ready",
+        Some(false),
+        Code::InterfaceFailed,
+        "no such device",
+    );
 }
 
 #[test]

@@ -33,6 +33,7 @@ fn dial_context(ways: Ways) -> DialContext {
         quic: crate::io::quic::Settings::new(&session),
         ssh: crate::io::ssh::Settings::new(session.memory.receive.0),
         egress: worker.egress,
+        network: None,
         leaf: None,
     }
 }

@@ -1,0 +1,218 @@
+//! IP packets between the gateways of an exit and two entries, and a pod that knows nothing of them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use muxtunnel_crds::{MuxTunnel, tunnel_condition};
+use muxtunnel_e2e::{
+    PodSecurity, TestNamespace, keys, pods, tools, tunnel, turn, wait, with_temp_ns,
+};
+use serde_json::Value;
+
+const WITHIN: Duration = Duration::from_secs(180);
+const HUB: &str = "10.72.1.1";
+/// The entries' names and addresses.
+const ENTRIES: [(&str, &str); 2] = [("a", "10.72.0.1"), ("b", "10.72.0.2")];
+const ALL_OK: &str = "tcp ok\nudp ok\nicmp ok\n";
+
+/// An exit for both entries, which passes packets on to `server`.
+fn hub(server: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: hub}}
+spec:
+  side: Exit
+  carrier: {{security: {{mode: MutualTls, exit: {{secretName: hub-exit, peers: [a-entry, b-entry]}}}}}}
+  network:
+    entryCIDRs: [10.72.0.0/24]
+    exitCIDRs: [{HUB}/32, {server}/32]
+    exitAddresses: [{HUB}]
+    snat: true
+    peers:
+    - {{identity: a-entry, CIDRs: [10.72.0.1/32]}}
+    - {{identity: b-entry, CIDRs: [10.72.0.2/32]}}
+"
+    )
+}
+
+/// An entry that takes the other one for a network of the exit's side, as a hostile one would.
+fn entry((name, address): (&str, &str), other: &str, server: &str) -> String {
+    format!(
+        "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxTunnel
+metadata: {{name: {name}}}
+spec:
+  side: Entry
+  carrier:
+    address: hub-exit:64000
+    security: {{mode: MutualTls, entry: {{secretName: {name}-entry, peers: [hub-exit]}}}}
+  network:
+    entryCIDRs: [{address}/32]
+    exitCIDRs: [{HUB}/32, {server}/32, {other}/32]
+    entryAddresses: [{address}]
+"
+    )
+}
+
+/// The only gateway of an end.
+async fn gateway(ns: &TestNamespace, name: &str, side: &str) -> Result<Pod> {
+    let mut pods = tunnel::gateways(ns, name, side).await?;
+    pods.pop().context("a gateway")
+}
+
+/// Runs `packets.pl` in a gateway's container.
+async fn packets(ns: &TestNamespace, pod: &Pod, mode: &str, address: &str) -> Result<String> {
+    let script = tools::checkout().join("e2e/scripts/packets.pl");
+    let script = std::fs::read_to_string(script)?;
+    let name = pod.name_any();
+    let words = [
+        "exec", &name, "-c", "gateway", "--", "perl", "-e", &script, mode, address,
+    ];
+    ns.kubectl(&words).await
+}
+
+/// Has `packets.pl` answer in a gateway's container, for as long as its pod lives.
+async fn serve(ns: &TestNamespace, pod: &Pod, address: &str) -> Result<()> {
+    let script = tools::checkout().join("e2e/scripts/packets.pl");
+    let script = std::fs::read_to_string(script)?;
+    let name = pod.name_any();
+    let begin = r#"perl -e "$0" serve "$1" >/dev/null 2>&1 &"#;
+    let words = [
+        "exec", &name, "-c", "gateway", "--", "bash", "-c", begin, &script, address,
+    ];
+    ns.kubectl(&words).await.map(drop)
+}
+
+/// How many packets the exit has dropped.
+async fn drops(ns: &TestNamespace, exit: &Pod) -> Result<u64> {
+    let status = tunnel::status(ns, exit).await?;
+    let drops = status["packets"]["drops"].as_object();
+    let drops = drops.into_iter().flat_map(|drops| drops.values());
+    Ok(drops.filter_map(Value::as_u64).sum())
+}
+
+/// The addresses of this test on interfaces of the node's pods.
+async fn interfaces(ns: &TestNamespace) -> Result<Vec<String>> {
+    let list = "for path in /var/run/netns/*; do
+                  nsenter --net=$path ip -o -4 address show dev mux0 2>/dev/null || true
+                done";
+    let listed = ns.cluster.node().await?.run(list).await?;
+    let addresses = listed
+        .split_whitespace()
+        .filter(|word| word.starts_with("10.72."));
+    Ok(addresses.map(str::to_owned).collect())
+}
+
+#[tokio::test]
+async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Result<()> {
+    let _turn = turn::beside().await?;
+    with_temp_ns("network", PodSecurity::Privileged, async |ns| {
+        keys::certificates(&[(ns, "hub-exit"), (ns, "a-entry"), (ns, "b-entry")]).await?;
+        pods::start(ns, "server", &["packets.pl", "serve", "0.0.0.0"]).await?;
+        pods::printed(ns, "server", "serving", WITHIN).await?;
+        let server = ns.api::<Pod>().get("server").await?;
+        let server = server
+            .status
+            .and_then(|status| status.pod_ip)
+            .context("an address")?;
+        tunnel::apply(ns, &hub(&server)).await?;
+        for (index, of) in ENTRIES.into_iter().enumerate() {
+            let (_, other) = ENTRIES[1 - index];
+            tunnel::up(ns, &entry(of, other, &server)).await?;
+        }
+        let up = tunnel::ready(ns, "hub").await?;
+        ensure!(tunnel::is_true(&up, tunnel_condition::NETWORK_READY));
+
+        let exit = gateway(ns, "hub", "exit").await?;
+        serve(ns, &exit, HUB).await?;
+        for (name, address) in ENTRIES {
+            let entry = gateway(ns, name, "entry").await?;
+            for target in [HUB, &server] {
+                let printed = packets(ns, &entry, "reach", target).await?;
+                ensure!(printed == ALL_OK, "{name} to {target}: {printed}");
+            }
+            serve(ns, &entry, address).await?;
+            let printed = packets(ns, &exit, "reach", address).await?;
+            ensure!(printed == ALL_OK, "the exit to {name}: {printed}");
+        }
+
+        let [a, b] = [
+            gateway(ns, "a", "entry").await?,
+            gateway(ns, "b", "entry").await?,
+        ];
+        let before = drops(ns, &exit).await?;
+        for (entry, (_, other)) in [(&a, ENTRIES[1]), (&b, ENTRIES[0])] {
+            let printed = packets(ns, entry, "reach", other).await?;
+            ensure!(!printed.contains("ok"), "{}: {printed}", entry.name_any());
+        }
+        // At least a SYN, a datagram and an echo request of each.
+        let dropped = drops(ns, &exit).await? - before;
+        ensure!(dropped >= 6, "the exit dropped {dropped}");
+
+        for pod in [&a, &b, &exit] {
+            let rights = [
+                "exec",
+                &pod.name_any(),
+                "-c",
+                "gateway",
+                "--",
+                "cat",
+                "/proc/1/status",
+            ];
+            let status = ns.kubectl(&rights).await?;
+            let has = |line: &str| {
+                status
+                    .lines()
+                    .any(|found| found.split_whitespace().eq(line.split(' ')))
+            };
+            for line in [
+                "CapEff: 0000000000000000",
+                "CapBnd: 0000000000000000",
+                "NoNewPrivs: 1",
+            ] {
+                ensure!(has(line), "{}: not {line}: {status}", pod.name_any());
+            }
+        }
+
+        // The interface is the pod's: the next gateway goes on with it.
+        pods::kill(ns, &a, "muxgate").await?;
+        wait::until("the next gateway carries packets", WITHIN, async || {
+            Ok((packets(ns, &a, "reach", HUB)
+                .await
+                .is_ok_and(|printed| printed == ALL_OK))
+            .then_some(()))
+        })
+        .await?;
+        let again = ns.api::<Pod>().get(&a.name_any()).await?;
+        ensure!(
+            pods::restarts(&again) == 1,
+            "a restart of the gateway alone"
+        );
+
+        let shown = interfaces(ns).await?;
+        for address in [HUB, ENTRIES[0].1, ENTRIES[1].1] {
+            ensure!(
+                shown
+                    .iter()
+                    .any(|found| found.starts_with(&format!("{address}/"))),
+                "{shown:?}"
+            );
+        }
+        for name in ["a", "b", "hub"] {
+            ns.api::<MuxTunnel>()
+                .delete(name, &DeleteParams::foreground())
+                .await?;
+        }
+        wait::until("no interface is left", WITHIN, async || {
+            Ok(interfaces(ns).await?.is_empty().then_some(()))
+        })
+        .await
+    })
+    .await
+}

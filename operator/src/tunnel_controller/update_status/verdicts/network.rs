@@ -1,0 +1,45 @@
+//! Whether gateways carry the IP packets of `spec.network`.
+
+use muxtunnel_codes::Code;
+use muxtunnel_crds::tunnel_condition as condition;
+
+use super::answers;
+use crate::conditions::Verdict;
+use crate::tunnel_controller::end::End;
+use crate::tunnel_controller::observe::Seen;
+use crate::tunnel_controller::validate::ValidatedTunnel;
+
+pub(super) fn network_ready(tunnel: &ValidatedTunnel, seen: &Seen) -> Verdict {
+    let no = |code, detail| Verdict::no(condition::NETWORK_READY, code, detail);
+    if tunnel.network.is_none() {
+        return no(Code::NotRequested, String::new());
+    }
+    let mut problems = seen.pods.iter().filter_map(|pod| pod.problem.as_ref());
+    if let Some(problem) = problems.find(|problem| problem.code == Code::InterfaceFailed) {
+        return no(problem.code, problem.detail.clone());
+    }
+    let mut sessions = 0;
+    for end in End::ALL {
+        if end.gateway(tunnel).is_none() {
+            continue;
+        }
+        let carried = answers(seen, end).filter_map(|(_, status)| status.packets.as_ref());
+        let carried: Vec<_> = carried.map(|packets| packets.sessions).collect();
+        let name = end.component();
+        if carried.is_empty() {
+            let detail = format!("no {name} gateway with an interface answers yet");
+            return no(Code::GatewaysNotReady, detail);
+        }
+        let number: u32 = carried.iter().sum();
+        if number == 0 && end == End::Entry {
+            let detail =
+                "no session of the entry carries IP packets: the log of its gateway says why";
+            return no(Code::NoPackets, detail.to_owned());
+        }
+        sessions = sessions.max(number);
+    }
+    Verdict {
+        detail: format!("sessions that carry IP packets: {sessions}"),
+        ..Verdict::yes(condition::NETWORK_READY, Code::NetworkReady)
+    }
+}
