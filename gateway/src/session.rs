@@ -13,6 +13,7 @@ pub(crate) mod http3;
 mod message;
 pub(crate) mod mux;
 pub(crate) mod new_session;
+mod packets;
 pub(crate) mod quic;
 mod quic_streams;
 pub(crate) mod sessions;

@@ -1,7 +1,7 @@
 //! IP packets between two hosts: TCP, UDP and ICMP of both versions, what is dropped, and gateways without rights.
 //!
-//! Each host is a network namespace with a TUN interface; carriers are Unix sockets, so that nothing but the interface leads
-//! from one to the other.
+//! Each host is a network namespace with a TUN interface. Carriers of the native protocol are Unix sockets, so that nothing but
+//! the interface leads from one to the other; those of QUIC have a link with an MTU of 1,500 to themselves.
 
 #![allow(
     clippy::unwrap_used,
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use common::namespace::Namespace;
 use common::*;
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 const ENTRY: &str = "10.72.0.1";
 const EXIT: &str = "10.72.0.2";
@@ -40,6 +40,10 @@ const NETWORKS: [&str; 8] = [
     "--exit-cidr",
     EXIT6,
 ];
+/// The protocols that carry packets.
+const PROTOCOLS: [&str; 2] = ["Native", "QUIC"];
+/// What a QUIC datagram holds on a path with an MTU of 1,500.
+const PATH_BYTES: usize = 1414;
 const MIB: usize = 1 << 20;
 /// Who owns the interfaces, as in the images.
 const OWNER: &str = "65532";
@@ -106,35 +110,59 @@ struct Hosts {
     entry: Host,
     exit: Host,
     folder: tempfile::TempDir,
+    protocol: &'static str,
 }
 
 impl Hosts {
     fn new() -> Self {
-        Self {
+        Self::with("Native")
+    }
+
+    fn with(protocol: &'static str) -> Self {
+        let hosts = Self {
             entry: Host::new([ENTRY, ENTRY6]),
             exit: Host::new([EXIT, EXIT6]),
             folder: tempfile::tempdir().unwrap(),
+            protocol,
+        };
+        if protocol == "QUIC" {
+            let addresses = ["10.233.0.1/24", "10.233.0.2/24"];
+            let (entry, exit) = (&hosts.entry.namespace, &hosts.exit.namespace);
+            entry.join(exit, "path0", addresses);
         }
+        hosts
     }
 
     fn carrier(&self) -> String {
-        format!("unix:{}/carrier", self.folder.path().display())
+        match self.protocol {
+            "QUIC" => "10.233.0.2:64000".to_owned(),
+            _ => format!("unix:{}/carrier", self.folder.path().display()),
+        }
     }
 
     fn exit(&self, flags: &[&str]) -> Gate {
-        let carrier = self.carrier();
-        let args = [&["exit", "--security", "none", "--listen", &carrier], flags].concat();
-        Gate::within(&self.exit.namespace, self.exit.admin, &args).until_ready()
+        self.gate(&self.exit, ["exit", "--listen"], flags)
     }
 
     fn entry(&self, flags: &[&str]) -> Gate {
+        self.gate(&self.entry, ["entry", "--connect"], flags)
+    }
+
+    fn gate(&self, host: &Host, [role, to]: [&str; 2], flags: &[&str]) -> Gate {
         let carrier = self.carrier();
-        let args = [
-            &["entry", "--security", "none", "--connect", &carrier],
-            flags,
-        ]
-        .concat();
-        Gate::within(&self.entry.namespace, self.entry.admin, &args).until_ready()
+        let security = secured::flags(self.protocol, role);
+        let protocol = self.protocol.to_lowercase();
+        let mut args = vec![role, "--protocol", &protocol, to, &carrier];
+        args.extend(security.iter().map(String::as_str));
+        args.extend(flags);
+        Gate::within(&host.namespace, host.admin, &args).until_ready()
+    }
+
+    /// Waits until the longest packet of the path has been found, so that senders are told of longer ones.
+    fn path_is_known(&self) {
+        if self.protocol == "QUIC" {
+            thread::sleep(Duration::from_millis(3100));
+        }
     }
 }
 
@@ -166,13 +194,18 @@ fn exchange(from: &UdpSocket, to: &UdpSocket, bytes: &[u8]) -> bool {
     true
 }
 
-/// Bulk in both directions at once, byte for byte. Returns the client as the server sees it.
-fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
+/// Both ends of a connection to `address` of `server`, the client's first.
+fn connected(client: &Namespace, server: &Namespace, address: &str) -> [TcpStream; 2] {
     let listener = server.enter(|| TcpListener::bind((address, 0)).unwrap());
     let to = listener.local_addr().unwrap();
     let near = client.enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
-    let near = near.unwrap();
-    let (far, seen) = listener.accept().unwrap();
+    [near.unwrap(), listener.accept().unwrap().0]
+}
+
+/// Bulk in both directions at once, byte for byte. Returns the client as the server sees it.
+fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
+    let [near, far] = connected(client, server, address);
+    let seen = far.peer_addr().unwrap();
     let (there, back) = (pattern(1, 24 * MIB), pattern(2, 24 * MIB));
     let send = |mut tcp: TcpStream, bytes: Vec<u8>| {
         thread::spawn(move || {
@@ -200,45 +233,73 @@ fn bulk(client: &Namespace, server: &Namespace, address: &str) -> IpAddr {
 
 /// An echo request from `from`, which has to be answered.
 fn ping(from: &Host, to: &str) {
+    let to: IpAddr = to.parse().unwrap();
+    // The kernel sends no IP header along with ICMPv6, and writes its checksum.
+    let (domain, protocol, header, [ask, answer]) = match to {
+        IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 20, [8, 0]),
+        IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 0, [128, 129]),
+    };
     let socket = from
         .namespace
-        .enter(|| Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)).unwrap());
+        .enter(|| Socket::new(domain, Type::RAW, Some(protocol)).unwrap());
     socket
         .set_read_timeout(Some(Duration::from_secs(5)))
         .unwrap();
-    let to: IpAddr = to.parse().unwrap();
-    let request = [8, 0, 0xf7, 0xfd, 0, 1, 0, 1];
+    let request = [ask, 0, 0xf7, 0xfd, 0, 1, 0, 1];
     socket
         .send_to(&request, &SockAddr::from(SocketAddr::new(to, 0)))
         .unwrap();
-    let mut answer = [0; 64];
-    let length = (&socket).read(&mut answer).unwrap();
-    // Behind an IP header of 20 bytes.
-    assert_eq!((answer[20], &answer[24..length]), (0, &request[4..]));
+    let mut bytes = [0; 64];
+    // Neighbour discovery is heard as well.
+    let length = loop {
+        let length = (&socket).read(&mut bytes).unwrap();
+        if [ask, answer].contains(&bytes[header]) {
+            break length;
+        }
+    };
+    assert_eq!(
+        (bytes[header], &bytes[header + 4..length]),
+        (answer, &request[4..])
+    );
 }
 
 #[test]
 fn tcp_udp_and_icmp_go_both_ways_in_packets_of_any_length() {
-    let hosts = Hosts::new();
+    any_length_goes_both_ways("Native");
+}
+
+#[test]
+fn tcp_udp_and_icmp_go_both_ways_in_quic_datagrams() {
+    any_length_goes_both_ways("QUIC");
+}
+
+fn any_length_goes_both_ways(protocol: &'static str) {
+    let hosts = Hosts::with(protocol);
     let (exit, entry) = (hosts.exit(&NETWORKS), hosts.entry(&NETWORKS));
+    hosts.path_is_known();
     for (here, there) in [(ENTRY, EXIT), (ENTRY6, EXIT6)] {
         let [near, far] = [hosts.entry.udp(here), hosts.exit.udp(there)];
         for length in [0, 1, 1400, 1452, 9000, 60_000] {
             let bytes = pattern(3, length);
-            assert!(
-                exchange(&near, &far, &bytes),
-                "{length} bytes from the entry"
-            );
-            assert!(
-                exchange(&far, &near, &bytes),
-                "{length} bytes from the exit"
-            );
+            for (from, to) in [(&near, &far), (&far, &near)] {
+                // The path of QUIC takes 1,414 bytes at once: the kernel is told, and cuts the next datagram itself.
+                if protocol == "QUIC" && length >= 1400 {
+                    to.set_read_timeout(Some(Duration::from_millis(300)))
+                        .unwrap();
+                    until("the sender knows the path", || exchange(from, to, &bytes));
+                    to.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+                }
+                let of = from.local_addr().unwrap();
+                assert!(exchange(from, to, &bytes), "{length} bytes of {of}");
+            }
         }
         bulk(&hosts.entry.namespace, &hosts.exit.namespace, there);
         bulk(&hosts.exit.namespace, &hosts.entry.namespace, here);
     }
-    ping(&hosts.entry, EXIT);
-    ping(&hosts.exit, ENTRY);
+    for (here, there) in [(ENTRY, EXIT), (ENTRY6, EXIT6)] {
+        ping(&hosts.entry, there);
+        ping(&hosts.exit, here);
+    }
     for gate in [&entry, &exit] {
         let packets = &gate.status()["packets"];
         assert_eq!(packets["sessions"], 1, "{packets}");
@@ -257,13 +318,15 @@ fn tcp_udp_and_icmp_go_both_ways_in_packets_of_any_length() {
 
 #[test]
 fn without_offloads_each_packet_is_one_of_the_mtu() {
-    let hosts = Hosts::new();
-    let flags = [&NETWORKS[..], &["--no-offloads"]].concat();
-    let (_exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
-    bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
-    let packets = &entry.status()["packets"];
-    let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
-    assert!(bytes.unwrap() / sent.unwrap() <= 1510, "{packets}");
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let flags = [&NETWORKS[..], &["--no-offloads"]].concat();
+        let (_exit, entry) = (hosts.exit(&flags), hosts.entry(&flags));
+        bulk(&hosts.entry.namespace, &hosts.exit.namespace, EXIT);
+        let packets = &entry.status()["packets"];
+        let (sent, bytes) = (packets["sent"].as_u64(), packets["bytesSent"].as_u64());
+        assert!(bytes.unwrap() / sent.unwrap() <= 1510, "{packets}");
+    }
 }
 
 #[test]
@@ -301,55 +364,80 @@ fn hosts_behind_both_gateways_reach_each_other_by_translated_addresses() {
 
 #[test]
 fn packets_of_other_networks_are_dropped_on_both_sides_and_counted() {
-    let hosts = Hosts::new();
-    let exit = hosts.exit(&NETWORKS);
-    // It believes that more is its own than the exit does.
-    let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
-    for address in ["10.72.0.9", "10.72.0.200"] {
-        let line = format!("ip addr add {address}/32 dev mux0");
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let exit = hosts.exit(&NETWORKS);
+        // It believes that more is its own than the exit does.
+        let entry = hosts.entry(&["--entry-cidr", "10.72.0.0/25", "--exit-cidr", EXIT]);
+        for address in ["10.72.0.9", "10.72.0.200"] {
+            let line = format!("ip addr add {address}/32 dev mux0");
+            hosts
+                .entry
+                .namespace
+                .run(&line.split(' ').collect::<Vec<_>>());
+        }
+        let far = hosts.exit.udp(EXIT);
+        let to = far.local_addr().unwrap();
+        hosts.entry.udp("10.72.0.200").send_to(b"x", to).unwrap();
+        until("the entry drops it", || {
+            drops(&entry, "source_not_local") == 1
+        });
+        hosts.entry.udp("10.72.0.9").send_to(b"x", to).unwrap();
+        until("the exit drops it", || {
+            drops(&exit, "source_not_remote") == 1
+        });
         hosts
             .entry
-            .namespace
-            .run(&line.split(' ').collect::<Vec<_>>());
+            .udp(ENTRY)
+            .send_to(b"x", "10.72.0.77:9")
+            .unwrap();
+        until("it leads nowhere", || {
+            drops(&entry, "destination_not_remote") == 1
+        });
+        // What came before it was none of these.
+        let near = hosts.entry.udp(ENTRY);
+        assert!(exchange(&near, &far, b"own"));
     }
-    let far = hosts.exit.udp(EXIT);
-    let to = far.local_addr().unwrap();
-    hosts.entry.udp("10.72.0.200").send_to(b"x", to).unwrap();
-    until("the entry drops it", || {
-        drops(&entry, "source_not_local") == 1
-    });
-    hosts.entry.udp("10.72.0.9").send_to(b"x", to).unwrap();
-    until("the exit drops it", || {
-        drops(&exit, "source_not_remote") == 1
-    });
-    hosts
-        .entry
-        .udp(ENTRY)
-        .send_to(b"x", "10.72.0.77:9")
-        .unwrap();
-    until("it leads nowhere", || {
-        drops(&entry, "destination_not_remote") == 1
-    });
-    // What came before it was none of these.
-    let near = hosts.entry.udp(ENTRY);
-    assert!(exchange(&near, &far, b"own"));
 }
 
 #[test]
 fn a_rule_forbids_a_port_and_the_sender_is_told() {
-    let hosts = Hosts::new();
-    let rule = format!("{EXIT}:9");
-    let flags = [&NETWORKS[..], &["--deny-packets", &rule]].concat();
-    let exit = hosts.exit(&flags);
-    let _entry = hosts.entry(&NETWORKS);
-    let near = hosts.entry.udp(ENTRY);
-    near.connect((EXIT, 9)).unwrap();
-    near.send(b"x").unwrap();
-    let told = near.recv(&mut [0; 9]).unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::HostUnreachable);
-    assert_eq!(drops(&exit, "policy"), 1);
-    let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
-    assert!(exchange(&near, &far, b"another port"));
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let rule = format!("{EXIT}:9");
+        let flags = [&NETWORKS[..], &["--deny-packets", &rule]].concat();
+        let exit = hosts.exit(&flags);
+        let _entry = hosts.entry(&NETWORKS);
+        let near = hosts.entry.udp(ENTRY);
+        near.connect((EXIT, 9)).unwrap();
+        near.send(b"x").unwrap();
+        let told = near.recv(&mut [0; 9]).unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::HostUnreachable);
+        assert_eq!(drops(&exit, "policy"), 1);
+        let [near, far] = [hosts.entry.udp(ENTRY), hosts.exit.udp(EXIT)];
+        assert!(exchange(&near, &far, b"another port"));
+    }
+}
+
+#[test]
+fn a_packet_that_no_datagram_holds_is_dropped_and_its_sender_told_how_long_one_may_be() {
+    let hosts = Hosts::with("QUIC");
+    let (_exit, entry) = (hosts.exit(&NETWORKS), hosts.entry(&NETWORKS));
+    hosts.path_is_known();
+    for (here, there, headers) in [(ENTRY, EXIT, 40), (ENTRY6, EXIT6, 60)] {
+        // Of TCP both ends know from the first SYN.
+        let [near, _far] = connected(&hosts.entry.namespace, &hosts.exit.namespace, there);
+        let segment = SockRef::from(&near).tcp_mss().unwrap() as usize;
+        assert!(segment <= PATH_BYTES - headers, "{segment}");
+        let near = hosts.entry.udp(here);
+        let dropped = drops(&entry, "too_big");
+        near.send_to(&pattern(3, 1452), (there, 9)).unwrap();
+        until("it is dropped", || drops(&entry, "too_big") == dropped + 1);
+        until("the kernel knows the path", || {
+            let route = hosts.entry.namespace.run(&["ip", "route", "get", there]);
+            route.contains(&format!("mtu {PATH_BYTES}"))
+        });
+    }
 }
 
 #[test]
@@ -465,10 +553,12 @@ fn an_interface_that_cannot_be_opened_is_an_error_that_says_what_to_do() {
 
 #[test]
 fn a_peer_without_a_network_is_named_and_its_streams_pass() {
-    let hosts = Hosts::new();
-    let exit = hosts.exit(&NETWORKS);
-    let _entry = hosts.entry(&["--socks5", "127.0.0.1:1080"]);
-    exit.line(&["MT0234", "carries no IP packets"]);
+    for protocol in PROTOCOLS {
+        let hosts = Hosts::with(protocol);
+        let exit = hosts.exit(&NETWORKS);
+        let _entry = hosts.entry(&["--socks5", "127.0.0.1:1080"]);
+        exit.line(&["MT0234", "carries no IP packets"]);
+    }
 }
 
 #[test]

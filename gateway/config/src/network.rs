@@ -103,7 +103,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
         return wrong("", "a rendezvous has no packets".to_owned());
     }
     if !can.packets {
-        let problem = format!("protocol {} carries no IP packets: Native does", can.name);
+        let problem = format!(
+            "protocol {} carries no IP packets: Native and QUIC do",
+            can.name
+        );
         return wrong("", problem);
     }
     if config.workers.is_some_and(|workers| workers != 1) {

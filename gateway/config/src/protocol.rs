@@ -148,6 +148,7 @@ impl Protocol {
             Self::Quic => Capabilities {
                 name: "QUIC",
                 listen: true,
+                packets: true,
                 bytes: false,
                 ..HTTP2
             },

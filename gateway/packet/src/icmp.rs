@@ -1,11 +1,12 @@
-//! What a sender is told of a packet that the tunnel does not carry: RFC 792, RFC 1812, RFC 4443.
+//! What a sender is told of a packet that the tunnel does not carry: RFC 792, RFC 1191, RFC 1812, RFC 4443, RFC 8201.
 //!
 //! How many are sent is the caller's to limit (RFC 1812 4.3.2.8, RFC 4443 2.4 (f)).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::checksum::{Sum, pseudo_header, set_word};
+use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 use crate::packet::{ICMPV4, ICMPV6};
+use crate::segment::DONT_FRAGMENT;
 use crate::{Fragment, Packet, VIRTIO_HEADER_BYTES, VirtioHeader, check};
 
 /// Bytes of the longest answer: RFC 1812 4.3.2.3, and the least MTU of IPv6 (RFC 4443 2.4 (c)).
@@ -13,16 +14,47 @@ const ANSWER_BYTES_MAX_IPV4: usize = 576;
 const ANSWER_BYTES_MAX_IPV6: usize = 1280;
 const IPV4_HEADER_BYTES: usize = 20;
 const IPV6_HEADER_BYTES: usize = 40;
-/// Type 1, code 1, checksum 2, and 4 that are not used.
+/// Type 1, code 1, checksum 2, and 4 that depend on the type.
 const ICMP_HEADER_BYTES: usize = 8;
 /// Internetwork control (RFC 1812 4.3.2.5).
 const TRAFFIC_CLASS: u8 = 0xc0;
 const HOP_LIMIT: u8 = 64;
+/// Every link of IPv6 takes packets of so many bytes (RFC 8200, 5): a sender believes no less.
+const MTU_MIN_IPV6: u32 = 1280;
 
-/// Type and code of an answer.
+/// Type and code of an answer, and its last four bytes.
 struct Message {
     kind: u8,
     code: u8,
+    rest: u32,
+}
+
+/// Tells the sender of `framed` that the path takes packets of `mtu` bytes: fragmentation needed of IPv4 where the
+/// packet must not be fragmented (RFC 1191), packet too big of IPv6 (RFC 8201).
+///
+/// Returns a framed packet for the sender; `None` where there must be no answer. `from`: an address of the same IP
+/// version, not one of the sender's host.
+#[must_use]
+pub fn too_big(framed: &[u8], mtu: usize, from: IpAddr) -> Option<Vec<u8>> {
+    let packet = check(framed).ok()?;
+    let bytes = framed.get(VIRTIO_HEADER_BYTES..)?;
+    let mtu = u16::try_from(mtu).unwrap_or(u16::MAX).into();
+    let message = if packet.is_ipv6() {
+        Message {
+            kind: 2,
+            code: 0,
+            rest: MTU_MIN_IPV6.max(mtu),
+        }
+    } else if word_at(bytes, 6) & DONT_FRAGMENT != 0 {
+        Message {
+            kind: 3,
+            code: 4,
+            rest: mtu,
+        }
+    } else {
+        return None;
+    };
+    answer(bytes, &packet, from, &message)
 }
 
 /// Tells the sender of `framed` that a rule forbids the packet: code 13 of IPv4 (RFC 1812 5.2.7.1), code 1
@@ -33,7 +65,11 @@ struct Message {
 pub fn prohibited(framed: &[u8], from: IpAddr) -> Option<Vec<u8>> {
     let packet = check(framed).ok()?;
     let (kind, code) = if packet.is_ipv6() { (1, 1) } else { (3, 13) };
-    let message = Message { kind, code };
+    let message = Message {
+        kind,
+        code,
+        rest: 0,
+    };
     answer(framed.get(VIRTIO_HEADER_BYTES..)?, &packet, from, &message)
 }
 
@@ -127,7 +163,8 @@ fn answer_ipv6(bytes: &[u8], from: Ipv6Addr, to: Ipv6Addr, message: &Message) ->
 }
 
 fn append_message(answer: &mut Vec<u8>, message: &Message, quoted: &[u8]) {
-    answer.extend([message.kind, message.code, 0, 0, 0, 0, 0, 0]);
+    answer.extend([message.kind, message.code, 0, 0]);
+    answer.extend(message.rest.to_be_bytes());
     answer.extend(quoted);
 }
 
@@ -138,6 +175,47 @@ mod tests {
 
     const ROUTER4: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 9, 9, 9));
     const ROUTER6: IpAddr = IpAddr::V6(Ipv6Addr::new(0xfd00, 9, 0, 0, 0, 0, 0, 9));
+
+    #[test]
+    fn fragmentation_needed_quotes_the_packet_and_names_the_mtu() {
+        let packet = Build::udp4(1472).dont_fragment().bytes();
+        let answer = too_big(&framed(&packet), 1400, ROUTER4).unwrap();
+        let checked = check(&answer).unwrap();
+        assert_eq!((checked.source, checked.protocol), (ROUTER4, ICMPV4));
+        assert_eq!(checked.destination, check(&framed(&packet)).unwrap().source);
+        assert_eq!(checked.length, 576);
+        let icmp = &answer[10 + 20..];
+        assert_eq!(icmp[..2], [3, 4]);
+        assert_eq!(icmp[4..8], [0, 0, 0x05, 0x78]);
+        assert_eq!(icmp[8..], packet[..548]);
+        assert!(Sum::default().bytes(icmp).is_right());
+    }
+
+    #[test]
+    fn packet_too_big_quotes_what_fits_into_1280_bytes() {
+        let packet = Build::udp6(1452).bytes();
+        let answer = too_big(&framed(&packet), 1400, ROUTER6).unwrap();
+        let checked = check(&answer).unwrap();
+        assert_eq!((checked.source, checked.length), (ROUTER6, 1280));
+        assert_eq!(answer[10 + 40..10 + 42], [2, 0]);
+        assert_eq!(answer[10 + 44..10 + 48], [0, 0, 0x05, 0x78]);
+        assert_eq!(answer[10 + 48..], packet[..1232]);
+        assert!(has_right_checksum(&answer[10..]));
+    }
+
+    #[test]
+    fn no_mtu_below_that_of_ipv6_is_named() {
+        let answer = too_big(&framed(&Build::udp6(1452).bytes()), 900, ROUTER6).unwrap();
+        assert_eq!(answer[10 + 44..10 + 48], [0, 0, 0x05, 0x00]);
+    }
+
+    #[test]
+    fn a_packet_that_may_be_fragmented_has_no_answer() {
+        assert_eq!(
+            too_big(&framed(&Build::udp4(1472).bytes()), 1400, ROUTER4),
+            None
+        );
+    }
 
     #[test]
     fn what_a_rule_forbids_is_told() {

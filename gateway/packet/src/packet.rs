@@ -1,6 +1,6 @@
 //! The gate: whether bytes are one well-formed IP packet, and what the tunnel needs to know of it.
 //!
-//! All that a peer sends comes through [`check`] before it reaches the device, and what
+//! All that a peer sends comes through [`check`] or [`check_plain`] before it reaches the device, and what
 //! the device reads comes through [`from_device`]. What passes makes the kernel do nothing that a plain
 //! packet of a neighbour would not: all lengths agree, a checksum is completed only where the transport's
 //! is, and a super-packet is just what the kernel itself would have made. It does not judge whether source
@@ -22,7 +22,7 @@ use std::net::IpAddr;
 pub use malformed::Malformed;
 use network::Network;
 use offload::Headers;
-pub(crate) use offload::TCP_CHECKSUM_OFFSET;
+pub(crate) use offload::{TCP_CHECKSUM_OFFSET, UDP_CHECKSUM_OFFSET};
 pub(crate) use transport::TCP_HEADER_BYTES;
 use transport::Transport;
 
@@ -146,6 +146,15 @@ pub fn check(framed: &[u8]) -> Result<Packet, Malformed> {
     };
     let offload = offload::check(header, packet, &headers)?;
     Ok(checked(packet, &network, &transport, offload))
+}
+
+/// Checks what a peer sent as an IP packet alone, whose checksums are complete.
+///
+/// # Errors
+/// Why it must not reach the device.
+pub fn check_plain(packet: &[u8]) -> Result<Packet, Malformed> {
+    let (network, transport) = parse(packet)?;
+    Ok(checked(packet, &network, &transport, (Gso::None, false)))
 }
 
 /// Checks what was read from the device, and brings its virtio header into the one form that the other

@@ -23,6 +23,8 @@ pub enum DropReason {
     NoRoute,
     /// A rule denies the destination, protocol or port, or one peer's reach to another.
     Policy,
+    /// It is longer than the path takes, and must not or cannot be cut.
+    TooBig,
     /// The queue was over its limit.
     QueueFull,
     /// `CoDel`: it waited too long.
@@ -46,6 +48,7 @@ impl DropReason {
         Self::CarrierLoop,
         Self::NoRoute,
         Self::Policy,
+        Self::TooBig,
         Self::QueueFull,
         Self::Codel,
         Self::NoSession,
@@ -66,6 +69,7 @@ impl DropReason {
             Self::CarrierLoop => "carrier_loop",
             Self::NoRoute => "no_route",
             Self::Policy => "policy",
+            Self::TooBig => "too_big",
             Self::QueueFull => "queue_full",
             Self::Codel => "codel",
             Self::NoSession => "no_session",

@@ -131,6 +131,26 @@ impl Build {
         self
     }
 
+    pub(crate) fn id(mut self, id: u16) -> Self {
+        self.id = id;
+        self
+    }
+
+    pub(crate) fn sequence(mut self, sequence: u32) -> Self {
+        self.sequence = sequence;
+        self
+    }
+
+    pub(crate) fn acknowledgement(mut self, acknowledgement: u32) -> Self {
+        self.acknowledgement = acknowledgement;
+        self
+    }
+
+    pub(crate) fn dont_fragment(mut self) -> Self {
+        self.dont_fragment = true;
+        self
+    }
+
     pub(crate) fn fragment(mut self, offset: usize, more: bool) -> Self {
         self.fragment = Some((offset, more));
         self

@@ -31,7 +31,7 @@ use super::security::Credentials;
 use super::transport::{Proof, Side};
 pub(crate) use listener::{Attempt, Listener};
 use probe::Probe;
-pub(crate) use settings::{Settings, window};
+pub(crate) use settings::{PACKETS_UNSENT_MAX, Settings, window};
 pub(crate) use steering::steer;
 
 /// Why a side closes a connection: the codes of CONNECTION_CLOSE (RFC 9000, section 19.19). quinn sends 0 for a connection

@@ -50,11 +50,22 @@ pub(crate) enum TunError {
     },
 }
 
+/// Which packets an interface brings and takes uncut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offloads {
+    /// None.
+    Nothing,
+    /// Of TCP.
+    Tcp,
+    /// Of UDP as well.
+    TcpAndUdp,
+}
+
 /// One interface.
 #[derive(Debug)]
 pub(crate) struct Tun {
     file: AsyncFd<File>,
-    has_udp_offloads: bool,
+    offloads: Offloads,
 }
 
 impl Tun {
@@ -72,19 +83,16 @@ impl Tun {
         };
         sys::set_tun_header(file.as_fd(), VIRTIO_HEADER_BYTES as i32)
             .map_err(|error| setting("setting the header of its packets", error))?;
-        let has_udp_offloads = set_offloads(&file, offloads)
+        let offloads = set_offloads(&file, offloads)
             .map_err(|error| setting("setting its offloads", error))?;
         let file = sys::watched(file, Interest::READABLE)
             .map_err(|error| setting("watching it", error))?;
-        Ok(Self {
-            file,
-            has_udp_offloads,
-        })
+        Ok(Self { file, offloads })
     }
 
-    /// Whether UDP comes uncut as well.
-    pub(crate) fn has_udp_offloads(&self) -> bool {
-        self.has_udp_offloads
+    /// What comes uncut.
+    pub(crate) fn offloads(&self) -> Offloads {
+        self.offloads
     }
 
     /// Waits until there is a packet.
@@ -150,15 +158,15 @@ fn attached(node: &str, device: &str) -> Result<File, TunError> {
     Ok(file)
 }
 
-/// Returns whether those of UDP are among them.
-fn set_offloads(file: &File, wanted: bool) -> io::Result<bool> {
+/// Returns those that the kernel has.
+fn set_offloads(file: &File, wanted: bool) -> io::Result<Offloads> {
     if !wanted {
-        return sys::set_tun_offloads(file.as_fd(), 0).map(|()| false);
+        return sys::set_tun_offloads(file.as_fd(), 0).map(|()| Offloads::Nothing);
     }
     match sys::set_tun_offloads(file.as_fd(), UDP_OFFLOADS) {
-        Ok(()) => Ok(true),
+        Ok(()) => Ok(Offloads::TcpAndUdp),
         Err(error) if error.kind() == ErrorKind::InvalidInput => {
-            sys::set_tun_offloads(file.as_fd(), OFFLOADS).map(|()| false)
+            sys::set_tun_offloads(file.as_fd(), OFFLOADS).map(|()| Offloads::Tcp)
         }
         Err(error) => Err(error),
     }

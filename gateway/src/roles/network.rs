@@ -20,13 +20,13 @@ use std::time::Duration;
 
 use muxtunnel_codes::Code;
 use muxtunnel_gateway_config as config;
-use muxtunnel_packet::{self as packet, DropReason, FlowKey};
+use muxtunnel_packet::{self as packet, DropReason, FlowKey, Segments};
 use tokio::task::JoinError;
 
 use crate::base::packets::PacketStats;
 use crate::base::token_bucket::Bucket;
 use crate::io::transport::Side;
-use crate::io::tun::{Tun, TunError};
+use crate::io::tun::{Offloads, Tun, TunError};
 use crate::net::protected_addresses::ProtectedAddresses;
 use crate::roles::worker::{Worker, WorkerError};
 use crate::session::mux::{Mux, Progress};
@@ -42,7 +42,7 @@ const BATCH_BYTES: usize = 512 << 10;
 /// Addresses that carriers were dialled at last: more than the exits of a configuration have, as a rule.
 const DIALLED_MAX: usize = 64;
 
-/// Senders that are told in a second that a packet is forbidden...
+/// Senders that are told in a second that a packet is forbidden or too long...
 const ANSWERS_A_SECOND: u64 = 100;
 /// ...and in how much of one they may be at once.
 const ANSWERS_BURST: Duration = Duration::from_millis(500);
@@ -64,6 +64,14 @@ pub(crate) struct Network {
     told: Cell<bool>,
     answers: RefCell<Bucket>,
     stats: Arc<PacketStats>,
+}
+
+/// Who sent a packet.
+enum Sender<'a> {
+    /// This host, or one behind it.
+    Host,
+    /// The other end of a session.
+    Peer(&'a Owner),
 }
 
 /// A session that carries packets.
@@ -135,7 +143,7 @@ impl Network {
         tracing::info!(
             device = configured.device,
             offloads = configured.offloads,
-            udp_offloads = tun.has_udp_offloads(),
+            udp_offloads = tun.offloads() == Offloads::TcpAndUdp,
             "IP packets are carried"
         );
         Ok(Rc::new(Self {
@@ -187,14 +195,15 @@ impl Network {
         drop(sessions);
         // Counted until the session drops what hears it.
         let (network, counted) = (Rc::downgrade(self), self.stats.session());
-        datagrams.hear(Box::new(move |bytes| {
+        let hears = move |bytes: &[u8]| {
             let _ = &counted;
             if let Some(network) = network.upgrade()
                 && let Err(reason) = network.take(&owner, &identity, bytes)
             {
                 network.stats.dropped(reason, 1);
             }
-        }));
+        };
+        datagrams.hear(Box::new(hears), self.tun.offloads());
     }
 
     /// Reads the interface; never ends.
@@ -227,8 +236,7 @@ impl Network {
             .and_then(|packet| {
                 self.is_no_carrier(&packet)?;
                 let to = self.addresses.leaves(&packet)?;
-                packet::clamp_mss(bytes.bytes_mut(), &packet, self.mtu.into());
-                self.send(&to, self.flows.hash(&packet), bytes)
+                self.send(&to, &packet, bytes, &Sender::Host)
             });
         if let Err(reason) = sent {
             self.stats.dropped(reason, 1);
@@ -253,15 +261,32 @@ impl Network {
         Err(DropReason::CarrierLoop)
     }
 
-    /// Hands a packet to a session of its owner's: the one that has run longest of those that have a carrier.
-    fn send(&self, to: &Owner, flow: u32, packet: Packet) -> Result<(), DropReason> {
+    /// Hands a packet of `sender` to a session of its owner's: the one that has run longest of those that have a carrier.
+    fn send(
+        &self,
+        to: &Owner,
+        packet: &packet::Packet,
+        mut bytes: Packet,
+        sender: &Sender<'_>,
+    ) -> Result<(), DropReason> {
         let sessions = self.sessions.borrow();
         let of_owner = sessions.iter().filter(|session| session.owner == *to);
         let mux = of_owner.filter_map(Attached::carried).next();
         let mux = mux.ok_or(DropReason::NoSession)?;
         drop(sessions);
         let datagrams = mux.datagrams().ok_or(DropReason::NoSession)?;
-        datagrams.send(flow, packet);
+        let limit = datagrams.limit();
+        let path = limit.map_or(usize::MAX, |limit| limit.bytes);
+        packet::clamp_mss(bytes.bytes_mut(), packet, path.min(self.mtu.into()));
+        if Segments::of(bytes.bytes(), packet, path).is_none() {
+            // While a carrier is new, a sender that believes what it is told would send less for a long time.
+            if limit.is_some_and(|limit| limit.is_known) {
+                let from = packet.destination;
+                self.tell(sender, || packet::too_big(bytes.bytes(), path, from));
+            }
+            return Err(DropReason::TooBig);
+        }
+        datagrams.send(self.flows.hash(packet), bytes);
         Ok(())
     }
 
@@ -274,14 +299,14 @@ impl Network {
     ) -> Result<(), DropReason> {
         let packet = packet::check(bytes).map_err(|error| error.reason())?;
         self.has_networks(identity)?;
-        let flow = self.flows.hash(&packet);
         let other = self.addresses.arrives(from, &packet)?;
-        if !self.judge.permits(&packet, flow) {
-            self.tell(from, bytes, &packet);
+        if !self.judge.permits(&packet, self.flows.hash(&packet)) {
+            let sender = Sender::Peer(from);
+            self.tell(&sender, || packet::prohibited(bytes, packet.destination));
             return Err(DropReason::Policy);
         }
         match other {
-            Some(other) => self.send(&other, flow, Packet::from(bytes)),
+            Some(other) => self.send(&other, &packet, Packet::from(bytes), &Sender::Peer(from)),
             None => match self.tun.try_write(bytes) {
                 Ok(()) => {
                     self.stats.received(bytes.len());
@@ -292,16 +317,24 @@ impl Network {
         }
     }
 
-    /// Tells the sender of a packet that a rule forbids it, [`ANSWERS_A_SECOND`] at most (RFC 1812, section 4.3.2.8).
-    fn tell(&self, sender: &Owner, bytes: &[u8], packet: &packet::Packet) {
+    /// Tells the sender of a packet why it goes no further, [`ANSWERS_A_SECOND`] at most (RFC 1812, section 4.3.2.8). Where an
+    /// answer does not leave, the sender finds out by waiting.
+    fn tell(&self, sender: &Sender<'_>, answer: impl FnOnce() -> Option<Vec<u8>>) {
         let now = tokio::time::Instant::now().into_std();
         if !self.answers.borrow_mut().try_take(now, 1) {
             return;
         }
-        if let Some(answer) = packet::prohibited(bytes, packet.destination) {
-            let flow = self.flows.hash(packet);
-            // Where it does not leave, the sender finds out by waiting.
-            let _ = self.send(sender, flow, Packet::from(&*answer));
+        let Some(answer) = answer() else {
+            return;
+        };
+        match sender {
+            Sender::Host => drop(self.tun.try_write(&answer)),
+            // It is shorter than what any carrier takes, so this ends here.
+            Sender::Peer(owner) => {
+                if let Ok(packet) = packet::check(&answer) {
+                    let _ = self.send(owner, &packet, Packet::from(&*answer), sender);
+                }
+            }
         }
     }
 

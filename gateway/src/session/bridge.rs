@@ -6,7 +6,8 @@
 //! waits for its local end, so a stalled one holds up no other.
 //!
 //! Memory: what a peer may send is the library's to bound, by the windows that it is given; what waits to be sent is in the
-//! session's [`Share`] of the worker's buffers. See docs/limits.md.
+//! session's [`Share`] of the worker's buffers. Packets wait in the session's [`PacketQueue`], of which a link takes them that
+//! carries them. See docs/limits.md.
 
 mod incoming;
 pub(crate) mod link;
@@ -38,6 +39,7 @@ use crate::base::telemetry::Telemetry;
 use crate::base::unwind;
 use crate::session::end::SessionEnd;
 use crate::session::mux::{Dialler, Hears, PoolState, Progress};
+use crate::session::packets::PacketQueue;
 use crate::stream::buffers::{Pool, Share};
 use crate::stream::timeouts::{self, verdict};
 use link::{Below, Link, Unsent};
@@ -68,6 +70,7 @@ pub(crate) struct Bridge<L: Link> {
     next: Cell<u64>,
     share: Share,
     unsent: Arc<Unsent>,
+    packets: Rc<PacketQueue>,
     progress: watch::Sender<Progress>,
     end: RefCell<Option<SessionEnd>>,
     ended: watch::Sender<bool>,
@@ -107,6 +110,7 @@ impl<L: Link> Bridge<L> {
             next: Cell::new(0),
             share: Share::new(buffers),
             unsent: Arc::default(),
+            packets: Rc::new(PacketQueue::new(Arc::clone(&telemetry.packets))),
             progress: watch::Sender::new(Progress::Hello),
             end: RefCell::default(),
             ended: watch::Sender::new(false),

@@ -21,6 +21,7 @@ use crate::base::telemetry::CarrierStats;
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
+use crate::io::tun::Offloads;
 use crate::net::dial::Dialled;
 use crate::session::end::SessionEnd;
 use crate::stream::early_data::Connection;
@@ -296,11 +297,24 @@ pub(crate) type HearsPacket = Box<dyn Fn(&[u8])>;
 
 /// The IP packets of one mux. They may be lost, and never wait for credit.
 pub(crate) trait Datagrams {
-    /// `hears` gets each packet that comes from now on; the first one counts. Before that they are dropped.
-    fn hear(&self, hears: HearsPacket);
+    /// `hears` gets each packet that comes from now on; the first one counts. Before that they are dropped. `offloads`: which
+    /// of them it takes joined.
+    fn hear(&self, hears: HearsPacket, offloads: Offloads);
 
     /// Sends a packet of the flow of this hash, in order with the others of the flow. What there is no room for is dropped.
     fn send(&self, flow: u32, packet: Packet);
+
+    /// How long packets may be that are not cut; `None`: as long as they like.
+    fn limit(&self) -> Option<PacketLimit>;
+}
+
+/// What a carrier's path takes at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PacketLimit {
+    /// Of an IP packet.
+    pub(crate) bytes: usize,
+    /// It is known how much that is: no search for more goes on.
+    pub(crate) is_known: bool,
 }
 
 /// The listeners of one mux.

@@ -2,7 +2,7 @@
 //!
 //! [`crate::io::quic`] has the connections. Here is what both ends say on them: an open and its answer at the beginning of a
 //! stream ([`wire`]), payload as it is, and on a unidirectional stream of each side how many streams it takes, and that it
-//! goes away, and which listeners an entry asks for ([`control`], [`listens`]). A cut is RESET_STREAM and STOP_SENDING with the native protocol's codes, and never an end.
+//! goes away, and which listeners an entry asks for ([`control`], [`listens`]). IP packets go in datagrams ([`packets`]). A cut is RESET_STREAM and STOP_SENDING with the native protocol's codes, and never an end.
 //!
 //! Memory: a peer may send what the windows allow, `memory.receive` in all, and what local ends have not taken of one batch
 //! each; what was sent and is not acknowledged is bounded by `memory.retain`. See docs/limits.md.
@@ -10,6 +10,7 @@
 mod ask;
 mod control;
 mod listens;
+mod packets;
 mod reading;
 pub(crate) mod wire;
 
@@ -30,6 +31,7 @@ use crate::session::bridge::link::{Below, Hears, Link, Listens, NoStream, Opened
 use crate::session::end::SessionEnd;
 use crate::session::hello::HELLO_MAX;
 use crate::session::mux::Local;
+use crate::session::packets::PacketQueue;
 use crate::session::quic_streams::{self, Traffic};
 use ask::Asked;
 use control::{Heard, Hearing, Saying};
@@ -54,6 +56,10 @@ pub(crate) struct Quic {
     streams_max: u32,
     peer_streams_max: Cell<u32>,
     listens: RefCell<ListenTable>,
+    /// `None`: this side carries no packets.
+    packets: Option<Rc<PacketQueue>>,
+    /// The peer carries packets as well.
+    carries_packets: Cell<bool>,
     goes_away: Cell<bool>,
     /// There may be something to say.
     control_due: Notify,
@@ -66,8 +72,11 @@ impl Quic {
     /// # Errors
     /// It is no QUIC connection.
     pub(crate) fn new(side: Side, below: Below, config: &SessionConfig) -> std::io::Result<Self> {
+        let packets = config.packets.then(|| Rc::clone(&below.packets));
         Ok(Self {
             side,
+            packets,
+            carries_packets: Cell::new(false),
             traffic: Traffic::new(side, below, config, "QUIC")?,
             streams_max: config.streams_max,
             peer_streams_max: Cell::new(0),
@@ -82,12 +91,13 @@ impl Quic {
         let quic = self.traffic.connection.quic();
         let greets_by = Instant::now() + HELLO_MAX;
         // It waits for the peer's credit.
-        let saying =
-            tokio::time::timeout_at(greets_by, Saying::begin(quic, self.streams_max)).await;
+        let saying = Saying::begin(quic, self.streams_max, self.packets.is_some());
+        let saying = tokio::time::timeout_at(greets_by, saying).await;
         let mut saying = saying.map_err(|_| NO_HELLO)??;
         let mut hearing = Hearing::new(quic, &self.traffic.overhead);
         let mut has_left = false;
         let mut asking = JoinSet::new();
+        let mut carrying = JoinSet::new();
         loop {
             if saying.is_done() {
                 let word = self.listens.borrow_mut().take().map(Message::Listen);
@@ -100,8 +110,11 @@ impl Quic {
                 biased;
                 said = saying.flush(), if !saying.is_done() => said?,
                 heard = hearing.next() => match heard? {
-                    Heard::Hello { streams_max } => {
+                    Heard::Hello { streams_max, packets } => {
                         self.peer_streams_max.set(streams_max);
+                        if packets {
+                            self.carry_packets(&mut carrying);
+                        }
                         hears.ready();
                     }
                     Heard::GoingAway => hears.going_away(),
@@ -120,6 +133,13 @@ impl Quic {
                     let halves = stream.map_err(end_of)?;
                     asking.spawn_local(Asked::read(halves, Rc::clone(&self.traffic)));
                 }
+                carried = carrying.join_next(), if !carrying.is_empty() => {
+                    if let Some(Err(fault)) = carried
+                        && fault.is_panic()
+                    {
+                        std::panic::resume_unwind(fault.into_panic());
+                    }
+                }
                 () = self.control_due.notified() => {}
                 () = self.closing.notified() => {
                     self.traffic.close(CloseCode::Done, "").await;
@@ -130,6 +150,24 @@ impl Quic {
                 }
             }
         }
+    }
+}
+
+impl Quic {
+    /// Both sides carry packets: begins to.
+    fn carry_packets(&self, carrying: &mut JoinSet<()>) {
+        let quic = self.traffic.connection.quic();
+        let Some(packets) = &self.packets else {
+            return;
+        };
+        if quic.max_datagram_size().is_none() {
+            return;
+        }
+        self.carries_packets.set(true);
+        packets.agree(true);
+        let shared = || (Rc::clone(&self.traffic), Rc::clone(packets));
+        carrying.spawn_local(packets::send(shared()));
+        carrying.spawn_local(packets::receive(shared()));
     }
 }
 
@@ -190,6 +228,12 @@ impl Link for Quic {
 
     fn held(&self) -> u64 {
         self.traffic.held()
+    }
+
+    fn packet_bytes_max(&self) -> Option<usize> {
+        let quic = self.traffic.connection.quic();
+        let carried = self.carries_packets.get();
+        carried.then(|| quic.max_datagram_size()).flatten()
     }
 
     fn go_away(&self) {

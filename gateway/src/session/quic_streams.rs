@@ -157,6 +157,11 @@ impl Traffic {
         )
     }
 
+    /// Streams of the session have something to send, or what is not acknowledged.
+    pub(crate) fn is_busy(&self) -> bool {
+        !self.unsent.is_none()
+    }
+
     /// Payload that came and that no local end has taken, bytes.
     pub(crate) fn held(&self) -> u64 {
         self.held.get()

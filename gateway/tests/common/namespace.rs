@@ -39,6 +39,16 @@ impl Namespace {
         made
     }
 
+    /// Joins it to `other` by an interface `name` in each. Addresses: this one's first, each with the length of its prefix.
+    pub fn join(&self, other: &Self, name: &str, addresses: [&str; 2]) {
+        let ends = [(self, addresses[0]), (other, addresses[1])].map(|(of, address)| End {
+            namespace: &of.inside,
+            interface: name.to_owned(),
+            addresses: vec![address.to_owned()],
+        });
+        namespace::Namespace::link(ends).unwrap();
+    }
+
     /// Does `work` inside.
     pub fn enter<T>(&self, work: impl FnOnce() -> T) -> T {
         self.inside.enter(work).unwrap()

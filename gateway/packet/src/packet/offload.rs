@@ -8,7 +8,7 @@ use crate::checksum::{Sum, pseudo_header, set_word, word_at};
 
 /// The field of the checksum within a TCP header (RFC 9293) and a UDP header (RFC 768).
 pub(crate) const TCP_CHECKSUM_OFFSET: u16 = 16;
-const UDP_CHECKSUM_OFFSET: u16 = 6;
+pub(crate) const UDP_CHECKSUM_OFFSET: u16 = 6;
 /// SYN and RST: a super-packet would have them in each of its segments.
 const TCP_SYN_RST: u8 = 0x02 | 0x04;
 

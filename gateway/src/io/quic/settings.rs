@@ -22,6 +22,11 @@ const CONTROL_STREAMS: u32 = 1;
 /// The same of HTTP/3: its control stream, two of QPACK, and some whose kind is not known here (RFC 9114, section 6.2).
 const CONTROL_STREAMS_HTTP3: u32 = 8;
 
+/// What packets of a connection take that came and were not looked at, bytes: the oldest ones give way.
+const PACKETS_RECEIVED_MAX: usize = 2 << 20;
+/// What packets take that are to be sent next, and that nothing overtakes: twice what the library sends without a pause.
+pub(crate) const PACKETS_UNSENT_MAX: usize = 64 << 10;
+
 /// Of all connections of a gateway.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
@@ -49,7 +54,8 @@ impl Settings {
             .send_window(config.memory.retain.0)
             .max_idle_timeout(IdleTimeout::try_from(SILENCE_MAX).ok())
             .keep_alive_interval(Some(KEEPALIVE_EVERY))
-            .datagram_receive_buffer_size(None);
+            .datagram_receive_buffer_size(config.packets.then_some(PACKETS_RECEIVED_MAX))
+            .datagram_send_buffer_size(PACKETS_UNSENT_MAX);
         let congestion_control = match config.congestion_control {
             CongestionControl::Bbr => {
                 transport.congestion_controller_factory(Arc::new(BbrConfig::default()));

@@ -18,6 +18,7 @@ use crate::io::transport::{Path, Proof, Transport};
 use crate::io::{quic, ssh};
 use crate::session::end::SessionEnd;
 use crate::session::mux::Local;
+use crate::session::packets::PacketQueue;
 use crate::stream::buffers::Buffer;
 
 /// What an open comes to.
@@ -49,6 +50,11 @@ pub(crate) trait Link: 'static {
 
     /// Payload that came and that no local end has taken, bytes.
     fn held(&self) -> u64;
+
+    /// Bytes of the longest packet that it carries now; `None`: it carries none.
+    fn packet_bytes_max(&self) -> Option<usize> {
+        None
+    }
 
     /// The peer is to open no more streams; those that are open go on.
     fn go_away(&self);
@@ -94,6 +100,8 @@ pub(crate) struct Below {
     pub(crate) stats: Arc<CarrierStats>,
     /// What the session has sent and the library has not passed on.
     pub(crate) unsent: Arc<Unsent>,
+    /// The session's.
+    pub(crate) packets: Rc<PacketQueue>,
 }
 
 /// A carrier that a link and its session share.
@@ -357,12 +365,17 @@ impl Unsent {
         }
     }
 
+    /// Whether there is none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.count.load(Relaxed) == 0
+    }
+
     /// Waits until there is none.
     pub(crate) async fn none(&self) {
         loop {
             let mut woken = std::pin::pin!(self.wake.notified());
             woken.as_mut().enable();
-            if self.count.load(Relaxed) == 0 {
+            if self.is_none() {
                 break;
             }
             woken.await;

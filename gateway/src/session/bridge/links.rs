@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use muxtunnel_codes::Code;
 use muxtunnel_proto::ListenEvent;
@@ -19,10 +19,12 @@ use crate::io::carrier::Carrier;
 use crate::io::transport::Proof;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
-use crate::session::mux::{CarrierFigures, NoCarrier, PoolState, Progress};
+use crate::session::mux::{CarrierFigures, NoCarrier, PacketLimit, PoolState, Progress};
 
 /// Links that a session has at once.
 const LINKS_MAX: usize = 16;
+/// How long a new link may search for what its path takes at once: quinn needs 6 round trips.
+const SEARCH_MAX: Duration = Duration::from_secs(3);
 
 /// Where a link is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,6 +158,7 @@ impl<L: Link> Bridge<L> {
             unread,
             stats: Arc::clone(&stats),
             unsent: Arc::clone(&self.unsent),
+            packets: Rc::clone(&self.packets),
         };
         let link = (self.make)(below, &self.config)?;
         {
@@ -325,6 +328,18 @@ impl<L: Link> Bridge<L> {
             member.outdated.set(outdated);
         }
         self.count_up();
+    }
+
+    /// What the link that carries packets takes at once: the oldest of those that carry them.
+    pub(super) fn packet_limit(&self) -> Option<PacketLimit> {
+        let links = self.links.borrow();
+        let mut carrying = links.values().filter_map(|member| {
+            Some(PacketLimit {
+                bytes: member.link.packet_bytes_max()?,
+                is_known: member.since.elapsed() >= SEARCH_MAX,
+            })
+        });
+        carrying.next()
     }
 
     pub(super) fn peer(&self) -> Rc<str> {

@@ -9,13 +9,15 @@ use super::link::Link;
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
+use crate::io::tun::Offloads;
 use crate::session::end::SessionEnd;
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Listeners, Local, Mux, NoCarrier, NotOpened, PoolState, Progress,
-    Refused,
+    CarrierFigures, CarrierPool, Datagrams, HearsPacket, Listeners, Local, Mux, NoCarrier,
+    NotOpened, PacketLimit, PoolState, Progress, Refused,
 };
 use crate::stream::early_data::Connection;
+use crate::stream::packet::Packet;
 
 impl<L: Link> Mux for Rc<Bridge<L>> {
     fn open(
@@ -106,6 +108,25 @@ impl<L: Link> Mux for Rc<Bridge<L>> {
     fn listeners(&self) -> Option<&dyn Listeners> {
         let can = self.config.protocol.can();
         can.listen.then_some(self as &dyn Listeners)
+    }
+
+    fn datagrams(&self) -> Option<&dyn Datagrams> {
+        self.packets.are_agreed().then_some(self as &dyn Datagrams)
+    }
+}
+
+impl<L: Link> Datagrams for Rc<Bridge<L>> {
+    fn hear(&self, hears: HearsPacket, offloads: Offloads) {
+        self.packets.hear(hears, offloads);
+    }
+
+    fn send(&self, flow: u32, packet: Packet) {
+        let now = tokio::time::Instant::now().into_std();
+        self.packets.push(now, flow, packet);
+    }
+
+    fn limit(&self) -> Option<PacketLimit> {
+        self.packet_limit()
     }
 }
 

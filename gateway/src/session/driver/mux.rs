@@ -8,12 +8,32 @@ use super::{Driver, SessionEnd};
 use crate::io::carrier::Carrier;
 use crate::io::local_socket::LocalAddress;
 use crate::io::transport::{Proof, Standing};
+use crate::io::tun::Offloads;
 use crate::session::handover::Place;
 use crate::session::mux::{
-    CarrierFigures, CarrierPool, Datagrams, Hears, Listeners, Local, Mux, NoCarrier, NotOpened,
-    PoolState, Progress, Refused,
+    CarrierFigures, CarrierPool, Datagrams, Hears, HearsPacket, Listeners, Local, Mux, NoCarrier,
+    NotOpened, PacketLimit, PoolState, Progress, Refused,
 };
 use crate::stream::early_data::Connection;
+use crate::stream::packet::Packet;
+
+impl Datagrams for Rc<Driver> {
+    fn hear(&self, hears: HearsPacket, offloads: Offloads) {
+        self.packets.hear(hears, offloads);
+    }
+
+    fn send(&self, flow: u32, packet: Packet) {
+        self.packets.push(super::now(), flow, packet);
+        let carriers = self.carriers.view();
+        carriers
+            .values()
+            .for_each(|carrier| carrier.wake_transmit());
+    }
+
+    fn limit(&self) -> Option<PacketLimit> {
+        None
+    }
+}
 
 impl Mux for Rc<Driver> {
     fn open(

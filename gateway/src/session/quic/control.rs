@@ -34,7 +34,11 @@ pub(super) struct Hearing {
 /// What the peer says.
 pub(super) enum Heard {
     /// Streams can be opened, so many at once.
-    Hello { streams_max: u32 },
+    Hello {
+        streams_max: u32,
+        /// Packets can be sent.
+        packets: bool,
+    },
     /// It takes no more streams.
     GoingAway,
     /// Of a listener.
@@ -42,13 +46,14 @@ pub(super) enum Heard {
 }
 
 impl Saying {
-    /// How many streams this side takes is said first.
+    /// How many streams this side takes is said first, and whether it takes packets.
     ///
     /// # Errors
     /// The connection has ended.
     pub(super) async fn begin(
         connection: &Connection,
         streams_max: u32,
+        packets: bool,
     ) -> Result<Self, SessionEnd> {
         let stream = connection.open_uni().await.map_err(end_of)?;
         // Little is said here, and before all else.
@@ -56,6 +61,7 @@ impl Saying {
         let hello = Message::Hello {
             version: VERSION,
             streams_max,
+            packets,
         };
         Ok(Self {
             connection: connection.clone(),
@@ -120,9 +126,16 @@ impl Hearing {
                 Err(cut) => return Err(ended(&self.connection, cut)),
             };
             match said {
-                Message::Hello { streams_max, .. } if !self.has_heard => {
+                Message::Hello {
+                    streams_max,
+                    packets,
+                    ..
+                } if !self.has_heard => {
                     self.has_heard = true;
-                    return Ok(Heard::Hello { streams_max });
+                    return Ok(Heard::Hello {
+                        streams_max,
+                        packets,
+                    });
                 }
                 _ if !self.has_heard => {
                     return Err(violation("its control stream does not begin with HELLO"));

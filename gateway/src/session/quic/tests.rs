@@ -13,6 +13,7 @@ pub(super) async fn hello(near: &Connection) -> quinn::SendStream {
     let hello = Message::Hello {
         version: 9,
         streams_max: 0,
+        packets: false,
     };
     control.write_all(&hello.encode()).await.unwrap();
     control

@@ -16,8 +16,15 @@ pub(super) const BODY_BYTES_MAX: usize = 2 * TARGET_LENGTH_MAX;
 /// Of an address that is listened on.
 const ADDRESS_BYTES_MAX: usize = 256;
 
+/// Of the fields of HELLO that are always there.
+#[cfg(any(test, feature = "oracles"))]
+const HELLO_BYTES: usize = 5;
+
 /// The version of what follows, in HELLO.
 pub(super) const VERSION: u8 = 1;
+
+/// The features of HELLO: IP packets go in datagrams.
+const PACKETS: u8 = 1;
 
 const HELLO: u8 = 1;
 const GO_AWAY: u8 = 2;
@@ -37,6 +44,8 @@ pub(super) enum Message {
         version: u8,
         /// Streams that it takes at once; 0: it takes none.
         streams_max: u32,
+        /// It takes IP packets.
+        packets: bool,
     },
     /// On a control stream: the sender takes no more streams.
     GoAway,
@@ -73,6 +82,8 @@ pub(super) fn decode(kind: u8, body: &[u8]) -> Result<Message, Malformed> {
         HELLO => Message::Hello {
             version: fields.byte()?,
             streams_max: u32::from_be_bytes(fields.array()?),
+            // Those that know no features do not write them.
+            packets: fields.byte().is_ok_and(|features| features & PACKETS != 0),
         },
         GO_AWAY => Message::GoAway,
         OPEN => Message::Open {
@@ -122,9 +133,11 @@ impl Message {
             Self::Hello {
                 version,
                 streams_max,
+                packets,
             } => {
                 body.push(*version);
                 body.extend(streams_max.to_be_bytes());
+                body.extend(packets.then_some(PACKETS));
                 HELLO
             }
             Self::GoAway => GO_AWAY,
@@ -216,7 +229,11 @@ pub(crate) fn oracle(input: &[u8]) {
         ) if text.len() > DESCRIPTION_BYTES_MAX => assert!(again != message),
         (message, again) => assert_eq!(again.as_ref(), Ok(message)),
     }
-    for end in 0..rest.len() {
+    let needed = match message {
+        Message::Hello { .. } => HELLO_BYTES,
+        _ => rest.len(),
+    };
+    for end in 0..needed {
         assert!(decode(kind, &rest[..end]).is_err(), "{kind} of {end} bytes");
     }
 }
@@ -244,8 +261,17 @@ mod tests {
                 Message::Hello {
                     version: VERSION,
                     streams_max: 10_000,
+                    packets: false,
                 },
                 &b"\x01\0\x05\x01\0\0\x27\x10"[..],
+            ),
+            (
+                Message::Hello {
+                    version: VERSION,
+                    streams_max: 1,
+                    packets: true,
+                },
+                b"\x01\0\x06\x01\0\0\0\x01\x01",
             ),
             (Message::GoAway, b"\x02\0\0"),
             (
@@ -299,6 +325,8 @@ mod tests {
     fn what_a_later_version_says_is_passed_over_and_what_nobody_says_is_refused() {
         assert_eq!(read(b"\x63\0\x02??"), Ok(Message::Unknown));
         assert_eq!(read(b"\x02\0\x02??"), Ok(Message::GoAway));
+        let hello = read(b"\x01\0\x07\x01\0\0\0\x01\xfe?").unwrap();
+        assert!(matches!(hello, Message::Hello { packets: false, .. }));
         assert_eq!(read(b"\x03\0\x02\0\0"), Err(Malformed::TooShort(3)));
         assert_eq!(read(b"\x07\0\x06\0\0\0\0\0\0"), Err(Malformed::Listener));
         assert_eq!(read(b"\x04\0\x03\0\x01\xff"), Err(Malformed::Text));

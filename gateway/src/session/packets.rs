@@ -1,18 +1,20 @@
 //! The IP packets of a session: those that wait for a carrier, and who hears those that come.
 //!
 //! They wait in queues of their own ([`FqCodel`], RFC 8290), of [`QUEUE_BYTES_MAX`] at most, and share a carrier with
-//! streams: where both have something to send, each has half of the bytes.
+//! streams: where both have something to send, each has half of the bytes. Here is how the driver shares;
+//! `quic/packets.rs` has the same for QUIC.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use muxtunnel_packet::{DropReason, FqCodel, FqCodelConfig, mark_congestion};
 
-use super::Driver;
+use tokio::sync::{Mutex, MutexGuard, Notify};
+
 use crate::base::packets::PacketStats;
-use crate::session::mux::{Datagrams, HearsPacket};
+use crate::io::tun::Offloads;
+use crate::session::mux::HearsPacket;
 use crate::stream::packet::Packet;
 
 /// Bytes of memory that the packets of a session take while they wait: 5 ms, CoDel's target, at 13 Gbit/s.
@@ -21,11 +23,15 @@ const QUEUE_BYTES_MAX: usize = 8 << 20;
 const LEAD_MAX: i64 = 256 << 10;
 
 /// The packets of one session.
-pub(super) struct PacketQueue {
+pub(crate) struct PacketQueue {
     /// The peer takes them.
     agreed: Cell<bool>,
     waiting: RefCell<FqCodel<Packet>>,
-    hears: OnceCell<HearsPacket>,
+    hears: OnceCell<(HearsPacket, Offloads)>,
+    /// One more waits.
+    wake: Notify,
+    /// Of the carriers that take packets by themselves, the one that does.
+    turn: Mutex<()>,
     /// Bytes of packets that left beyond those of streams, while both had something to send.
     lead: Cell<i64>,
     stats: Arc<PacketStats>,
@@ -40,6 +46,8 @@ impl PacketQueue {
                 ..FqCodelConfig::default()
             })),
             hears: OnceCell::new(),
+            wake: Notify::new(),
+            turn: Mutex::new(()),
             lead: Cell::new(0),
             stats,
         }
@@ -88,34 +96,47 @@ impl PacketQueue {
         Some(packet)
     }
 
+    /// `hears` gets each packet that comes from now on; the first one counts.
+    pub(super) fn hear(&self, hears: HearsPacket, offloads: Offloads) {
+        let _ = self.hears.set((hears, offloads));
+    }
+
+    /// What may be joined for those who hear packets; `None`: nobody does.
+    pub(super) fn offloads(&self) -> Option<Offloads> {
+        self.hears.get().map(|(_, offloads)| *offloads)
+    }
+
     /// A packet came.
     pub(super) fn arrived(&self, packet: &[u8]) {
         match self.hears.get() {
-            Some(hears) => hears(packet),
-            None => self.stats.dropped(DropReason::NoSession, 1),
+            Some((hears, _)) => hears(packet),
+            None => self.dropped(DropReason::NoSession),
         }
     }
-}
 
-impl Datagrams for Rc<Driver> {
-    fn hear(&self, hears: HearsPacket) {
-        // The first one counts.
-        let _ = self.packets.hears.set(hears);
+    /// A packet that left the queue, or came, is dropped.
+    pub(super) fn dropped(&self, reason: DropReason) {
+        self.stats.dropped(reason, 1);
     }
 
-    fn send(&self, flow: u32, packet: Packet) {
+    /// One more waits. What there is no room for is dropped.
+    pub(super) fn push(&self, now: Instant, flow: u32, packet: Packet) {
         let held = packet.held();
-        let dropped = self
-            .packets
-            .waiting
-            .borrow_mut()
-            .push(super::now(), flow, held, packet);
+        let dropped = self.waiting.borrow_mut().push(now, flow, held, packet);
         let dropped = dropped.len() as u64;
-        self.packets.stats.dropped(DropReason::QueueFull, dropped);
-        let carriers = self.carriers.view();
-        carriers
-            .values()
-            .for_each(|carrier| carrier.wake_transmit());
+        self.stats.dropped(DropReason::QueueFull, dropped);
+        self.wake.notify_one();
+    }
+
+    /// Waits until one more is there, for one carrier at a time. May be dropped and called again.
+    pub(super) async fn pushed(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Waits for the right to take packets: of several carriers one has it until it ends, so that those of a flow stay in
+    /// order.
+    pub(super) async fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 }
 
