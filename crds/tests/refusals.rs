@@ -18,6 +18,7 @@ use kube::core::cel::{Validator, apply_defaults};
 use muxtunnel_crds::bad_objects::{BadObject, parse};
 use muxtunnel_crds::schema::definitions;
 use muxtunnel_crds::{MuxBenchmark, MuxGrant, MuxTunnel};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// One refusal: the rule that refused (empty: the structure), and the message.
@@ -155,17 +156,38 @@ fn good_objects_are_accepted_and_fit_the_rust_types() {
     for file in files("good_objects") {
         let text = fs::read_to_string(&file).unwrap();
         let object: Value = serde_yaml::from_str(&text).unwrap();
-        let messages: Vec<_> = refusals(&object, None)
-            .into_iter()
-            .map(|refusal| refusal.message)
-            .collect();
-        assert!(messages.is_empty(), "{}: {messages:?}", file.display());
-        match object["kind"].as_str() {
-            Some("MuxTunnel") => drop(serde_json::from_value::<MuxTunnel>(object).unwrap()),
-            Some("MuxBenchmark") => drop(serde_json::from_value::<MuxBenchmark>(object).unwrap()),
-            Some("MuxGrant") => drop(serde_json::from_value::<MuxGrant>(object).unwrap()),
-            kind => panic!("{}: kind {kind:?}", file.display()),
+        accept(&file, object);
+    }
+}
+
+#[test]
+fn the_examples_of_the_documentation_are_accepted_and_fit_the_rust_types() {
+    let mut accepted = 0;
+    for file in files("../../docs/examples") {
+        let text = fs::read_to_string(&file).unwrap();
+        for document in serde_yaml::Deserializer::from_str(&text) {
+            let object = Value::deserialize(document).unwrap();
+            if object["apiVersion"] == "muxtunnel.dev/v1alpha1" {
+                accepted += 1;
+                accept(&file, object);
+            }
         }
+    }
+    assert!(accepted >= 19, "only {accepted}");
+}
+
+/// Fails unless the rules accept the object and it fits the type of its kind.
+fn accept(file: &Path, object: Value) {
+    let messages: Vec<_> = refusals(&object, None)
+        .into_iter()
+        .map(|refusal| refusal.message)
+        .collect();
+    assert!(messages.is_empty(), "{}: {messages:?}", file.display());
+    match object["kind"].as_str() {
+        Some("MuxTunnel") => drop(serde_json::from_value::<MuxTunnel>(object).unwrap()),
+        Some("MuxBenchmark") => drop(serde_json::from_value::<MuxBenchmark>(object).unwrap()),
+        Some("MuxGrant") => drop(serde_json::from_value::<MuxGrant>(object).unwrap()),
+        kind => panic!("{}: kind {kind:?}", file.display()),
     }
 }
 

@@ -15,6 +15,7 @@ pub mod faults;
 pub mod keys;
 pub mod namespace;
 pub mod operator;
+pub mod page;
 pub mod pods;
 pub mod tools;
 pub mod tunnel;

@@ -99,10 +99,9 @@ async fn clients_of_the_dynamic_tunnel_reach_what_is_allowed_and_hear_why_not_el
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
         pods::serve(ns, "web", Serve::Hash).await?;
         tunnel::apply(ns, &example("muxtunnel-dynamic.yaml")?).await?;
-        let named = "is each of its Secrets there, with its keys: proxy-users?";
         let says = |tunnel: &MuxTunnel| {
             let ready = tunnel::condition(tunnel, tunnel_condition::READY);
-            ready.is_some_and(|ready| ready.message.contains(named))
+            ready.is_some_and(|ready| ready.message.contains("proxy-users"))
         };
         let tunnels = ns.api::<MuxTunnel>();
         let within = Duration::from_secs(180);
@@ -327,6 +326,7 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
         let [exit, config, pod] = &documents[..] else {
             bail!("{} documents", documents.len());
         };
+        keys::certificates(&[(ns, "far-exit"), (ns, "app-entry")]).await?;
         tunnel::up(ns, &exit.to_string()).await?;
         let config: ConfigMap = serde_json::from_value(config.clone())?;
         ns.api().create(&PostParams::default(), &config).await?;

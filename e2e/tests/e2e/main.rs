@@ -21,6 +21,7 @@ mod grants;
 mod join;
 mod lives;
 mod network;
+mod quickstart;
 mod restart;
 mod rights;
 mod ssh;

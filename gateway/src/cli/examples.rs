@@ -81,6 +81,7 @@ fn help_has_an_example_of_each_mode_that_can_be_typed() {
 #[test]
 fn the_commands_of_the_pages_can_be_typed() {
     let pages = [
+        include_str!("../../../README.md"),
         include_str!("../../../docs/gateway.md"),
         include_str!("../../../docs/migration.md"),
     ];
