@@ -37,7 +37,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of metrics.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Malformed,
         Self::AddressNotCarried,
         Self::SourceNotLocal,

@@ -181,8 +181,6 @@ fn children(
     Ok(resources)
 }
 
-/// Name of the init container that makes the interface for IP packets.
-
 /// Name of the container that emulates the network, in the status of pods.
 #[must_use]
 pub const fn wan_container_name() -> &'static str {
