@@ -86,13 +86,12 @@ pub async fn serve(ns: &TestNamespace, name: &str, what: Serve) -> Result<()> {
 /// If it cannot be made.
 pub async fn start(ns: &TestNamespace, name: &str, script: &[&str]) -> Result<()> {
     scripts(ns).await?;
-    let name = script.first().context("a script")?;
-    let interpreter = if name.ends_with(".pl") {
-        "perl"
-    } else {
-        "bash"
+    let program = script.first().context("a script")?;
+    let interpreter = match program.ends_with(".pl") {
+        true => "perl",
+        false => "bash",
     };
-    let file = format!("/scripts/{name}");
+    let file = format!("/scripts/{program}");
     let command = [
         &[interpreter, file.as_str()],
         script.get(1..).unwrap_or_default(),

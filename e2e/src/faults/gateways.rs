@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
+use serde_json::Value;
 
 use super::site::{self, Moment, PLAIN, PODS_WITHIN, nothing, tunnel_yaml, under_load};
 use super::{Outcome, Scale};
