@@ -47,7 +47,7 @@ pub struct Network {
         extend("x-kubernetes-list-type" = "set")
     )]
     pub exit_addresses: Vec<String>,
-    /// MTU of the interface in bytes. Default: 1500.
+    /// MTU of the interface in bytes. Default: 1500, and 1400 with protocol QUIC, whose datagrams have to fit the path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1280, max = 65535))]
     pub mtu: Option<u16>,

@@ -69,7 +69,7 @@ use crate::{
     validation = rules::policy_is_of_an_exit(),
     validation = rules::wan_port_reserved(),
     validation = rules::network_is_of_gateways(),
-    validation = rules::network_is_native(),
+    validation = rules::network_has_a_protocol_with_packets(),
     validation = rules::network_has_one_gateway("entry"),
     validation = rules::network_has_one_gateway("exit"),
     validation = rules::network_peers_are_of_an_exit(),

@@ -14,10 +14,10 @@ pub(crate) fn network_is_of_gateways() -> Rule {
     )
 }
 
-pub(crate) fn network_is_native() -> Rule {
+pub(crate) fn network_has_a_protocol_with_packets() -> Rule {
     rule(
-        "!has(self.network) || !has(self.carrier) || self.carrier.protocol == 'Native'",
-        "'network is for carrier.protocol Native: ' + self.carrier.protocol + ' carries no IP packets'",
+        "!has(self.network) || !has(self.carrier) || self.carrier.protocol in ['Native', 'Auto', 'QUIC']",
+        "'network is for carrier.protocol Native, Auto or QUIC: ' + self.carrier.protocol + ' carries no IP packets'",
     )
 }
 

@@ -277,7 +277,7 @@ fn valid(
         timeouts: timeouts(spec.timeouts)?,
         tuning,
         network: (spec.network.as_ref())
-            .map(ValidatedNetwork::of)
+            .map(|asked| ValidatedNetwork::of(asked, carrier.protocol))
             .transpose()?,
         wan_disabled: wan.is_some() && !settings.wan_emulation,
         wan: wan.filter(|_| settings.wan_emulation),

@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use muxtunnel_crds::{Gateway, MuxTunnelSpec, Network, NetworkRule, Protocol, Side};
 use muxtunnel_gateway_config::{Cidr, HostPattern, MTU_DEFAULT, NetworkPeer, Ports, Rule};
 
+/// MTU of interfaces whose packets are QUIC datagrams: what fits them on a path with an MTU of 1,500, and some room.
+const QUIC_MTU_DEFAULT: u16 = 1400;
+
 /// The networks of both sides, and the interfaces of their gateways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ValidatedNetwork {
@@ -33,7 +36,8 @@ pub struct ValidatedNetwork {
 }
 
 impl ValidatedNetwork {
-    pub(super) fn of(asked: &Network) -> Result<Self, String> {
+    /// `protocol`: of the carriers.
+    pub(super) fn of(asked: &Network, protocol: Protocol) -> Result<Self, String> {
         let entry_cidrs = cidrs("network.entryCIDRs", &asked.entry_cidrs)?;
         let exit_cidrs = cidrs("network.exitCIDRs", &asked.exit_cidrs)?;
         Ok(Self {
@@ -49,7 +53,7 @@ impl ValidatedNetwork {
             )?,
             entry_cidrs,
             exit_cidrs,
-            mtu: asked.mtu.unwrap_or(MTU_DEFAULT),
+            mtu: asked.mtu.unwrap_or(mtu_of(protocol)),
             forward: asked.forward || asked.snat,
             snat: asked.snat,
             peers: peers(asked)?,
@@ -57,6 +61,17 @@ impl ValidatedNetwork {
             allow: rules("network.allow", &asked.allow)?,
             deny: rules("network.deny", &asked.deny)?,
         })
+    }
+}
+
+const fn carries_packets(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Native | Protocol::Auto | Protocol::Quic)
+}
+
+const fn mtu_of(protocol: Protocol) -> u16 {
+    match protocol {
+        Protocol::Quic => QUIC_MTU_DEFAULT,
+        _ => MTU_DEFAULT,
     }
 }
 
@@ -141,8 +156,8 @@ pub(super) fn problem(spec: &MuxTunnelSpec, permitted: bool) -> Option<String> {
         return Some("network: side Rendezvous has no packets".to_owned());
     }
     let carrier = spec.carrier.as_ref();
-    if carrier.is_some_and(|carrier| carrier.protocol != Protocol::Native) {
-        return Some("network is for carrier.protocol Native".to_owned());
+    if carrier.is_some_and(|carrier| !carries_packets(carrier.protocol)) {
+        return Some("network is for carrier.protocol Native, Auto or QUIC".to_owned());
     }
     let several = |gateway: &Option<Gateway>| {
         let gateway = gateway.as_ref();
