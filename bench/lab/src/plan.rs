@@ -230,23 +230,26 @@ const OVER_UDP_AND_LOSS: [System; 4] = [
     System::MuxgateQuicBbr,
 ];
 
-/// What carries IP packets, and a stream forward.
-const PACKETS: [System; 8] = [
+/// What carries IP packets, and stream forwards.
+const PACKETS: [System; 10] = [
     System::Direct,
     System::MuxgateNative,
+    System::MuxgateQuic,
     System::MuxgateTun,
     System::MuxgateTunTls,
+    System::MuxgateTunQuic,
     System::MuxgateTunNoOffload,
     System::WireguardGo,
     System::WireguardGoCurrent,
     System::Openvpn,
 ];
 
-/// The same without the stream forward, which carries no UDP.
-const UDP_PACKETS: [System; 7] = [
+/// The same without the stream forwards, which carry no UDP.
+const UDP_PACKETS: [System; 8] = [
     System::Direct,
     System::MuxgateTun,
     System::MuxgateTunTls,
+    System::MuxgateTunQuic,
     System::MuxgateTunNoOffload,
     System::WireguardGo,
     System::WireguardGoCurrent,

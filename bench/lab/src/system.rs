@@ -127,6 +127,8 @@ pub(crate) enum System {
     MuxgateTun,
     /// The same over mutual TLS 1.3.
     MuxgateTunTls,
+    /// IP packets in QUIC datagrams.
+    MuxgateTunQuic,
     /// The same as the plain one, where the kernel cuts TCP into segments before it hands them over.
     MuxgateTunNoOffload,
     /// A pair of jetsocat processes.
@@ -207,6 +209,7 @@ impl System {
             Self::MuxgateSshReverse => "muxgate-ssh-reverse",
             Self::MuxgateTun => "muxgate-tun",
             Self::MuxgateTunTls => "muxgate-tun-tls",
+            Self::MuxgateTunQuic => "muxgate-tun-quic",
             Self::MuxgateTunNoOffload => "muxgate-tun-no-offload",
             Self::Jetsocat => "jetsocat",
             Self::Haproxy => "haproxy",
@@ -328,6 +331,7 @@ impl System {
             }
             Self::MuxgateTun => plain.carrying(Packets::USUAL),
             Self::MuxgateTunTls => tls.carrying(Packets::USUAL),
+            Self::MuxgateTunQuic => tls.speaking("QUIC").carrying(Packets::USUAL),
             Self::MuxgateTunNoOffload => plain.carrying(Packets { offloads: false }),
             _ => return None,
         })

@@ -12,6 +12,8 @@ use muxtunnel_e2e::{
 };
 use serde_json::Value;
 
+use crate::examples::example;
+
 const WITHIN: Duration = Duration::from_secs(180);
 const HUB: &str = "10.72.1.1";
 /// The entries' names and addresses.
@@ -213,6 +215,24 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
             Ok(interfaces(ns).await?.is_empty().then_some(()))
         })
         .await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn the_example_of_a_network_carries_packets_in_both_directions() -> Result<()> {
+    let _turn = turn::beside().await?;
+    with_temp_ns("example", PodSecurity::Privileged, async |ns| {
+        let up = tunnel::up(ns, &example("muxtunnel-network.yaml")?).await?;
+        ensure!(tunnel::is_true(&up, tunnel_condition::NETWORK_READY));
+        let entry = gateway(ns, "routed", "entry").await?;
+        let exit = gateway(ns, "routed", "exit").await?;
+        for (from, to, address) in [(&entry, &exit, "10.72.0.2"), (&exit, &entry, "10.72.0.1")] {
+            serve(ns, to, address).await?;
+            let printed = packets(ns, from, "reach", address).await?;
+            ensure!(printed == ALL_OK, "{address}: {printed}");
+        }
+        Ok(())
     })
     .await
 }

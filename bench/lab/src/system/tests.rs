@@ -171,6 +171,7 @@ fn gateways_that_carry_packets_have_networks_and_an_interface_instead_of_forward
     for (system, offloads) in [
         (System::MuxgateTun, true),
         (System::MuxgateTunTls, true),
+        (System::MuxgateTunQuic, true),
         (System::MuxgateTunNoOffload, false),
     ] {
         let (folder, _) = lines(system);

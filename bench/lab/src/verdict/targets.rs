@@ -22,9 +22,9 @@ use System::{
     MuxgateHttp2Reverse, MuxgateJmux, MuxgateKcp, MuxgateNative, MuxgateNativeX4, MuxgateNoResume,
     MuxgateNoise, MuxgateNoiseReverse, MuxgateNoiseSocks5, MuxgateNoiseVisitor, MuxgateQuic,
     MuxgateQuicBbr, MuxgateQuicReverse, MuxgateSocks5, MuxgateSsh, MuxgateSshReverse, MuxgateTls,
-    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload, MuxgateTunTls,
-    MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise, RelayCopy,
-    RelaySplice, WireguardGoCurrent,
+    MuxgateTlsReverse, MuxgateTlsSocks5, MuxgateTun, MuxgateTunNoOffload, MuxgateTunQuic,
+    MuxgateTunTls, MuxgateVisitor, Openssh, OpensshDynamic, OpensshReverse, Quinn, RatholeNoise,
+    RelayCopy, RelaySplice, WireguardGoCurrent,
 };
 use Topology::{Loopback, Veth, Wan, Wan20, Wan20Tuned, WanLoss1, WanLoss5, WanTuned};
 
@@ -230,6 +230,7 @@ fn bulk_of_packets() -> Vec<Target> {
         packets(MuxgateTun, Veth, 1, of(MuxgateTunNoOffload), 4.0),
         packets(MuxgateTun, Veth, 1, of(WireguardGoCurrent), 2.0),
         packets(MuxgateTunTls, Veth, 1, of(MuxgateTun), 0.5),
+        packets(MuxgateTunQuic, Veth, 1, of(MuxgateQuic), 0.8),
         packets(MuxgateTun, Veth, 10, rate, 12_000.0),
         packets(MuxgateTun, Wan20, 10, rate, 1_150.0),
         packets(MuxgateTun, Wan20Tuned, 1, rate, 1_150.0),
