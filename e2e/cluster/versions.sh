@@ -43,3 +43,10 @@ declare -A ENVOY_SHA256=(
   [amd64]=a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884
   [arm64]=55828002a71f9bd4034650df412feafbce419c33d2687aaaa8c742a856ae07ea
 )
+
+# --- Checks of texts -------------------------------------------------------------------------------------------
+TYPOS_WHEEL=1.52.0 # of typos, PyPI
+declare -A TYPOS_SHA256=(
+  [amd64]=418fd85f7fc11dec14e5482e747f6e916af56da96207cde0cdd69540a4b389f6
+  [arm64]=5e870133c7e9cace94183e4d638697004a1473e79abcd01b8f75e362049a9b5c
+)
