@@ -7,9 +7,9 @@
 //! [`runner`] is the one Job of a benchmark: it knows the whole matrix, drives the agents and writes
 //! the log. [`agent`] is a pod at one end of a path: it runs iperf when told to. Between them stand
 //! pure parts that open nothing: [`iperf`] (its output), [`statistics`], [`progress`] and [`table`]
-//! (what people read). Beside them, [`load`] accounts for many short connections and some long streams
-//! to a [`target`], for whoever makes faults meanwhile. The messages are in `muxtunnel-bench-api`, the log format in
-//! `docs/benchmarks.md`. It never talks to Kubernetes.
+//! (what people read). [`load`] accounts for many short connections and some long streams to a [`target`] while a
+//! test makes faults. The messages are in `muxtunnel-bench-api`, the log format in `docs/benchmarks.md`. It never
+//! talks to Kubernetes.
 
 pub mod agent;
 pub mod cli;

@@ -31,9 +31,9 @@ const OPEN_WITHIN: Duration = Duration::from_secs(5);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Pause between two blocks of a long stream, and before one that was lost is replaced.
 const PAUSE: Duration = Duration::from_millis(100);
-/// The ports that long streams come from, in turn. They lie outside of those that the kernel chooses for short
-/// connections: where a stream was reset by a pod that is gone, conntrack leads whoever uses its port again to that pod
-/// for another 10 s, whatever the Service says. That is so of every Service, and no property of what is behind it.
+/// The ports that long streams come from, in turn. They lie outside the kernel's range for short connections. After a
+/// pod that is gone has reset a stream, conntrack still forwards its source port to that pod for 10 s. Every Service
+/// behaves so, whatever is behind it.
 const STREAM_PORTS: Range<u16> = 12_000..32_000;
 /// The target is steady when this many connections in a row were complete.
 const STEADY_OPENS: u64 = 20;

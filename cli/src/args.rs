@@ -16,7 +16,7 @@ pub const PLUGIN: &str = "kubectl muxtunnel";
 /// A file whose name begins so is called by kubectl.
 const PLUGIN_PREFIX: &str = "kubectl-";
 
-/// Shows what MuxTunnels do and what is amiss, and joins the sides of a tunnel across clusters.
+/// Show MuxTunnels, find their faults, and join the sides of a tunnel across clusters.
 ///
 /// Data goes to standard output, progress to standard error. Exit status: 0 good, 1 the tool or the API server
 /// failed, 2 usage, 3 findings, 4 timed out.
@@ -51,7 +51,7 @@ pub struct ClusterArgs {
 pub enum Command {
     /// Show tunnels: one with all that is known of it, or a line for each.
     Status(StatusArgs),
-    /// Look for what is amiss in cluster, installation, nodes, namespaces and tunnels.
+    /// Check the cluster, the installation, nodes, namespaces and tunnels for faults.
     ///
     /// Each finding has a code (`explain` says more of it), its cause, and a command that mends it. What could not
     /// be looked at is shown as skipped, with the reason.
@@ -176,7 +176,7 @@ pub struct ExplainArgs {
 pub enum TokenCommand {
     /// In the exit's cluster: write the join bundle of a MuxTunnel of side Exit, a Secret ready to be applied.
     ///
-    /// Whoever has it can join the tunnel until it expires or is revoked.
+    /// Every holder of the bundle can join the tunnel until the bundle expires or you revoke it.
     Issue(IssueArgs),
     /// In the entry's cluster: check a join bundle and apply it as a Secret.
     Redeem(RedeemArgs),
@@ -242,7 +242,7 @@ const EXAMPLES: &[(&[&str], &str)] = &[
 Examples:
   What is there, and how is it?
     muxtunnel status -A
-  What is amiss, and what mends it?
+  Which faults are there, and what corrects them?
     muxtunnel check -A
   What does a code mean?
     muxtunnel explain MT0308",

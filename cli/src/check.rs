@@ -1,4 +1,4 @@
-//! `check`: looks for what is amiss, category by category.
+//! `check`: checks one category after another for faults.
 //!
 //! Each category is a file: it asks the API server and gives what it read to pure functions, which make [`Check`]s.
 //! A finding has a code, a cause and a command that mends it ([`fix`]); what could not be looked at is skipped, and
@@ -44,11 +44,11 @@ enum Verdict {
     Skipped(String),
     /// Worth a look; nothing is broken.
     Warning(Finding),
-    /// Amiss.
+    /// A fault.
     Finding(Finding),
 }
 
-/// What is amiss, and what to do.
+/// A fault: its code, its cause and its fix.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Finding {
     /// `MT####`; of a newer operator it may be one that this program does not know.

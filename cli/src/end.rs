@@ -6,7 +6,7 @@ use std::process::ExitCode;
 /// A run that did what it was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
-    /// Nothing is amiss; warnings may have been shown. Status 0.
+    /// No fault was found; warnings may have been shown. Status 0.
     Good,
     /// What was printed says why nothing could be found out. Status 1.
     Told,

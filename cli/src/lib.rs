@@ -1,5 +1,5 @@
-//! `muxtunnel`, the command line beside kubectl: what tunnels do, what is amiss and how to mend it, and how two
-//! clusters join.
+//! `muxtunnel`, the command line next to kubectl: it shows tunnels, finds faults and their fixes, and joins two
+//! clusters.
 //!
 //! Owns the words that a person types ([`args`]), what is printed ([`output`], [`table`]) and the exit statuses
 //! ([`end`]). Comes in: a kubeconfig ([`cluster`]), objects of the API server. It asks nothing but the API server,

@@ -52,7 +52,7 @@ impl Style {
         self.paint("33", word)
     }
 
-    /// Something amiss.
+    /// A fault.
     #[must_use]
     pub fn bad(self, word: &str) -> String {
         self.paint("31", word)

@@ -100,7 +100,7 @@ async fn list(args: &StatusArgs, to: &ClusterArgs, terminal: &Terminal) -> Resul
     Ok(Ended::Good)
 }
 
-/// A tunnel with its last Events. Whoever may not read Events is told, and sees the rest.
+/// A tunnel with its last Events. A user who may not read Events gets a note and the rest.
 async fn view(cluster: &Cluster, tunnel: &Tunnel) -> TunnelView {
     let events = object::events(&cluster.client, tunnel).await;
     let events = events.unwrap_or_else(|error| {

@@ -176,7 +176,7 @@ fn waiting_ends_when_the_condition_holds() {
 #[test]
 fn waiting_in_vain_says_what_was_missing() {
     let cluster = Cluster::start();
-    cluster.tunnel("amiss.yaml", |object| {
+    cluster.tunnel("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
     });
     let event = json!({
@@ -318,7 +318,7 @@ fn check_ends_with_3_and_a_code_for_each_thing_amiss() {
     cluster.put("namespaces/shop", json!({
         "metadata": {"name": "shop", "labels": {"pod-security.kubernetes.io/enforce": "restricted"}},
     }));
-    cluster.tunnel("amiss.yaml", |object| {
+    cluster.tunnel("faulty.yaml", |object| {
         object["metadata"]["namespace"] = json!("shop");
     });
     cluster.put(

@@ -121,7 +121,7 @@ codes! {
     WriteConflict = 337, "Somebody else wrote an object at the same time.", "Nothing, if it stays rare: the operator tries again by itself. Otherwise find out who writes the object that the message names.";
     LeaderLost = 338, "The operator lost its Lease while it was at work, and wrote nothing more.", "Nothing: another replica goes on. If it happens often, look at the API server's latency.";
     Paused = 339, "The annotation `muxtunnel.dev/paused` is `true`: everything stays as it is, whatever the spec says.", "Remove the annotation, and the tunnel is brought to what its spec says. Until then its certificates are renewed as they were issued.";
-    ImmutableField = 340, "An object would have to be made anew to become what is asked for, and the operator does not do that by itself.", "Delete the object that the message names when its users can do without it; the operator makes it again at once.";
+    ImmutableField = 340, "The requested change needs a new object, and the operator does not replace the present one by itself.", "Delete the object that the message names when its users can do without it; the operator makes it again at once.";
     StaleRead = 341, "The object changed or went while the operator was at work on it.", "Nothing: it is looked at again.";
     WatchUnanswered = 342, "The API server does not answer a watch, so the operator does not hear of changes of that kind.", "Look at the operator's log: the chart's roles grant the rights (`list`, `watch`), and its definitions the kinds.";
     BuildFailed = 343, "What an object needs could not be rendered.", "This is a fault of the operator: please report the log line with the object's spec.";

@@ -43,7 +43,7 @@ pub struct Outcome {
     pub load: Option<Report>,
     /// Seconds from the fault to the last connection that failed, or stream that was lost; none where none was.
     pub failing_seconds: Option<f64>,
-    /// Seconds from the fault until all is as asked for again.
+    /// Seconds from the fault until everything is in its requested state again.
     pub whole_seconds: f64,
     /// What else there is to say.
     pub note: String,

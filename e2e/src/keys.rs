@@ -1,4 +1,4 @@
-//! Secrets: keys for carriers, made anew each time, and users.
+//! Secrets: keys for carriers, generated on each call, and users.
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1::Secret;

@@ -20,8 +20,8 @@ pub const READY_WITHIN: Duration = Duration::from_secs(240);
 /// The field manager of the tests.
 const MANAGER: &str = "muxtunnel-e2e";
 
-/// The YAML of a MuxTunnel `t` whose port 8080 leads to port 80 of the Service `web`. `carrier`: the fields of its carriers;
-/// `more`: further YAML of its spec.
+/// The YAML of a MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`. `carrier`: the fields of its
+/// carriers; `more`: further YAML of its spec.
 #[must_use]
 pub fn to_web(carrier: &str, more: &str) -> String {
     format!(

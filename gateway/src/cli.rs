@@ -262,9 +262,9 @@ struct ExitArgs {
 struct EntryArgs {
     #[command(flatten)]
     common: Common,
-    /// The exit's carrier address, or those of several exits with commas between them: a name may lead to several,
-    /// too. ws://HOST:PORT/PATH makes carriers WebSocket connections, wss:// with mtls and tls; unix:/PATH leads to a
-    /// Unix socket.
+    /// The exit's carrier address, or the addresses of several exits, separated by commas. A name may resolve to
+    /// several exits. ws://HOST:PORT/PATH makes carriers WebSocket connections, wss:// with mtls and tls; unix:/PATH
+    /// is a Unix socket.
     #[arg(
         long,
         value_name = "[ws://]HOST:PORT[/PATH]|unix:/PATH",

@@ -99,7 +99,7 @@ fn curl_gets_a_page_by_socks5_and_by_both_ways_of_an_http_proxy() {
         let page = curl(&[&way[..], &[&format!("http://{named}/page")]].concat());
         assert_eq!(page.stdout, pattern(1, 3 << 20), "{way:?}: {page:?}");
     }
-    // Whoever resolves it: a name that the client gave is what the exit was asked for.
+    // The entry asks the exit for the name that the client gave, whichever side resolves it.
     tunnel
         .exit
         .line(&[&format!("tcp://{named}"), "Stream closed"]);
@@ -210,7 +210,7 @@ fn curl_is_served_with_the_password_alone() {
     }
     tunnel.entry.line(&["MT0241", "Connection refused"]);
     tunnel.entry.line(&["MT0246", "Connection refused"]);
-    // The file is read anew.
+    // The gateway reads the file again.
     std::fs::write(tunnel.folder.path().join("password"), "another").unwrap();
     let way = [
         "--socks5",

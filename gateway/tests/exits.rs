@@ -359,7 +359,8 @@ fn a_socks_client_whose_open_goes_to_another_exit_is_answered_once_by_that_one()
     assert_eq!(read_all(&client), granted.concat());
 }
 
-/// A name that leads to two exits, an entry in a namespace of its own, and two streams over each exit.
+/// A name that resolves to two exits, an entry in a namespace of its own, and two streams over each
+/// exit.
 struct Vanishing {
     namespace: Namespace,
     addresses: [String; 2],
@@ -453,7 +454,7 @@ impl Vanishing {
     }
 
     fn until_dialled_in_vain(&self, times: usize) {
-        until("the first exit was dialled in vain", || {
+        until("the dials of the first exit failed", || {
             let text = "No carrier for a session that goes on";
             self.entry.log().matches(text).count() >= times
         });

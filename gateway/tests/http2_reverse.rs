@@ -367,7 +367,7 @@ fn an_entry_that_does_not_accept_or_accepts_what_is_not_there_gets_nothing() {
     refusal.extend([0, 5, 0, 0]);
     peer.frame(DATA, 0, 1, &refusal);
     assert_reset(&two);
-    // The last one waits in vain: first its client hears of it, then the listener ends with its stream.
+    // The last one gets no answer: first its client hears of it, then the listener ends with its stream.
     let start = Instant::now();
     let answers = std::thread::spawn(move || {
         while peer.next().is_some() {}

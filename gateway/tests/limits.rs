@@ -303,7 +303,7 @@ fn a_stream_that_is_half_closed_and_quiet_is_reset_and_one_that_is_open_stays() 
             .all(|status| status["streams"]["open"] == 1)
     });
     let [entry, exit] = tunnel.closed("half-open-timeout");
-    assert!(entry + exit >= 1, "whoever looked first");
+    assert!(entry + exit >= 1, "whichever side looked first");
     let sample = "muxgate_streams_closed_total{reason=\"half-open-timeout\"}";
     assert_eq!(metric(&tunnel.entry, sample), entry as f64);
     open.write_all(b"quiet for long").unwrap();

@@ -171,7 +171,7 @@ fn an_entry_without_a_session_says_so() {
 #[test]
 fn an_exit_that_knows_nobody_refuses_by_a_reason_that_is_told() {
     let (_listener, target) = target();
-    // Whoever may have everything is still not led to a name that a search list could complete.
+    // A peer that may reach every target still gets no name that a search list could complete.
     let pair = Pair::to("Native", target);
     assert_eq!(pair.entry.get("/offer"), (502, NOTHING.to_owned()));
 }

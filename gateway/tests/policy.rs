@@ -85,7 +85,7 @@ fn exit_to_anywhere(carrier: u16) -> Gate {
     .until_ready()
 }
 
-/// Spellings of guarded addresses, and names that lead to one.
+/// Spellings of guarded addresses, and names that resolve to one.
 fn guarded() -> BTreeSet<String> {
     let hosts: BTreeSet<String> = [spellings::addresses(), spellings::numbers()]
         .concat()

@@ -201,7 +201,7 @@ fn first_words(count: usize) -> Vec<Vec<u8>> {
     })
 }
 
-/// Whoever sends from a forged address keeps no place: past a number of handshakes nothing is kept of a client that has not
+/// A client with a forged address keeps no place: past a number of handshakes nothing is kept of a client that has not
 /// answered (RFC 9000, section 8.1.2).
 #[test]
 fn past_a_number_of_handshakes_clients_have_to_show_where_they_are() {

@@ -286,7 +286,8 @@ fn streams_of_the_exit_outlive_their_carriers() {
     assert!(problem(&entry).is_none());
 }
 
-/// A name may lead to what is protected, and the entry's own rule for the target has the name alone.
+/// A name may resolve to a protected address, and the entry's own rule for the target has the name
+/// alone.
 fn an_entry_dials_for_its_exit_nothing_that_is_protected(protocol: &str) {
     let (listener, address) = target();
     let (carrier, port) = (free_port(), free_port());
@@ -535,7 +536,7 @@ fn forwards_come_go_and_change_while_the_entry_runs(protocol: &str) {
     entry.rewrite(&text(two));
     names_itself(first, b"first");
     names_itself(second, b"second");
-    until("it leads to the other target", || {
+    until("the port forwards to the other target", || {
         name_behind(port) == b"second"
     });
     let (without, _) = text(two)

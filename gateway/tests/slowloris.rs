@@ -60,7 +60,7 @@ struct Door {
     _rest: Vec<Box<dyn std::any::Any>>,
 }
 
-/// All of them; `dir` gets their files. They lead to a target that says everything back.
+/// All of them; `dir` gets their files. They forward to a target that echoes.
 fn doors(dir: &Path) -> Vec<Door> {
     let target = echoing();
     let (_, _, tls) = tls(dir, &Authority::new());

@@ -466,7 +466,7 @@ fn a_changed_forward_takes_effect_and_open_streams_stay(protocol: &str) {
     assert_eq!(
         read_all(&accept(&two)),
         b"",
-        "the kept port leads to its new target"
+        "the kept port forwards to its new target"
     );
 
     entry.rewrite("role: Entry\nno such field: 1\n");

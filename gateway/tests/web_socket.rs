@@ -293,7 +293,7 @@ fn an_entry_without_a_certificate_has_its_exit_prove_its_name() {
     let mut bytes = [0; 5];
     accept(&listener).read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"hello");
-    // A rule for one peer is for nobody who is not known, whatever name the entry gives the exit.
+    // A rule for one peer permits no unauthenticated entry, whatever name the entry gives the exit.
     assert_reset(&connect(([127, 0, 0, 1], closed).into()));
     exit.line(&["MT0204"]);
     // Without the name it is the one that was dialled, which is not in the certificate.

@@ -154,8 +154,8 @@ pub fn tolerance(path: &Impairments) -> Duration {
     (path.one_way_delay * 3 / 100).max(Duration::from_millis(1)) + path.jitter / 2
 }
 
-/// Measures `path` on `lo` at port 64003, up to five times until it is as asked for. Whether it was in
-/// the end is the caller's to judge.
+/// Measures `path` on `lo` at port 64003, up to five times until it has the requested values. The
+/// caller judges whether the last result has them.
 ///
 /// # Errors
 /// See [`ProbeError`].

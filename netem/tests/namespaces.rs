@@ -184,7 +184,7 @@ fn a_delay_of_zero_sets_nothing_and_reports_0() {
     assert_eq!(muxwan.terminate(), Some(0));
 }
 
-/// `flags` are refused as a mistake of whoever wrote them; `what`: a word of the refusal.
+/// The program refuses `flags` as a usage error; `what`: a word of the refusal.
 fn assert_usage_error(flags: &str, what: &str) {
     let link = Link::new();
     let report = link.report("report.json");

@@ -1,8 +1,8 @@
 //! Makes the children of an object what was built, and nothing more.
 //!
 //! Server-side apply with owner references; a child that is already as built is not written; a child
-//! that is no longer asked for is deleted; an object of the same name that belongs to something else
-//! is never touched. Owner references alone clean up after the object itself: there is no finalizer.
+//! that is no longer requested is deleted; an object of the same name that belongs to something else is
+//! never touched. Owner references alone clean up after the object itself: there is no finalizer.
 //!
 //! What is there is read from the [`crate::caches`], which lag behind. So the API server itself is asked
 //! before a child is made that the caches do not know, and before one is deleted.
@@ -52,10 +52,10 @@ pub enum ApplyError {
         /// Its owner.
         owner: String,
     },
-    /// A field would have to change that the API server does not let change, and to make the object anew
-    /// is not for the operator to decide.
+    /// A field would have to change that the API server does not let change, and the operator may not
+    /// decide to replace the object.
     #[error(
-        "{kind} {name} can only become what is asked for if it is made anew, which gives it another address or port: \
+        "{kind} {name} cannot change in place, and a new one has another address or port: \
          delete it when that may be, and it is made again at once ({refusal})"
     )]
     Immutable {
@@ -204,14 +204,14 @@ pub async fn apply<K: Cached + Child>(
         still_asked(cluster, children).await?;
     }
     for child in superfluous {
-        info!(kind = %K::kind(&()), name = child.name_any(), "deleting, no longer asked for");
+        info!(kind = %K::kind(&()), name = child.name_any(), "deleting, no longer requested");
         delete(cluster, children, child.as_ref()).await?;
     }
     Ok(applied)
 }
 
-/// What is no longer asked for as far as a watch knows may be asked for again: the owner is read before
-/// anything is deleted.
+/// A child that is no longer requested by what a watch knows may be requested again: the owner is read
+/// before anything is deleted.
 async fn still_asked(cluster: &Cluster, children: Children<'_>) -> Result<(), ApplyError> {
     let owner = children.owner;
     let version: GroupVersion = owner.api_version.parse()?;
@@ -291,7 +291,7 @@ async fn apply_one<K: Cached + Child>(
                     refusal: status.message.clone(),
                 });
             };
-            warn!(kind = %K::kind(&()), name, refusal = status.message, "is made anew");
+            warn!(kind = %K::kind(&()), name, refusal = status.message, "replacing an object that cannot change");
             delete(cluster, children, &live).await?;
             patch(&api, &name, &wanted)
                 .await

@@ -184,7 +184,8 @@ pub async fn reconcile<R: RunnerApi>(
         namespace = benchmark.namespace().unwrap_or_default(),
         name = benchmark.name_any()
     );
-    // On the heap: it holds the objects of all its steps, which the stack of whoever polls would have to.
+    // On the heap: the future holds the objects of all its steps, which the stack of its caller would
+    // otherwise hold.
     Box::pin(reconcile_in_span(&benchmark, &context))
         .instrument(span)
         .await

@@ -34,7 +34,7 @@ use crate::watches::Watched;
 
 /// Own writes of a kind that are kept. One more drops the oldest, which costs a request at most.
 const OWN_WRITES_MAX: usize = 4096;
-/// How long an own write is kept at most: a watch is begun anew well before.
+/// How long an own write is kept at most: a watch restarts well before.
 const OWN_WRITE_AGE_MAX: Duration = Duration::from_secs(60);
 /// How long the first reconciliation of an object waits for all kinds to be known. One that never answers must
 /// not keep the others waiting.
@@ -198,7 +198,7 @@ impl<K: Watched> Cache<K> {
 
     /// Waits until the first list is there.
     async fn first_list(&self) {
-        // A watch that ended without one is noticed by whoever polls it.
+        // The task that polls the watch notices if it ended without a list.
         let _ended = self.watched.wait_until_ready().await;
     }
 
@@ -460,7 +460,7 @@ macro_rules! caches {
         }
 
         impl Caches {
-            /// Waits a little until everything is known; whoever needs what is not is told so.
+            /// Waits a little until everything is known. A caller that needs a kind that is not known gets an error.
             pub async fn first_lists(&self) {
                 let all = async { futures::join!($(self.$field.first_list(),)*) };
                 let _unknown_yet = timeout(FIRST_LISTS, all).await;

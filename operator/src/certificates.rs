@@ -2,8 +2,8 @@
 //!
 //! All but [`seed`] is pure. One random [`authority::Seed`] is kept, in a Secret of the operator's own namespace; the
 //! authorities of every tunnel follow from it, so there is no table of keys, and two operators make the same ones.
-//! Keys of leaf certificates are random and are kept nowhere but in the Secret that a gateway mounts. Whoever decides
-//! when to issue is [`crate::tunnel_controller::build::certificates`].
+//! Keys of leaf certificates are random and are kept nowhere but in the Secret that a gateway mounts.
+//! [`crate::tunnel_controller::build::certificates`] decides when to issue.
 
 pub mod authority;
 pub mod cert_manager;

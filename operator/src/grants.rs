@@ -1,11 +1,11 @@
 //! What namespaces permit others: the MuxGrants, and the Gateway API's ReferenceGrants where they are installed.
 //!
 //! A cache that watches fill, one a kind and watched namespace, and that [`Grants::permit`] is asked of without a
-//! request. Both kinds count alike: each is made by whoever may make it in the namespace that is referred to, and
-//! installing the Gateway API takes nothing back that a MuxGrant permits. Until a watch has listed what there is,
-//! nothing is known ([`NotKnown`]), which is not the same as nothing is permitted: after a restart of the operator no
-//! forward is lost for a moment. Of each is kept what it says of MuxTunnels and Services, and of a namespace no more than
-//! [`GRANTS_MAX`]: whoever may make them cannot fill the operator's memory.
+//! request. Both kinds count alike: each needs rights in the namespace that is referred to. Installing the Gateway API
+//! revokes nothing that a MuxGrant permits. Until a watch has listed what there is, nothing is known ([`NotKnown`]),
+//! which is not the same as nothing is permitted: after a restart of the operator no forward is lost for a moment. Of
+//! each is kept what it says of MuxTunnels and Services, and of a namespace no more than [`GRANTS_MAX`]: an account that
+//! creates grants cannot fill the operator's memory.
 
 use std::collections::BTreeMap;
 use std::future::Future;

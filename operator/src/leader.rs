@@ -257,14 +257,14 @@ impl Elector {
             spec: Some(spec),
             ..lease
         };
-        // With the resource version that was read: whoever was faster wins.
+        // With the resource version that was read: the faster writer wins.
         let answer = self
             .api
             .replace(&self.name, &PostParams::default(), &lease)
             .await;
         if is_ours {
-            // Whoever was faster than its holder may have been its own renewal, whose answer was lost, or somebody who
-            // labelled it. The next poll tells who holds it, long before another may.
+            // The faster writer may have been this holder's own renewal, whose answer was lost, or a client that labelled the
+            // Lease. The next poll tells who holds it, long before another may.
             return answer.map(|_| true);
         }
         won(answer)

@@ -193,7 +193,7 @@ async fn run(args: RunArgs) -> anyhow::Result<()> {
             result.with_context(|| format!("cannot listen on {health_listen}"))
         }
         never = progress.beat() => match never {},
-        // A controller ends only when its watches do, which is a fault: a restart begins them anew.
+        // A controller ends only when its watches do, which is a fault: a restart starts them again.
         _ = future::select_all(controllers) => Err(anyhow::anyhow!("a controller ended by itself")),
         () = elector.run() => Ok(()),
         _ = terminate.recv() => Ok(()),
@@ -314,9 +314,9 @@ fn scopes(namespaces: Vec<String>) -> Vec<Option<String>> {
     }
 }
 
-/// kube's own retries are off: what is refused for the moment is tried again by whoever asked, with a look at what is
-/// there then. A renewal that was written, and is sent again, would lose to itself; and every attempt is measured.
-/// A request that gets no byte ends, so that no list and no reconciliation hangs for ever.
+/// kube's own retries are off: the caller repeats a request that is refused for the moment, after it has read the present
+/// state. A renewal that was written, and is sent again, would lose to itself; and every attempt is measured. A request that
+/// gets no byte ends, so that no list and no reconciliation hangs for ever.
 fn asking_once(mut config: kube::Config) -> kube::Config {
     config.default_retry = false;
     config.read_timeout = Some(READ_TIMEOUT);

@@ -190,8 +190,8 @@ fn changed<K>(event: Event<K>) -> Option<K> {
     }
 }
 
-/// Lets each object through once in [`BATCH`], however often it is named. kube's own debounce starts
-/// anew with each change, so that an object that never stops changing is never looked at.
+/// Lets each object through once in [`BATCH`], however often it is named. kube's own debounce restarts with each change,
+/// so it never passes on an object that never stops changing.
 pub fn batched<K>(
     references: impl Stream<Item = ObjectRef<K>> + Send + 'static,
 ) -> BoxStream<'static, ObjectRef<K>>

@@ -267,7 +267,7 @@ impl FakeApi {
         world.forgotten = world.version;
     }
 
-    /// Nothing fails any more; whoever was killed is begun again.
+    /// Nothing fails any more, and killed clients start again.
     pub fn heal(&self) {
         let mut world = self.lock();
         world.failures.clear();

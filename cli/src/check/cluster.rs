@@ -1,4 +1,4 @@
-//! Category cluster: the API server, its version, and the rights of whoever asks.
+//! Category cluster: the API server, its version, and the rights of the user.
 
 use futures::future::try_join_all;
 use k8s_openapi::api::authorization::v1::{

@@ -83,7 +83,7 @@ fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
             Finding::new(Code::StatusOutdated, cause, fix),
         )];
     }
-    let amiss: Vec<_> = conditions
+    let unmet: Vec<_> = conditions
         .iter()
         .filter(|one| one.status != "True" && one.reason != Code::NotRequested.reason())
         .map(|one| {
@@ -96,9 +96,9 @@ fn judge(tunnel: &Tunnel, operators: Option<&[Deployment]>) -> Vec<Check> {
             Check::finding(format!("{place}: {}", one.type_), finding)
         })
         .collect();
-    match amiss.as_slice() {
+    match unmet.as_slice() {
         [] => vec![Check::good(format!("{place}: all conditions hold"))],
-        _ => amiss,
+        _ => unmet,
     }
 }
 

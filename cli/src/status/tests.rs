@@ -30,7 +30,7 @@ fn events() -> Vec<Event> {
     serde_json::from_value(fixture("events.yaml")).unwrap()
 }
 
-/// `UPDATE_GOLDEN=1` writes them anew.
+/// `UPDATE_GOLDEN=1` rewrites them.
 fn compare(name: &str, document: &impl Document, format: Format) {
     let text = rendered(document, format, Style::default()).unwrap();
     if format == Format::Table {
@@ -55,7 +55,7 @@ fn a_healthy_tunnel_in_all_forms() {
 
 #[test]
 fn a_tunnel_with_long_names_and_much_amiss() {
-    compare("status-amiss.txt", &one("amiss.yaml"), Format::Table);
+    compare("status-faulty.txt", &one("faulty.yaml"), Format::Table);
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn both_sides_of_a_tunnel_in_two_clusters() {
 fn a_line_for_each_tunnel() {
     let tunnels = [
         "both.yaml",
-        "amiss.yaml",
+        "faulty.yaml",
         "entry.yaml",
         "exit.yaml",
         "fresh.yaml",

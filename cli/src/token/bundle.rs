@@ -133,7 +133,8 @@ impl Bundle {
         })
     }
 
-    /// The Secret of that name, ready to be applied; `namespace`: `None` leaves it to whoever applies it.
+    /// The Secret of that name, ready to be applied. `namespace`: `None` leaves it to the command that
+    /// applies the Secret.
     pub(super) fn manifest(&self, name: &str, namespace: Option<&str>) -> Secret {
         Secret {
             metadata: ObjectMeta {

@@ -115,7 +115,7 @@ fn told(bundle: &Bundle, program: &str, file: &str, name: &str, now: Timestamp) 
          Exit:         {} at {}\n\
          Fingerprint:  {}\n\
          Expires:      {} ({})\n\
-         Whoever has it can join until then. In the entry's cluster:\n\n    \
+         Every holder of the bundle can join until then. In the entry's cluster:\n\n    \
          {program} token redeem {} --name {name} -n NAMESPACE --context CONTEXT\n",
         bundle.exit,
         bundle.address.as_deref().unwrap_or("a rendezvous"),

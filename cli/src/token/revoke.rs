@@ -90,7 +90,9 @@ fn next(tunnel: &Tunnel) -> Result<u32, Failure> {
         .checked_add(1)
         .filter(|next| i32::try_from(*next).is_ok());
     Ok(next.with_context(|| {
-        format!("the join generation is {now}, there is no greater one; make the tunnel anew")
+        format!(
+            "the join generation {now} is the greatest: delete the MuxTunnel and create it again"
+        )
     })?)
 }
 
@@ -182,10 +184,10 @@ impl Document for Revoked {
         } = self;
         let trust = match published {
             true => {
-                "Its operator has published a bundle of it, and new pods of the exit take nobody who joined by a former one"
+                "Its operator has published a bundle of it, and new pods of the exit refuse entries that joined by a former one"
             }
             false => {
-                "Once its operator has taken that over, new pods of the exit take nobody who joined by a former bundle; \
+                "Once its operator has applied that, new pods of the exit refuse entries that joined by a former bundle; \
                  --wait waits for it"
             }
         };

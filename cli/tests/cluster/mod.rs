@@ -16,7 +16,7 @@ use muxtunnel_testkit::api_server::FakeApi;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The server and a kubeconfig that leads to it.
+/// The server and a kubeconfig for it.
 pub(crate) struct Cluster {
     api: FakeApi,
     folder: TempDir,

@@ -35,7 +35,7 @@ pub(super) struct Moment {
     began: Instant,
 }
 
-/// A fault that is over: everything is as asked for again.
+/// A fault that is over: everything is in its requested state again.
 pub(super) struct Over {
     at: Moment,
     whole: Duration,

@@ -89,7 +89,7 @@ async fn waiting_in_vain_and_findings_have_their_own_exit_statuses() -> Result<(
     let _turn = turn::beside().await?;
     // It waits for what the operator says, so none may be killed meanwhile.
     let _installation = turn::installation().await;
-    with_temp_ns("cli-amiss", PodSecurity::Restricted, async |ns| {
+    with_temp_ns("cli-faults", PodSecurity::Restricted, async |ns| {
         // No Service `web`, and a level that WAN emulation does not fit into.
         tunnel::apply(ns, &tunnel_to_web("wan: {delay: 50ms}")).await?;
         let waited =

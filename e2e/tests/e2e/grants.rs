@@ -1,4 +1,4 @@
-//! A Service of another namespace is led to once that namespace permits it, and no longer.
+//! A forward reaches a Service of another namespace while that namespace permits it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 /// Until a change of forwards is in running gateways: the kubelet's period and its cache's time to live.
 const TAKEN_OVER: &str = "150";
 
-/// A MuxTunnel `t` of whose port 8080 leads to the Service `name` of `namespace`.
+/// A MuxTunnel `t` whose port 8080 forwards to the Service `name` of `namespace`.
 fn tunnel_to(namespace: &str, name: &str) -> String {
     crate::tunnel_to_web("").replace(
         "{name: web, port: 80}",

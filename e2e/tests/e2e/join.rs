@@ -32,7 +32,7 @@ spec:
     )
 }
 
-/// The entry `near`, whose clients are led to `web` by name, which is the exit's to resolve.
+/// The entry `near`, which forwards its clients to `web` by name; the exit resolves the name.
 fn entry(carrier: &str) -> String {
     format!(
         "
@@ -65,7 +65,7 @@ async fn one_mebibyte_arrives(ns: &TestNamespace, client: &str) -> Result<()> {
     Ok(())
 }
 
-/// The node's port that leads to the exit.
+/// The node port of the exit.
 async fn carrier_port(far: &TestNamespace) -> Result<i32> {
     let service = far.api::<Service>().get("far-exit").await?;
     let ports = service.spec.and_then(|spec| spec.ports).unwrap_or_default();
@@ -260,7 +260,7 @@ async fn a_bundle_that_is_revoked_opens_nothing_any_more() -> Result<()> {
         let again = again
             .await
             .err()
-            .context("a revoked bundle still leads to the exit")?;
+            .context("a revoked bundle still reaches the exit")?;
         let said = near.kubectl(&["logs", "again"]).await?;
         ensure!(
             said.contains("does not answer"),

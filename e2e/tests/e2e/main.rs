@@ -35,7 +35,7 @@ mod wan;
 /// of a delay applied twice. What lies between is the load of the machine, which is none of a test's business.
 const EMULATED_RTT_MS: std::ops::Range<f64> = 99.5..190.0;
 
-/// A MuxTunnel `t` whose port 8080 leads to port 80 of the Service `web`; `more` is further YAML of its spec.
+/// A MuxTunnel `t` whose port 8080 forwards to port 80 of the Service `web`; `more` is further YAML of its spec.
 fn tunnel_to_web(more: &str) -> String {
     muxtunnel_e2e::tunnel::to_web("security: {mode: None}", more)
 }

@@ -82,7 +82,7 @@ impl Keys {
     }
 }
 
-/// A port of this machine that leads to `port` of the Service, for as long as the program lives.
+/// A port of this machine that forwards to `port` of the Service, for as long as the program lives.
 async fn port_forward(ns: &TestNamespace, service: &str, port: u16) -> Result<(Child, u16)> {
     let mut kubectl = Command::new("kubectl")
         .env("KUBECONFIG", ns.cluster.kubeconfig()?)

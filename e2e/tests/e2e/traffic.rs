@@ -46,7 +46,7 @@ async fn two_replicas_on_both_sides_carry_streams() -> Result<()> {
         let yaml =
             tunnel_to_web(&gateways).replace("carrier: {", "carrier: {pool: {min: 2, max: 2}, ");
         tunnel::up(ns, &yaml).await?;
-        // Each entry has a session with each exit, and both carriers of a session lead to the same one.
+        // Each entry has a session with each exit, and both carriers of a session reach the same exit.
         let what = "every session has its carriers";
         let within = Duration::from_secs(180);
         wait::for_object(&ns.api::<MuxTunnel>(), "t", what, within, |tunnel| {

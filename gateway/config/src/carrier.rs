@@ -57,7 +57,7 @@ pub(crate) fn check_command(config: &Config) -> Result<(), ConfigError> {
     } else if config.connect.is_some() || config.connect_fallback.is_some() {
         "is there instead of connect and connectFallback".to_owned()
     } else if config.rendezvous.is_some() {
-        "does not lead to a rendezvous".to_owned()
+        "is not supported for a rendezvous".to_owned()
     } else {
         return Ok(());
     };

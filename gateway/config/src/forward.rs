@@ -18,7 +18,7 @@ pub const RATE_MIN: BitRate = BitRate(100_000);
 /// Most rate of a forward: 1,000 Gbit/s.
 pub const RATE_MAX: BitRate = BitRate(1_000_000_000_000);
 
-/// One listener and the target its streams lead to.
+/// One listener and the target of its streams.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Forward {

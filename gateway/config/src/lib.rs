@@ -138,12 +138,12 @@ pub struct Config {
     /// there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect: Option<String>,
-    /// Entry, but with protocol Jmux: `host:port` that leads to some exit, dialled where none of `connect`
-    /// answers, as when a name server still has the addresses of exits that are gone.
+    /// Entry, but with protocol Jmux: `host:port` of any exit. The entry dials it where none of `connect` answers, as when
+    /// a name server still has the addresses of exits that are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub connect_fallback: Option<String>,
-    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`], which is started for
-    /// each carrier and whose standard input and output lead to the exit. No shell reads them.
+    /// Entry, instead of `connect`: a program and its arguments, at most [`COMMAND_WORDS_MAX`], started for each carrier.
+    /// Its standard input and output are the connection to the exit. No shell reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub connect_command: Vec<String>,
     /// What `connect` is dialled through; absent: for WebSocket carriers what the environment says, else nothing.

@@ -7,14 +7,14 @@ use crate::{Target, forward::Forward};
 /// What the clients of a forward speak.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ListenProtocol {
-    /// Nothing before their own bytes; all are led to the forward's target.
+    /// Nothing before their own bytes. The gateway forwards all of them to the forward's target.
     #[default]
     Tcp,
     /// SOCKS5 (RFC 1928), CONNECT alone: each says its target.
     Socks5,
     /// An HTTP proxy: CONNECT (RFC 9110, section 9.3.6), or a single request for an absolute `http://` URL.
     HttpConnect,
-    /// SOCKS5, SOCKS4, SOCKS4a, HTTP, and where there is a target, anything else, which is led to it.
+    /// SOCKS5, SOCKS4, SOCKS4a, HTTP, and where there is a target, anything else, which goes to it.
     Auto,
     /// Nothing; the connection was redirected on its way to its target (iptables REDIRECT).
     Transparent,

@@ -35,9 +35,8 @@ enum Inner {
     Sequence(Vec<Node>),
 }
 
-/// The place of the value that `path` leads to, such as `forwards[1].listen`; of the last one on the way there where it
-/// leads to none. `word`: a key of that value, whose own place, the last one, it is then, where there is such. `None`: the text
-/// cannot be read.
+/// The place of the value at `path`, such as `forwards[1].listen`, or of its last ancestor that exists. `word`: a key of that
+/// value. If the value has that key, the place is that of the key's last occurrence. `None`: the text cannot be read.
 pub(crate) fn locate(text: &str, path: &str, word: Option<&str>) -> Option<Position> {
     let mut node = &read(text)?;
     let mut place = node.at;

@@ -78,7 +78,7 @@ pub(crate) fn read<T: DeserializeOwned>(text: &str) -> Result<T, ConfigError> {
             let place = format!(" at line {} column {}", place.line(), place.column());
             problem = problem.replacen(&place, "", 1);
         }
-        // The parser's own path leads to the mapping around it.
+        // The parser's own path is that of the mapping around it.
         let around = path.rmatch_indices(['.', '[']).map(|(at, _)| &path[..at]);
         for path in std::iter::once(&*path).chain(around) {
             if let Some(rest) = problem.strip_prefix(&format!("{path}: ")) {

@@ -194,7 +194,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !can.unix_targets
         && let Some(index) = config.forwards.iter().position(is_unix)
     {
-        let problem = format!("protocol {name} leads to HOST:PORT alone");
+        let problem = format!("protocol {name} forwards to HOST:PORT alone");
         return Err(ConfigError::field(
             format!("forwards[{index}].target"),
             problem,
@@ -245,10 +245,10 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     Ok(())
 }
 
-/// What leads bytes leads no datagrams.
+/// A connection that carries bytes carries no datagrams.
 fn check_datagrams(config: &Config) -> Result<(), ConfigError> {
     let (field, problem) = if matches!(config.proxy, Some(Proxy::Server(_))) {
-        ("proxy", "it leads to TCP ports alone")
+        ("proxy", "it connects to TCP ports alone")
     } else if !config.connect_command.is_empty() {
         ("connectCommand", "a command carries bytes, no datagrams")
     } else if config.rendezvous.is_some() {

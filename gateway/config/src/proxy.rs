@@ -183,7 +183,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// Whoever dials TCP may do so through one.
+/// A gateway that dials TCP may do so through a proxy.
 pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     if !matches!(config.proxy, Some(Proxy::Server(_))) {
         return Ok(());
@@ -192,7 +192,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
     let problem = if config.connect.is_none() {
         "only who has connect goes through a proxy"
     } else if exits.into_iter().any(|exits| has_unix(exits.as_deref())) {
-        "no proxy leads to a Unix socket"
+        "no proxy connects to a Unix socket"
     } else {
         return Ok(());
     };

@@ -7,7 +7,7 @@ use crate::{Config, ConfigError, Role};
 /// Longest name, characters.
 const NAME_LENGTH_MAX: usize = 63;
 
-/// What a leaf gateway shows to the rendezvous that `connect` leads to.
+/// What a leaf gateway shows to the rendezvous at `connect`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Leaf {

@@ -28,7 +28,7 @@ pub enum Security {
     MutualTls(MutualTls),
     /// Noise with static keys.
     Noise(Noise),
-    /// TLS 1.3, with a certificate on the exit's side alone: the exit takes whoever comes.
+    /// TLS 1.3, with a certificate on the exit's side alone: the exit accepts every entry.
     ServerTls(ServerTls),
     /// What SSH itself has: keys of both sides, or a user certificate.
     #[serde(rename = "SSH")]

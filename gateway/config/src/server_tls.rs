@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Config, ConfigError, Role, Security, UNIX_PREFIX};
 
-/// TLS 1.3 (RFC 8446), with a certificate on the exit's side alone, as a web server's. The entry knows who the exit
-/// is; the exit takes whoever comes. The files are PEM; changed ones are used for new carriers.
+/// TLS 1.3 (RFC 8446), with a certificate on the exit's side alone, as a web server's. The entry verifies the exit;
+/// the exit accepts every entry. The files are PEM; changed ones are used for new carriers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ServerTls {
@@ -17,7 +17,7 @@ pub struct ServerTls {
     /// Exit: its private key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<PathBuf>,
-    /// Exit: must be true, for that is what it comes to: whoever reaches its port may have it dial what is
+    /// Exit: must be true. It confirms that every client that reaches the port may have the exit dial what is
     /// allowed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allow_anonymous: bool,
@@ -55,7 +55,7 @@ pub(crate) fn check(config: &Config) -> Result<(), ConfigError> {
             (true, true, false) => return wrong(field, "is the exit's in mode ServerTls"),
             (true, false, true) => return wrong(field, "is the entry's in mode ServerTls"),
             (false, true, true) if field == "allowAnonymous" => {
-                let problem = "must be true: in mode ServerTls nobody is asked who it is, so whoever reaches the \
+                let problem = "must be true: mode ServerTls authenticates no entry, so everybody who reaches the \
                                port may have the exit dial what is allowed";
                 return wrong(field, problem);
             }

@@ -299,7 +299,7 @@ pub struct Forward {
     pub name: String,
     /// Where it listens.
     pub listen: String,
-    /// What it leads to, `host:port` or `unix:/path`; where clients say it, the protocol in which they do.
+    /// Its target, `host:port` or `unix:/path`. If clients name the target, the protocol in which they do so.
     pub target: String,
     /// Its streams. Those of an earlier forward of the same name count as long as one is open.
     pub streams: Streams,

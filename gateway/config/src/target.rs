@@ -1,4 +1,4 @@
-//! What a stream is led to.
+//! The target of a stream.
 
 use std::fmt;
 

@@ -234,8 +234,8 @@ pub trait Pool {
     /// or is of one carrier alone.
     fn add_carrier(&mut self, now: Instant) -> Option<CarrierId>;
 
-    /// `carrier`, whose hello is not over, may lead to another peer than the others: what that one says ends this carrier alone,
-    /// also where it is the only one.
+    /// `carrier`, whose hello is not over, may have another peer than the other carriers. An answer of that peer ends this
+    /// carrier alone, also where it is the only one.
     fn may_lead_elsewhere(&mut self, carrier: CarrierId);
 
     /// Begins to take `carrier` out of the session in order: what waits for it leaves on others, what is

@@ -71,8 +71,8 @@ pub(crate) fn read_text(path: &Path) -> Result<Zeroizing<String>, Unusable> {
 
 /// Files, and what was in them when they were looked at last.
 ///
-/// Whoever uses what is in them looks first and reads then: a change between the two is noticed and read again, where the
-/// other order would miss it for ever.
+/// A user of their content looks first and reads afterwards, and so reads again after a change between the two. The other
+/// order would miss that change for ever.
 #[derive(Debug, Clone)]
 pub(crate) struct FollowedFiles {
     paths: Vec<PathBuf>,
@@ -124,7 +124,7 @@ mod tests {
         let mut changes = 0;
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
-        // Whoever stops and goes on misses nothing, and hears nothing twice.
+        // A follower that stops and goes on misses no change and reports none twice.
         let followed = files.follow(|| changes += 1);
         let _ = tokio::time::timeout(3 * POLL_INTERVAL, followed).await;
         std::fs::write(file.path(), "three").unwrap();

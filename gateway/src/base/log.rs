@@ -1,10 +1,9 @@
 //! The log: lines of `tracing` on stderr, written by a thread of their own.
 //!
-//! A worker only appends to a buffer: it never waits for whoever reads stderr, and wakes the thread
-//! with the first line of a batch alone. (With a wake and a write for each line, the line of a closed
-//! stream cost as much as a fifth of an open; measured with `muxlab load opens`.) What the buffer has
-//! no room for is dropped and counted. `RUST_LOG` selects: `info,muxgate::streams=warn` leaves the line
-//! of each closed stream out.
+//! A worker only appends to a buffer. It never waits for the reader of stderr, and wakes the thread with the first
+//! line of a batch alone. (With a wake and a write for each line, the line of a closed stream cost as much as a fifth
+//! of an open; measured with `muxlab load opens`.) What the buffer has no room for is dropped and counted. `RUST_LOG`
+//! selects: `info,muxgate::streams=warn` leaves the line of each closed stream out.
 
 use std::fmt::{self, Debug, Write as _};
 use std::io::{IsTerminal, Write};

@@ -54,8 +54,8 @@ struct Ways {
     /// Listen as an HTTP proxy (repeatable), such as 3128: CONNECT, and plain requests for http:// URLs.
     #[arg(long, value_name = "[BIND:]PORT", value_parser = parse_listen)]
     http_proxy: Vec<String>,
-    /// Listen for clients of SOCKS5, SOCKS4, SOCKS4a and HTTP on one port (repeatable); with HOST:PORT,
-    /// whoever speaks none of them is led there.
+    /// Listen for clients of SOCKS5, SOCKS4, SOCKS4a and HTTP on one port (repeatable). With HOST:PORT, clients that
+    /// speak none of them are forwarded to HOST:PORT.
     #[arg(long, value_name = "[BIND:]PORT[:HOST:PORT]", value_parser = parse_auto)]
     auto: Vec<Typed>,
     /// Have the exit listen on PORT (of its 127.0.0.1, or of BIND) and forward to HOST:PORT as seen from

@@ -24,7 +24,7 @@ Examples:
     muxgate entry --security mtls --tls-certificate tls.crt --tls-key tls.key --tls-ca ca.crt \\
       --peer exit.example.com --connect wss://far.example.com:443/carrier \\
       --forward 5432:db.internal:5432
-  The other way round: 127.0.0.1:8080 over there leads to port 3000 here; the exit must allow it:
+  The other way round: 127.0.0.1:8080 of the exit forwards to port 3000 here; the exit must allow it:
     muxgate exit --security none --listen 0.0.0.0:64000 --allow-listen 8080
     muxgate entry --security none --connect far.example.com:64000 \\
       --reverse 8080:localhost:3000
@@ -45,7 +45,7 @@ Examples:
   Between two processes of one machine:
     muxgate exit --security none --listen unix:/run/muxgate.sock --allow db.internal:5432
     muxgate entry --security none --connect unix:/run/muxgate.sock --forward 5432:db.internal:5432
-  With a certificate on the far side alone, which takes whoever comes; here through a proxy:
+  With a certificate on the exit alone, which accepts every entry; here through a proxy:
     muxgate exit --security tls --tls-certificate tls.crt --tls-key tls.key --allow-anonymous \\
       --listen wss://0.0.0.0:443/carrier --allow db.internal:5432
     muxgate entry --security tls --proxy http://proxy.example.com:3128 \\

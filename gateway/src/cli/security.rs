@@ -29,7 +29,7 @@ pub(super) struct SecurityArgs {
     /// With tls on an entry: the name in the exit's certificate [default: the host of --connect].
     #[arg(long, value_name = "NAME")]
     tls_server_name: Option<String>,
-    /// With tls on an exit: yes, whoever reaches its port may have it dial what is allowed.
+    /// With tls on an exit: confirm that every client that reaches its port may have it dial what is allowed.
     #[arg(long)]
     allow_anonymous: bool,
     /// With noise: this end's private key, as `muxgate keygen` writes it.
@@ -94,7 +94,7 @@ enum Mode {
     Mtls,
     /// Noise with a static key on both sides.
     Noise,
-    /// TLS 1.3 with a certificate on the exit's side alone, as a web server's: the exit takes whoever comes.
+    /// TLS 1.3 with a certificate on the exit's side alone, as a web server's: the exit accepts every entry.
     Tls,
     /// SSH's own, with --protocol ssh.
     Ssh,
@@ -133,7 +133,7 @@ impl SecurityArgs {
                     ),
                 };
                 if role == Role::Exit && !self.allow_anonymous {
-                    return Err("--security tls asks nobody who it is: whoever reaches the port may have the exit dial what is allowed; say --allow-anonymous if that is meant".to_owned());
+                    return Err("--security tls authenticates no entry: everybody who reaches the port may have the exit dial what is allowed; add --allow-anonymous to confirm that".to_owned());
                 }
                 Security::ServerTls(ServerTls {
                     certificate,

@@ -1,5 +1,5 @@
-//! `muxgate tun`: the interface of a gateway that carries IP packets, for whoever has CAP_NET_ADMIN: an administrator, or the
-//! init container of a gateway's pod.
+//! `muxgate tun`: makes the interface of a gateway that carries IP packets. It needs CAP_NET_ADMIN: an administrator runs it,
+//! or the init container of a gateway's pod.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ pub struct Create {
     /// A network of the other side, which is routed there (repeatable).
     #[arg(long, value_name = "CIDR")]
     route: Vec<Cidr>,
-    /// The address of the other gateway (repeatable): no route may lead to it, for the carrier would run inside itself.
+    /// The address of the other gateway (repeatable). No route may contain it, because the carrier would run inside itself.
     #[arg(long, value_name = "IP")]
     peer: Vec<IpAddr>,
     /// Its MTU, as the gateway's --mtu.

@@ -164,7 +164,7 @@ impl Dialogue {
                         Detected::Http => Self::Http(http::Head::default()),
                         Detected::Other => match target.take() {
                             Some(url) => Self::None { url },
-                            // Whoever can read it hears why.
+                            // A client that speaks HTTP gets the reason.
                             None => Self::Http(http::Head::default()),
                         },
                     };

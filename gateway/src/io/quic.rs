@@ -3,8 +3,8 @@
 //! quinn does the protocol; here is what this gateway wants of it: credentials as on TLS carriers, sockets and their
 //! buffers ([`socket`]), settings ([`settings`]), and which worker a connection belongs to ([`steering`]).
 //!
-//! No early data (0-RTT): whoever records it can send it again, and an open that is repeated dials a target twice. It
-//! would save one round trip of a connection that lives for hours.
+//! No early data (0-RTT): an attacker who records it can send it again, and a repeated open dials a target twice. It would
+//! save one round trip of a connection that lives for hours.
 //!
 //! Must not: know sessions or streams' contents.
 

@@ -282,7 +282,7 @@ mod tests {
         );
         let text = text.replace(char::is_whitespace, "").to_lowercase();
         let has = |form: String| text.contains(&form.replace(' ', "").to_lowercase());
-        // Base64 begins anew every three bytes.
+        // Base64 encodes each group of three bytes by itself.
         secret
             .windows(8)
             .any(|part| has(decimal(part)) || has(hex(part)))

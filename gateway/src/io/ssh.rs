@@ -317,7 +317,7 @@ pub(crate) async fn accept(
     })))
 }
 
-/// Logs in on `transport`, which leads to `host`. `limit`: how long that may take.
+/// Logs in on `transport`, which is connected to `host`. `limit`: how long that may take.
 ///
 /// # Errors
 /// The host is not who it may be, or does not let this side in.

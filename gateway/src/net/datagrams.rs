@@ -1,6 +1,6 @@
 //! The UDP sockets of the port that an exit's QUIC carriers come to: one for each worker.
 //!
-//! The kernel numbers them as they were bound, so whoever comes first binds all of them.
+//! The kernel numbers them in the order of binding, so the first caller binds all of them.
 
 use std::net::UdpSocket;
 

@@ -435,7 +435,7 @@ mod tests {
         for (rule, asked, wanted) in [
             ("web.shop:80", "web.shop", "web.shop"),
             ("web.shop:80", "web.shop.", "web.shop."),
-            // Whoever asks, the exit's own rule counts.
+            // The spelling in the exit's own rule counts, not the peer's.
             ("web.shop.:80", "web.shop", "web.shop."),
             ("web.shop.:80", "WEB.shop.", "WEB.shop."),
             ("*.shop:80", "web.shop", "web.shop"),

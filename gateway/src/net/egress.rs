@@ -32,7 +32,7 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a proxy may take to lead on.
 const PROXY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a command may take until what it leads to has answered: as long as sshd waits for a login.
+/// How long the exit behind a command may take to answer: as long as sshd waits for a login.
 pub(crate) const COMMAND_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How connections to other gateways are made.
@@ -130,8 +130,8 @@ impl Egress {
         Ok(self.carried(tcp, address))
     }
 
-    /// The same for a WebSocket connection. The environment's proxy is asked for the exit of `address` where its name leads to
-    /// several: a session is at one of them. It may know names alone, and addresses of its own for them.
+    /// The same for a WebSocket connection. The environment's proxy is asked for the exit of `address` where its name resolves
+    /// to several: a session is at one of them. It may know names alone, and addresses of its own for them.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(firsts.len(), 4);
     }
 
-    /// A proxy that leads to `known` alone, and all that it was asked for until then.
+    /// A proxy that connects to `known` alone, and all that it was asked for until then.
     async fn asked(known: &str, of: &Address) -> Vec<String> {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let server = ProxyServer {

@@ -5,8 +5,8 @@
 //!
 //! Some addresses are reached only by a rule that names them literally, which all of its network must lie
 //! among: loopback, link-local, metadata services, multicast, unspecified, what `policy.protected` has,
-//! the API server, and the gateway's own ports. So are those that lead to one of them by a tunnel or a
-//! translator, since the IPv4 address is in them.
+//! the API server, and the gateway's own ports. So are those that a tunnel or a translator maps to one of them, since the
+//! IPv4 address is in them.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -39,7 +39,7 @@ const METADATA: [(IpAddr, u8); 7] = [
         128,
     ),
 ];
-/// The API server's own names in a cluster, whose rule may lead to its address.
+/// The API server's own names in a cluster, whose rule may permit its address.
 const API_SERVER_NAMES: [&str; 3] = [
     "kubernetes.default",
     "kubernetes.default.svc",
@@ -196,7 +196,7 @@ impl<'a> Authorizer<'a> {
         }
     }
 
-    /// Whether a network that ends with `end` may lead to `address`: what guards one guards the other.
+    /// Whether a network that ends with `end` may permit `address`: what guards one guards the other.
     fn is_literal(&self, address: IpAddr, end: IpAddr) -> bool {
         let mut protected = self.protected();
         self.guards_of(address).is_within(self.guards_of(end))
@@ -273,7 +273,7 @@ fn names(rule: &Rule, host: Host<'_>) -> bool {
     }
 }
 
-/// A rule that names localhost leads to loopback, and nowhere else that is guarded.
+/// A rule that names localhost permits loopback, and no other protected address.
 fn is_localhost(host: Host<'_>, address: IpAddr) -> bool {
     matches!(host, Host::Name(name) if name.eq_ignore_ascii_case("localhost"))
         && canonical(address).is_loopback()

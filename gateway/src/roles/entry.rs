@@ -1,8 +1,8 @@
 //! The entry: keeps a session with each exit, listens for the forwards.
 //!
-//! A session counts once it is ready; from then on it has as many carriers as are of use, and those that
-//! are lost are dialled anew. One whose exit goes away keeps its streams while another is begun; connections
-//! that come while there is no session wait for one in the backlog.
+//! A session counts once it is ready; from then on it has as many carriers as are of use, and the entry dials lost ones
+//! again. One whose exit goes away keeps its streams while another is begun; connections that come while there is no
+//! session wait for one in the backlog.
 
 mod carriers;
 mod dial_context;
@@ -240,7 +240,7 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
     if let Some(carriers) = mux.carriers() {
         drop(carriers.add(carrier, Vec::new(), None)?);
     }
-    // Only where a name leads to one exit it is known to lead there when the address has changed.
+    // After a change of the address, a name is known to mean this exit only where it has one exit.
     let exit = match &entry.dial_context.exits {
         Exits::Addresses { connect, .. } if exits == 1 && !connect.contains(',') => {
             Address::unresolved(connect)
@@ -418,7 +418,7 @@ impl Entry {
                 mux.reached(Progress::Ready).await;
                 carriers::keep(&*mux, route, pool, &entry.dial_context).await;
                 mux.give_up(format!(
-                    "the exit is gone: it cannot be reached, and {} leads to others",
+                    "the exit is gone: it cannot be reached, and {} resolves to others",
                     exit.name()
                 ));
                 std::future::pending::<()>().await;

@@ -1,8 +1,8 @@
 //! The exit: accepts carriers, dials targets.
 //!
-//! Whoever accepts a carrier looks at its hello, where the protocol has one, and passes it on to the
-//! worker of the session that it joins. A session without a carrier stays until it is over by itself, or
-//! until there are too many.
+//! The worker that accepts a carrier reads its hello, where the protocol has one. It passes the carrier on to the
+//! worker of the session that it joins. A session without a carrier stays until it is over by itself, or until there
+//! are too many.
 
 mod arrive;
 mod handshake;
@@ -117,7 +117,7 @@ pub(crate) async fn run(
         .telemetry
         .set_listening(exit.worker.index, false);
     exit.reverse.stop();
-    // Not before: until load balancers know, they may lead an entry that dials anew back here.
+    // Not before: until load balancers know, they may send an entry that dials again back here.
     exit.sessions.go_away();
     tokio::select! {
         () = exit.sessions.drained() => {}

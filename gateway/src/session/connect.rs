@@ -14,7 +14,7 @@ pub(crate) fn connect_to(target: &str) -> Result<Request<()>, Refusal> {
     let refusal = |text: String| Refusal::new(Reason::AddressType, text);
     let Some(address) = target.strip_prefix("tcp://") else {
         return Err(refusal(format!(
-            "{target:?} is no host and port, which is all that HTTP leads to"
+            "{target:?} is no host and port, and HTTP connects to nothing else"
         )));
     };
     let split = address.rsplit_once(':');

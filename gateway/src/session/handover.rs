@@ -1,10 +1,10 @@
 //! How an exit's carriers find their workers.
 //!
-//! The kernel scatters connections over the workers' listeners by a hash, so whoever accepts a carrier
-//! passes it on: one that joins a session to the worker that has it, which the session's id names, any
-//! other to the worker that has the fewest. Bounded by `limits.carriers`, counted once one has said hello (before,
-//! it is in the [`HandshakeLimiter`]): each worker's queue has room for all of them. Once all places are taken, the peer that holds
-//! most gives one up for a peer that holds less, and carriers on which nothing was opened go first ([`holders`]).
+//! The kernel scatters connections over the workers' listeners by a hash, so the accepting worker passes a carrier on. One that
+//! joins a session goes to the worker that the session's id names, any other to the worker that has the fewest. Bounded by
+//! `limits.carriers`, counted once one has said hello (before, it is in the [`HandshakeLimiter`]): each worker's queue has room
+//! for all of them. Once all places are taken, the peer that holds most gives one up for a peer that holds less, and carriers
+//! on which nothing was opened go first ([`holders`]).
 
 mod holders;
 

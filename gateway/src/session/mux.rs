@@ -250,7 +250,7 @@ pub(crate) trait CarrierPool {
         place: Option<Place>,
     ) -> Result<Local<'static, bool>, NoCarrier>;
 
-    /// The same for one more that was dialled by another way than the others: it may lead to another peer, which does not know
+    /// The same for one more that was dialled by another way than the others: it may reach another peer, which does not know
     /// the session. That ends this carrier alone, also where it is the only one.
     ///
     /// # Errors

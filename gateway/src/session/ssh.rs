@@ -211,7 +211,7 @@ impl Link for Ssh {
         let open = open(&traffic.connection, self.side, target, &self.listens);
         let (answer, answered) = oneshot::channel();
         drop(tokio::task::spawn_local(async move {
-            // To its end, whoever waits for it: the peer may open a channel that nobody else would close.
+            // It runs to its end, even if nobody waits for it: the peer may open a channel that nothing else would close.
             let opened = match open.await {
                 Ok(channel) => Ok(Line::new(channel, &traffic)),
                 Err(no_stream) => Err(no_stream),

@@ -1,7 +1,7 @@
 //! What is known of one stream for people: who is at its local end, what it carried, why it ended.
 //!
-//! Owns the stream's own counters, adds to those of the gateway and of the forward, and writes one line
-//! of the log when the stream is over, for whoever asks what became of a connection. Never payload.
+//! Owns the stream's own counters, adds to those of the gateway and of the forward, and writes one line of the log
+//! when the stream is over. The line shows what became of a connection. Never payload.
 
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -25,7 +25,7 @@ pub(crate) enum Local {
     Client {
         /// Where it came from.
         address: LocalAddress,
-        /// The URL that it is led to.
+        /// The URL of its target.
         target: Rc<str>,
         /// Its place in its forward.
         admission: Admission,

@@ -1,4 +1,4 @@
-//! Authorities and certificates for tests, made anew each time.
+//! Authorities and certificates for tests, generated on each call.
 
 #![allow(
     dead_code,

@@ -1,4 +1,4 @@
-//! Spellings of addresses that only a literal rule leads to.
+//! Spellings of addresses that only a literal rule permits.
 
 #![allow(
     dead_code,

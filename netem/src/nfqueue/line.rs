@@ -99,7 +99,7 @@ pub struct Running {
 pub struct Counts {
     /// Let pass, late.
     pub passed: u64,
-    /// Dropped by chance, as asked for.
+    /// Dropped by chance, at the requested rate.
     pub lost: u64,
     /// Dropped because a buffer was full.
     pub overflowed: u64,

@@ -81,7 +81,7 @@ pub fn remove_command(family: Family) -> Command {
     restore(family).with_input(text)
 }
 
-/// Removes the rules and the chain where no jump leads to it.
+/// Removes the rules and the chain, provided that no jump targets it.
 #[must_use]
 pub fn remove_chain_command(family: Family) -> Command {
     restore(family).with_input(format!("*mangle\n-F {CHAIN}\n-X {CHAIN}\nCOMMIT\n"))

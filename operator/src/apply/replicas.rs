@@ -2,8 +2,9 @@
 //!
 //! A field that its only manager no longer applies goes back to its default: a Deployment of ten pods
 //! would have one. So before the operator leaves `replicas` out, a second field manager takes the number
-//! that stands there. It never takes it from anybody else: whoever scales the Deployment next, by
-//! `/scale` or by hand, has the field from then on. A number that is asked for again is simply applied.
+//! that stands there. It never takes it from another manager: the client that scales the Deployment
+//! next, by `/scale` or by hand, has the field from then on. A number that is asked for again is simply
+//! applied.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::Api;

@@ -30,7 +30,7 @@ use crate::tunnel_controller::references::ServiceName;
 pub struct EnvironmentObjects {
     /// The tunnels that are measured.
     pub tunnels: Vec<MuxTunnel>,
-    /// The Service that their forwards lead to.
+    /// The Service that their forwards target.
     pub services: Vec<Service>,
     /// The agents.
     pub agents: Vec<Deployment>,

@@ -148,7 +148,7 @@ impl Schedule {
 /// The tunnel that authorities are derived for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subject {
-    /// UID of its object: who makes it anew begins with other keys.
+    /// UID of its object: an object that is created again has other keys.
     pub uid: String,
     /// When it was made, in seconds since 1970.
     pub created: i64,

@@ -1,8 +1,8 @@
 //! Offers: how the present bundle comes to entries elsewhere that joined by it, or by the one before. Pure.
 //!
 //! The exit's operator seals it for each of them with the key that is in their bundle, and signs that as an authority of
-//! exits. Its gateways hand the offer out through the tunnel; the entry's operator opens it. Gateways, and whoever else
-//! reads the offer, see ciphertext. Who finds a bundle can open what is offered to its holders for as long as the exit
+//! exits. Its gateways hand the offer out through the tunnel; the entry's operator opens it. Gateways and other readers
+//! of the offer see ciphertext. Who finds a bundle can open what is offered to its holders for as long as the exit
 //! trusts it, and can make no offer.
 
 use std::collections::BTreeMap;

@@ -101,7 +101,7 @@ impl SeedKeeper {
                 return Seed::of(bytes).ok_or_else(|| {
                     self.unavailable(&format!(
                         "has a key {KEY} that is not {SEED_BYTES} bytes long; remove the key, and all certificates \
-                         are issued anew"
+                         are issued again"
                     ))
                 });
             }

@@ -1,4 +1,4 @@
-//! The page against its documentation, and what becomes of counters that begin anew.
+//! The page against its documentation, and counters that restart from zero.
 
 use kube::runtime::reflector;
 use kube::runtime::watcher::Event;

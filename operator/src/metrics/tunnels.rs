@@ -1,7 +1,7 @@
 //! What gateways say of themselves, added up for each tunnel.
 //!
-//! A gateway's counters begin anew with its process, and its carriers' with each carrier; here they go
-//! on. Only a leader asks gateways, so only it has these. Bounds: the tunnels that exist; for each
+//! A gateway's counters restart with its process, and its carriers' with each carrier; here they
+//! continue. Only a leader asks gateways, so only it has these. Bounds: the tunnels that exist; for each
 //! [`PODS_MAX`] pods, and for each of its ends [`REASONS_MAX`] reasons, since what a gateway says may be
 //! anything.
 

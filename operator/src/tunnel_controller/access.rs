@@ -15,7 +15,7 @@ use crate::watch_clock::WatchClock;
 pub struct Access {
     /// The children, and what no watch may bring.
     pub cluster: Cluster,
-    /// The Services that forwards lead to.
+    /// The Services that forwards target.
     pub targets: Targets,
     /// What other namespaces permit.
     pub grants: Grants,

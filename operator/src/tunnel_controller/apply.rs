@@ -2,9 +2,9 @@
 //!
 //! In: what was [`Built`]. Out: the children as the API server has them, and what became of certificates. The order
 //! matters: a pod does not start without its Secret ([`secrets`]), needs its account and its configuration, an autoscaler
-//! what it scales, and who reaches a pod is decided before it is there. Children of an end that is no longer asked for go
-//! here. While sysctls have not passed ([`probes`]), Deployments and what goes with them stay as they are. Where children
-//! cannot be applied, what is no longer permitted is taken from gateways all the same.
+//! what it scales, and who reaches a pod is decided before it is there. Children of an end that the spec no longer has
+//! are deleted here. While sysctls have not passed ([`probes`]), Deployments and what goes with them stay as they are.
+//! Where children cannot be applied, what is no longer permitted is taken from gateways all the same.
 
 mod cert_manager;
 mod probes;

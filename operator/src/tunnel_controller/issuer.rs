@@ -12,7 +12,7 @@ pub(super) enum Issuer<'a> {
     Nobody,
     /// cert-manager.
     CertManager(&'a IssuerRef),
-    /// Whoever made the Secrets that the spec names.
+    /// The users, who made the Secrets that the spec names.
     Users,
     /// The operator, by authorities of its own.
     Operator,

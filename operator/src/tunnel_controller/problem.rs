@@ -1,4 +1,4 @@
-//! What is not as asked for: a class and a sentence.
+//! A difference from the requested state: a class and a sentence.
 
 use muxtunnel_codes::Code;
 

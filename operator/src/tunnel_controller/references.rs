@@ -2,7 +2,7 @@
 //!
 //! Every field of the spec that can name an object is looked at here or said to name none of another namespace: the
 //! patterns have no rest, so a field that is added does not compile until it is decided. Gateways run in the tunnel's
-//! own namespace with no rights, so whoever may create a MuxTunnel reaches what a pod there reaches; a name of another
+//! own namespace with no rights, so a user who may create a MuxTunnel reaches what a pod there reaches. A name of another
 //! namespace's Service is believed only once that namespace permits it.
 
 use std::collections::BTreeSet;

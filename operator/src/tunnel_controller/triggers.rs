@@ -113,7 +113,7 @@ pub(super) fn granted(grants: &Grants, known: &Store<MuxTunnel>) -> Triggers {
     grants.changes().flat_map(concerned).boxed()
 }
 
-/// The tunnels of which a forward leads to the Service `name` of the namespace of `object`.
+/// The tunnels with a forward to the Service `name` of the namespace of `object`.
 pub(super) fn tunnels_naming<K: Resource>(
     known: &Store<MuxTunnel>,
     name: &str,

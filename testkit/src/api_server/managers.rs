@@ -1,8 +1,8 @@
 //! Who manages which field, and what server-side apply makes of it.
 //!
 //! As the real one: a field that its manager no longer applies goes, unless another manages it as well;
-//! to apply another's field with another value is a conflict, unless forced; whoever updates a field
-//! otherwise takes it from all others. Lists with keys are merged by item, other lists as a whole.
+//! to apply another's field with another value is a conflict, unless forced; an update by other means
+//! takes a field from all others. Lists with keys are merged by item, other lists as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 

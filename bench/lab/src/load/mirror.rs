@@ -1,8 +1,8 @@
 //! Streams whose server sends back what comes, and that know what has to come: each byte is compared,
 //! and a stream that ends before its bytes are complete is lost.
 //!
-//! A runtime of its own carries them; whoever holds [`Streams`] looks at their [`Tally`] meanwhile.
-//! What is lost or wrong is counted and said on standard error, the others go on.
+//! The streams run on a runtime of their own. The holder of [`Streams`] reads their [`Tally`]
+//! meanwhile. What is lost or wrong is counted and said on standard error, the others go on.
 
 use std::{
     net::SocketAddr,

@@ -17,7 +17,7 @@ use crate::{
 const CIPHER: &str = "aes128-gcm@openssh.com";
 /// `sshd` wants this folder for its separation of privileges; distributions make it at boot.
 const PRIVILEGE_SEPARATION: &str = "/run/sshd";
-/// `sshd` starts itself anew for each connection, so it wants its whole path.
+/// `sshd` executes itself again for each connection, so it needs an absolute path.
 pub(super) const SSHD: &str = "/usr/sbin/sshd";
 
 /// Which forwards.

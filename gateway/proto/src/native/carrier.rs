@@ -43,7 +43,7 @@ pub(super) struct Carrier {
     /// On the wire; the acceptor knows it once it has answered the hello.
     pub(super) number: Option<u32>,
     pub(super) state: State,
-    /// It may lead to another peer than the session's.
+    /// Its peer may be another one than the session's.
     pub(super) elsewhere: bool,
     /// Frames that go before anything else and are never repeated: the hello, or a close.
     pub(super) first: VecDeque<Frame>,

@@ -177,8 +177,8 @@ pub enum Frame {
 }
 
 impl Frame {
-    /// Whether it means something only on its carrier, or is made anew where that is lost: nobody waits
-    /// for its acknowledgement.
+    /// Whether it has a meaning only on its carrier, or is generated again where that is lost. Nobody waits for its
+    /// acknowledgement.
     pub(super) fn is_passing(&self) -> bool {
         matches!(
             self,

@@ -1,7 +1,7 @@
 //! IP packets beside streams: frames that are never kept, repeated or held back by credit.
 //!
-//! They go on the express carrier alone, so that what one carrier keeps in order arrives in order. What does not arrive
-//! with it is lost, as on any link; whoever drives the session bounds and schedules what waits.
+//! They go on the express carrier alone, so that what one carrier keeps in order arrives in order. A packet that the
+//! carrier does not deliver is lost, as on any link. The session's driver bounds and schedules packets that wait.
 
 use super::NativeSession;
 use super::codec::datagram_header;

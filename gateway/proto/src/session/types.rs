@@ -156,7 +156,7 @@ pub const DATAGRAM_BYTES_MAX: usize = 10 + 65_535;
 /// Bytes of the smallest packets that bulk comes in, in any protocol: JMUX's default.
 pub const PACKET_BYTES_MIN: usize = crate::jmux::codec::PACKET_SIZE_DEFAULT as usize;
 
-/// Bytes that whoever drives a session reads of a stream at first: session credit wakes one stream for each of these.
+/// Bytes that a session's driver reads of a stream at first: session credit wakes one stream for each of these.
 pub const FIRST_READ_BYTES: usize = 16 << 10;
 
 /// The header of a payload frame, in place: every protocol's fits [`HEADER_BYTES_MAX`].

@@ -172,7 +172,7 @@ fn stalled_readers_that_hold_all_of_the_memory_give_way_after_a_minute() {
         readers.iter().all(|bytes| *bytes > 10_000_000),
         "{readers:?}"
     );
-    // No more than had to, and nobody who reads.
+    // No more streams ended than necessary, and none whose client reads.
     let left = world.sides[EXIT].session.stream_count();
     assert!((57..67).contains(&left), "{left} streams are left");
     for stream in &streams[STALLED..] {

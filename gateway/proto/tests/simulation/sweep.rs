@@ -32,7 +32,7 @@ fn work(next: &AtomicU64, seeds: u64) -> Sometimes {
         }
         let run = || sim::run(forced(), Choices::Seed(seed), false).sometimes;
         let seen = std::panic::catch_unwind(run).unwrap_or_else(|cause| {
-            // Whoever else is at work need not go on.
+            // The other threads need no further seed.
             next.store(seeds, Ordering::Relaxed);
             eprintln!("replay: MUX_SIM_SEED={seed} cargo test -p muxtunnel-proto --test simulation any_schedule");
             std::panic::resume_unwind(cause)

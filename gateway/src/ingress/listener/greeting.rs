@@ -23,8 +23,8 @@ use crate::net::dial;
 const GREETING_TIME: Duration = Duration::from_secs(10);
 /// How long a sender in front may take to say who the client is.
 const PROXY_TIME: Duration = Duration::from_secs(3);
-/// How long a client that may be led to the target without a word is waited for. One that waits for its
-/// target to begin loses as much.
+/// How long the listener waits for the first bytes of a client that it may forward without them. One that waits
+/// for its target to begin loses as much.
 const SILENCE_TIME: Duration = Duration::from_millis(500);
 /// Most clients of a worker that have not said where they want to go, or are being told that they cannot.
 pub(crate) const GREETINGS_MAX: usize = 1024;

@@ -387,7 +387,7 @@ fn one_port_tells_its_clients_by_as_few_bytes_as_can_be() {
     ] {
         assert_eq!(raw(bytes), End::Waits, "{bytes:?}");
     }
-    // Without a target, whoever can read it hears why.
+    // Without a target, a client that speaks HTTP gets the reason.
     assert_eq!(
         status(whole(auto(None), None, b"GET / HTTP/1.1\r\n\r\n")),
         "400"

@@ -207,7 +207,7 @@ impl Shared {
 
     /// Waits until more may wait for the library.
     pub(crate) async fn may_queue(&self) {
-        // In turn: whoever has just queued comes behind those who wait.
+        // In turn: a caller that has just queued comes behind those that wait.
         let _turn = self.turn.lock().await;
         loop {
             let mut woken = std::pin::pin!(self.unqueued.notified());

@@ -99,7 +99,7 @@ impl Pattern {
 }
 
 impl Grant {
-    /// Why a channel may not lead to `host` and `port`.
+    /// Why a channel may not connect to `host` and `port`.
     pub(super) fn denies_open(&self, host: &str, port: u16) -> Option<&'static str> {
         let is_it = |one: &Pattern| one.has_target(host, port);
         match &self.opens {
@@ -111,7 +111,7 @@ impl Grant {
         }
     }
 
-    /// Whether a channel may lead to a Unix socket, which no `permitopen` has.
+    /// Why a channel may not connect to a Unix socket, which no `permitopen` has.
     pub(super) fn denies_unix(&self) -> Option<&'static str> {
         match &self.opens {
             _ if !self.forwards => Some("the login may not forward"),

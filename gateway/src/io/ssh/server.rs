@@ -21,7 +21,7 @@ use crate::io::transport::Proof;
 const OFFERS_MAX: usize = 16;
 /// How long the session may take to listen, which is the library's time.
 const LISTEN_MAX: Duration = Duration::from_secs(5);
-/// The longest name of a host that a channel may lead to.
+/// The longest name of a host that a channel may connect to.
 const HOST_BYTES_MAX: usize = 255;
 
 /// What a login came to: what the client has proved, and its name for itself.

@@ -2,7 +2,7 @@
 //!
 //! rustls does the handshake and the key schedule, without a socket; records are sealed by
 //! [`record`]. Both sides have their chain judged, and one of the names in their certificate has to be
-//! among those that the configuration lists. No sessions are resumed, so each carrier proves it anew.
+//! among those that the configuration lists. No sessions are resumed, so each carrier proves it again.
 
 mod handshake;
 mod record;

@@ -12,7 +12,7 @@ use tokio::net::UnixStream;
 use super::{Detached, Transport};
 use crate::io::duplex::Duplex;
 
-/// A connected socket, and the path that it leads to, or came by.
+/// A connected socket, and the path that it is connected to or was accepted on.
 #[derive(Debug)]
 pub(crate) struct Unix {
     socket: UnixStream,

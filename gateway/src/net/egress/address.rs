@@ -3,12 +3,13 @@
 use std::fmt;
 use std::net::SocketAddr;
 
-/// A name as it is configured, and one of the addresses that it leads to, where it was looked up here.
+/// A name as it is configured, and one of the addresses that it resolves to, where it was looked up
+/// here.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Address {
     ip: Option<SocketAddr>,
     name: String,
-    /// The name leads to others, too.
+    /// The name resolves to others, too.
     is_one_of_several: bool,
 }
 
@@ -29,7 +30,7 @@ impl Address {
         }
     }
 
-    /// It leads to one place, or to any of several.
+    /// It means one place, or any of several.
     pub(crate) fn unresolved(name: &str) -> Self {
         Self {
             ip: None,
@@ -63,7 +64,7 @@ impl Address {
         self.ip.filter(|_| self.is_one_of_several)
     }
 
-    /// Whether both lead to the same place: two names may.
+    /// Whether both mean the same place: two names may.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self.ip, other.ip) {
             (Some(one), Some(other)) => one == other,

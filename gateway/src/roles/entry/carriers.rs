@@ -191,7 +191,7 @@ async fn add(
     failures: u32,
 ) -> Result<bool, NoCarrier> {
     let ways = &dial_context.ways;
-    // Where a name leads to several exits, the session is at one of them; but that one may have moved.
+    // Where a name resolves to several exits, the session is at one of them; but that one may have moved.
     let at_peer = carriers.numbers().up > 0 || failures <= 1;
     let to = if at_peer { &route.at } else { &route.exit };
     let (by, carrier) = dial(carriers, route.by, to, least, dial_context, failures).await?;

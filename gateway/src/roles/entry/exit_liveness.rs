@@ -1,5 +1,5 @@
-//! Whether the exit of a session without a carrier is gone for good: nobody answers where it was, and the name that
-//! leads to other exits leads there no more.
+//! Detects that the exit of a session without a carrier is gone for good. Its address does not answer, and its name
+//! resolves only to other exits.
 //!
 //! An exit that vanishes says nothing: its pod was deleted without a grace period, or its node is lost. Either sign
 //! alone is not enough: nobody answers behind a path that is cut for a while either, and a name leaves out an exit
@@ -16,7 +16,7 @@ use crate::session::mux::{Mux, Progress};
 
 /// Waits until the exit of the session is gone for good. `exit`: where it is dialled. `failures`: dials of further
 /// carriers in a row that came to nothing; each is followed by one look at the name, if the session has no carrier.
-/// Never ends where no name could tell: `exit` is a literal address, a name that is dialled as such since it leads
+/// Never ends where no name could tell: `exit` is a literal address, a name that is dialled as such since it resolves
 /// to one exit, what a proxy looks up, a Unix socket, a command, or a rendezvous.
 pub(super) async fn until_gone(
     mux: &dyn Mux,
@@ -51,8 +51,8 @@ fn is_lost(mux: &dyn Mux, failures: &watch::Receiver<u32>) -> bool {
     *failures.borrow() > 0 && mux.waits() && mux.progress() == Progress::Ready
 }
 
-/// Whether a name that leads to `found` leads to other exits, and no more to `exit`. A look-up may bring the addresses
-/// of one kind alone, so those of the other kind do not count.
+/// Whether a name that resolves to `found` has other exits, and no longer `exit`. A look-up may bring the addresses of
+/// one kind alone, so those of the other kind do not count.
 fn leads_elsewhere(found: &[Address], exit: &Address) -> bool {
     let kind = is_ipv4(exit);
     let others = found.iter().any(|other| is_ipv4(other) == kind);

@@ -115,8 +115,8 @@ impl Entry {
         let _ = tokio::time::timeout_at(until.into(), session).await;
     }
 
-    /// Connects to an exit for `place`; `None`: there is none that it could be for. The first place comes to
-    /// an exit by the fallback where no other way leads to one.
+    /// Connects to an exit for `place`; `None`: there is none that it could be for. The first place uses the fallback where
+    /// no other address reaches an exit.
     ///
     /// # Errors
     /// The name has no address, or the last of those that were tried does not answer.

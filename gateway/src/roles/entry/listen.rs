@@ -31,11 +31,10 @@ use crate::session::mux::OpenEnd;
 use crate::stream::account::{Ended, Local};
 use crate::stream::early_data::Connection;
 
-/// Before a connection is opened anew that was given back more than once.
+/// Before a connection that was given back more than once is opened again.
 const RETURNED_PAUSE: Duration = Duration::from_millis(100);
 
-/// One port that is listened on. Its route is looked up anew for each connection, so a changed target
-/// needs no new listener.
+/// One listening port. Each connection looks up its route, so a changed target needs no new listener.
 pub(super) struct Listener {
     route: Rc<RefCell<Route>>,
     task: JoinHandle<()>,

@@ -1,4 +1,4 @@
-//! Asks an exit for what it offers, for whoever asks the admin port for it.
+//! Asks an exit for its offer, for a client of the admin port.
 //!
 //! [`Offers`] is on the admin's thread; it asks one worker after another, since any of them may be the one that has
 //! a session. [`answer`] is on each worker's: it opens a stream as a client's is opened, and is itself at its local
@@ -223,7 +223,7 @@ mod tests {
     async fn nobody_waits_for_ever() {
         let (offers, asked) = Offers::new(1);
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
-        // What was asked in vain is in the way of the next request, until the worker looks.
+        // The request that timed out blocks the next one until the worker looks.
         assert!(matches!(offers.fetch().await, Err(NoOffer::TimedOut)));
         drop(asked);
         assert!(matches!(offers.fetch().await, Err(NoOffer::NoSession)));

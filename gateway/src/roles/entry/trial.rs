@@ -18,7 +18,7 @@ use crate::session::mux::{CarrierFigures, CarrierPool};
 /// Between two looks at what carriers move and lose: so long to twice that, so that entries that share a path do not all try
 /// at once.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Whoever moves less in that time needs no other transport.
+/// A session that moves less in that time needs no other transport.
 const BULK_BYTES: u64 = 256 << 10;
 /// Segments of TCP that are lost in that time: at least so many...
 const LOST_MIN: u64 = 10;
@@ -132,7 +132,7 @@ pub(super) async fn run(
     };
     let changed = tokio::select! {
         changed = changed => changed,
-        // Whoever keeps carriers is to dial again, and waits for this.
+        // The task that keeps carriers has to dial again, and waits for this.
         () = carriers.lacks(up) => {
             if let Trial::Compare(other) = &trial {
                 tracing::info!(transport = %other, "A trial of another transport is given up: carriers ended meanwhile");
@@ -241,7 +241,7 @@ async fn compared(
     })
 }
 
-/// Adds a carrier over `other`, which may lead to another exit than the session has.
+/// Adds a carrier over `other`, which may reach another exit than the session has.
 async fn join(
     carriers: &dyn CarrierPool,
     other: CarrierTransport,

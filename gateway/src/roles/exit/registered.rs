@@ -1,7 +1,7 @@
 //! An exit that is visited at a rendezvous: it registers there, and dials one more connection for each visit.
 //!
-//! The first worker does so for all, as whoever accepts a carrier does. Bounds: visitors that are being met,
-//! `limits.carriers` beside the carriers; those that have to prove who they are, the limiter's.
+//! The first worker does so for all, as the worker that accepts a carrier does. Bounds: visitors that are
+//! being met, `limits.carriers` beside the carriers; those that have to prove who they are, the limiter's.
 
 use std::convert::Infallible;
 use std::rc::Rc;

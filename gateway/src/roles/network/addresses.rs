@@ -62,7 +62,7 @@ impl Addresses {
     /// Whose a packet is that leaves this side.
     ///
     /// # Errors
-    /// It is none of this side's, or leads to nobody.
+    /// The packet is none of this side's, or its destination has no owner.
     pub(super) fn leaves(&self, packet: &Packet) -> Result<Owner, DropReason> {
         let (here, there) = self.here_and_there();
         if self.place(packet.source) != Some(here) {

@@ -161,7 +161,7 @@ impl Meeting {
         }
         state.last += 1;
         let number = state.last;
-        // Whoever had the name before sees the end of its invitations.
+        // The former holder of the name sees the end of its invitations.
         state.registered.insert(name.to_owned(), (number, sender));
         Some((number, receiver))
     }

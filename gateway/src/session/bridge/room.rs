@@ -1,7 +1,7 @@
 //! Which link a stream goes on, and how many links that takes.
 //!
 //! Not every protocol's library knows how many streams a peer takes at once: QUIC's only says that it takes no more for now. So a
-//! link remembers how many it had then, by which the pool counts, and whoever finds all links full waits for room on any.
+//! link remembers how many it had then, by which the pool counts. A stream that finds all links full waits for room on any.
 
 use std::cell::Cell;
 use std::rc::Rc;

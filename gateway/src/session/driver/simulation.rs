@@ -57,7 +57,7 @@ fn work(next: &AtomicU64, seeds: u64, sums: &Mutex<Sums>) {
         }
         let run = std::panic::catch_unwind(|| world::run(seed, false));
         let run = run.unwrap_or_else(|cause| {
-            // Whoever else is at work need not go on.
+            // The other threads need no further seed.
             next.store(seeds, Ordering::Relaxed);
             eprintln!(
                 "replay: MUX_DRIVER_SEED={seed} cargo test --workspace --lib driver::simulation::any_schedule"

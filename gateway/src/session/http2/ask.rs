@@ -63,7 +63,7 @@ impl Requested {
                 true => StatusCode::BAD_REQUEST,
                 false => StatusCode::METHOD_NOT_ALLOWED,
             };
-            // Whoever has gone needs no answer.
+            // A peer that has gone needs no answer.
             let _ = answer.send_response(answer::status(status), true);
             return None;
         };
@@ -115,8 +115,8 @@ impl Ask for Asked {
     fn refuse(self, refusal: &Refusal) {
         match self.by {
             By::Connect(mut answer, _) => {
-                // Whoever has gone needs no answer. What the peer still sends is reset by the library once this is dropped,
-                // behind the answer (section 8.1).
+                // A peer that has gone needs no answer. What the peer still sends is reset by the library once this is
+                // dropped, behind the answer (section 8.1).
                 let _ = answer.send_response(answer::refused(refusal), true);
             }
             By::Arrival(arrived) => arrived.refuse(refusal),

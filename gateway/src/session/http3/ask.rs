@@ -122,7 +122,7 @@ fn answer_with(mut sender: Sending, mut receiver: Receiving, answer: &Response<(
     drop(tokio::task::spawn_local(async move {
         let said = tokio::time::timeout(REFUSAL_MAX, sender.say(answer)).await;
         if let Ok(Ok(())) = said {
-            // Whoever has gone needs no answer.
+            // A peer that has gone needs no answer.
             let _ = sender.finish();
         }
         receiver.reject(code);

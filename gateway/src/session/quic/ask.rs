@@ -73,7 +73,7 @@ impl Ask for Asked {
         drop(tokio::task::spawn_local(async move {
             let said = tokio::time::timeout(REFUSAL_MAX, self.sender.say(answer)).await;
             if let Ok(Ok(())) = said {
-                // Whoever has gone needs no answer.
+                // A peer that has gone needs no answer.
                 let _ = self.sender.finish();
             }
         }));

@@ -126,7 +126,7 @@ impl<F: Framing> Sending<F> {
     /// The same, at once or as soon as there is credit for it.
     pub(crate) fn say_soon(&mut self, message: Vec<u8>) {
         self.set_rest(message.into());
-        // Where there is none, or the stream was cut, whoever sends or waits next learns it.
+        // Where there is none, or the stream was cut, the next send or wait fails.
         let _ = self.poll_rest(&mut Context::from_waker(Waker::noop()));
     }
 

@@ -90,7 +90,7 @@ impl Listens {
         Some(ListenEvent::GivenUp { listen })
     }
 
-    /// What a channel from this listener of the peer's is to lead to.
+    /// The target of a channel from this listener of the peer's.
     pub(super) fn target_of(&self, address: &str, port: u16) -> Option<String> {
         self.find(address, port).map(listen_target)
     }

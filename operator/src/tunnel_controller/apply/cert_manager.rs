@@ -1,4 +1,5 @@
-//! Asks cert-manager for what is not there, and deletes what is no longer asked for. Client required.
+//! Asks cert-manager for missing certificates, and deletes those that are no longer requested. Client
+//! required.
 
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, ResourceExt};
@@ -43,7 +44,7 @@ pub(super) async fn apply(
 
 async fn delete(api: &Api<Certificate>, certificate: &Certificate) -> Result<(), kube::Error> {
     let name = certificate.name_any();
-    info!(certificate = name, "deleting, no longer asked for");
+    info!(certificate = name, "deleting, no longer requested");
     let params = DeleteParams {
         preconditions: Some(Preconditions {
             uid: certificate.uid(),

@@ -124,7 +124,7 @@ impl Jobs<'_> {
         info!(
             kind = "Job",
             name = seen.name,
-            "deleting, no longer asked for"
+            "deleting, no longer requested"
         );
         match self.api.delete(&seen.name, &params).await {
             Ok(_) => {}

@@ -122,7 +122,7 @@ async fn write(
         if due.is_of_lost_seed {
             warn!(
                 secret,
-                "the seed of the authorities was lost and is made anew: this tunnel's certificates are issued anew, \
+                "the seed of the authorities was lost and is generated again: this tunnel's certificates are issued again, \
                  and every join bundle that it had published is worthless"
             );
         }

@@ -1,6 +1,6 @@
 //! The Services of gateways: of an entry with the ports of the forwards that it listens for, of an exit or a rendezvous with
 //! the carrier port, of an exit with the ports that it listens for, of an exit with the port for users of ssh, and a
-//! headless one, by which entries find each exit's pod: the carriers of a session lead to one.
+//! headless one, by which entries find each exit's pod: the carriers of a session reach one pod.
 //!
 //! Carriers, listening ports and ssh of an exit never share a Service: a join makes that of carriers public.
 
@@ -44,8 +44,8 @@ pub(super) fn build(
     Some(service)
 }
 
-/// Where entries choose a transport and there may be several exits, all carriers of a session over TCP and over WebSocket are to
-/// lead to one pod. Clients of each port are remembered apart, so it says nothing of those over UDP. Some clouds refuse a load
+/// Where entries choose a transport and there may be several exits, all carriers of a session over TCP and over WebSocket have
+/// to reach one pod. Clients of each port are remembered apart, so it says nothing of those over UDP. Some clouds refuse a load
 /// balancer with it, and one that runs is worth more. `None`: as the API server has it.
 fn affinity(tunnel: &ValidatedTunnel, end: End, gateway: &ValidatedGateway) -> Option<String> {
     if tunnel.protocol != Protocol::Auto || end != End::Exit {

@@ -18,8 +18,8 @@ use crate::tunnel_controller::dereference::{Joined, KEPT_KEY, kept_in};
 use crate::tunnel_controller::error::CertifyError;
 use crate::tunnel_controller::holder::Holder;
 
-/// Keeps the bundle in `offer` where it is newer than what `joined` has. Returns why none came, if one was asked for in
-/// vain.
+/// Keeps the bundle in `offer` where it is newer than what `joined` has. Returns why none came, if the request for one
+/// failed.
 pub(super) async fn hear(
     access: &Access,
     holder: &Holder,

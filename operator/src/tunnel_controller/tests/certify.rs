@@ -733,7 +733,7 @@ async fn what_was_kept_serves_its_own_operator_alone() {
     );
     entry.restart();
     entry.run().await;
-    // What the exit offers to holders of the copy is kept anew.
+    // The operator keeps again what the exit offers to holders of the copy.
     assert_eq!(entry.certificate("joined")["renewed"], true);
     assert_ne!(entry.api.get(KEPT).unwrap()["data"], kept["data"]);
     entry.api.put(

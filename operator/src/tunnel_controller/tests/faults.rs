@@ -199,8 +199,8 @@ fn without_generations(mut objects: BTreeMap<String, Value>) -> BTreeMap<String,
     objects
 }
 
-/// A third of all writes fail, watches are behind by chance, the operator is begun anew now and then, and
-/// the spec changes meanwhile.
+/// A third of all writes fail, watches are behind by chance, the operator restarts now and then, and the spec changes
+/// meanwhile.
 #[tokio::test]
 async fn whatever_chance_does_the_end_is_the_same() {
     let (mut failed, mut behind) = (0, 0);

@@ -58,7 +58,7 @@ async fn a_number_of_pods_that_is_handed_over_stays_as_it_is() {
         "nobody is driven out"
     );
     assert!(writes[1].query.contains("fieldManager=muxtunnel-operator"));
-    // And is written no more, whoever scales.
+    // The operator no longer writes it, whichever client scales.
     bench.reconcile().await.unwrap();
     scale(&bench, 4).await;
     bench.reconcile().await.unwrap();

@@ -240,7 +240,7 @@ async fn what_keeps_the_job_from_having_a_pod_is_said_in_the_first_words_for_it(
     );
     assert!(!has_deployments(&bench));
 
-    // The Job ends in vain and is made again, and the namespace has another level by then.
+    // The Job fails and is made again, and the namespace has another level by then.
     let (path, mut failed) = self::job(&bench);
     let refused = &failed["metadata"]["annotations"]["muxtunnel.dev/refused"];
     assert!(refused.is_null(), "nothing to be remembered");

@@ -585,7 +585,7 @@ async fn what_other_namespaces_permit_is_waited_for_and_children_stay_as_they_ar
     let permitted = known([grant("shops", "site", "shop")]);
     let bench = far(permitted);
     bench.reconcile().await.unwrap();
-    // The operator begins anew, and has heard nothing yet.
+    // The operator restarts, and has heard nothing yet.
     let restarted = bench.restarted(Grants::of_sources(1));
     restarted.api.take_requests();
     let error = restarted.reconcile().await.unwrap_err();

@@ -18,7 +18,7 @@ use crate::leader::Leadership;
 use crate::testing::{FakeApi, loopback};
 use crate::tunnel_controller::observe::Gateways;
 
-/// Tunnels, each with a Service of its own to lead to.
+/// Tunnels, each with a target Service of its own.
 const TUNNELS: usize = 200;
 /// Services and Deployments of others, which pass by in the watches.
 const OTHERS: usize = 1000;

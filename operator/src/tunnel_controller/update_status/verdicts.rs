@@ -174,14 +174,14 @@ pub(super) fn ready_replicas(deployment: &Deployment) -> i32 {
         .unwrap_or(0)
 }
 
-/// Pods that are to be there: as asked for, or as the autoscaler has it.
+/// The requested number of pods: that of the spec, or that of the autoscaler.
 pub(super) fn wanted(replicas: Replicas, deployment: Option<&Deployment>) -> i32 {
     let scaled = || deployment?.spec.as_ref()?.replicas;
     let number = replicas.fixed().or_else(scaled);
     number.unwrap_or_else(|| replicas.least())
 }
 
-/// All pods are of the newest template, and as many as asked for are ready. More pods that an autoscaler has just asked
+/// All pods are of the newest template, and the requested number is ready. More pods that an autoscaler has just asked
 /// for are on their way, which is nothing that the tunnel lacks.
 fn is_rolled_out(deployment: &Deployment, replicas: Replicas) -> bool {
     let Some(status) = &deployment.status else {

@@ -205,7 +205,7 @@ pub(super) fn resolve(
     }
 }
 
-/// Why nothing answers behind the Service that a forward leads to; `None` where something does, or that is not known.
+/// Why nothing answers behind the target Service of a forward; `None` where something does, or that is not known.
 pub(super) fn unready(forward: &Forward, namespace: &str, named: &Dereferenced) -> Option<String> {
     let target = forward.target.as_ref()?.service.as_ref()?;
     let service = service_name(target, namespace);
@@ -332,7 +332,7 @@ fn service_port(
     number(found.port).map_err(|problem| Unusable::Wrong(format!("{named}: port {problem}")))
 }
 
-/// The port of pods that a port of a Service without an address leads to: nothing translates it on the way.
+/// The port of pods behind a port of a Service without an address: nothing translates it on the way.
 fn pod_port(port: &ServicePort, endpoints: Option<&Endpoints>) -> Result<u16, String> {
     let name = match &port.target_port {
         None => return number(port.port),

@@ -307,7 +307,6 @@ carrier: {address: 'far.example.com:64000', security: {mode: None}}
     );
 }
 
-/// What the controller knows: three tunnels of namespace site, one of which leads to a Service of shops.
 /// Where the forward `web` of [`SMALLEST`] leads, or what is said of it.
 fn led_to(target_port: &Value, ports: &[u16]) -> Result<u16, String> {
     let mut service = shop_json();

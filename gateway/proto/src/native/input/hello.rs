@@ -85,7 +85,7 @@ impl NativeSession {
         }));
     }
 
-    /// Another carrier wants to join. Whoever does not know the token hurts nobody but itself.
+    /// Another carrier asks to join. A peer that does not know the token harms only itself.
     fn handle_join(&mut self, id: CarrierId, hello: &Hello) {
         let known = self.agreed.resume
             && self.ticket.is_some_and(|ticket| {

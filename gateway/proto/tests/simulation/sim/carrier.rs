@@ -583,7 +583,7 @@ impl World {
     }
 }
 
-/// What an exit says to whoever wants to join a session that is not there.
+/// An exit's answer to a carrier that asks to join a session that does not exist.
 fn refuse(now: std::time::Instant, link: &mut Link) {
     let close = Frame::SessionClose {
         code: SessionCode::UnknownSession as u64,

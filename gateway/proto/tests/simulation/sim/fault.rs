@@ -70,7 +70,7 @@ impl World {
         self.sides[side].session.go_away();
     }
 
-    /// Nothing goes wrong any more: whoever waited for something gets it.
+    /// Nothing fails from here on: each side gets what it waits for.
     pub fn end_faults(&mut self) {
         self.profile.faults = super::profile::Faults::default();
         self.fair_since = Some(self.now);

@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    /// Whoever asked gets an answer.
+    /// Answers every request to listen that is still open.
     pub fn answer_all_listens(&mut self) {
         let open = self.listens.exit.iter().filter(|(_, answered)| !**answered);
         for listen in open.map(|(listen, _)| *listen).collect::<Vec<_>>() {

@@ -84,7 +84,7 @@ async fn a_user_is_known_by_the_password_of_its_hash_alone() {
     let known = (Verdict::Known, true);
     assert_eq!(verified(&users, "alice", "secret").await, known);
     assert_eq!(verified(&users, "bob", "correct-horse").await, known);
-    // No hash is of these, whoever the user is.
+    // No user has a hash of these.
     for password in ["", "secret\0", &"x".repeat(73)] {
         for user in ["alice", "carol", "nobody"] {
             assert_eq!(at_once(&users, user, password), Verdict::Wrong);

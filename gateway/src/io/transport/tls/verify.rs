@@ -2,8 +2,8 @@
 //!
 //! The host that was dialled does not matter: an address says nothing of who is there.
 //!
-//! An authority counts until it expires. WebPKI looks at no date of a trust anchor, and whoever has the key of one can
-//! date certificates as he likes, so each is tried by itself while it is good.
+//! An authority counts until it expires. WebPKI checks no date of a trust anchor, and a holder of its key can date
+//! certificates at will. So each anchor is tried by itself while it is valid.
 
 use std::sync::Arc;
 

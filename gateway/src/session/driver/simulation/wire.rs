@@ -45,7 +45,7 @@ impl Gate {
         self.until.is_some_and(|until| until > Instant::now())
     }
 
-    /// Ready once it is open; whoever waits is woken by [`Self::wake`], too.
+    /// Ready once it is open. [`Self::wake`] wakes the task that waits, too.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.waker = Some(context.waker().clone());
         match self.until {
@@ -428,7 +428,7 @@ impl Transport for End {
     fn shut(&self) {
         self.out.borrow_mut().end(Behind::End);
         self.out.borrow_mut().break_writer();
-        // Whoever goes on writing to it gets a reset.
+        // A writer that goes on gets a reset.
         self.into.borrow_mut().break_writer();
     }
 

@@ -60,7 +60,7 @@ impl Listeners {
         let Some(listen) = listen.filter(|_| served.len() < LISTENS_MAX) else {
             let text = format!("more than {LISTENS_MAX} listeners");
             let refusal = Refusal::new(Reason::General, text);
-            // Whoever has gone needs no answer.
+            // A peer that has gone needs no answer.
             let _ = answer.send_response(answer::refused(&refusal), true);
             return None;
         };
@@ -100,7 +100,7 @@ impl Listeners {
         match self.forget(listen) {
             Some(Served::Asked(asked)) => {
                 let (mut answer, _) = *asked;
-                // Whoever has gone needs no answer.
+                // A peer that has gone needs no answer.
                 let _ = answer.send_response(answer::refused(refusal), true);
             }
             Some(Served::Listening(says)) => {
@@ -202,7 +202,7 @@ impl Listeners {
         let token = Token::of_path(path);
         let waiting = token.and_then(|token| self.waiting.borrow_mut().remove(&token));
         let Some(waiting) = waiting else {
-            // It has gone, or is accepted already. Whoever has gone needs no answer.
+            // It has gone, or is accepted already. A peer that has gone needs no answer.
             let _ = answer.send_response(answer::status(StatusCode::NOT_FOUND), true);
             return;
         };
