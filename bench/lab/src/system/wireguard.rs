@@ -73,14 +73,18 @@ fn config(own: &Keys, peer: &Keys, inner: Ipv4Addr, outer: Ipv4Addr) -> String {
     )
 }
 
-/// Starts `program`, and gives it its configuration once it listens for that.
+/// The interface's name until the process is ready: one that is moved before that is lost to it, and it ends.
+const NEW: &str = "lab-new";
+
+/// Starts `program`, and gives it its configuration once it listens for that; then the interface gets its name.
 fn script(program: &str, config: &str) -> String {
     let device = Interface::NAME;
     format!(
         "set -e\n\
          mount -t tmpfs none /var/run\n\
-         (for attempt in $(seq 100); do {TOOL} setconf {device} {config} && break; sleep 0.1; done) &\n\
-         exec {program} --foreground {device}\n"
+         (for attempt in $(seq 100); do {TOOL} setconf {NEW} {config} && break; sleep 0.1; done\n\
+         ip link set dev {NEW} name {device}) &\n\
+         exec {program} --foreground {NEW}\n"
     )
 }
 
@@ -142,6 +146,6 @@ mod tests {
     fn the_shell_that_starts_it_becomes_it() {
         let script = script("/bin/wireguard-go", "/folder/wireguard-exit.conf");
         let last = script.lines().last().unwrap();
-        assert_eq!(last, "exec /bin/wireguard-go --foreground lab0");
+        assert_eq!(last, "exec /bin/wireguard-go --foreground lab-new");
     }
 }
