@@ -626,7 +626,7 @@ fn a_token_goes_from_one_cluster_to_the_other_and_can_be_revoked() {
     );
     let ran = cluster.run("token revoke web -n backend --yes");
     assert!(
-        ran.out.contains("Once its operator has taken that over"),
+        ran.out.contains("Once its operator has applied that"),
         "{ran:?}"
     );
     assert!(ran.out.contains("up to 25 s"), "{ran:?}");

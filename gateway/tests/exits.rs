@@ -236,6 +236,32 @@ fn the_fallback_leads_to_an_exit_where_the_names_do_not() {
     }
 }
 
+#[test]
+fn an_entry_leaves_the_fallback_once_the_names_lead_to_exits_and_no_stream_is_lost() {
+    let (listener, target) = target();
+    let [first, second, fallback, forward] = [(); 4].map(|()| local(free_port()));
+    let at_fallback = exit(fallback, target).until_ready();
+    let configured = format!("connectFallback: '{fallback}'\n");
+    let names = format!("{first},{second}");
+    let entry = entry_with(&configured, &names, forward, target).until_ready();
+    let mut before = Stream::open(forward, &listener);
+    let named = [first, second].map(|carrier| exit(carrier, target).until_ready());
+    until("there is a session with each exit of the names", || {
+        named.iter().all(|exit| carriers(exit) == 1)
+    });
+    before.exchange();
+    let after = Stream::open(forward, &listener);
+    assert_eq!(
+        open_streams(&at_fallback),
+        1,
+        "new streams go where the names lead"
+    );
+    drop(before);
+    until("the fallback is left", || carriers(&at_fallback) == 0);
+    assert_eq!(carriers(&entry), 2);
+    drop(after);
+}
+
 /// An exit that the test plays, the first of two, and an entry to both.
 struct Leaving {
     carrier: Carrier,

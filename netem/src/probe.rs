@@ -21,10 +21,12 @@ pub use delay::{PROBES, median};
 
 use crate::{duration::milliseconds, impairments::Impairments, plan::PROBE_PORT};
 
-/// Measurements at most until one is good. On a machine whose processors are all taken packets are
+/// Measurements are repeated until one is good: at least this many,
+const MEASUREMENTS_MIN: usize = 5;
+/// and more of them until this time is over. On a machine whose processors are all taken packets are
 /// late because processes wait, not because the emulation is wrong; one good one shows that it is
 /// right. No emulation that is wrong has one.
-const MEASUREMENTS_MAX: usize = 5;
+const MEASURING: Duration = Duration::from_secs(10);
 
 /// Room for all packets of a measurement: 10,000 small ones are 8 MB of kernel memory.
 const RECEIVE_BUFFER_BYTES: usize = 64 << 20;
@@ -154,13 +156,13 @@ pub fn tolerance(path: &Impairments) -> Duration {
     (path.one_way_delay * 3 / 100).max(Duration::from_millis(1)) + path.jitter / 2
 }
 
-/// Measures `path` on `lo` at port 64003, up to five times until it has the requested values. The
+/// Measures `path` on `lo` at port 64003 until it has the requested values, for ten seconds at most. The
 /// caller judges whether the last result has them.
 ///
 /// # Errors
 /// See [`ProbeError`].
 pub fn measure(path: &Impairments) -> Result<Measured, ProbeError> {
-    repeat(path, || {
+    repeat(path, Instant::now() + MEASURING, || {
         Ok(Measured {
             one_way_delay: delay::measure(path)?,
             loss: loss::measure(path)?,
@@ -172,11 +174,14 @@ pub fn measure(path: &Impairments) -> Result<Measured, ProbeError> {
 
 fn repeat(
     path: &Impairments,
+    until: Instant,
     mut once: impl FnMut() -> Result<Measured, ProbeError>,
 ) -> Result<Measured, ProbeError> {
     let mut measured = once()?;
     let mut measurements = 1;
-    while measured.judge(path).is_err() && measurements < MEASUREMENTS_MAX {
+    while measured.judge(path).is_err()
+        && (measurements < MEASUREMENTS_MIN || Instant::now() < until)
+    {
         measured = once()?;
         measurements += 1;
     }
@@ -242,11 +247,11 @@ mod tests {
     }
 
     #[test]
-    fn a_late_measurement_is_repeated_up_to_five_times_and_a_good_one_is_not() {
+    fn a_late_measurement_is_repeated_for_a_while_and_a_good_one_is_not() {
         let path = Impairments::delay(ms(50));
-        let after = |late: usize| {
+        let after = |late: usize, until: Instant| {
             let mut left = late;
-            repeat(&path, || {
+            repeat(&path, until, || {
                 let this = if left > 0 { ms(60) } else { ms(50) };
                 left = left.saturating_sub(1);
                 Ok(measured(this))
@@ -254,9 +259,11 @@ mod tests {
             .map(|measured| (measured.one_way_delay, measured.measurements))
             .unwrap()
         };
-        assert_eq!(after(0), (ms(50), 1));
-        assert_eq!(after(4), (ms(50), 5));
-        assert_eq!(after(5), (ms(60), 5));
+        let (now, later) = (Instant::now(), Instant::now() + Duration::from_secs(600));
+        assert_eq!(after(0, later), (ms(50), 1));
+        assert_eq!(after(4, now), (ms(50), 5));
+        assert_eq!(after(5, now), (ms(60), 5));
+        assert_eq!(after(50, later), (ms(50), 51));
     }
 
     #[test]

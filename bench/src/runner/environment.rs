@@ -26,9 +26,13 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(600);
 const FIRST_PROBE_TIMEOUT: Duration = Duration::from_secs(60);
 /// Pause between attempts of the first probe.
 const FIRST_PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// Times that the round trip is measured before its delay counts as wrong: another load on the
+/// Times that the round trip is measured at least before its delay counts as wrong: another load on the
 /// machine can spoil one.
-const PROBE_ATTEMPTS: u32 = 3;
+const PROBE_ATTEMPTS_MIN: u32 = 3;
+/// More attempts begin until this time is over,
+const PROBING: Duration = Duration::from_secs(20);
+/// each so long after the one before.
+const PROBE_PAUSE: Duration = Duration::from_secs(1);
 /// How far the round trip may be from twice the one-way delay: a tenth, or 5 ms where that is more.
 const RTT_TOLERANCE: f64 = 0.1;
 const RTT_TOLERANCE_MS_MIN: f64 = 5.0;
@@ -106,13 +110,16 @@ impl Survey {
             Path::Tunnel => self.fill_from_gateways(client).await?,
         }
         self.wait_until_open(client).await?;
-        for _ in 0..PROBE_ATTEMPTS {
+        let until = Instant::now() + PROBING;
+        for attempt in 1.. {
             let rtt_ms = self.probe(client, PROBES).await?;
             self.rtt_ms = Some(rounded(rtt_ms, 3));
             self.trouble = judge_rtt(rtt_ms, key.one_way_delay_ms);
-            if self.trouble.is_none() {
+            let is_last = attempt >= PROBE_ATTEMPTS_MIN && Instant::now() >= until;
+            if self.trouble.is_none() || is_last {
                 break;
             }
+            tokio::time::sleep(PROBE_PAUSE).await;
         }
         Ok(())
     }

@@ -118,11 +118,12 @@ async fn packets_reach_the_other_side_and_its_pods_but_no_other_entry() -> Resul
         keys::certificates(&[(ns, "hub-exit"), (ns, "a-entry"), (ns, "b-entry")]).await?;
         pods::start(ns, "server", &["packets.pl", "serve", "0.0.0.0"]).await?;
         pods::printed(ns, "server", "serving", WITHIN).await?;
-        let server = ns.api::<Pod>().get("server").await?;
-        let server = server
-            .status
-            .and_then(|status| status.pod_ip)
-            .context("an address")?;
+        // The kubelet publishes it after the container has started.
+        let server = wait::until("the server has an address", WITHIN, async || {
+            let server = ns.api::<Pod>().get("server").await?;
+            Ok(server.status.and_then(|status| status.pod_ip))
+        })
+        .await?;
         tunnel::apply(ns, &hub(&server)).await?;
         for (index, of) in ENTRIES.into_iter().enumerate() {
             let (_, other) = ENTRIES[1 - index];

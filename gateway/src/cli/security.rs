@@ -264,7 +264,7 @@ mod tests {
             ("--security tls --tls-certificate a", "needs --tls-key FILE"),
             (
                 "--security tls --tls-certificate a --tls-key b",
-                "say --allow-anonymous",
+                "add --allow-anonymous",
             ),
             ("--peer a", "--security none|mtls|noise|tls has to be said"),
         ] {

@@ -47,7 +47,7 @@ use crate::session::sessions::Sessions;
 use carriers::Route;
 pub(crate) use carriers::pause;
 use dial_context::DialContext;
-use exits::{Connected, EXITS_MAX, Link, Links};
+use exits::{By, Connected, EXITS_MAX, Link, Links, Taken};
 use listen::Listener;
 pub(crate) use listen::{Refused, code_of_open};
 pub(crate) use offer::{Asker, NoOffer, Offers};
@@ -72,7 +72,7 @@ struct Entry {
     telemetry: Arc<Telemetry>,
     links: watch::Sender<Links>,
     /// The exits that new streams go to, by place.
-    exits: watch::Sender<BTreeMap<usize, Address>>,
+    exits: watch::Sender<BTreeMap<usize, Taken>>,
     /// The one of each place that went away last.
     left: RefCell<BTreeMap<usize, Address>>,
     sessions: Sessions,
@@ -155,13 +155,14 @@ async fn follow(entry: &Rc<Entry>, mut reloadable: watch::Receiver<Arc<Reloadabl
     std::future::pending::<()>().await;
 }
 
-/// When another session is begun.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What comes after a session.
 enum Next {
-    /// The exit went away in order.
+    /// Another one at once: the exit went away in order.
     AtOnce,
-    /// The session was lost.
+    /// Another one after a pause: the session was lost.
     AfterPause,
+    /// This one, which is ready.
+    Instead(Running),
 }
 
 /// Dials, runs, waits, dials again: the session of one place.
@@ -183,11 +184,20 @@ async fn keep_session(entry: Rc<Entry>, pool: config::Pool, place: usize) {
             Ok(Some(session)) => {
                 discoveries = 0;
                 let since = Instant::now();
-                let next = entry.keep(session, place, pool).await;
+                let mut next = match entry.bring_up(session, pool).await {
+                    Some(running) => Next::Instead(running),
+                    None => Next::AfterPause,
+                };
+                while let Next::Instead(running) = next {
+                    next = entry.hold(running, place, pool).await;
+                }
+                if matches!(next, Next::AfterPause) {
+                    entry.set_link(place, Some(Link::Down));
+                }
                 entry.leave(place);
                 let stable = since.elapsed() >= STABLE_AFTER;
                 failures = if stable { 0 } else { failures + 1 };
-                if stable && next == Next::AtOnce {
+                if stable && matches!(next, Next::AtOnce) {
                     continue;
                 }
             }
@@ -209,18 +219,29 @@ struct Begun {
     route: Route,
 }
 
+/// A session that is ready.
+struct Running {
+    mux: Rc<dyn Mux>,
+    exit: Address,
+    /// It ends with the session.
+    run: JoinHandle<()>,
+}
+
 /// A session with its first carrier; `None`: there is no exit for this place.
 async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarrier> {
     let connected = entry.connect(place).await?;
-    let Some(Connected {
+    connected
+        .map(|connected| begin_with(entry, connected))
+        .transpose()
+}
+
+fn begin_with(entry: &Rc<Entry>, connected: Connected) -> Result<Begun, NoCarrier> {
+    let Connected {
         carrier,
         at,
         by,
         exits,
-    }) = connected
-    else {
-        return Ok(None);
-    };
+    } = connected;
     let asked = Asked::new(entry.begun.replace(entry.begun.get() + 1));
     let reverse = (Rc::clone(entry), Rc::clone(&asked));
     let dialler = Box::new(move |target: String, peer: Option<Rc<str>>, _| -> Dial {
@@ -248,7 +269,7 @@ async fn begin(entry: &Rc<Entry>, place: usize) -> Result<Option<Begun>, NoCarri
         _ => at.clone(),
     };
     let route = Route { exit, at, by };
-    Ok(Some(Begun { mux, asked, route }))
+    Ok(Begun { mux, asked, route })
 }
 
 /// What one of `exits` sessions may take of a worker's memory.
@@ -326,35 +347,57 @@ impl Entry {
         let _ = exchanged.recv().await;
     }
 
-    /// Runs a session; returns when another is needed.
-    async fn keep(self: &Rc<Self>, session: Begun, place: usize, pool: config::Pool) -> Next {
+    /// Runs a session until it is ready, and from then on beside what waits; `None`: it ended before.
+    async fn bring_up(self: &Rc<Self>, session: Begun, pool: config::Pool) -> Option<Running> {
         let Begun { mux, asked, route } = session;
         let (exit, by) = (route.exit.clone(), route.by);
         let mut run = self.run(Rc::clone(&mux), asked, route, pool);
         tokio::select! {
-            _ = &mut run => {
-                self.set_link(place, Some(Link::Down));
-                return Next::AfterPause;
-            }
+            _ = &mut run => return None,
             () = mux.reached(Progress::Ready) => {}
         }
         self.dial_context.ways.heard(by);
         if let Some(network) = &self.network {
             network.attach(&mux);
         }
+        Some(Running { mux, exit, run })
+    }
+
+    /// Has new streams go to a session; returns when another is needed.
+    async fn hold(self: &Rc<Self>, running: Running, place: usize, pool: config::Pool) -> Next {
+        let Running { mux, exit, mut run } = running;
         self.set_link(place, Some(Link::Up(Rc::clone(&mux))));
         tokio::select! {
-            _ = &mut run => {
-                self.set_link(place, Some(Link::Down));
-                Next::AfterPause
-            }
+            _ = &mut run => Next::AfterPause,
             () = mux.reached(Progress::GoingAway) => {
                 tracing::info!(exit = %exit, peer = %mux.peer(), "The session takes no more streams; those that are open go on");
                 self.avoid(place);
                 self.set_link(place, Some(Link::Replacing));
                 Next::AtOnce
             }
+            instead = self.instead_of_fallback(place, pool) => {
+                self.set_link(place, Some(Link::Up(Rc::clone(&instead.mux))));
+                mux.leave();
+                Next::Instead(instead)
+            }
             never = self.follow_carriers(&mux, place) => match never {},
+        }
+    }
+
+    /// A session with an exit that the names lead to, where that of `place` is at the fallback; waits until there is one.
+    async fn instead_of_fallback(self: &Rc<Self>, place: usize, pool: config::Pool) -> Running {
+        let mut discoveries = 0;
+        loop {
+            let found = self.found_instead_of_fallback(place, &mut discoveries);
+            let connected = found.await;
+            let at = connected.at.clone();
+            let Ok(session) = begin_with(self, connected) else {
+                continue;
+            };
+            if let Some(running) = self.bring_up(session, pool).await {
+                self.occupy(place, at, By::Names);
+                return running;
+            }
         }
     }
 

@@ -92,6 +92,19 @@ impl Links {
     }
 }
 
+/// What leads to an exit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum By {
+    Names,
+    Fallback,
+}
+
+/// The exit of a place.
+pub(super) struct Taken {
+    at: Address,
+    by: By,
+}
+
 impl Entry {
     pub(super) fn set_link(&self, place: usize, link: Option<Link>) {
         self.links
@@ -122,41 +135,37 @@ impl Entry {
     /// The name has no address, or the last of those that were tried does not answer.
     pub(super) async fn connect(&self, place: usize) -> std::io::Result<Option<Connected>> {
         let (exit, fallback) = self.dial_context.names();
-        let tried = self.connect_to(place, exit).await;
+        let tried = self.connect_to(place, exit, By::Names).await;
         let (error, fallback) = match (tried, fallback) {
             (Err(error), Some(fallback)) if place == 0 => (error, fallback),
             (tried, _) => return tried,
         };
         tracing::warn!(code = %Code::CarrierConnecting, %exit, %error, %fallback, "No exit answers; the fallback is dialled");
-        self.connect_to(place, fallback).await
+        self.connect_to(place, fallback, By::Fallback).await
     }
 
-    async fn connect_to(&self, place: usize, exit: &str) -> std::io::Result<Option<Connected>> {
+    async fn connect_to(
+        &self,
+        place: usize,
+        exit: &str,
+        by: By,
+    ) -> std::io::Result<Option<Connected>> {
         let addresses = match self.dial_context.addresses(exit).await {
             // The first place says so.
             Err(_) if place > 0 => return Ok(None),
             resolved => resolved?,
         };
-        let used: Vec<Address> = self.exits.borrow().values().cloned().collect();
-        let left: Vec<Address> = self.left.borrow().values().cloned().collect();
-        let chosen = choose(place, &addresses, &used, &left);
-        // One exit is visited, whatever addresses its rendezvous has.
-        let exits = if self.dial_context.leaf.is_some() {
-            1
-        } else {
-            chosen.exits
-        };
+        let chosen = self.choose(place, &addresses);
         let mut last = None;
         for at in chosen.addresses {
-            let take = |exits: &mut BTreeMap<_, _>| _ = exits.insert(place, at.clone());
-            self.exits.send_modify(take);
+            self.occupy(place, at.clone(), by);
             match dial_context::connect(&at, &self.dial_context).await {
                 Ok((by, carrier)) => {
                     return Ok(Some(Connected {
                         carrier,
                         at,
                         by,
-                        exits,
+                        exits: chosen.exits,
                     }));
                 }
                 Err(error) => last = Some(error),
@@ -173,12 +182,69 @@ impl Entry {
         }
     }
 
+    fn choose(&self, place: usize, addresses: &[Address]) -> Chosen {
+        let used = self.exits.borrow();
+        let used: Vec<Address> = used.values().map(|taken| taken.at.clone()).collect();
+        let left: Vec<Address> = self.left.borrow().values().cloned().collect();
+        let mut chosen = choose(place, addresses, &used, &left);
+        // One exit is visited, whatever addresses its rendezvous has.
+        if self.dial_context.leaf.is_some() {
+            chosen.exits = 1;
+        }
+        chosen
+    }
+
+    /// The exit of `place` is this one.
+    pub(super) fn occupy(&self, place: usize, at: Address, by: By) {
+        self.exits
+            .send_modify(|exits| _ = exits.insert(place, Taken { at, by }));
+    }
+
+    /// Connects to an exit that the names lead to, once one of them answers: `discoveries` have found none. Waits for ever
+    /// where `place` is not at the fallback, or where further sessions are no use.
+    pub(super) async fn found_instead_of_fallback(
+        &self,
+        place: usize,
+        discoveries: &mut u32,
+    ) -> Connected {
+        let is_fallback = |taken: &Taken| taken.by == By::Fallback;
+        if !self.exits.borrow().get(&place).is_some_and(is_fallback) || self.has_one_exit() {
+            return std::future::pending().await;
+        }
+        let (names, _) = self.dial_context.names();
+        loop {
+            tokio::time::sleep(discovery_pause(*discoveries)).await;
+            *discoveries += 1;
+            let Ok(addresses) = self.dial_context.addresses(names).await else {
+                continue;
+            };
+            let chosen = self.choose(place, &addresses);
+            for at in chosen.addresses {
+                if let Ok((by, carrier)) = dial_context::connect(&at, &self.dial_context).await {
+                    return Connected {
+                        carrier,
+                        at,
+                        by,
+                        exits: chosen.exits,
+                    };
+                }
+            }
+        }
+    }
+
+    /// Whether there is never more than one session for new streams.
+    fn has_one_exit(&self) -> bool {
+        let (names, _) = self.dial_context.names();
+        self.dial_context.is_single(names)
+            || self.dial_context.leaf.is_some()
+            || !self.session.protocol.can().several_exits
+    }
+
     /// The exit of `place` takes no more sessions, as far as is known: others are tried first.
     pub(super) fn avoid(&self, place: usize) {
-        let left = self.exits.borrow().get(&place).cloned();
-        self.left
-            .borrow_mut()
-            .extend(left.map(|address| (place, address)));
+        let exits = self.exits.borrow();
+        let left = exits.get(&place).map(|taken| (place, taken.at.clone()));
+        self.left.borrow_mut().extend(left);
     }
 
     /// The exit of `place` is none for new streams any more.
@@ -186,17 +252,17 @@ impl Entry {
         self.exits.send_modify(|exits| _ = exits.remove(&place));
     }
 
-    /// Waits until it is worth trying again whether there is an exit for `place`.
+    /// Waits until it is worth trying again whether there is an exit for `place`. Nobody knows which exit the fallback leads
+    /// to, so no other place has one meanwhile: it could be the same.
     pub(super) async fn may_be_for(&self, place: usize) {
-        let (address, _) = self.dial_context.names();
-        let one = self.dial_context.is_single(address) || self.dial_context.leaf.is_some();
-        if one || !self.session.protocol.can().several_exits {
+        if self.has_one_exit() {
             return std::future::pending().await;
         }
+        let is_named = |taken: &Taken| taken.by == By::Names;
         let mut exits = self.exits.subscribe();
         // It cannot fail: the sender is in `self`.
         let _ = exits
-            .wait_for(|exits| exits.contains_key(&(place - 1)))
+            .wait_for(|exits| exits.get(&(place - 1)).is_some_and(is_named))
             .await;
     }
 

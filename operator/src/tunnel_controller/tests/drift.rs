@@ -82,7 +82,7 @@ async fn a_service_is_made_anew_inside_the_cluster_and_never_where_it_is_reached
     assert_eq!(ready["reason"], "ImmutableField");
     let message = ready["message"].as_str().unwrap();
     assert!(
-        message.starts_with("MT0340 Service office-exit-headless can only become"),
+        message.starts_with("MT0340 Service office-exit-headless cannot change in place"),
         "{message}"
     );
     assert!(message.contains("delete it when that may be"), "{message}");

@@ -212,7 +212,7 @@ async fn neither_packets_nor_streams_starve_the_others() {
         }
         let packets = packets.get();
         assert!(
-            streams > packets / 8 && packets > streams / 8,
+            streams > packets / 32 && packets > streams / 32,
             "{streams} {packets}"
         );
     })
