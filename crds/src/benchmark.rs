@@ -60,7 +60,8 @@ pub struct MuxBenchmarkSpec {
     #[serde(default = "tunings")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub tunings: Vec<Profile>,
-    /// Which paths are measured.
+    /// Which paths are measured. Network needs one of the protocols Native, Auto and QUIC in `protocols`, the chart's value
+    /// `network.enabled`, and the Pod Security level `privileged`.
     #[serde(default = "paths")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
@@ -175,8 +176,7 @@ pub enum Path {
     Tunnel,
     /// As IP packets, from the address of the entry's interface to that of the exit's (`spec.network` of a MuxTunnel).
     /// Client and server run in the pods of the gateways and have their sysctls, because no other pod has a route to the
-    /// interface. It needs one of the protocols Native, Auto and QUIC in `protocols`, one gateway at each end, the chart's
-    /// value `network.enabled`, and the Pod Security level `privileged`.
+    /// interface.
     Network,
 }
 

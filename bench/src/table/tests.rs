@@ -135,20 +135,18 @@ fn columns_keep_their_places_whatever_is_in_them() {
 #[test]
 fn the_network_has_a_row_and_no_place_in_the_comparison() {
     let mut cells = measured();
-    cells[8].path = Path::Network;
+    let network = Cell {
+        path: Path::Network,
+        ..cells[8].clone()
+    };
+    cells.insert(9, network);
     let table = render(&cells);
     assert_eq!(
-        table.lines().nth(8).unwrap(),
+        table.lines().nth(9).unwrap(),
         "                     | network|     894      804..1022 |      0.43         0.43|  102.6   3.66     6"
     );
-    let compared = table.lines().rev().take(2).collect::<Vec<_>>();
-    assert_eq!(
-        compared,
-        [
-            "    10 |    2079~ | native |                   |    3381~     1.63",
-            "    10 |    2079~ | jmux   |     212      0.10 |    2254      1.08",
-        ]
-    );
+    let compared = |table: &str| table.split_once("One-way delay").unwrap().1.to_owned();
+    assert_eq!(compared(&table), compared(&render(&measured())));
 }
 
 #[test]
