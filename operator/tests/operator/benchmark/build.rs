@@ -246,7 +246,7 @@ fn gateways(mut tunnel: MuxTunnel) -> Vec<Value> {
 
 #[test]
 fn protocols_that_carry_packets_are_those_of_the_gateways() {
-    let all = muxtunnel_gateway_config::Protocol::ALL.map(|protocol| protocol.can());
+    let all = muxtunnel_gateway_config::Protocol::ALL.map(muxtunnel_gateway_config::Protocol::can);
     let carrying = all.iter().filter(|can| can.packets).map(|can| can.name);
     assert_eq!(
         carrying.collect::<Vec<_>>(),
