@@ -46,7 +46,7 @@ pub struct RunArgs {
     /// Names of the gateways' sysctl profiles.
     #[arg(long, value_delimiter = ',', default_value = "None")]
     pub tunings: Vec<String>,
-    /// Paths to compare: Direct, Tunnel.
+    /// Paths to compare: Direct, Tunnel, Network.
     #[arg(long, value_delimiter = ',', default_value = "Direct,Tunnel")]
     pub paths: Vec<Path>,
     /// Mux protocols, each of a tunnel of its own.
@@ -215,7 +215,7 @@ mod tests {
             connections: vec![1, 2, 10],
             one_way_delays_ms: vec![50, 0],
             tunings: vec!["None".into(), "Wan".into()],
-            paths: vec![Path::Direct, Path::Tunnel],
+            paths: vec![Path::Direct, Path::Tunnel, Path::Network],
             protocols: vec!["Jmux".into(), "Native".into()],
             duration_s: 600,
             warm_up_s: 5,
@@ -240,7 +240,7 @@ mod tests {
             parse(&args).and_then(|args| args.matrix()).unwrap_err()
         };
         assert!(refused("--delays", "50").contains("\"50\" is no duration"));
-        assert!(refused("--paths", "Sideways").contains("paths are Direct and Tunnel"));
+        assert!(refused("--paths", "Sideways").contains("paths are Direct, Tunnel and Network"));
         assert!(refused("--connections", "0").contains("connections is 0"));
         assert!(
             refused("--duration", "1500ms").contains("--duration: 1500 ms is not in whole seconds")

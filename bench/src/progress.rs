@@ -113,7 +113,7 @@ pub fn cell_head(total: usize, key: &CellKey, environment: &EnvironmentKey) -> S
         "conns"
     };
     format!(
-        "[{number:>width$}/{total}] {:6} {:>5} ms  {:5} {:>3} {plural}",
+        "[{number:>width$}/{total}] {:7}{:>5} ms  {:5} {:>3} {plural}",
         key.route, environment.one_way_delay_ms, environment.tuning, key.connections
     )
 }

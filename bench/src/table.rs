@@ -4,6 +4,7 @@
 
 mod comparison;
 
+use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::result::{Cell, Spread, Status};
 
 /// Behind a range that [`Spread::is_wide`].
@@ -57,7 +58,7 @@ fn figures(cell: &Cell, cells: &[Cell]) -> String {
     let over_direct = cell.ratio_to_direct.filter(|_| cell.protocol.is_some());
     let carriers = cell.carriers.map_or("-".into(), |count| count.to_string());
     format!(
-        " {route:6} |{}| {:>9} {:>12}| {:>6} {:>6} {carriers:>5}",
+        " {route:7}|{}| {:>9} {:>12}| {:>6} {:>6} {carriers:>5}",
         rates(cell),
         or_dash(over_untuned),
         or_dash(over_direct),
@@ -66,10 +67,12 @@ fn figures(cell: &Cell, cells: &[Cell]) -> String {
     )
 }
 
-/// `direct`, or the first six letters of the protocol.
+/// `direct`, `network`, or the first six letters of the tunnel's protocol.
 fn route(cell: &Cell) -> String {
-    let name = cell.protocol.clone();
-    cut(&name.unwrap_or_else(|| cell.path.to_string()))
+    match (cell.path, &cell.protocol) {
+        (Path::Tunnel, Some(protocol)) => cut(protocol),
+        (path, _) => path.to_string(),
+    }
 }
 
 /// A name in a column of six.

@@ -36,6 +36,7 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
         "--delays=0ms",
         "--tunings=None,Wan",
         "--protocols=Jmux,Native",
+        "--paths=Direct,Tunnel,Network",
         "--duration=1s",
         "--warm-up=0s",
         "--rounds=2",
@@ -43,21 +44,21 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
     let ended = run(&flags, vec![offer(), offer()]).await;
 
     assert!(ended.status.success(), "{}", ended.log);
-    assert_eq!(ended.cells.len(), 6);
-    let routes = [None, Some("jmux"), Some("native")];
-    for (cell, protocol) in ended.cells.iter().zip(routes.iter().cycle()) {
+    assert_eq!(ended.cells.len(), 8);
+    let routes = [
+        (Path::Direct, None),
+        (Path::Tunnel, Some("jmux")),
+        (Path::Tunnel, Some("native")),
+        (Path::Network, Some("native")),
+    ];
+    for (cell, (path, protocol)) in ended.cells.iter().zip(routes.iter().cycle()) {
         assert_eq!(
             (cell.status, cell.protocol.as_deref()),
             (Status::Ok, *protocol),
             "{}",
             ended.log
         );
-        let path = if protocol.is_none() {
-            Path::Direct
-        } else {
-            Path::Tunnel
-        };
-        assert_eq!(cell.path, path);
+        assert_eq!(cell.path, *path);
         assert!(
             cell.mbit_s.is_some_and(|rate| rate.median > 1.0),
             "{cell:?}"
@@ -74,8 +75,8 @@ async fn the_whole_matrix_is_measured_and_stands_in_the_log() {
             "{cell:?}"
         );
     }
-    assert_eq!(ended.summary.ok, 6);
-    let progress = "[6/6] native     0 ms  Wan     2 conns begins;";
+    assert_eq!(ended.summary.ok, 8);
+    let progress = "[8/8] network    0 ms  Wan     2 conns begins;";
     assert!(ended.log.contains(progress), "{}", ended.log);
     // The second round begins with another route; its line has the order of the first one.
     for round in ["round 1/2:  direct ", "round 2/2:  direct "] {
@@ -363,6 +364,7 @@ fn environment(direct: Option<Pair>, tunnel: Option<Pair>) -> Environment {
             .iter()
             .filter_map(|name| of(name))
             .collect(),
+        network: of("Native"),
     }
 }
 

@@ -36,7 +36,10 @@ use crate::{CongestionControl, Duration, Gateway, Pool, Profile, Protocol, Secur
     validation = rules::warm_up_shorter(),
     validation = rules::native_measured("pool"),
     validation = rules::native_measured("resume"),
-    validation = rules::quic_measured_has_tls()
+    validation = rules::quic_measured_has_tls(),
+    validation = rules::network_measured_by_one_protocol(),
+    validation = rules::network_measured_with_one_gateway("entry"),
+    validation = rules::network_measured_with_one_gateway("exit")
 )]
 pub struct MuxBenchmarkSpec {
     /// The tunnel that is measured.
@@ -57,11 +60,13 @@ pub struct MuxBenchmarkSpec {
     #[serde(default = "tunings")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub tunings: Vec<Profile>,
-    /// Which paths are measured.
+    /// Which paths are measured. Network needs one of the protocols Native, Auto and QUIC in `protocols`, the chart's value
+    /// `network.enabled`, and the Pod Security level `privileged`.
     #[serde(default = "paths")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub paths: Vec<Path>,
-    /// Mux protocols: each has a tunnel of its own, measured beside the same direct path.
+    /// Mux protocols: each has a tunnel of its own, measured beside the same direct path. The path Network has one more
+    /// tunnel.
     #[serde(default = "protocols")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "set"))]
     pub protocols: Vec<Protocol>,
@@ -169,6 +174,10 @@ pub enum Path {
     Direct,
     /// Through the tunnel; client and server keep the kernel's defaults.
     Tunnel,
+    /// As IP packets, from the address of the entry's interface to that of the exit's (`spec.network` of a MuxTunnel).
+    /// Client and server run in the pods of the gateways and have their sysctls, because no other pod has a route to the
+    /// interface.
+    Network,
 }
 
 /// What the operator saw of a benchmark.

@@ -24,6 +24,7 @@ pub mod health;
 pub mod labels;
 pub mod leader;
 pub mod metrics;
+pub mod muxbench;
 pub mod observer;
 pub mod pods;
 pub mod protocol;

@@ -12,6 +12,7 @@ const LAYERS: [&[&str]; 6] = [
         "conditions",
         "failure",
         "labels",
+        "muxbench",
         "observer",
         "pods",
         "protocol",

@@ -13,7 +13,9 @@ mod matrix;
 pub mod result;
 pub mod runner;
 
-pub use matrix::{CellKey, EnvironmentKey, Matrix, MatrixError, Path, Route, UNTUNED};
+pub use matrix::{
+    CellKey, EnvironmentKey, Matrix, MatrixError, PACKET_PROTOCOLS, Path, Route, UNTUNED,
+};
 
 use serde::{Deserialize, Serialize};
 

@@ -14,6 +14,8 @@ use crate::{
 
 /// The tuning that leaves the kernel's defaults.
 pub const UNTUNED: &str = "None";
+/// The mux protocols that carry IP packets.
+pub const PACKET_PROTOCOLS: [&str; 2] = ["Native", "QUIC"];
 /// Longest name of a tuning or protocol, bytes.
 const NAME_BYTES_MAX: usize = 32;
 
@@ -25,6 +27,8 @@ pub enum Path {
     Direct,
     /// Through the tunnel; client and server have kernel defaults.
     Tunnel,
+    /// As IP packets through the interfaces of the tunnel's gateways, in whose pods client and server are.
+    Network,
 }
 
 /// Lower case, as in the results.
@@ -33,6 +37,7 @@ impl fmt::Display for Path {
         f.pad(match self {
             Self::Direct => "direct",
             Self::Tunnel => "tunnel",
+            Self::Network => "network",
         })
     }
 }
@@ -45,8 +50,9 @@ impl FromStr for Path {
         match text {
             "direct" | "Direct" => Ok(Self::Direct),
             "tunnel" | "Tunnel" => Ok(Self::Tunnel),
+            "network" | "Network" => Ok(Self::Network),
             _ => Err(format!(
-                "{text:?} is not a path; paths are Direct and Tunnel"
+                "{text:?} is not a path; paths are Direct, Tunnel and Network"
             )),
         }
     }
@@ -59,6 +65,8 @@ pub enum Route {
     Direct,
     /// Through the tunnel of this mux protocol.
     Tunnel(String),
+    /// As IP packets, which this mux protocol carries.
+    Network(String),
 }
 
 impl Route {
@@ -68,6 +76,7 @@ impl Route {
         match self {
             Self::Direct => Path::Direct,
             Self::Tunnel(_) => Path::Tunnel,
+            Self::Network(_) => Path::Network,
         }
     }
 
@@ -76,17 +85,17 @@ impl Route {
     pub fn protocol(&self) -> Option<String> {
         match self {
             Self::Direct => None,
-            Self::Tunnel(protocol) => Some(protocol.to_ascii_lowercase()),
+            Self::Tunnel(protocol) | Self::Network(protocol) => Some(protocol.to_ascii_lowercase()),
         }
     }
 }
 
-/// `direct`, `jmux`, `native`.
+/// `direct`, `jmux`, `native`, `network`.
 impl fmt::Display for Route {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.protocol() {
-            None => self.path().fmt(f),
-            Some(protocol) => f.pad(&protocol),
+        match (self.path(), self.protocol()) {
+            (Path::Tunnel, Some(protocol)) => f.pad(&protocol),
+            (path, _) => path.fmt(f),
         }
     }
 }
@@ -175,6 +184,11 @@ pub enum MatrixError {
         /// The value.
         value: String,
     },
+    /// IP packets need one protocol that carries them: a matrix has one route of them.
+    #[error(
+        "paths has Network, which needs one of the protocols Native and QUIC; protocols has {0} of them"
+    )]
+    PacketProtocols(usize),
     /// Nothing is left to measure.
     #[error("a warm-up of {warm_up_s} s leaves nothing of a run of {duration_s} s")]
     WarmUp {
@@ -221,6 +235,10 @@ impl Matrix {
             });
         }
         check_range("rounds", self.rounds, 1, ROUNDS_MAX)?;
+        let carrying = self.packet_protocols().count();
+        if self.paths.contains(&Path::Network) && carrying != 1 {
+            return Err(MatrixError::PacketProtocols(carrying));
+        }
         let cells = self.cells().len();
         if cells > CELLS_MAX {
             return Err(MatrixError::TooManyCells(cells));
@@ -245,14 +263,20 @@ impl Matrix {
     }
 
     /// The ways that are compared in each environment: the paths in their order, the tunnel once for
-    /// each protocol.
+    /// each protocol, the network once.
     #[must_use]
     pub fn routes(&self) -> Vec<Route> {
         let of_path = |path: &Path| match path {
             Path::Direct => vec![Route::Direct],
             Path::Tunnel => self.protocols.iter().cloned().map(Route::Tunnel).collect(),
+            Path::Network => self.packet_protocols().map(Route::Network).collect(),
         };
         self.paths.iter().flat_map(of_path).collect()
+    }
+
+    fn packet_protocols(&self) -> impl Iterator<Item = String> {
+        let carrying = |name: &&String| PACKET_PROTOCOLS.contains(&name.as_str());
+        self.protocols.iter().filter(carrying).cloned()
     }
 
     /// All cells in the order in which they are measured.
@@ -345,115 +369,4 @@ fn check_names(axis: &'static str, names: &[String]) -> Result<(), MatrixError> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn seeds() -> Matrix {
-        Matrix {
-            connections: vec![1, 2, 10],
-            one_way_delays_ms: vec![50, 0],
-            tunings: vec!["None".into(), "Wan".into()],
-            paths: vec![Path::Direct, Path::Tunnel],
-            protocols: vec!["Native".into()],
-            duration_s: 5,
-            warm_up_s: 2,
-            rounds: 3,
-        }
-    }
-
-    #[test]
-    fn the_seeds_matrix_has_four_environments_and_24_cells() {
-        let matrix = seeds();
-        assert_eq!(matrix.check(), Ok(()));
-        let environments: Vec<_> = matrix
-            .environments()
-            .into_iter()
-            .map(|key| (key.index, key.one_way_delay_ms, key.tuning))
-            .collect();
-        assert_eq!(
-            environments,
-            [
-                (0, 50, "None".into()),
-                (1, 50, "Wan".into()),
-                (2, 0, "None".into()),
-                (3, 0, "Wan".into())
-            ]
-        );
-        let cells = matrix.cells();
-        assert_eq!(cells.len(), 24);
-        assert!(
-            cells
-                .iter()
-                .enumerate()
-                .all(|(index, cell)| cell.index == index)
-        );
-        let native = Route::Tunnel("Native".into());
-        let place = |cell: &CellKey| (cell.environment, cell.route.clone(), cell.connections);
-        assert_eq!(place(&cells[5]), (0, native, 10));
-        assert_eq!(place(&cells[6]), (1, Route::Direct, 1));
-    }
-
-    #[test]
-    fn protocols_are_compared_in_one_environment() {
-        let matrix = Matrix {
-            protocols: vec!["Jmux".into(), "Native".into()],
-            ..seeds()
-        };
-        assert_eq!(matrix.environments().len(), 4);
-        assert_eq!(matrix.cells().len(), 36);
-        let names = matrix
-            .routes()
-            .iter()
-            .map(Route::to_string)
-            .collect::<Vec<_>>();
-        assert_eq!(names, ["direct", "jmux", "native"]);
-        let direct = Matrix {
-            paths: vec![Path::Direct],
-            ..matrix
-        };
-        assert_eq!(direct.routes(), [Route::Direct]);
-    }
-
-    #[test]
-    fn what_cannot_be_run_is_refused_with_the_value() {
-        let check = |change: fn(&mut Matrix), message: &str| {
-            let mut matrix = seeds();
-            change(&mut matrix);
-            assert_eq!(matrix.check().unwrap_err().to_string(), message);
-        };
-        check(
-            |m| m.connections.clear(),
-            "connections has 0 values; 1 to 8 are possible",
-        );
-        check(
-            |m| m.connections = (1..10).collect(),
-            "connections has 9 values; 1 to 8 are possible",
-        );
-        check(|m| m.connections = vec![2, 2], "connections has 2 twice");
-        check(
-            |m| m.connections = vec![129],
-            "connections is 129; 1 to 128 are possible",
-        );
-        check(
-            |m| m.duration_s = 0,
-            "duration (seconds) is 0; 1 to 3600 are possible",
-        );
-        check(|m| m.rounds = 10, "rounds is 10; 1 to 9 are possible");
-        check(
-            |m| m.warm_up_s = 5,
-            "a warm-up of 5 s leaves nothing of a run of 5 s",
-        );
-        check(
-            |m| m.tunings = vec!["a b".into()],
-            "tunings has \"a b\"; names are 1 to 32 letters, digits and dashes",
-        );
-        check(
-            |m| {
-                m.connections = (1..=8).collect();
-                m.one_way_delays_ms = (1..=8).collect();
-                m.tunings = (1..=5).map(|n| format!("t{n}")).collect();
-            },
-            "the matrix has 640 cells; at most 512 are possible",
-        );
-    }
-}
+mod tests;

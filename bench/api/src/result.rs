@@ -59,7 +59,7 @@ pub struct Cell {
     /// Measured round trip of the idle path: median of [`crate::PROBES`] probes of 64 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rtt_ms: Option<f64>,
-    /// Sysctl profile of the gateways (tunnel) or of client and server (direct).
+    /// Sysctl profile of the gateways (tunnel), of client and server (direct), or of both (network).
     pub tuning: String,
     /// Parallel connections.
     pub connections: u32,
@@ -96,13 +96,13 @@ pub struct Cell {
     /// Release of the node's kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Congestion control on the delayed leg: of the carriers (tunnel) or of the client (direct).
+    /// Congestion control on the delayed leg: of the carriers (tunnel, network) or of the client (direct).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub congestion_control: Option<String>,
-    /// Most carriers that were up before or after a run, of all entry gateways (tunnel).
+    /// Most carriers that were up before or after a run, of all entry gateways (tunnel, network).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub carriers: Option<u32>,
-    /// Effective sysctls at the delayed leg's ends: of the gateways (tunnel), of the client (direct).
+    /// Effective sysctls at the delayed leg's ends: of the gateways (tunnel, network), of the client (direct).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub sysctls: BTreeMap<String, String>,
 }
@@ -209,9 +209,9 @@ impl Summary {
 }
 
 impl Extreme {
-    /// `cell` as a candidate: one with a ratio, off the direct path.
+    /// `cell` as a candidate: one of the tunnel, with a ratio.
     fn of(cell: &Cell) -> Option<Self> {
-        if cell.path == Path::Direct {
+        if cell.path != Path::Tunnel {
             return None;
         }
         Some(Self {
@@ -308,13 +308,14 @@ mod tests {
             cell(Path::Direct, Some(1.0), Status::Ok),
             cell(Path::Tunnel, Some(0.98), Status::Ok),
             cell(Path::Tunnel, Some(0.5), Status::Ok),
+            cell(Path::Network, Some(0.4), Status::Ok),
             cell(Path::Tunnel, None, Status::Failed),
             cell(Path::Tunnel, None, Status::Refused),
         ];
         let summary = Summary::of(&cells, 61);
         assert_eq!(
             (summary.cells, summary.ok, summary.failed, summary.refused),
-            (5, 3, 1, 1)
+            (6, 4, 1, 1)
         );
         assert_eq!(summary.worst.map(|cell| cell.ratio_to_direct), Some(0.5));
         assert_eq!(summary.best.map(|cell| cell.ratio_to_direct), Some(0.98));

@@ -46,6 +46,10 @@ pub struct Environment {
     /// One for each protocol; needed when the tunnel is measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tunnels: Vec<Tunnel>,
+    /// The tunnel that carries IP packets, with agents in the pods of its gateways; needed when the network is
+    /// measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Tunnel>,
 }
 
 /// The tunnel of one protocol.

@@ -165,6 +165,10 @@ pub fn ends<'a>(environment: &'a Environment, route: &Route) -> Option<(&'a Pair
             let tunnel = tunnels.find(|tunnel| tunnel.protocol == *protocol)?;
             Some((&tunnel.pair, &tunnel.gateway_status_urls))
         }
+        Route::Network(_) => {
+            let tunnel = environment.network.as_ref()?;
+            Some((&tunnel.pair, &tunnel.gateway_status_urls))
+        }
     }
 }
 
@@ -205,6 +209,7 @@ mod tests {
         Offer::Ready(Environment {
             direct: None,
             tunnels: tunnels.into(),
+            network: None,
         })
     }
 
@@ -252,5 +257,18 @@ mod tests {
         }
         let native = Route::Tunnel("Native".into());
         assert_eq!(board().offer(0, offer), Err(OfferError::NoPair(native)));
+    }
+
+    #[test]
+    fn a_network_without_agents_is_refused() {
+        let mut matrix = board().matrix;
+        matrix.paths.push(Path::Network);
+        let network = Route::Network("Native".into());
+        let refusal = Board::new(matrix).offer(0, ready()).unwrap_err();
+        assert_eq!(refusal, OfferError::NoPair(network));
+        assert_eq!(
+            refusal.to_string(),
+            "the environment has no agents for the route network"
+        );
     }
 }

@@ -107,7 +107,7 @@ impl Survey {
                 self.congestion_control = Some(info.congestion_control);
                 self.sysctls = info.sysctls;
             }
-            Path::Tunnel => self.fill_from_gateways(client).await?,
+            Path::Tunnel | Path::Network => self.fill_from_gateways(client).await?,
         }
         self.wait_until_open(client).await?;
         let until = Instant::now() + PROBING;

@@ -1,6 +1,7 @@
 //! The tunnel and the direct path side by side, for clients and servers that keep the kernel's defaults: what an
 //! application gets without the tunnel, and what the same application gets with it.
 
+use muxtunnel_bench_api::Path;
 use muxtunnel_bench_api::result::Cell;
 
 use super::{WIDE_MARK, cut, figure, ratio_figure, word};
@@ -15,7 +16,11 @@ pub(super) fn render(cells: &[Cell]) -> Vec<String> {
     let Some(delay) = longest.filter(|delay| *delay > 0) else {
         return Vec::new();
     };
-    let delayed = || cells.iter().filter(|cell| cell.one_way_delay_ms == delay);
+    // Client and server of IP packets have the sysctls of the gateways.
+    let delayed = || {
+        let delayed = cells.iter().filter(|cell| cell.one_way_delay_ms == delay);
+        delayed.filter(|cell| cell.path != Path::Network)
+    };
     let protocols = distinct(delayed().filter_map(|cell| cell.protocol.as_deref()));
     let tunnels = delayed().filter(|cell| cell.protocol.is_some());
     let mut tunings = distinct(tunnels.map(|cell| cell.tuning.as_str()));

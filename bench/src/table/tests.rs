@@ -133,6 +133,23 @@ fn columns_keep_their_places_whatever_is_in_them() {
 }
 
 #[test]
+fn the_network_has_a_row_and_no_place_in_the_comparison() {
+    let mut cells = measured();
+    let network = Cell {
+        path: Path::Network,
+        ..cells[8].clone()
+    };
+    cells.insert(9, network);
+    let table = render(&cells);
+    assert_eq!(
+        table.lines().nth(9).unwrap(),
+        "                     | network|     894      804..1022 |      0.43         0.43|  102.6   3.66     6"
+    );
+    let compared = |table: &str| table.split_once("One-way delay").unwrap().1.to_owned();
+    assert_eq!(compared(&table), compared(&render(&measured())));
+}
+
+#[test]
 fn a_figure_that_is_missing_is_missing_in_the_comparison_only_where_it_belongs() {
     let mut cells = measured();
     refuse(&mut cells[8]);

@@ -35,6 +35,29 @@ pub(crate) fn network_has_one_gateway(end: &str) -> Rule {
     )
 }
 
+/// The matrix has one row of it.
+pub(crate) fn network_measured_by_one_protocol() -> Rule {
+    rule(
+        "!self.paths.exists(p, p == 'Network') || \
+         self.protocols.filter(p, p in ['Native', 'Auto', 'QUIC']).size() == 1",
+        "'paths: Network needs one of the protocols Native, Auto and QUIC; protocols has %d of them'\
+         .format([self.protocols.filter(p, p in ['Native', 'Auto', 'QUIC']).size()])",
+    )
+}
+
+pub(crate) fn network_measured_with_one_gateway(end: &str) -> Rule {
+    rule(
+        format!(
+            "!self.paths.exists(p, p == 'Network') || !has(self.tunnel.{end}) || ((!has(self.tunnel.{end}.replicas) || \
+             self.tunnel.{end}.replicas == 1) && !has(self.tunnel.{end}.autoscaling))"
+        ),
+        format!(
+            "'paths: the packets of Network go through one {end} gateway: leave tunnel.{end}.' + \
+             (has(self.tunnel.{end}.autoscaling) ? 'autoscaling' : 'replicas') + ' out'"
+        ),
+    )
+}
+
 pub(crate) fn network_peers_are_of_an_exit() -> Rule {
     rule(
         "!has(self.network) || self.side == 'Exit' || !(has(self.network.peers) || \

@@ -91,3 +91,46 @@ spec:
     })
     .await
 }
+
+#[tokio::test]
+async fn ip_packets_are_measured_between_the_pods_of_the_gateways() -> Result<()> {
+    let _turn = turn::beside().await?;
+    with_temp_ns("benchmark", PodSecurity::Privileged, async |ns| {
+        let yaml = "
+apiVersion: muxtunnel.dev/v1alpha1
+kind: MuxBenchmark
+metadata: {name: routed}
+spec:
+  tunnel: {carrier: {security: {mode: None}}}
+  connections: [1, 2]
+  delays: [50ms, 0ms]
+  tunings: [None]
+  paths: [Direct, Network]
+  duration: 3s
+  warmUp: 1s
+  rounds: 1
+";
+        let name = benchmark::create(ns, yaml).await?;
+        let outcome = benchmark::end(ns, &name, Duration::from_secs(420)).await?;
+        println!("{}", outcome.log);
+        let network = outcome.cells().filter(|cell| cell["path"] == "network");
+        let network: Vec<_> = network.collect();
+        assert_eq!((outcome.cells().count(), network.len()), (8, 4));
+        for cell in network {
+            assert_eq!(
+                (&cell["status"], &cell["protocol"]),
+                (&json!("ok"), &json!("native")),
+                "{cell}"
+            );
+            let rate = cell["mbit_s"]["median"].as_f64().context("a figure")?;
+            assert!(rate > 1.0, "{cell}");
+            let rtt_ms = cell["rtt_ms"].as_f64().context("a round-trip time")?;
+            if cell["one_way_delay_ms"] == 50 {
+                assert!(EMULATED_RTT_MS.contains(&rtt_ms), "{cell}");
+            }
+        }
+        assert!(outcome.log.contains("| network|"), "a row of the table");
+        Ok(())
+    })
+    .await
+}

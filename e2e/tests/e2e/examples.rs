@@ -365,7 +365,12 @@ async fn a_gateway_as_a_sidecar_leads_from_a_unix_socket_and_takes_what_is_redir
 async fn the_benchmarks_are_accepted() -> Result<()> {
     let _turn = turn::beside().await?;
     with_temp_ns("example", PodSecurity::Restricted, async |ns| {
-        for file in ["muxbenchmark-demo.yaml", "muxbenchmark-full.yaml"] {
+        let files = [
+            "muxbenchmark-demo.yaml",
+            "muxbenchmark-full.yaml",
+            "muxbenchmark-network.yaml",
+        ];
+        for file in files {
             let object: Value = serde_yaml::from_str(&example(file)?)?;
             let name = object["metadata"]["name"].as_str().context("a name")?;
             // `make demo` runs it; here it is only judged.

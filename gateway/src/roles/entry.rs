@@ -384,7 +384,7 @@ impl Entry {
         }
     }
 
-    /// A session with an exit that the names lead to, where that of `place` is at the fallback; waits until there is one.
+    /// Returns a ready session with an exit of the names, where `place` is at the fallback. Waits until there is one.
     async fn instead_of_fallback(self: &Rc<Self>, place: usize, pool: config::Pool) -> Running {
         let mut discoveries = 0;
         loop {

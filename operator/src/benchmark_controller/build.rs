@@ -1,7 +1,8 @@
 //! From a validated benchmark to the objects that make it up. Pure: reads no cluster.
 //!
 //! What lives as long as the benchmark: Job, token, results. What an environment has: a MuxTunnel for
-//! each protocol, a Service behind them and up to four agents. One file a kind of object.
+//! each protocol, one that carries IP packets, a Service behind the others and up to four agents. One file a kind of
+//! object.
 
 pub mod agents;
 pub mod metadata;
@@ -103,10 +104,15 @@ pub fn environment(
             gateway,
         ));
     }
-    let mut services = vec![service];
+    let mut services = vec![service.clone()];
     if !benchmark.measures(Path::Tunnel) {
         tunnels.clear();
         services.clear();
+    }
+    if let Some(protocol) = benchmark.network_protocol() {
+        let network = tunnel::network(benchmark, environment, protocol);
+        self::gateways(settings, environment, &network, &service)?;
+        tunnels.push(network);
     }
     Ok(EnvironmentObjects {
         tunnels,

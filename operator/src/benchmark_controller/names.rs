@@ -11,12 +11,14 @@ use crate::labels;
 pub const ENVIRONMENT: &str = "muxtunnel.dev/environment";
 /// Component of the runner's Job, its pod, and what lives as long as the benchmark.
 pub use crate::labels::RUNNER;
+/// Name of the Secret with the token of runner and agents.
+pub use crate::muxbench::token;
 /// Component of the results.
 pub const RESULTS: &str = "results";
 /// Component of the child MuxTunnels.
 pub const TUNNEL: &str = "environment";
 
-/// One of the four agents of an environment.
+/// One of the agents of an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Agent {
     /// The path that it is an end of.
@@ -43,10 +45,20 @@ impl End {
             Self::Server => "exit",
         }
     }
+
+    /// Address of the interface in the pod of the gateway of the same end: of 198.18.0.0/15, which is for benchmarks
+    /// (RFC 2544, RFC 6890) and is no cluster's.
+    #[must_use]
+    pub const fn network_address(self) -> &'static str {
+        match self {
+            Self::Client => "198.18.0.1",
+            Self::Server => "198.18.0.2",
+        }
+    }
 }
 
 impl Agent {
-    /// All agents of an environment.
+    /// All agents of an environment that have pods of their own.
     pub const ALL: [Self; 4] = [
         Self {
             path: Path::Direct,
@@ -66,7 +78,7 @@ impl Agent {
         },
     ];
 
-    /// `direct-client` and so on: the component of its Deployment and pod.
+    /// `direct-client` and so on: the component of its Deployment and pod. Agents of the network are in the gateways'.
     #[must_use]
     pub const fn component(self) -> &'static str {
         match (self.path, self.end) {
@@ -74,6 +86,7 @@ impl Agent {
             (Path::Direct, End::Server) => "direct-server",
             (Path::Tunnel, End::Client) => "tunnel-client",
             (Path::Tunnel, End::Server) => "tunnel-server",
+            (Path::Network, end) => end.gateway_component(),
         }
     }
 
@@ -110,6 +123,12 @@ pub fn tunnel(benchmark: &str, index: usize, protocol: &str) -> String {
     )
 }
 
+/// Name of the child MuxTunnel that carries IP packets in the environment `index`.
+#[must_use]
+pub fn network(benchmark: &str, index: usize) -> String {
+    tunnel(benchmark, index, "network")
+}
+
 /// `e1` for the environment 0.
 #[must_use]
 pub fn environment(index: usize) -> String {
@@ -120,18 +139,6 @@ pub fn environment(index: usize) -> String {
 #[must_use]
 pub fn job(benchmark: &str) -> String {
     benchmark.to_owned()
-}
-
-/// Name of the Secret with the token of runner and agents. It has a part of the benchmark's UID, so that
-/// a Secret of that name is this benchmark's: the operator may not look into it.
-#[must_use]
-pub fn token(benchmark: &str, uid: &str) -> String {
-    let uid: String = uid
-        .chars()
-        .filter(char::is_ascii_alphanumeric)
-        .take(12)
-        .collect();
-    format!("{benchmark}-token-{uid}")
 }
 
 /// Name of the ConfigMap by which the runner knows the operator.

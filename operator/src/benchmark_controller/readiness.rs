@@ -85,17 +85,37 @@ fn addresses(
     let mut addresses = Addresses {
         direct: None,
         tunnels: Vec::new(),
+        network: None,
     };
     for route in benchmark.matrix.routes() {
         match route {
-            Route::Direct => addresses.direct = Some(pair(wanted, Path::Direct, None, seen)?),
+            Route::Direct => {
+                let agents = Agents::of(wanted, Path::Direct, seen);
+                addresses.direct = Some(pair(&agents, None)?);
+            }
             Route::Tunnel(protocol) => {
                 let name = names::tunnel(&benchmark.name, wanted.key.index, &protocol);
                 // The tunnel first: its conditions say more than its pods.
-                let entry = entry_host(&name, &seen.tunnels)?;
+                let entry = entry_host(ready_tunnel(&name, &seen.tunnels)?)?;
+                let agents = Agents::of(wanted, Path::Tunnel, seen);
                 addresses.tunnels.push(Tunnel {
                     protocol,
-                    pair: pair(wanted, Path::Tunnel, Some(entry), seen)?,
+                    pair: pair(&agents, Some(entry))?,
+                    gateway_status_urls: status_urls(&name, &seen.gateways),
+                });
+            }
+            Route::Network(protocol) => {
+                let name = names::network(&benchmark.name, wanted.key.index);
+                ready_tunnel(&name, &seen.tunnels)?;
+                let agents = Agents {
+                    path: Path::Network,
+                    label: (INSTANCE, name.clone()),
+                    pods: &seen.gateways,
+                };
+                let server = End::Server.network_address().to_owned();
+                addresses.network = Some(Tunnel {
+                    protocol,
+                    pair: pair(&agents, Some(server))?,
                     gateway_status_urls: status_urls(&name, &seen.gateways),
                 });
             }
@@ -114,27 +134,43 @@ fn status_urls(tunnel: &str, gateways: &[Pod]) -> Vec<String> {
         .collect()
 }
 
-/// The agents of a path; the client finds the server at `entry`, or at its own address.
-fn pair(
-    wanted: &Environment,
+/// Where the agents of a path are.
+struct Agents<'a> {
     path: Path,
-    entry: Option<String>,
-    seen: &Seen,
-) -> Result<Pair, NotReady> {
-    let host = |end| agent_host(wanted, Agent { path, end }, &seen.pods);
-    let (client, server) = (host(End::Client)?, host(End::Server)?);
+    /// What their pods have beside their component.
+    label: (&'static str, String),
+    pods: &'a [Pod],
+}
+
+impl<'a> Agents<'a> {
+    /// Those that have pods of their own.
+    fn of(wanted: &Environment, path: Path, seen: &'a Seen) -> Self {
+        Self {
+            path,
+            label: (ENVIRONMENT, environment(wanted.key.index)),
+            pods: &seen.pods,
+        }
+    }
+}
+
+/// The agents of a path; the client finds the server at `host`, or at its own address.
+fn pair(agents: &Agents<'_>, host: Option<String>) -> Result<Pair, NotReady> {
+    let (client, server) = (
+        agent_host(agents, End::Client)?,
+        agent_host(agents, End::Server)?,
+    );
     Ok(Pair {
         client_url: format!("http://{}:{HTTP_PORT}", in_url(&client)),
         server_url: format!("http://{}:{HTTP_PORT}", in_url(&server)),
-        host: entry.unwrap_or(server),
+        host: host.unwrap_or(server),
         iperf_port: IPERF_PORT,
         echo_port: ECHO_PORT,
         server_iperf_port: IPERF_PORT,
     })
 }
 
-/// The host under which the forwards are reached, once the tunnel is as asked.
-fn entry_host(name: &str, tunnels: &[MuxTunnel]) -> Result<String, NotReady> {
+/// The tunnel, once it is as asked.
+fn ready_tunnel<'a>(name: &str, tunnels: &'a [MuxTunnel]) -> Result<&'a MuxTunnel, NotReady> {
     let mut tunnels = tunnels.iter();
     let Some(tunnel) = tunnels.find(|tunnel| tunnel.metadata.name.as_deref() == Some(name)) else {
         let reason = format!("MuxTunnel {name} does not exist yet");
@@ -155,20 +191,26 @@ fn entry_host(name: &str, tunnels: &[MuxTunnel]) -> Result<String, NotReady> {
         return Err(verdict);
     }
     match current(tunnel_condition::READY) {
-        Some(ready) if ready.status == "True" => {}
+        Some(ready) if ready.status == "True" => Ok(tunnel),
         Some(ready) => {
             let reason = format!("MuxTunnel {name}: {}", ready.message);
-            return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
+            Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
         }
         None => {
             let reason = format!("MuxTunnel {name} has no conditions yet");
-            return Err(pending(Code::BenchmarkEnvironmentFailed, &reason));
+            Err(pending(Code::BenchmarkEnvironmentFailed, &reason))
         }
     }
+}
+
+/// The host under which the forwards are reached.
+fn entry_host(tunnel: &MuxTunnel) -> Result<String, NotReady> {
+    let status = tunnel.status.as_ref();
     let address = status
         .and_then(|status| status.entry.as_ref())
         .and_then(|e| e.address.clone());
     address.ok_or_else(|| {
+        let name = tunnel.name_any();
         let reason = format!("MuxTunnel {name} has no address of its entry yet");
         pending(Code::BenchmarkEnvironmentFailed, &reason)
     })
@@ -190,14 +232,19 @@ fn judge_wan(tunnel: &str, wan: &Condition) -> Option<NotReady> {
     })
 }
 
-fn agent_host(wanted: &Environment, agent: Agent, pods: &[Pod]) -> Result<String, NotReady> {
+fn agent_host(agents: &Agents<'_>, end: End) -> Result<String, NotReady> {
+    let agent = Agent {
+        path: agents.path,
+        end,
+    };
+    let (key, value) = &agents.label;
     let mine = |pod: &&Pod| {
         let label = |key: &str| pod.labels().get(key).map(String::as_str);
         label(COMPONENT) == Some(agent.component())
-            && label(ENVIRONMENT) == Some(environment(wanted.key.index).as_str())
+            && label(key) == Some(value.as_str())
             && pod.metadata.deletion_timestamp.is_none()
     };
-    let mut pods = pods.iter().filter(mine);
+    let mut pods = agents.pods.iter().filter(mine);
     let Some(pod) = pods.next() else {
         let reason = format!(
             "the pod of the agent {} does not exist yet",

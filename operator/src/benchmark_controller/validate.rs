@@ -51,6 +51,14 @@ impl ValidatedBenchmark {
     pub fn measures(&self, path: Path) -> bool {
         self.matrix.paths.contains(&path)
     }
+
+    /// The protocol of the tunnel that carries IP packets, if they are measured.
+    #[must_use]
+    pub fn network_protocol(&self) -> Option<Protocol> {
+        let mut carrying = self.protocols.iter();
+        let carrying = carrying.find(|protocol| configured(**protocol).can().packets);
+        carrying.copied().filter(|_| self.measures(Path::Network))
+    }
 }
 
 /// Why a benchmark cannot be run.
@@ -151,6 +159,7 @@ fn path_of(path: crds::Path) -> Path {
     match path {
         crds::Path::Direct => Path::Direct,
         crds::Path::Tunnel => Path::Tunnel,
+        crds::Path::Network => Path::Network,
     }
 }
 

@@ -5,6 +5,7 @@
 //! The schema's rules have refused most of what is wrong before; what was stored under an older schema comes here first. A
 //! forward whose Service is missing is left out and named, the others work.
 
+mod benchmark;
 mod carrier;
 mod certificates;
 mod end;
@@ -17,6 +18,7 @@ mod replicas;
 mod rollouts;
 mod ssh;
 
+pub use benchmark::OwningBenchmark;
 pub use carrier::{ValidatedLeaf, ValidatedSecurity};
 pub use certificates::{Identities, ValidatedCertificates};
 pub use forward::{Clients, ListenPort, UsersFile, ValidatedForward};
@@ -29,12 +31,10 @@ pub use ssh::ValidatedSsh;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::{Resource, ResourceExt};
 use muxtunnel_contract::{defaults, sysctls};
 use muxtunnel_crds::{
-    Backend, Carrier, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxBenchmark,
-    MuxTunnel, MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Transport,
-    Tuning, Wan,
+    Backend, Carrier, CongestionControl, Duration, Forward, Gateway, GatewayService, MuxTunnel,
+    MuxTunnelSpec, PodTemplate, Profile, Protocol, Rendezvous, Scope, Side, Transport, Tuning, Wan,
 };
 use muxtunnel_gateway_config as config;
 use muxtunnel_gateway_config::{Cidr, Pool, TIMEOUT_SECONDS_MAX, Timeouts, WebSocket};
@@ -82,8 +82,8 @@ pub struct ValidatedTunnel {
     pub forbidden: Vec<String>,
     /// What those forwards would dial: open streams to it end, since the permission may have been there before.
     pub denied: Vec<DeniedTarget>,
-    /// The MuxBenchmark that it is an environment of; its runner asks the gateways how they are.
-    pub benchmark: Option<String>,
+    /// The MuxBenchmark that it is an environment of.
+    pub benchmark: Option<OwningBenchmark>,
     /// `host:port` that entries dial, and with `leaf` exits, too.
     pub connect: String,
     /// `host:port` that entries dial where no address of the first answers.
@@ -264,7 +264,7 @@ fn valid(
         unready: found.unready,
         forbidden: [found.forbidden, unpermitted].concat(),
         denied: found.denied,
-        benchmark: benchmark(tunnel),
+        benchmark: OwningBenchmark::of(tunnel),
         connect,
         connect_fallback,
         leaf: carrier.rendezvous.as_ref().map(ValidatedLeaf::of),
@@ -410,16 +410,6 @@ fn listen_ports(forwards: &[Forward]) -> Vec<ListenPort> {
         clients: Clients::of(forward.listen.from.as_ref()),
     });
     ports.collect()
-}
-
-/// The MuxBenchmark that made it.
-fn benchmark(tunnel: &MuxTunnel) -> Option<String> {
-    let kind = MuxBenchmark::kind(&());
-    let owner = tunnel
-        .owner_references()
-        .iter()
-        .find(|owner| owner.controller == Some(true) && owner.kind == kind)?;
-    Some(owner.name.clone())
 }
 
 /// Whole seconds, a part of one counted as one: 0 would be never.

@@ -92,7 +92,7 @@ impl Links {
     }
 }
 
-/// What leads to an exit.
+/// How an exit was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum By {
     Names,
@@ -200,8 +200,8 @@ impl Entry {
             .send_modify(|exits| _ = exits.insert(place, Taken { at, by }));
     }
 
-    /// Connects to an exit that the names lead to, once one of them answers: `discoveries` have found none. Waits for ever
-    /// where `place` is not at the fallback, or where further sessions are no use.
+    /// Connects to an exit of the names once one of them answers; `discoveries` counts attempts that found none. Waits
+    /// for ever if `place` is not at the fallback, or if an entry has one session in any case.
     pub(super) async fn found_instead_of_fallback(
         &self,
         place: usize,
@@ -252,8 +252,8 @@ impl Entry {
         self.exits.send_modify(|exits| _ = exits.remove(&place));
     }
 
-    /// Waits until it is worth trying again whether there is an exit for `place`. Nobody knows which exit the fallback leads
-    /// to, so no other place has one meanwhile: it could be the same.
+    /// Waits until it is worth trying again whether there is an exit for `place`. While the first place is at the fallback,
+    /// no other place has an exit: it could be the same one.
     pub(super) async fn may_be_for(&self, place: usize) {
         if self.has_one_exit() {
             return std::future::pending().await;

@@ -2,33 +2,27 @@
 //!
 //! The tunnel pair keeps the kernel's defaults and has no emulation. The direct pair has the sysctls
 //! of the gateways and the same delay, made by the same sidecar on the ports of iperf and echo. Each
-//! agent stands where the gateways of its end stand.
+//! agent stands where the gateways of its end stand. The agents of the network are in the pods of its gateways, which the
+//! controller of the tunnel builds.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, DeploymentStrategy};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerPort, HTTPGetAction, PodSecurityContext, PodSpec, PodTemplateSpec, Probe,
-    ResourceRequirements, SeccompProfile, SecretVolumeSource, Service, ServicePort, ServiceSpec,
-    Volume, VolumeMount,
+    PodSecurityContext, PodSpec, PodTemplateSpec, SeccompProfile, Service, ServicePort,
+    ServiceSpec, Volume,
 };
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
-use muxtunnel_bench_api::{ECHO_PORT, HTTP_PORT, IPERF_PORT, Path};
+use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 
 use super::metadata::owned;
 use crate::benchmark_controller::names::{self, Agent, environment_labels};
 use crate::benchmark_controller::readiness::WAN_CONTAINER;
 use crate::benchmark_controller::validate::{Environment, ValidatedBenchmark};
-use crate::pods::unprivileged;
+use crate::muxbench;
 use crate::settings::Settings;
 use crate::tunnel_controller::build::service::PREFER_DUAL_STACK;
 
-/// Where the token is in every container of a benchmark.
-pub const TOKEN_FILE: &str = "/etc/muxbench/token";
-/// Directory of [`TOKEN_FILE`].
-const TOKEN_DIRECTORY: &str = "/etc/muxbench";
-const TOKEN_VOLUME: &str = "token";
 /// An agent has nothing to drain.
 const GRACE_SECONDS: i64 = 5;
 /// User and group of the images.
@@ -45,9 +39,8 @@ pub fn deployment(
 ) -> Deployment {
     let index = environment.key.index;
     let labels = environment_labels(&benchmark.name, agent.component(), index);
-    let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
     let mut spec = PodSpec {
-        containers: vec![container(settings, "agent", args)],
+        containers: vec![muxbench::agent(settings)],
         termination_grace_period_seconds: Some(GRACE_SECONDS),
         node_selector: gateway.node_selector.clone(),
         tolerations: gateway.tolerations.clone(),
@@ -134,60 +127,11 @@ pub fn pod(benchmark: &ValidatedBenchmark) -> PodSpec {
             }),
             ..PodSecurityContext::default()
         }),
-        volumes: Some(vec![Volume {
-            name: TOKEN_VOLUME.to_owned(),
-            secret: Some(SecretVolumeSource {
-                secret_name: Some(names::token(&benchmark.name, &benchmark.owner.uid)),
-                ..SecretVolumeSource::default()
-            }),
-            ..Volume::default()
-        }]),
+        volumes: Some(vec![muxbench::token_volume(names::token(
+            &benchmark.name,
+            &benchmark.owner.uid,
+        ))]),
         ..PodSpec::default()
-    }
-}
-
-/// A container of muxbench.
-#[must_use]
-pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Container {
-    let request = |amount: &str| Quantity(amount.to_owned());
-    Container {
-        name: name.to_owned(),
-        image: Some(settings.bench_image.clone()),
-        image_pull_policy: Some(settings.image_pull_policy.clone()),
-        args: Some(args),
-        ports: Some(vec![ContainerPort {
-            name: Some("http".to_owned()),
-            container_port: HTTP_PORT.into(),
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }]),
-        readiness_probe: Some(Probe {
-            http_get: Some(HTTPGetAction {
-                path: Some("/healthz".to_owned()),
-                port: IntOrString::Int(HTTP_PORT.into()),
-                ..HTTPGetAction::default()
-            }),
-            period_seconds: Some(2),
-            timeout_seconds: Some(5),
-            ..Probe::default()
-        }),
-        // No limit of CPU: a throttled agent would measure its own throttling.
-        resources: Some(ResourceRequirements {
-            requests: Some(
-                [("cpu", "10m"), ("memory", "16Mi")]
-                    .map(|(name, amount)| (name.to_owned(), request(amount)))
-                    .into(),
-            ),
-            ..ResourceRequirements::default()
-        }),
-        security_context: Some(unprivileged()),
-        volume_mounts: Some(vec![VolumeMount {
-            name: TOKEN_VOLUME.to_owned(),
-            mount_path: TOKEN_DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        }]),
-        ..Container::default()
     }
 }
 

@@ -8,11 +8,12 @@ use k8s_openapi::api::core::v1::{
 };
 use kube::api::ObjectMeta;
 
-use super::agents::{TOKEN_FILE, container, pod};
+use super::agents::pod;
 use super::metadata::owned;
 use crate::benchmark_controller::names::{self, RUNNER};
 use crate::benchmark_controller::validate::ValidatedBenchmark;
 use crate::labels;
+use crate::muxbench::{TOKEN_FILE, container};
 use crate::settings::Settings;
 
 /// Key of the token in its Secret.

@@ -1,10 +1,10 @@
-//! The MuxTunnels of an environment: one for each protocol, all to the same server.
+//! The MuxTunnels of an environment: one for each protocol, all to the same server, and the one that carries IP packets.
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use muxtunnel_bench_api::{ECHO_PORT, IPERF_PORT, Path};
 use muxtunnel_crds::{
     Carrier, Duration, Forward, Listen, ListenFrom, ListenProtocol, MuxTunnel, MuxTunnelSpec,
-    Protocol, ServiceTarget, Side, Target, Tuning, Wan,
+    Network, Protocol, ServiceTarget, Side, Target, Tuning, Wan,
 };
 
 use super::metadata::owned;
@@ -76,6 +76,27 @@ pub fn tunnel(
         spec,
         status: None,
     }
+}
+
+/// The tunnel of `protocol` that carries IP packets between the addresses of its gateways, in whose pods the agents are.
+#[must_use]
+pub fn network(
+    benchmark: &ValidatedBenchmark,
+    environment: &Environment,
+    protocol: Protocol,
+) -> MuxTunnel {
+    let [entry, exit] = [End::Client, End::Server].map(|end| end.network_address().to_owned());
+    let mut tunnel = tunnel(benchmark, environment, protocol);
+    tunnel.metadata.name = Some(names::network(&benchmark.name, environment.key.index));
+    tunnel.spec.forwards.clear();
+    tunnel.spec.network = Some(Network {
+        entry_cidrs: vec![format!("{entry}/32")],
+        exit_cidrs: vec![format!("{exit}/32")],
+        entry_addresses: vec![entry],
+        exit_addresses: vec![exit],
+        ..Network::default()
+    });
+    tunnel
 }
 
 /// Its clients are agents of `namespace`, however the entry's Service is exposed.

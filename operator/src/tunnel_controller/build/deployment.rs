@@ -1,5 +1,5 @@
-//! The Deployment of a gateway. Meets the Pod Security level `restricted`, unless WAN emulation adds its
-//! container.
+//! The Deployment of a gateway. Meets the Pod Security level `restricted`, unless WAN emulation or a network adds its
+//! container. The gateway of a network that a MuxBenchmark measures has an agent beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +24,7 @@ use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT, Config};
 use super::service::{SSH, carrier_port_names};
 use super::{BuildError, End, config_map, metadata, network, wan};
 use crate::labels;
+use crate::muxbench;
 use crate::pods;
 use crate::settings::Settings;
 use crate::tunnel_controller::config_file::{FILE, STATIC_HASH};
@@ -176,6 +177,11 @@ fn pod(
     let (mut volumes, mounts): (Vec<_>, Vec<_>) = mounted(tunnel, end, gateway).into_iter().unzip();
     let reads_secrets = !end.secrets(tunnel).is_empty();
     volumes.extend(tunnel.wan.as_ref().map(|_| wan::volume()));
+    let token = tunnel.benchmark.as_ref();
+    let token = token.and_then(|benchmark| benchmark.agents_token.clone());
+    let agent = token.as_ref().map(|_| muxbench::agent(settings));
+    volumes.extend(token.map(muxbench::token_volume));
+    let gateway_container = container(tunnel, end, gateway, settings, mounts);
     let init_containers = init_containers(tunnel, end, settings);
     let mut placed = placed(&gateway.template);
     if let Some(rollout) = avoided(tunnel, end) {
@@ -190,7 +196,7 @@ fn pod(
         ),
         security_context: Some(pod_security(tunnel.sysctls(), reads_secrets)),
         init_containers: some(&init_containers),
-        containers: vec![container(tunnel, end, gateway, settings, mounts)],
+        containers: [gateway_container].into_iter().chain(agent).collect(),
         volumes: Some(volumes),
         affinity: Some(apart(placed.affinity.clone(), &own_labels)),
         topology_spread_constraints: some(&gateway.template.topology_spread_constraints)

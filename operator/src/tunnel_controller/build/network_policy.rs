@@ -12,13 +12,14 @@ use k8s_openapi::api::networking::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_bench_api::HTTP_PORT;
 use muxtunnel_gateway_config::{ADMIN_PORT, CARRIER_PORT};
 
 use super::service::{TCP, carrier_port_names};
 use super::{End, metadata};
 use crate::labels;
 use crate::settings::AdminPeers;
-use crate::tunnel_controller::validate::{Clients, ValidatedTunnel};
+use crate::tunnel_controller::validate::{Clients, OwningBenchmark, ValidatedTunnel};
 
 /// Label that every namespace has, with its name.
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
@@ -42,12 +43,21 @@ pub(super) fn build(tunnel: &ValidatedTunnel, end: End, peers: &AdminPeers) -> N
         .into_iter()
         .map(|(clients, ports)| rule(client_peers(clients), ports, TCP));
     let admin = rule(admin_peers(tunnel, peers), [ADMIN_PORT], TCP);
+    let agents = tunnel.benchmark.as_ref();
+    let agents = agents.filter(|benchmark| benchmark.agents_token.is_some());
+    let agents = agents.map(|benchmark| rule(vec![runner(benchmark)], [HTTP_PORT], TCP));
     NetworkPolicy {
         metadata: metadata(tunnel, end),
         spec: Some(NetworkPolicySpec {
             pod_selector: Some(having(labels::child(&tunnel.name, end.component()))),
             policy_types: Some(vec!["Ingress".to_owned()]),
-            ingress: Some(carriers.chain(listened).chain([admin]).collect()),
+            ingress: Some(
+                carriers
+                    .chain(listened)
+                    .chain([admin])
+                    .chain(agents)
+                    .collect(),
+            ),
             egress: None,
         }),
     }
@@ -104,13 +114,17 @@ fn admin_peers(tunnel: &ValidatedTunnel, peers: &AdminPeers) -> Vec<NetworkPolic
         namespace_selector: Some(having(metrics.clone())),
         ..NetworkPolicyPeer::default()
     });
-    let benchmark = tunnel.benchmark.as_deref();
-    let runner = benchmark.map(|benchmark| pods(None, labels::child(benchmark, labels::RUNNER)));
+    let runner = tunnel.benchmark.as_ref().map(runner);
     [operator]
         .into_iter()
         .chain(metrics)
         .chain(runner)
         .collect()
+}
+
+/// The runner of the benchmark that a tunnel is an environment of.
+fn runner(benchmark: &OwningBenchmark) -> NetworkPolicyPeer {
+    pods(None, labels::child(&benchmark.name, labels::RUNNER))
 }
 
 /// Pods that have `labels`, in the tunnel's namespace or in those that have `namespace`.

@@ -8,6 +8,8 @@ use muxtunnel_operator::benchmark_controller::build::{
     EnvironmentObjects, environment, results, runner,
 };
 use muxtunnel_operator::benchmark_controller::validate::validate;
+use muxtunnel_operator::settings::Settings;
+use muxtunnel_operator::tunnel_controller;
 use muxtunnel_testkit::pod_security::violations;
 use serde_json::{Value, json};
 
@@ -177,6 +179,93 @@ fn a_path_that_is_not_measured_has_no_objects() {
     assert!(objects.tunnels.is_empty() && objects.services.is_empty());
     let names: Vec<_> = agents.keys().collect();
     assert_eq!(names, ["probe-e1-direct-client", "probe-e1-direct-server"]);
+}
+
+#[test]
+fn ip_packets_have_a_tunnel_without_forwards_whose_gateways_have_the_agents_beside_them() {
+    let spec = format!("{SPEC}paths: [Network]\nprotocols: [Jmux, Native]\n");
+    let (objects, agents) = built(&spec, 0);
+    assert!(agents.is_empty() && objects.services.is_empty());
+    let [tunnel] = objects.tunnels.try_into().unwrap();
+    assert_eq!(tunnel.name_any(), "probe-e1-network");
+    assert!(tunnel.spec.forwards.is_empty());
+    let network = serde_json::to_value(&tunnel.spec.network).unwrap();
+    assert_eq!(network["entryAddresses"], json!(["198.18.0.1"]));
+    assert_eq!(network["exitCIDRs"], json!(["198.18.0.2/32"]));
+    let carrier = tunnel.spec.carrier.as_ref().unwrap();
+    assert_eq!(carrier.protocol, Protocol::Native);
+
+    for pod in gateways(tunnel) {
+        let [gateway, agent] = pod["containers"].as_array().unwrap().as_slice() else {
+            panic!("{}", pod["containers"]);
+        };
+        assert_eq!(
+            (&gateway["name"], &agent["name"]),
+            (&json!("gateway"), &json!("agent"))
+        );
+        assert_eq!(
+            agent["args"],
+            json!(["agent", "--token-file=/etc/muxbench/token"])
+        );
+        let volumes = pod["volumes"].as_array().unwrap();
+        let token = json!({"name": "token", "secret": {"secretName": "probe-token-uidofprobe"}});
+        assert!(volumes.contains(&token), "{volumes:?}");
+        let mut found = violations(&pod);
+        found.retain(|control| !control.ends_with(": wan") && !control.ends_with(": network"));
+        assert!(found.is_empty(), "{found:?}");
+    }
+}
+
+#[test]
+fn gateways_of_other_tunnels_have_no_agent_beside_them() {
+    let (objects, _) = built(SPEC, 0);
+    let [tunnel] = objects.tunnels.try_into().unwrap();
+    let mut free = built(&format!("{SPEC}paths: [Network]\n"), 0)
+        .0
+        .tunnels
+        .remove(0);
+    free.metadata.owner_references = None;
+    for tunnel in [tunnel, free] {
+        for pod in gateways(tunnel) {
+            assert_eq!(pod["containers"].as_array().unwrap().len(), 1);
+        }
+    }
+}
+
+/// The pods that the tunnel's controller makes of a tunnel that exists.
+fn gateways(mut tunnel: MuxTunnel) -> Vec<Value> {
+    tunnel.metadata.uid = Some("uid-of-the-tunnel".to_owned());
+    let valid = tunnel_controller::validate::validate(&tunnel, &Default::default(), &settings());
+    let resources = tunnel_controller::build::build(&valid.unwrap(), &settings()).unwrap();
+    let pods = resources.deployments.into_iter();
+    let pods = pods.map(|deployment| json!(deployment.spec.unwrap().template.spec));
+    let pods: Vec<_> = pods.collect();
+    assert_eq!(pods.len(), 2);
+    pods
+}
+
+#[test]
+fn protocols_that_carry_packets_are_those_of_the_gateways() {
+    let all = muxtunnel_gateway_config::Protocol::ALL.map(|protocol| protocol.can());
+    let carrying = all.iter().filter(|can| can.packets).map(|can| can.name);
+    assert_eq!(
+        carrying.collect::<Vec<_>>(),
+        muxtunnel_bench_api::PACKET_PROTOCOLS
+    );
+}
+
+#[test]
+fn a_network_that_the_installation_does_not_permit_is_refused_with_a_sentence() {
+    let valid = validate(&benchmark(&format!("{SPEC}paths: [Network]\n"))).unwrap();
+    let without = Settings {
+        network: false,
+        ..settings()
+    };
+    let refusal = environment(&without, &valid, &valid.environments[0]).unwrap_err();
+    assert!(
+        refusal.to_string().contains("network.enabled=true"),
+        "{refusal}"
+    );
 }
 
 #[test]

@@ -352,6 +352,25 @@ fn the_runner_of_a_benchmark_asks_its_own_tunnels_how_they_are() {
 }
 
 #[test]
+fn the_runner_alone_reaches_the_agents_beside_the_gateways_of_a_network() {
+    let network = "network: {entryCIDRs: [10.72.0.1/32], exitCIDRs: [10.72.0.2/32]}\n";
+    let mut object = tunnel_json(network);
+    object["metadata"]["ownerReferences"] = json!([{
+        "apiVersion": "muxtunnel.dev/v1alpha1", "kind": "MuxBenchmark",
+        "name": "probe", "uid": "u", "controller": true,
+    }]);
+    let tunnel = serde_json::from_value(object).unwrap();
+    let Ok(tunnel) = validate(&tunnel, &shop(), &settings()) else {
+        panic!("not valid");
+    };
+    for line in matrix(&tunnel, &[("entry", &[64002]), ("exit", &[64002])]) {
+        let runner = "runner: entry:64002 exit:64002";
+        assert!(line == runner || line.ends_with(": "), "{line}");
+        assert!(line == runner || !line.starts_with("runner"), "{line}");
+    }
+}
+
+#[test]
 fn there_are_none_where_the_installation_has_none() {
     let settings = Settings {
         network_policy: None,

@@ -1,0 +1,139 @@
+use super::*;
+
+fn seeds() -> Matrix {
+    Matrix {
+        connections: vec![1, 2, 10],
+        one_way_delays_ms: vec![50, 0],
+        tunings: vec!["None".into(), "Wan".into()],
+        paths: vec![Path::Direct, Path::Tunnel],
+        protocols: vec!["Native".into()],
+        duration_s: 5,
+        warm_up_s: 2,
+        rounds: 3,
+    }
+}
+
+#[test]
+fn the_seeds_matrix_has_four_environments_and_24_cells() {
+    let matrix = seeds();
+    assert_eq!(matrix.check(), Ok(()));
+    let environments: Vec<_> = matrix
+        .environments()
+        .into_iter()
+        .map(|key| (key.index, key.one_way_delay_ms, key.tuning))
+        .collect();
+    assert_eq!(
+        environments,
+        [
+            (0, 50, "None".into()),
+            (1, 50, "Wan".into()),
+            (2, 0, "None".into()),
+            (3, 0, "Wan".into())
+        ]
+    );
+    let cells = matrix.cells();
+    assert_eq!(cells.len(), 24);
+    assert!(
+        cells
+            .iter()
+            .enumerate()
+            .all(|(index, cell)| cell.index == index)
+    );
+    let native = Route::Tunnel("Native".into());
+    let place = |cell: &CellKey| (cell.environment, cell.route.clone(), cell.connections);
+    assert_eq!(place(&cells[5]), (0, native, 10));
+    assert_eq!(place(&cells[6]), (1, Route::Direct, 1));
+}
+
+#[test]
+fn protocols_are_compared_in_one_environment() {
+    let matrix = Matrix {
+        protocols: vec!["Jmux".into(), "Native".into()],
+        ..seeds()
+    };
+    assert_eq!(matrix.environments().len(), 4);
+    assert_eq!(matrix.cells().len(), 36);
+    let names = matrix
+        .routes()
+        .iter()
+        .map(Route::to_string)
+        .collect::<Vec<_>>();
+    assert_eq!(names, ["direct", "jmux", "native"]);
+    let direct = Matrix {
+        paths: vec![Path::Direct],
+        ..matrix
+    };
+    assert_eq!(direct.routes(), [Route::Direct]);
+}
+
+#[test]
+fn ip_packets_have_one_route_by_the_protocol_that_carries_them() {
+    let matrix = Matrix {
+        paths: vec![Path::Direct, Path::Tunnel, Path::Network],
+        protocols: vec!["Jmux".into(), "QUIC".into()],
+        ..seeds()
+    };
+    assert_eq!(matrix.check(), Ok(()));
+    let routes = matrix.routes();
+    let names = routes.iter().map(Route::to_string).collect::<Vec<_>>();
+    assert_eq!(names, ["direct", "jmux", "quic", "network"]);
+    assert_eq!(routes[3].protocol().as_deref(), Some("quic"));
+    assert_eq!(routes[3].path().to_string().parse(), Ok(Path::Network));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_the_value() {
+    let check = |change: fn(&mut Matrix), message: &str| {
+        let mut matrix = seeds();
+        change(&mut matrix);
+        assert_eq!(matrix.check().unwrap_err().to_string(), message);
+    };
+    check(
+        |m| m.connections.clear(),
+        "connections has 0 values; 1 to 8 are possible",
+    );
+    check(
+        |m| m.connections = (1..10).collect(),
+        "connections has 9 values; 1 to 8 are possible",
+    );
+    check(|m| m.connections = vec![2, 2], "connections has 2 twice");
+    check(
+        |m| m.connections = vec![129],
+        "connections is 129; 1 to 128 are possible",
+    );
+    check(
+        |m| m.duration_s = 0,
+        "duration (seconds) is 0; 1 to 3600 are possible",
+    );
+    check(|m| m.rounds = 10, "rounds is 10; 1 to 9 are possible");
+    check(
+        |m| m.warm_up_s = 5,
+        "a warm-up of 5 s leaves nothing of a run of 5 s",
+    );
+    check(
+        |m| {
+            m.paths = vec![Path::Network];
+            m.protocols = vec!["Jmux".into()];
+        },
+        "paths has Network, which needs one of the protocols Native and QUIC; protocols has 0 of them",
+    );
+    check(
+        |m| {
+            m.paths = vec![Path::Network];
+            m.protocols = vec!["Native".into(), "QUIC".into()];
+        },
+        "paths has Network, which needs one of the protocols Native and QUIC; protocols has 2 of them",
+    );
+    check(
+        |m| m.tunings = vec!["a b".into()],
+        "tunings has \"a b\"; names are 1 to 32 letters, digits and dashes",
+    );
+    check(
+        |m| {
+            m.connections = (1..=8).collect();
+            m.one_way_delays_ms = (1..=8).collect();
+            m.tunings = (1..=5).map(|n| format!("t{n}")).collect();
+        },
+        "the matrix has 640 cells; at most 512 are possible",
+    );
+}

@@ -1,0 +1,96 @@
+//! The containers of muxbench: the runner, and agents. Agents have pods of their own, and those that measure IP packets are
+//! in the pods of gateways: no other pod has a route into a tunnel's network.
+
+use k8s_openapi::api::core::v1::{
+    Container, ContainerPort, HTTPGetAction, Probe, ResourceRequirements, SecretVolumeSource,
+    Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use muxtunnel_bench_api::HTTP_PORT;
+
+use crate::pods::unprivileged;
+use crate::settings::Settings;
+
+/// Where the token is in every container of a benchmark.
+pub const TOKEN_FILE: &str = "/etc/muxbench/token";
+/// Directory of [`TOKEN_FILE`].
+const TOKEN_DIRECTORY: &str = "/etc/muxbench";
+const TOKEN_VOLUME: &str = "token";
+
+/// Name of the Secret with the token of a benchmark's runner and agents. It has a part of the benchmark's UID, so that
+/// a Secret of that name is this benchmark's: the operator may not look into it.
+#[must_use]
+pub fn token(benchmark: &str, uid: &str) -> String {
+    let uid: String = uid
+        .chars()
+        .filter(char::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
+    format!("{benchmark}-token-{uid}")
+}
+
+/// The volume that containers of muxbench mount. `secret`: [`token`].
+#[must_use]
+pub fn token_volume(secret: String) -> Volume {
+    Volume {
+        name: TOKEN_VOLUME.to_owned(),
+        secret: Some(SecretVolumeSource {
+            secret_name: Some(secret),
+            ..SecretVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// The container of an agent.
+#[must_use]
+pub fn agent(settings: &Settings) -> Container {
+    let args = vec!["agent".to_owned(), format!("--token-file={TOKEN_FILE}")];
+    container(settings, "agent", args)
+}
+
+/// A container of muxbench.
+#[must_use]
+pub fn container(settings: &Settings, name: &str, args: Vec<String>) -> Container {
+    let request = |amount: &str| Quantity(amount.to_owned());
+    Container {
+        name: name.to_owned(),
+        image: Some(settings.bench_image.clone()),
+        image_pull_policy: Some(settings.image_pull_policy.clone()),
+        args: Some(args),
+        ports: Some(vec![ContainerPort {
+            name: Some("http".to_owned()),
+            container_port: HTTP_PORT.into(),
+            protocol: Some("TCP".to_owned()),
+            ..ContainerPort::default()
+        }]),
+        readiness_probe: Some(Probe {
+            http_get: Some(HTTPGetAction {
+                path: Some("/healthz".to_owned()),
+                port: IntOrString::Int(HTTP_PORT.into()),
+                ..HTTPGetAction::default()
+            }),
+            period_seconds: Some(2),
+            timeout_seconds: Some(5),
+            ..Probe::default()
+        }),
+        // No limit of CPU: a throttled agent would measure its own throttling.
+        resources: Some(ResourceRequirements {
+            requests: Some(
+                [("cpu", "10m"), ("memory", "16Mi")]
+                    .map(|(name, amount)| (name.to_owned(), request(amount)))
+                    .into(),
+            ),
+            ..ResourceRequirements::default()
+        }),
+        security_context: Some(unprivileged()),
+        volume_mounts: Some(vec![VolumeMount {
+            name: TOKEN_VOLUME.to_owned(),
+            mount_path: TOKEN_DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        }]),
+        ..Container::default()
+    }
+}
