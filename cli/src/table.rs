@@ -133,8 +133,15 @@ mod tests {
             let widest = drawn.lines().map(|line| line.chars().count()).max();
             assert!(widest.is_some_and(|widest| widest <= columns && widest > columns - 5));
             let mut lines = drawn.lines().skip(1);
-            assert!(lines.next().is_some_and(|line| line.starts_with("a-name  word")));
-            assert!(lines.all(|line| line.starts_with("        word")), "{drawn}");
+            assert!(
+                lines
+                    .next()
+                    .is_some_and(|line| line.starts_with("a-name  word"))
+            );
+            assert!(
+                lines.all(|line| line.starts_with("        word")),
+                "{drawn}"
+            );
         }
         let whole = draw(&["NAME", "MESSAGE"], rows, style(usize::MAX));
         assert_eq!(whole.lines().count(), 2);
@@ -146,7 +153,10 @@ mod tests {
         let message = format!("the pod {pod} does not start");
         let rows = vec![vec![name.clone(), "True".into(), message]];
         let drawn = draw(&["NAME", "READY", "MESSAGE"], rows, style(60));
-        assert!(drawn.contains(&format!("\n{name}  True   the pod\n")), "{drawn}");
+        assert!(
+            drawn.contains(&format!("\n{name}  True   the pod\n")),
+            "{drawn}"
+        );
         assert!(drawn.contains(&format!(" {pod}\n")), "{drawn}");
     }
 

@@ -1,7 +1,6 @@
 //! The command line: what was typed, and the configuration it means.
 
 mod address;
-mod check;
 mod completions;
 #[cfg(test)]
 mod examples;
@@ -9,9 +8,7 @@ mod forwards;
 mod help;
 mod keygen;
 mod network;
-mod log_format;
 mod security;
-mod status;
 mod tls_files;
 mod tun;
 mod udp_buffers;
@@ -25,18 +22,14 @@ use muxtunnel_gateway_config::{
     Transport,
 };
 
-use crate::base::log::Format;
 use crate::process::Source;
 use forwards::ForwardArgs;
-use log_format::LogArgs;
 use network::{NetworkArgs, NetworkRules};
 use security::SecurityArgs;
 
-pub use check::Check;
 pub use completions::Completions;
 pub use keygen::Keygen;
 pub use network::TemporaryInterface;
-pub use status::Status;
 pub use tun::Tun;
 pub use udp_buffers::udp_buffers;
 
@@ -44,7 +37,7 @@ pub use udp_buffers::udp_buffers;
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = help::MUXGATE
+    after_help = help::EXAMPLES
 )]
 pub struct Cli {
     #[command(subcommand)]
@@ -54,42 +47,27 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Runs the gateway that a YAML file describes; changed forwards are taken over while it runs.
-    #[command(after_help = help::RUN)]
     Run {
         /// The configuration file.
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
-        #[command(flatten)]
-        log: LogArgs,
     },
-    /// Parses and validates a configuration file. Prints the first error with its line, its field and its remedy.
-    #[command(after_help = help::CHECK)]
-    Check(Check),
-    /// Prints the state of a running gateway: sessions, carriers, streams and packets. It needs the gateway's --admin.
-    #[command(after_help = help::STATUS)]
-    Status(Status),
     /// Accepts carriers and dials targets.
-    #[command(after_help = help::EXIT)]
-    Exit(Box<ExitArgs>),
+    Exit(ExitArgs),
     /// Listens for connections and dials the exit.
-    #[command(after_help = help::ENTRY)]
-    Entry(Box<EntryArgs>),
+    Entry(EntryArgs),
     /// Writes a new private key for `--security noise`, and prints the public one; or, with --tls, an authority and
     /// a certificate for each side.
-    #[command(after_help = help::KEYGEN)]
     Keygen(Keygen),
     /// Prints a script that completes muxgate's command line in a shell.
-    #[command(after_help = help::COMPLETIONS)]
     Completions(Completions),
     /// Prints what buffers the kernel gives UDP sockets here; fails where a gateway asks for more.
-    #[command(after_help = help::UDP_BUFFERS)]
     UdpBuffers,
     /// Makes the interface that a gateway without rights carries IP packets from and to, or deletes it.
     #[command(subcommand)]
     Tun(Tun),
     /// Joins the connections of entries and exits that cannot reach each other; sees only what they
     /// say to each other.
-    #[command(after_help = help::RENDEZVOUS)]
     Rendezvous(RendezvousArgs),
 }
 
@@ -98,10 +76,6 @@ enum Command {
 pub enum Task {
     /// A gateway.
     Run(Source),
-    /// The check of a configuration file.
-    Check(Check),
-    /// The state of a running gateway.
-    Status(Status),
     /// A key, or certificates.
     Keygen(Keygen),
     /// A script.
@@ -156,8 +130,6 @@ struct RendezvousArgs {
     /// Event loops, 1..=64 [default: one a core].
     #[arg(long, value_name = "N")]
     workers: Option<u16>,
-    #[command(flatten)]
-    log: LogArgs,
 }
 
 /// What both sides must be told.
@@ -200,8 +172,6 @@ struct Common {
     /// broken, and for comparison.
     #[arg(long)]
     no_splice: bool,
-    #[command(flatten)]
-    log: LogArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -330,32 +300,17 @@ impl Cli {
         }
     }
 
-    /// The form of the log.
-    #[must_use]
-    pub fn log_format(&self) -> Format {
-        let args = match &self.command {
-            Command::Run { log, .. } => log,
-            Command::Exit(args) => &args.common.log,
-            Command::Entry(args) => &args.common.log,
-            Command::Rendezvous(args) => &args.log,
-            _ => return Format::Text,
-        };
-        args.format()
-    }
-
     /// What was asked for.
     ///
     /// # Errors
     /// Options that do not go together.
     pub fn task(self) -> Result<Task, String> {
         Ok(Task::Run(match self.command {
-            Command::Check(check) => return Ok(Task::Check(check)),
-            Command::Status(status) => return Ok(Task::Status(status)),
             Command::Keygen(keygen) => return Ok(Task::Keygen(keygen)),
             Command::Completions(completions) => return Ok(Task::Completions(completions)),
             Command::UdpBuffers => return Ok(Task::UdpBuffers),
             Command::Tun(tun) => return Ok(Task::Tun(tun)),
-            Command::Run { config, .. } => Source::File(config),
+            Command::Run { config } => Source::File(config),
             Command::Exit(args) => {
                 let base = base(Role::Exit, args.common, args.network_rules, args.stdio)?;
                 let (listen, mut web_socket) = address::parse_option(args.listen, &base.security)?;

@@ -10,11 +10,9 @@ use muxgate::process::{self, Failure};
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let (interface, log_format) = (cli.interface(), cli.log_format());
+    let interface = cli.interface();
     let source = match cli.task() {
         Ok(Task::Run(source)) => source,
-        Ok(Task::Check(check)) => return ended(check.run().and_then(print_all)),
-        Ok(Task::Status(status)) => return print(status.run()),
         Ok(Task::Keygen(keygen)) => return print(keygen.run()),
         Ok(Task::Completions(completions)) => return print(completions.script()),
         Ok(Task::Tun(tun)) => return print(tun.run()),
@@ -24,7 +22,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let _log = match log::start(log_format) {
+    let _log = match log::start() {
         Ok(guard) => guard,
         Err(error) => {
             eprintln!("muxgate: the log has no thread: {error}");
@@ -38,12 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    ended(process::run(&source))
-}
-
-/// The exit status; a failure is reported on standard error.
-fn ended(result: Result<(), Failure>) -> ExitCode {
-    match result {
+    match process::run(&source) {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure::Config(error)) => {
             eprintln!("muxgate: {error:#}");
@@ -58,9 +51,11 @@ fn ended(result: Result<(), Failure>) -> ExitCode {
 
 /// Prints what was asked for to standard output; the reader of a pipe may have gone.
 fn print(made: anyhow::Result<String>) -> ExitCode {
-    ended(made.map_err(Failure::Runtime).and_then(print_all))
-}
-
-fn print_all(text: String) -> Result<(), Failure> {
-    writeln!(std::io::stdout(), "{}", text.trim_end()).map_err(|error| Failure::Runtime(error.into()))
+    match made.and_then(|text| Ok(writeln!(std::io::stdout(), "{}", text.trim_end())?)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("muxgate: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

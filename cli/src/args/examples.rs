@@ -30,8 +30,8 @@ Examples:
   Its round-trip time, for a script:
     muxtunnel status web -n shop -o json | jq .carriers.rttMilliseconds
   The names of all that are not ready, and all as the arguments of kubectl:
-    muxtunnel status --no-headers | awk '$3 != "True" { print $1 }'
-    muxtunnel status -o name | xargs kubectl delete",
+    muxtunnel status --no-headers | awk '$3 != \"True\" { print $1 }'
+    muxtunnel status -o name | xargs kubectl describe",
     ),
     (
         &["check"],

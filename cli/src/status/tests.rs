@@ -108,7 +108,11 @@ fn no_word_is_broken_however_narrow_the_terminal_is() {
         words
     };
     assert_eq!(words(60), words(1000));
-    assert!(words(60).contains(&"a-namespace-whose-name-has-as-many-as-sixty-three-characters-ok".to_owned()));
+    assert!(
+        words(60).contains(
+            &"a-namespace-whose-name-has-as-many-as-sixty-three-characters-ok".to_owned()
+        )
+    );
 }
 
 #[test]

@@ -176,7 +176,10 @@ fn facts(tunnel: &TunnelView, now: Timestamp, style: Style) -> String {
     let mut lines = Vec::new();
     let mut fact = |name: &str, value: String| {
         let name = format!("{name}:");
-        lines.push(format!("{name:FACT$}{}", wrapped(&value, FACT, style.columns)));
+        lines.push(format!(
+            "{name:FACT$}{}",
+            wrapped(&value, FACT, style.columns)
+        ));
     };
     fact("Name", tunnel.name.clone());
     fact("Namespace", tunnel.namespace.clone());

@@ -26,7 +26,9 @@ impl Running {
     }
 
     fn has(&self, text: &str) {
-        until(&format!("it prints {text:?}"), || self.output().contains(text));
+        until(&format!("it prints {text:?}"), || {
+            self.output().contains(text)
+        });
     }
 }
 
@@ -39,7 +41,11 @@ impl Drop for Running {
 
 /// Starts the program with standard output in a pipe.
 fn piped(cluster: &Cluster, line: &str) -> Running {
-    let mut program = cluster.command(line).stdout(Stdio::piped()).spawn().unwrap();
+    let mut program = cluster
+        .command(line)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
     let output = read(program.stdout.take().unwrap());
     Running { program, output }
 }
@@ -57,7 +63,8 @@ fn on_a_terminal(cluster: &Cluster, line: &str, columns: u16) -> Running {
     };
     tcsetwinsize(&master, size).unwrap();
     let name = ptsname(&master, Vec::new()).unwrap();
-    let terminal: OwnedFd = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
+    let terminal: OwnedFd =
+        rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty()).unwrap();
     let mut command = cluster.command(line);
     command.env_remove("NO_COLOR").stdout(Stdio::from(terminal));
     let program = command.spawn().unwrap();
@@ -138,16 +145,26 @@ fn names_and_rows_without_headers_are_for_scripts() {
     cluster.tunnel("both.yaml", |_| {});
     cluster.tunnel("fresh.yaml", |_| {});
     let names = cluster.run("status -o name");
-    assert_eq!(names.out, "muxtunnel.muxtunnel.dev/fresh\nmuxtunnel.muxtunnel.dev/web\n");
+    assert_eq!(
+        names.out,
+        "muxtunnel.muxtunnel.dev/fresh\nmuxtunnel.muxtunnel.dev/web\n"
+    );
     let one = cluster.run("status web -o name");
     assert_eq!(one.out, "muxtunnel.muxtunnel.dev/web\n");
     let rows = cluster.run("status --no-headers");
-    let names: Vec<_> = rows.out.lines().map(|line| line.split(' ').next()).collect();
+    let names: Vec<_> = rows
+        .out
+        .lines()
+        .map(|line| line.split(' ').next())
+        .collect();
     assert_eq!(names, [Some("fresh"), Some("web")]);
     assert_eq!(cluster.run("status -n empty --no-headers").out, "");
     let wide = cluster.run("status -o wide");
     let head = wide.out.lines().next().unwrap();
-    assert!(head.ends_with("REASON       BOTTLENECK                         ADDRESS"), "{head}");
+    assert!(
+        head.ends_with("REASON       BOTTLENECK                         ADDRESS"),
+        "{head}"
+    );
     let codes = cluster.run("explain --no-headers");
     assert!(codes.out.starts_with("MT0101 "), "{codes:?}");
 }
@@ -170,12 +187,19 @@ fn watching_prints_each_change_until_the_tunnel_is_deleted() {
     // The API server is away for a while.
     cluster.trouble("muxtunnels", Some(Trouble::Status(503)));
     let refused = cluster.requests().len();
-    until("it was asked meanwhile", || cluster.requests().len() > refused + 3);
+    until("it was asked meanwhile", || {
+        cluster.requests().len() > refused + 3
+    });
     cluster.trouble("muxtunnels", None);
     ready(1);
     list.has("  1/2    2/2 ");
     screen.has("  1/2    2/2 ");
-    assert_eq!(list.output().matches("NAME ").count(), 2, "{}", list.output());
+    assert_eq!(
+        list.output().matches("NAME ").count(),
+        2,
+        "{}",
+        list.output()
+    );
     cluster.remove("muxtunnels/web@shop");
     let ended = one.program.wait().unwrap();
     assert_eq!(ended.code(), Some(1));

@@ -34,9 +34,6 @@ pub struct Status {
     /// What new carriers show, where they are secured by mutual TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<Certificate>,
-    /// Sessions that run, each with one carrier or more.
-    #[serde(default)]
-    pub sessions: u32,
     /// Carriers that are up.
     pub carriers: Vec<Carrier>,
     /// What limits the carrier that moved most in the last second.

@@ -33,7 +33,6 @@ pub(crate) struct Telemetry {
     in_force: Mutex<InForce>,
     carriers: Mutex<BTreeMap<u64, Arc<CarrierStats>>>,
     next_carrier: AtomicU64,
-    sessions: AtomicU32,
     /// By worker.
     workers: Vec<WorkerState>,
     /// Streams of all sessions.
@@ -61,16 +60,6 @@ pub(crate) struct Telemetry {
     carriers_retired: AtomicU64,
     opens_retried: AtomicU64,
     session_panics: AtomicU64,
-}
-
-/// A session that [`Telemetry`] counts.
-#[derive(Debug)]
-pub(crate) struct RunningSession(Arc<Telemetry>);
-
-impl Drop for RunningSession {
-    fn drop(&mut self) {
-        self.0.sessions.fetch_sub(1, Relaxed);
-    }
 }
 
 /// A rendezvous, as its status shows it.
@@ -136,7 +125,6 @@ impl Telemetry {
             }),
             carriers: Mutex::default(),
             next_carrier: AtomicU64::new(0),
-            sessions: AtomicU32::new(0),
             workers: (0..workers).map(|_| WorkerState::default()).collect(),
             streams: StreamCounters::default(),
             credit: CreditCounters::default(),
@@ -155,12 +143,6 @@ impl Telemetry {
             opens_retried: AtomicU64::new(0),
             session_panics: AtomicU64::new(0),
         })
-    }
-
-    /// One more session runs, for as long as the value lives.
-    pub(crate) fn session(self: &Arc<Self>) -> RunningSession {
-        self.sessions.fetch_add(1, Relaxed);
-        RunningSession(Arc::clone(self))
     }
 
     /// What new carriers show from now on.
@@ -369,7 +351,6 @@ impl Telemetry {
             draining: self.draining.load(Relaxed),
             limit: busiest.and_then(|carrier| carrier.limit),
             limit_advice: busiest.and_then(|carrier| carrier.limit_advice.clone()),
-            sessions: self.sessions.load(Relaxed),
             carriers,
             streams: self.streams.status(),
             credit: self.credit.status(),

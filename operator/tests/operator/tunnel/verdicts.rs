@@ -118,7 +118,6 @@ fn pod(end: End, hash: &str, tunnel: &ValidatedTunnel) -> SeenPod {
             splice: Splice::default(),
             resume: Resume::default(),
             packets: None,
-            sessions: 1,
             carriers: vec![carrier(
                 tunnel
                     .wan
